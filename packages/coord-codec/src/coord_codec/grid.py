@@ -1,0 +1,132 @@
+"""The coordinate grid: how a coordinate in [0, 1] becomes one of `bins` whole numbers, and back.
+
+This is the only module that knows how many bins there are and what they are divided by.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+_TOLERANCE = 1e-6  # float noise around 0 and 1; anything further out is a pixel coordinate or a bug
+
+
+@dataclass(frozen=True)
+class CoordGrid:
+    """A uniform grid over [0, 1].
+
+    `quantize(c) = clamp(round(scale * c), 0, bins - 1)` and `dequantize(k) = k / scale`, so with the default
+    a coordinate comes back within half a bin, 1 / (2 * scale), except above the last bin's own half: c = 1
+    is clamped to bin 999 and comes back as 0.999.
+
+    Both methods take a Python number, a NumPy array or scalar, or a torch tensor and return the same kind.
+
+    Attributes:
+        bins: number of bins, at least 2.
+        scale: what a coordinate is multiplied by, at least 1.
+    """
+
+    bins: int = 1000
+    scale: int = 1000
+
+    def __post_init__(self) -> None:
+        for name, least in (("bins", 2), ("scale", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"CoordGrid.{name}: expected a whole number >= {least}, found {value!r}")
+
+    def quantize(self, c: Any) -> Any:
+        """Return the bin of a coordinate, rounding half to even as Python, NumPy and torch do.
+
+        The product is taken in float64 whatever the input's type, so the same value always has the same bin.
+
+        Args:
+            c: coordinate(s) in [0, 1], as a fraction of the image's width or height.
+
+        Returns:
+            `int` for a Python number, int64 array or tensor of the same shape otherwise.
+
+        Raises:
+            ValueError: for NaN, infinity, or a value outside [0, 1] by more than 1e-6.
+            TypeError: for anything that is not a number, array or tensor.
+        """
+        if _is_array(c):
+            values = _to_float64(c)
+            ok = (values >= -_TOLERANCE) & (values <= 1 + _TOLERANCE)  # NaN compares false
+            if not ok.all():
+                raise ValueError(_coordinate_error(_first_where_not(ok, values)))
+            return _to_int64((values * self.scale).round().clip(0, self.bins - 1))
+        if isinstance(c, bool) or not isinstance(c, numbers.Real):
+            raise TypeError(f"a coordinate is a number, a NumPy array or a torch tensor, found {c!r}")
+        value = float(c)
+        if not -_TOLERANCE <= value <= 1 + _TOLERANCE:
+            raise ValueError(_coordinate_error(value))
+        return min(max(round(value * self.scale), 0), self.bins - 1)
+
+    def dequantize(self, k: Any) -> Any:
+        """Return the coordinate of a bin, `k / scale`.
+
+        Args:
+            k: bin(s), whole numbers in 0..bins-1; arrays and tensors may be of a floating type.
+
+        Returns:
+            `float` for a Python integer; otherwise an array or tensor: a floating type is kept, integers
+            become the library's default (float64 in NumPy, float32 in torch).
+
+        Raises:
+            ValueError: for a bin that is not in 0..bins-1, or not whole.
+            TypeError: for anything that is not a number, array or tensor.
+        """
+        if _is_array(k):
+            ok = (k >= 0) & (k <= self.bins - 1) & (k % 1 == 0)
+            if not ok.all():
+                raise ValueError(self._bin_error(_first_where_not(ok, k)))
+            return k / self.scale
+        return self.check_bin(k) / self.scale
+
+    def check_bin(self, k: Any) -> int:
+        """Return `k` as an `int` if it is a bin of this grid.
+
+        Raises:
+            ValueError: if `k` is not in 0..bins-1.
+            TypeError: if `k` is not an integer.
+        """
+        if isinstance(k, bool):
+            raise TypeError(f"a bin is an integer, found {k!r}")
+        try:
+            value = operator.index(k)
+        except TypeError:
+            raise TypeError(f"a bin is an integer, found {k!r}") from None
+        if not 0 <= value < self.bins:
+            raise ValueError(self._bin_error(value))
+        return value
+
+    def _bin_error(self, found: Any) -> str:
+        return f"bin {found} is not on this grid: expected a whole number in 0..{self.bins - 1}"
+
+
+def _is_array(x: Any) -> bool:
+    """NumPy arrays and scalars and torch tensors all have a dtype; importing either library is not needed."""
+    return hasattr(x, "dtype")
+
+
+def _to_float64(x: Any) -> Any:
+    return x.double() if hasattr(x, "double") else x.astype("float64")
+
+
+def _to_int64(x: Any) -> Any:
+    return x.long() if hasattr(x, "long") else x.astype("int64")
+
+
+def _first_where_not(ok: Any, values: Any) -> Any:
+    return values.reshape(-1)[~ok.reshape(-1)][0].item()
+
+
+def _coordinate_error(found: float) -> str:
+    hint = (
+        "" if not math.isfinite(found) else "; divide pixel coordinates by the image's width and height first"
+    )
+    return f"coordinate {found!r} is outside [0, 1]: expected a fraction of the image's width or height{hint}"

@@ -1,0 +1,107 @@
+"""The text a model learns to answer with.
+
+One object, `cat` with bins 12, 34, 56, 78, reads
+
+    markers, obj, tokens:   <obj_start>cat<|coord_12|><|coord_34|><|coord_56|><|coord_78|><obj_end>
+    markers, obj, numbers:  <obj_start>cat(12,34),(56,78)<obj_end>
+    markers, qwen, tokens:  <|object_ref_start|>cat<|object_ref_end|><|box_start|><|coord_12|>...<|box_end|>
+    markers, qwen, numbers: <|object_ref_start|>cat<|object_ref_end|><|box_start|>(12,34),(56,78)<|box_end|>
+    json, tokens:           [{"desc": "cat", "bbox": [<|coord_12|>, ..., <|coord_78|>]}]
+    json, numbers:          [{"bbox_2d": [12, 34, 56, 78], "label": "cat"}]
+
+Objects follow each other without anything between them, or with `, ` in JSON. An image without objects is the
+empty text, or `[]`. The qwen and JSON number forms are those of the Qwen-VL models.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Literal
+
+from coord_codec.grid import CoordGrid
+from coord_codec.markers import MarkerFamily, marker_family
+from coord_codec.order import Order, order_objects
+from coord_codec.tokens import ints_to_tokens
+
+if TYPE_CHECKING:
+    from coord_codec.instances import Instance, Object
+
+Style = Literal["markers", "json"]
+Form = Literal["tokens", "numbers"]
+_DEFAULT_GRID = CoordGrid()
+
+
+def select_objects(
+    instance: Instance, order: Order = "top_left", max_objects: int | None = None, seed: int | str = 0
+) -> tuple[list[Object], int]:
+    """Return the objects that are written, in order, and how many the limit leaves out.
+
+    Args:
+        instance: the image's record.
+        order: see `order_objects`.
+        max_objects: keep the first so many of that order; None keeps all.
+        seed: see `order_objects`.
+
+    Raises:
+        ValueError: for an unknown order or a limit below 1.
+    """
+    if max_objects is not None and max_objects < 1:
+        raise ValueError(f"max_objects: expected None or at least 1, found {max_objects!r}")
+    ordered = order_objects(instance.objects, order, seed)
+    kept = ordered[:max_objects]
+    return kept, len(ordered) - len(kept)
+
+
+def encode_target(
+    instance: Instance,
+    *,
+    markers: str | MarkerFamily = "qwen",
+    style: Style = "markers",
+    form: Form = "tokens",
+    order: Order = "top_left",
+    max_objects: int | None = None,
+    seed: int | str = 0,
+    grid: CoordGrid = _DEFAULT_GRID,
+) -> str:
+    """Return the target text of an image; the module's docstring shows every kind.
+
+    Args:
+        instance: the image's record.
+        markers: the marker family; without effect in style "json".
+        style: "markers", or "json" for JSON text.
+        form: "tokens" for coordinate tokens, "numbers" for bins as plain text.
+        order: see `order_objects`.
+        max_objects: write the first so many; `select_objects` tells how many that leaves out.
+        seed: see `order_objects`.
+        grid: the grid the boxes are quantised on.
+
+    Raises:
+        ValueError: for an unknown option.
+    """
+    if style not in ("markers", "json"):
+        raise ValueError(f"style: expected 'markers' or 'json', found {style!r}")
+    if form not in ("tokens", "numbers"):
+        raise ValueError(f"form: expected 'tokens' or 'numbers', found {form!r}")
+    family = marker_family(markers)
+    objects, _ = select_objects(instance, order, max_objects, seed)
+    if style == "json":
+        return "[" + ", ".join(_json_object(o, form, grid) for o in objects) + "]"
+    return "".join(_marked_object(o, family, form, grid) for o in objects)
+
+
+def _marked_object(obj: Object, family: MarkerFamily, form: Form, grid: CoordGrid) -> str:
+    bins = [grid.quantize(c) for c in obj.bbox]
+    box = "".join(ints_to_tokens(bins, grid)) if form == "tokens" else "({},{}),({},{})".format(*bins)
+    if len(family.tokens) == 2:
+        start, end = family.tokens
+        return f"{start}{obj.desc}{box}{end}"
+    ref_start, ref_end, box_start, box_end = family.tokens
+    return f"{ref_start}{obj.desc}{ref_end}{box_start}{box}{box_end}"
+
+
+def _json_object(obj: Object, form: Form, grid: CoordGrid) -> str:
+    bins = [grid.quantize(c) for c in obj.bbox]
+    desc = json.dumps(obj.desc, ensure_ascii=False)
+    if form == "tokens":
+        return f'{{"desc": {desc}, "bbox": [{", ".join(ints_to_tokens(bins, grid))}]}}'
+    return f'{{"bbox_2d": {bins}, "label": {desc}}}'

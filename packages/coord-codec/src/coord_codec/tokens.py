@@ -1,0 +1,72 @@
+"""The text of coordinate tokens: bin 7 is written `<|coord_7|>`, without padding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from coord_codec.grid import CoordGrid
+
+_PREFIX = "<|coord_"
+_SUFFIX = "|>"
+# ASCII digits, no sign and no leading zero: one spelling per bin.
+_PATTERN = re.compile(re.escape(_PREFIX) + r"(0|[1-9][0-9]*)" + re.escape(_SUFFIX))
+_DEFAULT_GRID = CoordGrid()
+
+#: Stands for "some coordinate" in prompts; precedes the coordinates in Qwen3-VL vocabularies; never a target.
+WILDCARD_TOKEN = f"{_PREFIX}*{_SUFFIX}"
+
+
+def is_coord_token(token: Any, grid: CoordGrid = _DEFAULT_GRID) -> bool:
+    """Return whether `token` is the text of one of the grid's coordinate tokens."""
+    return _bin_of(token, grid) is not None
+
+
+def token_to_int(token: str, grid: CoordGrid = _DEFAULT_GRID) -> int:
+    """Return the bin of a coordinate token, `<|coord_7|>` -> 7.
+
+    Raises:
+        ValueError: if `token` is not a coordinate token of the grid.
+    """
+    k = _bin_of(token, grid)
+    if k is None:
+        raise ValueError(
+            f"{token!r} is not a coordinate token: expected one of "
+            f"{int_to_token(0, grid)} .. {int_to_token(grid.bins - 1, grid)}, without padding"
+        )
+    return k
+
+
+def tokens_to_ints(tokens: Iterable[str], grid: CoordGrid = _DEFAULT_GRID) -> list[int]:
+    """Return the bins of several coordinate tokens; see `token_to_int`."""
+    return [token_to_int(token, grid) for token in tokens]
+
+
+def int_to_token(k: int, grid: CoordGrid = _DEFAULT_GRID) -> str:
+    """Return the coordinate token of a bin, 7 -> `<|coord_7|>`.
+
+    Raises:
+        ValueError: if `k` is not a bin of the grid.
+        TypeError: if `k` is not an integer.
+    """
+    return f"{_PREFIX}{grid.check_bin(k)}{_SUFFIX}"
+
+
+def ints_to_tokens(bins: Iterable[int], grid: CoordGrid = _DEFAULT_GRID) -> list[str]:
+    """Return the coordinate tokens of several bins; see `int_to_token`."""
+    return [int_to_token(k, grid) for k in bins]
+
+
+def coord_tokens(grid: CoordGrid = _DEFAULT_GRID) -> list[str]:
+    """Return all coordinate tokens of the grid in the order of their bins, without the wildcard."""
+    return ints_to_tokens(range(grid.bins), grid)
+
+
+def _bin_of(token: Any, grid: CoordGrid) -> int | None:
+    match = _PATTERN.fullmatch(token) if isinstance(token, str) else None
+    # More digits than the last bin has are too large; int() on a very long run of digits would be slow.
+    if match is None or len(match[1]) > len(str(grid.bins)):
+        return None
+    k = int(match[1])
+    return k if k < grid.bins else None
