@@ -1,0 +1,45 @@
+"""Soft targets: a truncated Gaussian around the true bin."""
+
+import torch
+from torch import Tensor
+
+
+def soft_targets(
+    bins_N: Tensor,
+    num_bins: int = 1000,
+    sigma: float = 2.0,
+    truncate: int = 16,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Target distributions that forgive near misses.
+
+    `q_i ∝ exp(-(i - t)² / 2σ²)` for `|i - t| ≤ truncate`, zero elsewhere, renormalised to sum to one; at the
+    edges of the range too, where part of the window falls outside.
+
+    Args:
+        bins_N: true bins `t`, integers in `0..num_bins-1`.
+        num_bins: number of bins K.
+        sigma: standard deviation, in bins.
+        truncate: half width of the window, in bins; 0 gives one-hot targets.
+        dtype: of the result.
+
+    Returns:
+        Probabilities [N, num_bins] on the device of `bins_N`.
+
+    Raises:
+        ValueError: a bin lies outside the range, `sigma` is not positive or `truncate` is negative.
+    """
+    if not sigma > 0:
+        raise ValueError(f"sigma must be positive, got {sigma}")
+    if truncate < 0:
+        raise ValueError(f"truncate must not be negative, got {truncate}")
+    if bins_N.numel() and not 0 <= int(bins_N.min()) <= int(bins_N.max()) < num_bins:
+        raise ValueError(
+            f"bins_N must lie in 0..{num_bins - 1}, got {int(bins_N.min())}..{int(bins_N.max())}; "
+            "were token ids passed instead of bins?"
+        )
+    distance_NK = (torch.arange(num_bins, device=bins_N.device) - bins_N[:, None]).to(dtype)
+    # The quotient is squared, not sigma: a tiny sigma then gives a one-hot row instead of 0/0.
+    q_NK = torch.exp(-0.5 * (distance_NK / sigma).square())
+    q_NK = q_NK.masked_fill(distance_NK.abs() > truncate, 0.0)
+    return q_NK / q_NK.sum(dim=1, keepdim=True)

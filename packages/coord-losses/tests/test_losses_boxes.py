@@ -1,0 +1,161 @@
+"""GIoU, box loss and CoordExp; swapped corners above all."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coord_codec import CoordGrid, CoordVocab
+from coord_losses import CoordExp, box_loss, generalized_iou
+
+F64 = torch.float64
+TARGET = torch.tensor([[0.3, 0.35, 0.6, 0.7]], dtype=F64)
+
+
+def naive_giou(a, b):
+    width = max(0.0, min(a[2], b[2]) - max(a[0], b[0]))
+    height = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
+    union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - width * height
+    hull = (max(a[2], b[2]) - min(a[0], b[0])) * (max(a[3], b[3]) - min(a[1], b[1]))
+    return width * height / union - (hull - union) / hull
+
+
+def proper_boxes(count, seed):
+    corners = torch.rand(count, 2, 2, generator=torch.Generator().manual_seed(seed), dtype=F64)
+    low, high = corners.amin(1), corners.amax(1) + 0.01
+    return torch.cat([low, high], 1)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([0, 0, 2, 2], [0, 0, 2, 2], 1.0),
+        ([0, 0, 2, 2], [1, 1, 3, 3], 1 / 7 - 2 / 9),
+        ([0, 0, 1, 1], [1, 0, 2, 1], 0.0),  # touching: nothing shared, the hull is full
+        ([0, 0, 1, 1], [2, 0, 3, 1], -1 / 3),  # disjoint: a third of the hull is empty
+        ([0, 0, 4, 4], [1, 1, 2, 2], 1 / 16),
+        ([1, 1, 1, 1], [1, 1, 1, 1], 0.0),  # no area at all
+    ],
+)
+def test_giou_by_hand(a, b, expected):
+    found = generalized_iou(torch.tensor([a], dtype=F64), torch.tensor([b], dtype=F64))
+    assert found.tolist() == pytest.approx([expected])
+
+
+def test_giou_of_proper_boxes_is_the_published_formula():
+    a, b = proper_boxes(500, 1), proper_boxes(500, 2)
+    expected = [naive_giou(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert generalized_iou(a, b).tolist() == pytest.approx(expected, rel=1e-10, abs=1e-12)
+
+
+def test_giou_gradient():
+    a, b = proper_boxes(8, 3).requires_grad_(), proper_boxes(8, 4).requires_grad_()
+    assert torch.autograd.gradcheck(generalized_iou, (a, b))
+    swapped = a.detach()[:, [2, 3, 0, 1]].requires_grad_()
+    assert torch.autograd.gradcheck(generalized_iou, (swapped, b))
+
+
+SWAPPED = {
+    "x inside the target": [0.5, 0.4, 0.4, 0.6],
+    "both inside the target": [0.5, 0.6, 0.45, 0.45],
+    "the target's own corners, swapped": [0.6, 0.7, 0.3, 0.35],
+    "around the target": [0.9, 0.95, 0.1, 0.05],
+    "beside the target": [0.95, 0.4, 0.8, 0.6],
+    "away on both axes": [0.15, 0.98, 0.05, 0.9],
+}
+
+
+@pytest.mark.parametrize("loss", ["giou", "box"])
+def test_swapped_corners_recover_under_gradient_descent(loss):
+    boxes = torch.tensor(list(SWAPPED.values()), dtype=F64, requires_grad=True)
+    targets = TARGET.expand(len(boxes), 4)
+    for step in range(2000):
+        if loss == "giou":
+            value = (1 - generalized_iou(boxes, targets)).sum()
+        else:
+            value = box_loss(boxes, targets).sum
+        (gradient,) = torch.autograd.grad(value, boxes)
+        with torch.no_grad():
+            boxes -= 0.02 * 0.996**step * gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    reached = dict(zip(SWAPPED, generalized_iou(boxes, targets).tolist(), strict=True))
+    assert min(reached.values()) > 0.99, reached
+
+
+@given(st.lists(st.floats(0, 1), min_size=4, max_size=4))
+def test_the_gradient_never_widens_an_inversion(corners):
+    """Wherever x1 > x2, a step against the gradient of 1 - GIoU brings the two towards order."""
+    box = torch.tensor([corners], dtype=F64, requires_grad=True)
+    (1 - generalized_iou(box, TARGET)).sum().backward()
+    for low, high in ((0, 2), (1, 3)):
+        if corners[low] > corners[high]:
+            assert (box.grad[0, low] - box.grad[0, high]).item() > 0
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from([0.0, 0.2, 0.5, 0.500001, 0.999, 1.0]), min_size=8, max_size=8))
+def test_giou_is_bounded_and_finite_wherever_corners_fall(corners):
+    a = torch.tensor([corners[:4]], requires_grad=True)
+    found = generalized_iou(a, torch.tensor([corners[4:]]))
+    found.sum().backward()
+    assert -1 - 1e-5 <= found.item() <= 1 + 1e-5
+    assert torch.isfinite(a.grad).all()
+
+
+def test_box_loss_by_hand():
+    pred, true = torch.tensor([[0.0, 0, 2, 2]], dtype=F64), torch.tensor([[1.0, 1, 3, 3]], dtype=F64)
+    found = box_loss(pred, true, alpha_l1=2.0, beta_giou=0.5)
+    assert found.sum.item() == pytest.approx(2.0 * 4 + 0.5 * (1 - (1 / 7 - 2 / 9)))
+    assert found.count.item() == 1
+
+
+def test_box_loss_adds_up_over_boxes_and_takes_bfloat16():
+    pred, true = proper_boxes(7, 5), proper_boxes(7, 6)
+    one_by_one = sum(box_loss(p[None], t[None]).sum for p, t in zip(pred, true, strict=True))
+    torch.testing.assert_close(box_loss(pred, true).sum, one_by_one)
+    assert box_loss(pred.bfloat16(), true.bfloat16()).sum.dtype == torch.float32
+
+
+def test_box_loss_of_no_boxes_is_a_zero_in_the_graph():
+    pred = torch.zeros(0, 4, requires_grad=True)
+    found = box_loss(pred, torch.zeros(0, 4))
+    assert (found.sum.item(), found.count.item()) == (0.0, 0)
+    found.sum.backward()
+    assert pred.grad is not None
+
+
+def test_coordexp_reads_the_right_positions():
+    vocab = CoordVocab(first_id=7, grid=CoordGrid(bins=10, scale=10))
+    logits = torch.randn(2, 12, 20, generator=torch.Generator().manual_seed(0), dtype=F64)
+    positions = [[[1, 2, 3, 4], [7, 8, 9, 10]], []]
+    found = CoordExp(vocab, temperature=0.5)(logits, positions)
+    assert [tuple(boxes.shape) for boxes in found] == [(2, 4), (0, 4)]
+    for m, four in enumerate(positions[0]):
+        for side, s in enumerate(four):
+            p = torch.softmax(logits[0, s, 7:17] / 0.5, 0)
+            assert found[0][m, side].item() == pytest.approx(sum(p[k].item() * k / 10 for k in range(10)))
+    assert torch.equal(
+        CoordExp(vocab, 0.5)(logits, [torch.tensor(positions[0]), torch.empty(0, 4)])[0], found[0]
+    )
+
+
+def test_coordexp_is_differentiable_at_its_positions_only():
+    vocab = CoordVocab(first_id=2, grid=CoordGrid(bins=5, scale=5))
+    logits = torch.randn(1, 6, 7, requires_grad=True)
+    CoordExp(vocab)(logits, [[[0, 1, 2, 3]]])[0][0, 3].backward()
+    assert logits.grad.abs().sum((0, 2)).nonzero().flatten().tolist() == [3]
+    assert logits.grad[..., :2].abs().sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("positions", "words"),
+    [([[[0, 1, 2]]], "four positions"), ([[[0, 1, 2, 3]]] * 2, "2 samples")],
+)
+def test_coordexp_says_what_is_wrong(positions, words):
+    vocab = CoordVocab(first_id=2, grid=CoordGrid(bins=5, scale=5))
+    with pytest.raises(ValueError, match=words):
+        CoordExp(vocab)(torch.zeros(1, 6, 7), positions)
+
+
+def test_coordexp_refuses_a_vocabulary_that_was_not_expanded():
+    with pytest.raises(ValueError, match="expanded"):
+        CoordExp(CoordVocab(first_id=5))(torch.zeros(1, 6, 7), [[]])
