@@ -10,8 +10,8 @@ from coord_codec.grid import CoordGrid
 from coord_codec.layout import SequenceLayout, find_layout
 from coord_codec.layout_types import ObjectLayout, Omission, Reason
 from coord_codec.markers import MARKERS, MarkerFamily
-from coord_codec.order import order_objects
-from coord_codec.target import encode_target, select_objects
+from coord_codec.order import Order, order_objects
+from coord_codec.target import Form, Style, encode_target, select_objects
 from coord_codec.tokens import (
     WILDCARD_TOKEN,
     coord_tokens,
@@ -32,15 +32,18 @@ __all__ = [
     "WILDCARD_TOKEN",
     "CoordGrid",
     "CoordVocab",
+    "Form",
     "Instance",
     "InstanceFile",
     "MarkerFamily",
     "Object",
     "ObjectLayout",
     "Omission",
+    "Order",
     "Problem",
     "Reason",
     "SequenceLayout",
+    "Style",
     "annotate_coord_tokens",
     "coord_tokens",
     "encode_target",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from coord_codec.grid import CoordGrid
@@ -32,7 +32,7 @@ def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
     in_bins = record.get("coord_space") == "bins"
     found: list[tuple[MutableMapping[str, Any], str, list[int]]] = []
     for i, obj in enumerate(record.get("objects") or ()):
-        if not isinstance(obj, Mapping):
+        if not isinstance(obj, MutableMapping):
             continue
         for geometry in _GEOMETRIES:
             try:

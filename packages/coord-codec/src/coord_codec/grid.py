@@ -61,10 +61,9 @@ class CoordGrid:
             return _to_int64((values * self.scale).round().clip(0, self.bins - 1))
         if isinstance(c, bool) or not isinstance(c, numbers.Real):
             raise TypeError(f"a coordinate is a number, a NumPy array or a torch tensor, found {c!r}")
-        value = float(c)
-        if not -_TOLERANCE <= value <= 1 + _TOLERANCE:
-            raise ValueError(_coordinate_error(value))
-        return min(max(round(value * self.scale), 0), self.bins - 1)
+        if not -_TOLERANCE <= c <= 1 + _TOLERANCE:
+            raise ValueError(_coordinate_error(c))
+        return min(max(round(float(c) * self.scale), 0), self.bins - 1)
 
     def dequantize(self, k: Any) -> Any:
         """Return the coordinate of a bin, `k / scale`.
@@ -125,8 +124,7 @@ def _first_where_not(ok: Any, values: Any) -> Any:
     return values.reshape(-1)[~ok.reshape(-1)][0].item()
 
 
-def _coordinate_error(found: float) -> str:
-    hint = (
-        "" if not math.isfinite(found) else "; divide pixel coordinates by the image's width and height first"
-    )
+def _coordinate_error(found: Any) -> str:
+    is_size = abs(found) < math.inf  # false for NaN too
+    hint = "; divide pixel coordinates by the image's width and height first" if is_size else ""
     return f"coordinate {found!r} is outside [0, 1]: expected a fraction of the image's width or height{hint}"

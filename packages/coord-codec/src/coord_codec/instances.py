@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -84,18 +85,17 @@ class Instance(BaseModel):
                 f"coord_space: expected 'bins' or no such key (boxes in [0, 1]), found {space!r}"
             )
         if isinstance(record.get("objects"), (list, tuple)):
-            record["objects"] = [_with_box_from_bins(o) for o in record["objects"]]
+            record["objects"] = [_call_bins(o) for o in record["objects"]]
         return record
 
 
-def _with_box_from_bins(obj: Any) -> Any:
-    """Replace whole-numbered bins by coordinates; leave what is wrong with them to the box's own check."""
+class _Bins(tuple):
+    """A box whose numbers the record calls bins; the box's own check reads it and can name the field."""
+
+
+def _call_bins(obj: Any) -> Any:
     box = obj.get("bbox") if isinstance(obj, Mapping) else None
-    if not isinstance(box, (list, tuple)) or any(isinstance(v, str) for v in box):
-        return obj
-    if not all(_is_number(v) and v == int(v) for v in box):
-        raise ValueError(f"bbox: the record says coord_space 'bins': expected whole numbers, found {box!r}")
-    return {**obj, "bbox": [_GRID.dequantize(int(v)) for v in box]}
+    return {**obj, "bbox": _Bins(box)} if isinstance(box, (list, tuple)) else obj
 
 
 def _read_box(bbox: Any) -> tuple[float, ...]:
@@ -105,19 +105,19 @@ def _read_box(bbox: Any) -> tuple[float, ...]:
         raise ValueError(f"expected four values x1, y1, x2, y2, found {bbox!r}")
     if any(isinstance(v, str) for v in bbox):
         box = tuple(_GRID.dequantize(k) for k in tokens_to_ints(bbox, _GRID))
-    elif all(_is_number(v) for v in bbox):
-        box = tuple(float(v) for v in bbox)
+    elif not all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in bbox):
+        raise ValueError(f"expected four numbers or four coordinate tokens, found {list(bbox)!r}")
+    elif isinstance(bbox, _Bins):
+        if any(v % 1 != 0 for v in bbox):  # true for infinity and NaN
+            raise ValueError(f"expected whole numbers (coord_space is 'bins'), found {list(bbox)!r}")
+        box = tuple(_GRID.dequantize(int(v)) for v in bbox)
     else:
-        raise ValueError(f"expected four numbers or four coordinate tokens, found {bbox!r}")
-    for value in box:
-        _GRID.quantize(value)  # raises for what the grid cannot hold
+        for value in bbox:
+            _GRID.quantize(value)  # raises for what the grid cannot hold
+        box = tuple(float(v) for v in bbox)
     x1, y1, x2, y2 = box
     if not (x1 < x2 and y1 < y2):
         raise ValueError(
             f"expected x1 < x2 and y1 < y2, found {list(bbox)!r}: the box has no area or swapped corners"
         )
     return box
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

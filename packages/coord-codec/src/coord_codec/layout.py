@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,9 +54,9 @@ def find_layout(ids: Any, vocab: CoordVocab, markers: Sequence[int] | None = Non
     Raises:
         ValueError: if `ids` is not one sequence, or `markers` are not two or four different ids.
     """
-    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    if any(isinstance(i, (list, tuple)) for i in ids):
-        raise ValueError("ids: expected one sequence of shape [T], found a batch: call find_layout per row")
+    ids = _whole_numbers(
+        ids, "ids: expected one sequence of token ids, shape [T] (one row of a batch at a time)"
+    )
     is_coord = vocab.mask(ids)
     if markers is None:
         objects, reasons = find_json_objects(ids, is_coord, vocab)
@@ -74,10 +75,19 @@ def find_layout(ids: Any, vocab: CoordVocab, markers: Sequence[int] | None = Non
     )
 
 
-def _check_markers(markers: Sequence[int], vocab: CoordVocab) -> tuple[int, ...]:
-    markers = tuple(markers)
-    if len(markers) not in (2, 4) or len(set(markers)) != len(markers):
-        raise ValueError(f"markers: expected 2 or 4 different ids or None, found {markers!r}")
-    if any(vocab.mask(markers)):
-        raise ValueError(f"markers: expected ids outside the coordinates {vocab.ids}, found {markers!r}")
-    return markers
+def _check_markers(markers: Any, vocab: CoordVocab) -> list[int]:
+    wanted = (
+        "markers: expected 2 or 4 different token ids outside the coordinates, or None "
+        "(MarkerFamily.ids(tokenizer) gives them)"
+    )
+    ids = _whole_numbers(markers, wanted)
+    if len(ids) not in (2, 4) or len(set(ids)) != len(ids) or any(i < 0 or i in vocab.ids for i in ids):
+        raise ValueError(f"{wanted}, found {ids}")
+    return ids
+
+
+def _whole_numbers(values: Any, wanted: str) -> list[int]:
+    try:
+        return [operator.index(v) for v in (values.tolist() if hasattr(values, "tolist") else values)]
+    except TypeError as error:
+        raise ValueError(f"{wanted}: {error}") from None

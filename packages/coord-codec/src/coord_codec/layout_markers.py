@@ -20,7 +20,7 @@ class _State(Enum):
 
 
 def find_marked_objects(
-    ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab, markers: tuple[int, ...]
+    ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab, markers: Sequence[int]
 ) -> tuple[list[ObjectLayout], list[Omission]]:
     """Return the objects between two or four markers and what was left out; see `find_layout`."""
     scanner = _Scanner(vocab, markers)
@@ -31,7 +31,7 @@ def find_marked_objects(
 
 
 class _Scanner:
-    def __init__(self, vocab: CoordVocab, markers: tuple[int, ...]) -> None:
+    def __init__(self, vocab: CoordVocab, markers: Sequence[int]) -> None:
         self.vocab = vocab
         self.start, self.end = markers[0], markers[-1]
         self.desc_end, self.box_start = markers[1:3] if len(markers) == 4 else (None, None)

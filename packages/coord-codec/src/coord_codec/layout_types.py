@@ -29,15 +29,15 @@ class ObjectLayout:
 class Reason(str, Enum):
     """Why something is not an object."""
 
-    NESTED_START = "nested start"  # a start marker inside an object: the inner one counts
-    NO_DESCRIPTION = "no description"
+    NESTED_START = "nested_start"  # a start marker inside an object: the inner one counts
+    NO_DESCRIPTION = "no_description"
     ARITY = "arity"  # not an even number of coordinates from four up (exactly four without markers)
-    UNEXPECTED_TOKEN = "unexpected token"  # another token than the one that had to follow
+    UNEXPECTED_TOKEN = "unexpected_token"  # another token than the one that had to follow
     MASKED = "masked"  # a negative id inside an object
     UNFINISHED = "unfinished"  # the sequence ends inside an object
-    STRAY_MARKER = "stray marker"  # a marker other than start outside an object
-    STRAY_COORDINATE = "stray coordinate"  # coordinates outside an object
-    NO_LOGITS = "no logits"  # a coordinate at position 0, which no logits predict
+    STRAY_MARKER = "stray_marker"  # a marker other than start outside an object
+    STRAY_COORDINATE = "stray_coordinate"  # coordinates outside an object
+    NO_LOGITS = "no_logits"  # a coordinate at position 0, which no logits predict
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ class _HasBox(Protocol):
     def bbox(self) -> tuple[float, float, float, float]: ...
 
 
-T = TypeVar("T", bound=_HasBox)
+_T = TypeVar("_T", bound=_HasBox)
 
 
-def order_objects(objects: Iterable[T], order: Order = "top_left", seed: int | str = 0) -> list[T]:
+def order_objects(objects: Iterable[_T], order: Order = "top_left", seed: int | str = 0) -> list[_T]:
     """Return the objects in a new list, in the given order.
 
     Args:

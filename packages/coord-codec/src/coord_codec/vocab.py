@@ -43,11 +43,14 @@ class CoordVocab:
         Raises:
             ValueError: if an id is not a coordinate's.
         """
-        ok = self.mask(token_id) if hasattr(token_id, "dtype") else token_id in self.ids
-        if not (ok if isinstance(ok, bool) else ok.all()):
+        if hasattr(token_id, "dtype"):
+            others = token_id.reshape(-1)[~self.mask(token_id).reshape(-1)].tolist()
+        else:
+            others = [] if token_id in self.ids else [token_id]
+        if others:
             raise ValueError(
-                f"token id {token_id!r} is not a coordinate: expected {self.ids[0]}..{self.ids[-1]} "
-                "(use mask to pick the coordinates of a sequence)"
+                f"token id {others[0]} is not a coordinate: expected {self.ids[0]}..{self.ids[-1]} "
+                "(mask picks the coordinates out of a sequence)"
             )
         return token_id - self.first_id
 
@@ -70,7 +73,7 @@ class CoordVocab:
         """
         if hasattr(ids, "dtype"):
             return (ids >= self.first_id) & (ids < self.first_id + self.grid.bins)
-        return [self.mask(i) if isinstance(i, Sequence) else i in self.ids for i in ids]
+        return [self.mask(i) if isinstance(i, (list, tuple)) else i in self.ids for i in ids]
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, grid: CoordGrid | None = None) -> CoordVocab:
@@ -111,7 +114,8 @@ class CoordVocab:
 
         Args:
             markers: the marker family or its name, or the marker tokens, their ids, or a mapping from one to
-                the other; None for JSON text without markers.
+                the other (which says the most); None for JSON text. Digests compare only where the same
+                kind was given.
 
         Returns:
             16 hexadecimal digits over grid, token text, ids and markers, the same on every machine.
