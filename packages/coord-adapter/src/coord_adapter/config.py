@@ -1,0 +1,72 @@
+"""Settings of the offsets: the `custom.coord_offset` section."""
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    model_validator,
+)
+
+
+class IdRange(BaseModel):
+    """Token ids from `start` to `end`, both included."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    start: NonNegativeInt
+    end: NonNegativeInt
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "IdRange":
+        if self.end < self.start:
+            raise ValueError(f"ids end ({self.end}) lies before start ({self.start}); both ends are included")
+        return self
+
+
+class CoordOffsetConfig(BaseModel):
+    """Whether and how the coordinate rows are trained.
+
+    Attributes:
+        enabled: Off means that no parameter is created.
+        ids: The rows to train: None for the tokenizer's coordinates, a list, or a range with both ends
+            included.
+        tie_head: One table for embedding and head; false trains two.
+        embed_lr: Learning rate of the embedding's table (in tied mode of the one table); None is the run's.
+        head_lr: Learning rate of the head's table; None is the run's.
+        weight_decay: Pulls the offsets to zero, that is the rows to the base's.
+        dtype: Of the tables; see `install_coord_offset_adapter`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    enabled: bool = False
+    ids: IdRange | Annotated[list[NonNegativeInt], Field(min_length=1)] | None = None
+    tie_head: bool = True
+    embed_lr: PositiveFloat | None = None
+    head_lr: PositiveFloat | None = None
+    weight_decay: NonNegativeFloat = 0.0
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+
+    @model_validator(mode="after")
+    def _no_repeats(self) -> "CoordOffsetConfig":
+        if isinstance(self.ids, list) and len(set(self.ids)) < len(self.ids):
+            raise ValueError("ids repeat a token id; each id has one row")
+        return self
+
+    def token_ids(self, coord_ids: Iterable[int]) -> list[int]:
+        """The ids to train, given the tokenizer's coordinates (used when `ids` is None).
+
+        Args:
+            coord_ids: The vocabulary's own ids (and those of markers that train along).
+        """
+        if self.ids is None:
+            return list(coord_ids)
+        return (
+            list(range(self.ids.start, self.ids.end + 1)) if isinstance(self.ids, IdRange) else list(self.ids)
+        )

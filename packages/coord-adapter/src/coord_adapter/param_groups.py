@@ -1,0 +1,126 @@
+"""The optimizer registry: how the parameter groups that another optimizer made are rearranged.
+
+A name of the registry is one function of (model, groups, config). Groups are the dictionaries that torch
+optimizers
+take: "params", "lr", "weight_decay" and whatever else the optimizer in use adds.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import nn
+
+from coord_adapter.active import offset_parameters
+from coord_adapter.config import CoordOffsetConfig
+from coord_adapter.tables import MODULE_NAME
+
+Group = dict[str, Any]
+GroupBuilder = Callable[[nn.Module, Sequence[Group], CoordOffsetConfig], list[Group]]
+
+_BUILDERS: dict[str, GroupBuilder] = {}
+
+
+def register_param_groups(name: str) -> Callable[[GroupBuilder], GroupBuilder]:
+    """Decorator that adds an optimizer name to the registry.
+
+    Raises:
+        ValueError: The name is taken.
+    """
+
+    def register(builder: GroupBuilder) -> GroupBuilder:
+        if name in _BUILDERS:
+            raise ValueError(f"optimizer {name!r} is registered already ({_BUILDERS[name].__qualname__}).")
+        _BUILDERS[name] = builder
+        return builder
+
+    return register
+
+
+def param_group_names() -> list[str]:
+    """The registered optimizer names."""
+    return sorted(_BUILDERS)
+
+
+def build_param_groups(
+    name: str, model: nn.Module, groups: Sequence[Group], config: CoordOffsetConfig
+) -> Sequence[Group]:
+    """Rearrange parameter groups.
+
+    Args:
+        name: A registered optimizer name: "multimodal" returns the groups as they are,
+            "multimodal_coord_offset" moves the offset tables into groups of their own.
+        model: The model whose trainable parameters the groups hold.
+        groups: What another optimizer made, for example swift's multimodal one (vision, aligner, LLM).
+        config: Learning rates and weight decay of the offsets.
+
+    Returns:
+        The groups; each trainable parameter in exactly one of them, none empty unless it came so.
+
+    Raises:
+        ValueError: An unknown name, a name that has nothing to move, or a trainable parameter in no group or
+            in two.
+    """
+    if name not in _BUILDERS:
+        raise ValueError(f"optimizer {name!r} is not registered, expected one of {param_group_names()}.")
+    built = _BUILDERS[name](model, groups, config)
+    _check_exactly_one_group(model, built)
+    return built
+
+
+@register_param_groups("multimodal")
+def _as_they_are(model: nn.Module, groups: Sequence[Group], config: CoordOffsetConfig) -> Sequence[Group]:
+    return groups
+
+
+@register_param_groups("multimodal_coord_offset")
+def _offsets_apart(model: nn.Module, groups: Sequence[Group], config: CoordOffsetConfig) -> list[Group]:
+    tables = offset_parameters(model)
+    if not tables["embed"]:
+        raise ValueError(
+            f"multimodal_coord_offset found no trainable parameter of {MODULE_NAME}: enable coord_offset "
+            "and list the module in modules_to_save, or use the optimizer 'multimodal'."
+        )
+    if not tables["head"] and config.head_lr is not None:
+        warnings.warn(
+            f"head_lr={config.head_lr} has no effect: embedding and head share one table, which learns at "
+            "embed_lr.",
+            stacklevel=3,
+        )
+    moved = {id(table) for role in tables.values() for table in role}
+    kept = [{**group, "params": [p for p in group["params"] if id(p) not in moved]} for group in groups]
+    rates = {"embed": config.embed_lr, "head": config.head_lr}
+    apart = [
+        _group_like(
+            source, [table for table in role if _contains(source, table)], rates[name], config.weight_decay
+        )
+        for name, role in tables.items()
+        for source in groups
+    ]
+    return [group for group in (*kept, *apart) if group["params"]]
+
+
+def _group_like(source: Group, params: list[nn.Parameter], lr: float | None, weight_decay: float) -> Group:
+    """A group with the source's other settings, and its rate (the run's) where none is given."""
+    rate = {} if lr is None else {"lr": lr}
+    return {**source, "params": params, **rate, "weight_decay": weight_decay}
+
+
+def _contains(group: Group, parameter: nn.Parameter) -> bool:
+    return any(member is parameter for member in group["params"])
+
+
+def _check_exactly_one_group(model: nn.Module, groups: Sequence[Group]) -> None:
+    times = Counter(id(parameter) for group in groups for parameter in group["params"])
+    wrong = {
+        name: times[id(parameter)]
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and times[id(parameter)] != 1
+    }
+    if wrong:
+        shown = ", ".join(f"{name} (in {count})" for name, count in list(wrong.items())[:5])
+        raise ValueError(
+            f"{len(wrong)} trainable parameter(s) are not in exactly one optimizer group: {shown}. Freeze "
+            "them or give them a group."
+        )

@@ -1,0 +1,226 @@
+"""The trainable rows: offset tables [K, H] and how they are added, stored and restored.
+
+Shape suffixes: B batch, T positions, H hidden size, V vocabulary, K coordinate ids (offset rows).
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import embedding, linear
+
+MODULE_NAME = "coord_offset_adapter"
+"""Name of the submodule on the owner model; what PEFT's `modules_to_save` must contain."""
+
+FORMAT_VERSION = 1
+TABLES = ("token_ids", "embed_offset", "head_offset")
+
+
+class CoordOffsetAdapter(nn.Module):
+    """Offsets added to the embeddings and logits of K token ids.
+
+    The set of state-dict keys never changes, so that a checkpoint can be read into any skeleton, and the
+    sizes and the tie mode come from the file:
+
+    - `token_ids` int64 [K]: row i of the tables belongs to `token_ids[i]`; any order, no repeats.
+    - `embed_offset` [K, H]: added to the embeddings; in tied mode to the head as well.
+    - `head_offset` [K, H]: added to the rows of the head; an empty buffer in tied mode.
+    - `fingerprint` uint8 [n]: the vocabulary's fingerprint in UTF-8; empty when unknown.
+    - `format_version` uint8 [1].
+
+    The module holds no reference to the model that owns it, since PEFT deep-copies it for each adapter. It
+    does its work inside `forward`, because ZeRO-3 gathers parameters only around a module's call.
+    """
+
+    token_ids: Tensor
+    fingerprint: Tensor
+
+    def __init__(
+        self,
+        token_ids: Sequence[int],
+        hidden_size: int,
+        *,
+        tied: bool,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+        fingerprint: str | None = None,
+        vocab_rows: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.vocab_rows = vocab_rows
+        self.register_buffer("token_ids", torch.tensor(list(token_ids), dtype=torch.long, device=device))
+        shape_KH = (len(self.token_ids), hidden_size)
+        self.embed_offset = nn.Parameter(torch.zeros(shape_KH, dtype=dtype, device=device))
+        self._set_head_rows(0 if tied else shape_KH[0])
+        self.register_buffer("fingerprint", _encode(fingerprint).to(device))
+        self.register_buffer(
+            "format_version", torch.tensor([FORMAT_VERSION], dtype=torch.uint8, device=device)
+        )
+
+    @property
+    def tied(self) -> bool:
+        """Whether one table serves embedding and head (a partitioned parameter has no size to ask for)."""
+        return "head_offset" not in self._parameters
+
+    @property
+    def fingerprint_text(self) -> str | None:
+        """The vocabulary fingerprint the offsets were trained with, if known."""
+        return decode_fingerprint(self.fingerprint)
+
+    def extra_repr(self) -> str:
+        """The sizes that `print(model)` shows."""
+        return f"rows={self.token_ids.numel()}, hidden_size={self.hidden_size}, tied={self.tied}"
+
+    def forward(
+        self,
+        site: Literal["embed", "head", "head_table"],
+        inputs: Tensor | None = None,
+        outputs: Tensor | None = None,
+    ) -> Tensor:
+        """Add the offsets at one site.
+
+        Args:
+            site: "embed" (inputs: ids [...]; outputs: embeddings [..., H]), "head" (inputs: hidden states
+                [..., H]; outputs: logits [..., V], changed in place) or "head_table" (no tensors).
+            inputs: What the embedding or the head was given.
+            outputs: What the embedding or the head returned.
+
+        Returns:
+            The outputs with offsets; for "head_table" a copy of the head's table [K, H] that outlives the
+            call.
+        """
+        if site == "head_table":
+            return self._head_table().clone()
+        if site == "embed":
+            return self._add_to_embeddings(inputs, outputs)
+        return self._add_to_logits(inputs, outputs)
+
+    def _head_table(self) -> Tensor:
+        return self.embed_offset if self.tied else self.head_offset
+
+    def _add_to_embeddings(self, ids_BT: Tensor, embeds_BTH: Tensor) -> Tensor:
+        sorted_ids, order = self.token_ids.sort()
+        place_BT = torch.searchsorted(sorted_ids, ids_BT).clamp_(max=len(sorted_ids) - 1)
+        hit_BT1 = (sorted_ids[place_BT] == ids_BT).unsqueeze(-1)
+        offset_BTH = embedding(order[place_BT], self.embed_offset)
+        # The sum is taken in float32 (or wider) and rounded once: bfloat16 would lose a small offset.
+        wide = torch.promote_types(torch.promote_types(embeds_BTH.dtype, offset_BTH.dtype), torch.float32)
+        moved_BTH = (embeds_BTH.to(wide) + offset_BTH.to(wide)).to(embeds_BTH.dtype)
+        return torch.where(hit_BT1, moved_BTH, embeds_BTH)
+
+    def _add_to_logits(self, hidden_BTH: Tensor, logits_BTV: Tensor) -> Tensor:
+        delta_BTK = linear(hidden_BTH, self._head_table().to(hidden_BTH.dtype))
+        # In place: a copy of [B, T, V] would cost more memory than everything else here together.
+        return logits_BTV.index_add_(-1, self.token_ids, delta_BTK.to(logits_BTV.dtype))
+
+    def _set_head_rows(self, rows: int) -> None:
+        """Make `head_offset` a parameter of `rows` rows or, since optimizers trip on those, an empty buffer."""
+        self._parameters.pop("head_offset", None)
+        self._buffers.pop("head_offset", None)
+        table = self.embed_offset.new_zeros(rows, self.hidden_size)
+        if rows:
+            self.head_offset = nn.Parameter(table, requires_grad=self.embed_offset.requires_grad)
+        else:
+            self.register_buffer("head_offset", table)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Take sizes and tie mode from the checkpoint, refuse what does not fit, then load as usual."""
+        saved = {name: state_dict[prefix + name] for name in self.state_dict() if prefix + name in state_dict}
+        # Parameters that DeepSpeed has partitioned are restored from its own shards; here they have no size.
+        if saved and not hasattr(self.embed_offset, "ds_id"):
+            problem = self._problem_with(saved)
+            if problem:
+                error_messages: list[str] = rest[-1]
+                error_messages.append(f"{prefix.rstrip('.')}: {problem}")
+                return
+            self._take_sizes(saved)
+            self._reconcile_fingerprint(state_dict, prefix + "fingerprint")
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _problem_with(self, saved: dict[str, Tensor]) -> str | None:
+        absent = [name for name in TABLES if name not in saved]
+        if absent:
+            return (
+                f"the checkpoint brings only {sorted(saved)}; {absent} are missing. Sizes are taken from "
+                "the file, so load without ignore_mismatched_sizes, which drops tensors of another size."
+            )
+        problem = problem_with_tables(saved, self.hidden_size, self.vocab_rows)
+        here, there = self.fingerprint_text, decode_fingerprint(saved.get("fingerprint"))
+        if problem is None and here and there and here != there:
+            problem = fingerprint_mismatch(saved=there, expected=here)
+        return problem
+
+    def _take_sizes(self, saved: dict[str, Tensor]) -> None:
+        rows = saved["token_ids"].shape[0]
+        if rows != self.token_ids.shape[0]:
+            self.token_ids = self.token_ids.new_zeros(rows)
+            self.embed_offset = nn.Parameter(
+                self.embed_offset.new_zeros(rows, self.hidden_size),
+                requires_grad=self.embed_offset.requires_grad,
+            )
+        if saved["head_offset"].shape[0] != self.head_offset.shape[0]:
+            self._set_head_rows(saved["head_offset"].shape[0])
+
+    def _reconcile_fingerprint(self, state_dict: dict[str, Any], key: str) -> None:
+        there = decode_fingerprint(state_dict.get(key))
+        if there is None:
+            warnings.warn(
+                "The saved coordinate offsets carry no vocabulary fingerprint: nothing can check that they "
+                f"were trained with this tokenizer (expected: {self.fingerprint_text or 'unknown'}).",
+                stacklevel=2,
+            )
+            if key in state_dict:
+                state_dict[key] = self.fingerprint
+        else:
+            self.fingerprint = torch.zeros_like(state_dict[key], device=self.fingerprint.device)
+
+
+def problem_with_tables(saved: dict[str, Tensor], hidden_size: int, vocab_rows: int | None) -> str | None:
+    """Say why saved tables cannot be used on a model of this size, or None.
+
+    Args:
+        saved: The tensors of `CoordOffsetAdapter` by name.
+        hidden_size: H of the base model.
+        vocab_rows: Rows of its embedding, V; None skips the check.
+    """
+    ids_K, embed_KH, head_KH = (saved[name] for name in TABLES)
+    version = int(saved["format_version"][0]) if "format_version" in saved else FORMAT_VERSION
+    if version > FORMAT_VERSION:
+        return f"format_version is {version}, expected at most {FORMAT_VERSION}: update coord-adapter."
+    rows = ids_K.shape[0]
+    if embed_KH.shape[0] == 0 and rows:
+        return (
+            f"embed_offset has 0 rows for {rows} token ids: it was saved under ZeRO-3 without gathering. "
+            "Save with stage3_gather_16bit_weights_on_model_save, or pass the gathered state_dict to "
+            "save_pretrained."
+        )
+    if tuple(embed_KH.shape) != (rows, hidden_size):
+        return f"embed_offset is {tuple(embed_KH.shape)}, expected {(rows, hidden_size)} for this base model."
+    if head_KH.shape[0] not in (0, rows) or (head_KH.shape[0] and head_KH.shape[1] != hidden_size):
+        return f"head_offset is {tuple(head_KH.shape)}, expected {(rows, hidden_size)}, or no rows when tied."
+    if vocab_rows is not None and rows and int(ids_K.max()) >= vocab_rows:
+        return (
+            f"token id {int(ids_K.max())} lies outside the {vocab_rows} rows of the base model's "
+            "vocabulary: use the base checkpoint whose vocabulary was expanded for the coordinate tokens."
+        )
+    return None
+
+
+def fingerprint_mismatch(saved: str, expected: str) -> str:
+    """The message for offsets trained with another vocabulary."""
+    return (
+        f"vocabulary fingerprint mismatch: the offsets were trained with {saved!r}, this model's tokenizer "
+        f"is {expected!r}. Use the tokenizer and base checkpoint of the training run."
+    )
+
+
+def _encode(text: str | None) -> Tensor:
+    return torch.tensor(list((text or "").encode()), dtype=torch.uint8)
+
+
+def decode_fingerprint(tensor: Tensor | None) -> str | None:
+    """Text of a fingerprint buffer, None when it is absent or empty."""
+    return bytes(tensor.tolist()).decode() if tensor is not None and tensor.numel() else None
