@@ -11,9 +11,8 @@ def generalized_iou(a_M4: Tensor, b_M4: Tensor) -> Tensor:
 
     Corners are not sorted. Sorting would make the swapped box as good an optimum as the right one, and a
     model then learns x1 > x2. Instead a side of negative extent has length zero, hence no area, and C grows
-    by what is inverted, beyond the hull of all corners. So the loss `1 - GIoU` falls as swapped corners move
-    past each other even inside the other box, where the hull alone would be flat. For proper boxes this is
-    GIoU to the letter.
+    by what is inverted. So the loss `1 - GIoU` falls wherever swapped corners move towards each other, even
+    inside the other box, where it would be flat otherwise. For proper boxes this is GIoU to the letter.
 
     Args:
         a_M4: boxes (x1, y1, x2, y2), any unit.
@@ -29,9 +28,9 @@ def generalized_iou(a_M4: Tensor, b_M4: Tensor) -> Tensor:
     intersection_M = overlap_M2.prod(dim=1)
     union_M = _area(a_min_M2, a_max_M2) + _area(b_min_M2, b_max_M2) - intersection_M
 
-    corners_4M2 = torch.stack([a_min_M2, a_max_M2, b_min_M2, b_max_M2])
+    hull_M2 = torch.maximum(a_max_M2, b_max_M2) - torch.minimum(a_min_M2, b_min_M2)
     inverted_M2 = (a_min_M2 - a_max_M2).relu() + (b_min_M2 - b_max_M2).relu()
-    enclosing_M = (corners_4M2.amax(dim=0) - corners_4M2.amin(dim=0) + inverted_M2).prod(dim=1)
+    enclosing_M = (hull_M2 + inverted_M2).prod(dim=1)
 
     eps = torch.finfo(union_M.dtype).eps
     iou_M = intersection_M / union_M.clamp(min=eps)
