@@ -1,0 +1,169 @@
+"""`RunConfig`: everything that a run depends on, frozen and checked before anything slow is imported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from coord_codec import MARKERS
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
+
+from .custom import CustomConfig
+from .swift_arguments import OWNED_BY_RUN_CONFIG, known_arguments
+
+DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunSection(_Section):
+    """Where the run goes, and what makes it repeatable."""
+
+    dir: Path | None = Field(None, description="run folder; runs/<name of the config> when not given")
+    seed: int = 0
+    threads: PositiveInt | None = Field(None, description="CPU threads of torch; all cores when not given")
+
+
+class TinyModelConfig(_Section):
+    """Sizes of the built-in model with random weights."""
+
+    hidden: PositiveInt = 96
+    layers: PositiveInt = 3
+    heads: PositiveInt = 4
+    ffn: PositiveInt = 192
+    vision_hidden: PositiveInt = 96
+    vision_layers: PositiveInt = 3
+    position_side: PositiveInt = 6
+    init_std: float = 0.05
+    tied: bool = True
+    smooth_rows: bool = True
+    coord_std: float = 0.1
+    position_std: float = 0.3
+    min_pixels: PositiveInt = 32 * 32
+    max_pixels: PositiveInt = 96 * 96
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> TinyModelConfig:
+        for name in ("hidden", "vision_hidden"):
+            if getattr(self, name) % (4 * self.heads):
+                raise ValueError(f"model.tiny.{name} must be a multiple of 4 x heads, found {getattr(self, name)}")
+        return self
+
+
+class ModelSection(_Section):
+    """A checkpoint (`path`: folder or hub id) or, when there is none, the built-in tiny model."""
+
+    path: str | None = None
+    download: bool = Field(False, description="allow the network for a hub id")
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    tiny: TinyModelConfig = Field(default_factory=TinyModelConfig)
+
+
+class ShapesConfig(_Section):
+    """The generated data set: coloured shapes with sub-pixel boxes on noise."""
+
+    train: PositiveInt = 6000
+    heldout: PositiveInt = 500
+    size: PositiveInt = 96
+    max_objects: PositiveInt = 3
+    min_side: float = 0.22
+    max_side: float = 0.5
+    noise: NonNegativeFloat = 8.0
+    seed: int = 1
+
+
+class DataSection(_Section):
+    """Annotations and images (COCO JSON or instance JSONL), or the generated shapes when there are none."""
+
+    annotations: Path | None = None
+    images: Path | None = None
+    heldout_annotations: Path | None = None
+    heldout_images: Path | None = None
+    shapes: ShapesConfig = Field(default_factory=ShapesConfig)
+    prompt: str = DEFAULT_PROMPT
+    max_objects: PositiveInt = 30
+    order: Literal["top_left", "given", "random", "size"] = "top_left"
+    markers: str = "qwen"
+    style: Literal["markers", "json"] = "markers"
+    min_pixels: PositiveInt | None = None
+    max_pixels: PositiveInt | None = None
+    preload: bool | None = Field(None, description="encode once and keep; by size when not given")
+    strict: bool = Field(False, description="any bad record is an error instead of being left out and listed")
+
+    @field_validator("markers")
+    @classmethod
+    def _known_markers(cls, value: str) -> str:
+        if value not in MARKERS:
+            raise ValueError(f"expected one of {', '.join(MARKERS)}, found {value!r}")
+        return value
+
+    @field_validator("prompt")
+    @classmethod
+    def _plain_prompt(cls, value: str) -> str:
+        if not value.strip() or "<image>" in value:
+            raise ValueError("expected a non-empty prompt without <image>; the picture is put in front of it")
+        return value
+
+    @model_validator(mode="after")
+    def _pairs(self) -> DataSection:
+        for annotations, images in (("annotations", "images"), ("heldout_annotations", "heldout_images")):
+            given = getattr(self, annotations)
+            if getattr(self, images) is not None and given is None:
+                raise ValueError(f"data.{images} is given but data.{annotations} is not: name both")
+            if given is not None and given.suffix == ".json" and getattr(self, images) is None:
+                raise ValueError(f"data.{annotations} is COCO JSON, so data.{images} must name the image folder")
+        if self.heldout_annotations is not None and self.annotations is None:
+            raise ValueError("data.heldout_annotations is given but data.annotations is not: name both")
+        return self
+
+
+class EvaluationSection(_Section):
+    """What is generated and scored after training."""
+
+    pictures: Literal["heldout", "train", "none"] = "heldout"
+    limit: PositiveInt | None = None
+    batch_size: PositiveInt = 50
+    max_new_tokens: PositiveInt | None = Field(None, description="longest target + 16 when not given")
+    overlays: PositiveInt = 24
+
+
+class RunConfig(_Section):
+    """One run: composed of the sections above and of the packages' own config models."""
+
+    run: RunSection = Field(default_factory=RunSection)
+    model: ModelSection = Field(default_factory=ModelSection)
+    data: DataSection = Field(default_factory=DataSection)
+    custom: CustomConfig = Field(default_factory=CustomConfig)
+    training: dict[str, Any] = Field(default_factory=dict)
+    evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
+
+    @field_validator("training")
+    @classmethod
+    def _swift_knows(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if name in OWNED_BY_RUN_CONFIG:
+                raise ValueError(f"training.{name} is set by {OWNED_BY_RUN_CONFIG[name]}; set it there")
+            if name not in known_arguments():
+                raise ValueError(_unknown_argument(name))
+        return value
+
+    @model_validator(mode="after")
+    def _something_to_score(self) -> RunConfig:
+        data = self.data
+        if self.evaluation.pictures == "heldout" and data.annotations is not None and data.heldout_annotations is None:
+            raise ValueError(
+                "evaluation.pictures is heldout but data.heldout_annotations is not given: name it, or set "
+                "evaluation.pictures to train (memorising) or none"
+            )
+        return self
+
+
+def _unknown_argument(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known_arguments(), n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"training.{name} is not an argument of ms-swift's SFT{hint}"

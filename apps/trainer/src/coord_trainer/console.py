@@ -1,0 +1,52 @@
+"""What a run says: short lines on stdout, and ms-swift's own talk in a file."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+_STDOUT = sys.stdout
+_TALKATIVE = ("", "swift", "modelscope", "transformers", "accelerate", "datasets", "deepspeed", "DeepSpeed")
+
+
+def say(line: str) -> None:
+    """Print a line above whatever progress bar is running; only the first rank speaks."""
+    if os.environ.get("RANK", "0") == "0":
+        tqdm.write(line, file=_STDOUT)
+        _STDOUT.flush()
+
+
+@contextlib.contextmanager
+def swift_log(path: Path) -> Iterator[Callable[[], None]]:
+    """Send what swift, transformers and friends print or log to `path`; progress bars stay on stderr.
+
+    Yields a function to call once their modules are imported: they make their log handlers while importing.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    before = [logger.handlers[:] for logger in loggers]
+    with path.open("a", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+        handler = logging.StreamHandler(file)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+
+        def take_over() -> None:
+            for logger in loggers:
+                logger.handlers[:] = [handler]
+            logging.getLogger("swift").setLevel(logging.INFO)
+            logging.captureWarnings(True)
+
+        try:
+            with warnings.catch_warnings():
+                take_over()
+                yield take_over
+        finally:
+            logging.captureWarnings(False)
+            for logger, handlers in zip(loggers, before, strict=True):
+                logger.handlers[:] = handlers

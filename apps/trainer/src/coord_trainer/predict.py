@@ -1,0 +1,157 @@
+"""Free-running greedy answers from a checkpoint on disk, with the probability of every box side.
+
+Log-probabilities and expectations are taken step by step from the logits as they pass by; the [T, V] logits
+of an answer are never kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from coord_codec import CoordVocab, find_layout
+from tqdm import tqdm
+from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessor, LogitsProcessorList
+
+from .errors import InputError
+from .picture_set import PictureSet
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model ready to answer, with the processor and vocabulary that belong to it."""
+
+    model: Any
+    processor: Any
+    vocab: CoordVocab | None
+
+
+def open_checkpoint(path: Path, dtype: str, attention: str, coord_tokens: bool) -> Checkpoint:
+    """Load a checkpoint from disk, with no network and none of its own code.
+
+    Raises:
+        InputError: when there is no complete checkpoint at `path`.
+    """
+    try:
+        processor = AutoProcessor.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        model = AutoModelForImageTextToText.from_pretrained(
+            path,
+            dtype=getattr(torch, dtype),
+            attn_implementation=attention,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not a complete checkpoint ({str(error).splitlines()[0]})") from None
+    vocab = CoordVocab.from_tokenizer(processor.tokenizer) if coord_tokens else None
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return Checkpoint(model.eval().to(device), processor, vocab)
+
+
+class _StepRecorder(LogitsProcessor):
+    """Per step and answer: log p of the greedy token and, where it is a coordinate, the expected bin."""
+
+    def __init__(self, vocab: CoordVocab | None) -> None:
+        self._vocab = vocab
+        self.log_p: list[torch.Tensor] = []
+        self.expected: list[torch.Tensor] = []
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        logits_BV = scores.float()
+        self.log_p.append(logits_BV.amax(dim=1) - logits_BV.logsumexp(dim=1))
+        if self._vocab is not None:
+            first, count = self._vocab.first_id, len(self._vocab.ids)
+            p_BK = logits_BV[:, first : first + count].softmax(dim=1)
+            bins_K = torch.arange(count, device=p_BK.device, dtype=p_BK.dtype)
+            self.expected.append((p_BK @ bins_K) / self._vocab.grid.scale)
+        return scores
+
+
+@torch.inference_mode()
+def predict(
+    checkpoint: Checkpoint,
+    pictures: PictureSet,
+    prompt: str,
+    *,
+    marker_ids: tuple[int, ...] | None,
+    max_new_tokens: int,
+    batch_size: int,
+    limit: int | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Yield one record of the predictions contract per picture, in order."""
+    total = min(len(pictures), limit or len(pictures))
+    bar = tqdm(total=total, desc="generating", unit="img", mininterval=0.5)
+    for start in range(0, total, batch_size):
+        indices = range(start, min(start + batch_size, total))
+        recorder = _StepRecorder(checkpoint.vocab)
+        answers = _generate(checkpoint, [pictures.picture(i) for i in indices], prompt, max_new_tokens, recorder)
+        for row, index in enumerate(indices):
+            instance = pictures.instances[index]
+            yield {
+                "image_id": instance.image_id if instance.image_id is not None else index + 1,
+                "image": instance.image,
+                "width": instance.width,
+                "height": instance.height,
+                **_answer(checkpoint, answers[row], recorder, row, marker_ids),
+            }
+        bar.update(len(indices))
+    bar.close()
+
+
+def _generate(checkpoint: Checkpoint, images: list, prompt: str, max_new_tokens: int, recorder) -> list[list[int]]:
+    messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
+    processor = checkpoint.processor
+    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    inputs = processor(
+        text=[text] * len(images), images=images, padding=True, padding_side="left", return_tensors="pt"
+    ).to(checkpoint.model.device)
+    tokenizer = processor.tokenizer
+    ids_BT = checkpoint.model.generate(
+        **inputs,
+        max_new_tokens=max_new_tokens,
+        do_sample=False,
+        num_beams=1,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        logits_processor=LogitsProcessorList([recorder]),
+    )
+    return ids_BT[:, inputs["input_ids"].shape[1] :].tolist()
+
+
+def _answer(
+    checkpoint: Checkpoint, ids: Sequence[int], recorder: _StepRecorder, row: int, marker_ids: tuple[int, ...] | None
+) -> dict[str, Any]:
+    tokenizer = checkpoint.processor.tokenizer
+    stopped = tokenizer.eos_token_id in ids
+    ids = list(ids[: ids.index(tokenizer.eos_token_id)]) if stopped else list(ids)
+    # Qwen's box markers count as special tokens: they are the answer, so nothing is skipped.
+    record: dict[str, Any] = {
+        "text": tokenizer.decode(ids, skip_special_tokens=False),
+        "finish_reason": "stop" if stopped else "length",
+    }
+    if checkpoint.vocab is not None:
+        sides = [position for position, token in enumerate(ids) if token in checkpoint.vocab.ids]
+        words = find_layout(ids, checkpoint.vocab, marker_ids).desc_positions
+        record["coord_logprobs"] = [recorder.log_p[i][row].item() for i in sides]
+        record["coord_expected"] = [recorder.expected[i][row].item() for i in sides]
+        record["desc_logprobs"] = [recorder.log_p[i][row].item() for i in words]
+    return record
+
+
+def write_predictions(path: Path, records: Iterator[dict[str, Any]]) -> int:
+    """Write predictions.jsonl under a temporary name and rename it; returns how many answers there are."""
+    temporary = path.with_name(f".{path.name}.partial")
+    count = 0
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            for record in records:
+                file.write(json.dumps(record, ensure_ascii=False) + "\n")
+                count += 1
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return count

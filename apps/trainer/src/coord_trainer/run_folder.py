@@ -1,0 +1,119 @@
+"""A run's folder: older ones are moved aside, files appear whole, and what the result depends on lies beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .config import RunConfig
+from .errors import RunError
+
+_PACKAGES = (
+    "coord-codec",
+    "coord-losses",
+    "coord-adapter",
+    "coord-eval",
+    "coord-trainer",
+    "torch",
+    "transformers",
+    "peft",
+    "ms-swift",
+    "deepspeed",
+    "accelerate",
+    "pycocotools",
+    "numpy",
+)
+
+
+def open_run_folder(path: Path) -> Path | None:
+    """Create `path`; an older run there is moved to the first free `path.N`, which is returned.
+
+    Raises:
+        RunError: when the folder cannot be made.
+    """
+    moved = None
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            number = 1
+            while (moved := path.with_name(f"{path.name}.{number}")).exists():
+                number += 1
+            path.rename(moved)
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{path}: the run folder cannot be made ({error.strerror}); choose another with run.dir") from None
+    return moved
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file under a temporary name and rename it, so that it is there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_config(folder: Path, config: RunConfig) -> None:
+    """The resolved configuration; feeding it back with `-c` gives the same run."""
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    write_text(folder / "config.yaml", text)
+
+
+class Manifest:
+    """manifest.json, rewritten whole whenever something is learnt."""
+
+    def __init__(self, folder: Path, config: RunConfig, command: list[str]) -> None:
+        self._path = folder / "manifest.json"
+        self._started = time.time()
+        self.values: dict[str, Any] = {
+            "status": "running",
+            "command": command,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seed": config.run.seed,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "processors": os.cpu_count(),
+            "versions": {name: _version(name) for name in _PACKAGES},
+            "git": _git_revision(),
+        }
+        self.update()
+
+    def update(self, **values: Any) -> None:
+        """Add values and write."""
+        self.values |= values | {"seconds": round(time.time() - self._started, 1)}
+        write_text(self._path, json.dumps(self.values, indent=2, default=str) + "\n")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_revision() -> dict[str, Any] | None:
+    def git(*words: str) -> str:
+        where = Path(__file__).parent
+        return subprocess.run(
+            ["git", *words], cwd=where, capture_output=True, text=True, timeout=5, check=True
+        ).stdout.strip()
+
+    try:
+        return {"revision": git("rev-parse", "HEAD"), "changed": bool(git("status", "--porcelain", "-uno"))}
+    except (OSError, subprocess.SubprocessError):
+        return None  # installed from a wheel, or git is not there
+
+
+def command_line() -> list[str]:
+    """The words of this run without the interpreter's path."""
+    return [Path(sys.argv[0]).parent.name or "coord-trainer", *sys.argv[1:]]

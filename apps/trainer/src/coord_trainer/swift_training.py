@@ -1,0 +1,136 @@
+"""ms-swift's SFT pipeline with our data, our objective and our denominators.
+
+Seams used (ms-swift 4.6, pinned): `TrainerFactory.TRAINER_MAPPING`, `SwiftSft._prepare_dataset`,
+`Seq2SeqTrainer.compute_loss`, `_get_num_items_in_batch`, `_get_data_collator`, `log`. The mapping is global to
+the process; it names a class of this module, which refuses to run without the settings below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from coord_codec import CoordVocab
+from coord_losses import CoordObjective, ObjectSlots
+from swift.arguments import SftArguments
+from swift.pipelines.train.sft import SwiftSft
+from swift.trainers import Seq2SeqTrainer, TrainerFactory
+from torch.utils.data import Dataset
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+
+from .row_head import RowHead, row_selecting_head
+from .step_metrics import StepMetrics
+
+# What swift's collator and trainer put into a batch and the model's forward does not take.
+_NOT_FOR_FORWARD = ("compute_loss_func", "loss_scale", "channel", "text_position_ids")
+
+
+@dataclass(frozen=True)
+class TrainingParts:
+    """What a run hands to swift's trainer besides swift's own arguments."""
+
+    objective: CoordObjective
+    callbacks: tuple[TrainerCallback, ...] = ()
+
+
+class CoordTrainer(Seq2SeqTrainer):
+    """swift's trainer with the coordinate objective on supervised rows."""
+
+    def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
+        self._objective = coord_parts.objective
+        super().__init__(*args, **kwargs)
+        self._step_metrics = {
+            mode: StepMetrics(self._objective.config, self.args.device) for mode in ("train", "eval")
+        }
+        for silenced in (ProgressCallback, PrinterCallback):
+            self.remove_callback(silenced)
+        for callback in coord_parts.callbacks:
+            self.add_callback(callback)
+
+    def get_use_logits_to_keep(self, default_value: bool = True) -> bool:
+        """No: it keeps one index for the whole batch, where the row head keeps exactly the supervised rows."""
+        return False
+
+    def _get_data_collator(self, args, template):
+        return partial(
+            _collate, collate=super()._get_data_collator(args, template), vocab=self._objective.vocab
+        )
+
+    def _get_num_items_in_batch(self, batch_samples: list[dict], device: torch.device) -> torch.Tensor | None:
+        """Tokens, coordinate tokens and objects of the global batch: all ranks, all micro-batches."""
+        if not batch_samples or "labels" not in batch_samples[0]:
+            return None
+        counts = sum(self._count(batch) for batch in batch_samples).to(device)
+        if self.args.world_size > 1:
+            counts = self.accelerator.gather(counts[None]).sum(dim=0)
+        return counts
+
+    def _count(self, batch: dict[str, Any]) -> torch.Tensor:
+        targets = batch["labels"][:, 1:]
+        supervised = targets[targets != -100]
+        coordinates = self._objective.vocab.mask(supervised).sum()
+        return torch.tensor([len(supervised), int(coordinates), len(batch["coord_slots"].rows_M4)])
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # noqa: D102
+        for name in _NOT_FOR_FORWARD:
+            inputs.pop(name, None)
+        labels_BT, slots = inputs.pop("labels"), inputs.pop("coord_slots")
+        slots = slots.to(labels_BT.device)
+        training = self.model.training
+        rows = RowHead(self._objective, labels_BT, slots, want_diagnostics=not training or self._logs_next())
+        with row_selecting_head(self.accelerator.unwrap_model(model), rows):
+            outputs = model(**inputs)
+        output = rows.rejoin(outputs.logits)
+        self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
+        denominators = None
+        if num_items_in_batch is not None:
+            denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
+        loss = output.total(denominators)
+        if denominators is not None:
+            loss = loss * self.accelerator.num_processes  # data parallelism averages over ranks afterwards
+        outputs.logits, outputs.loss = None, loss
+        return (loss, outputs) if return_outputs else loss
+
+    def _logs_next(self) -> bool:
+        step = self.state.global_step + 1
+        return step == 1 or step % max(int(self.state.logging_steps or 1), 1) == 0
+
+    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
+        """Add the token-weighted means of every term since the last line (all ranks log together)."""
+        mode = "train" if self.model.training else "eval"
+        logs.update(self._step_metrics[mode].flush(self._sum_over_ranks, "" if mode == "train" else "eval_"))
+        super().log(logs, *args, **kwargs)
+
+    def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:
+        return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
+
+
+def _collate(samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab) -> dict[str, Any]:
+    """swift's batch plus the slots of its objects (a function of the module, so that workers can pickle it)."""
+    extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
+    batch = collate(samples)
+    layouts, boxes = zip(*extras, strict=True)
+    batch["coord_slots"] = ObjectSlots.from_layouts(layouts, batch["labels"], boxes, vocab)
+    return batch
+
+
+class CoordSft(SwiftSft):
+    """swift's pipeline on data sets of ours; `parts` must be set before `main()`."""
+
+    parts: TrainingParts
+    datasets: Sequence[Dataset | None] = (None, None)
+
+    def _prepare_dataset(self):
+        return list(self.datasets)
+
+    def _get_trainer_kwargs(self):
+        return {"coord_parts": self.parts}
+
+
+def open_pipeline(arguments: dict[str, Any]) -> CoordSft:
+    """Load model, processor and template the way swift does, with our trainer class in its mapping."""
+    TrainerFactory.TRAINER_MAPPING["causal_lm"] = f"{__name__}.{CoordTrainer.__name__}"
+    return CoordSft(SftArguments(**arguments))

@@ -1,0 +1,180 @@
+"""A small, complete Qwen3-VL checkpoint with random weights: the first run's model, made in a second.
+
+Real classes throughout (`Qwen3VLForConditionalGeneration`, `Qwen3VLProcessor`, `Qwen2Tokenizer`, a chat
+template in Qwen's format), so whatever runs on it runs on a downloaded checkpoint too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from coord_codec import MARKERS, WILDCARD_TOKEN, CoordGrid, CoordVocab, coord_tokens
+
+from .row_init import smooth_rows, smooth_rows_2d
+
+if TYPE_CHECKING:
+    from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
+
+    from .config import TinyModelConfig
+
+# Qwen3's specials that a vision-language sample uses, in Qwen's order.
+_SPECIALS = [
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    *MARKERS["qwen"].tokens,
+    "<|vision_start|>",
+    "<|vision_end|>",
+    "<|vision_pad|>",
+    "<|image_pad|>",
+    "<|video_pad|>",
+]
+
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
+    "{% if message.content is string %}{{ message.content }}{% else %}"
+    "{% for part in message.content %}"
+    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
+    "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+PATCH, MERGE = 16, 2
+
+
+def build_tiny_checkpoint(
+    folder: Path, config: TinyModelConfig, texts: Iterable[str], seed: int, grid: CoordGrid = CoordGrid()
+) -> int:
+    """Write model, tokenizer, processor and chat template to `folder`; returns the number of parameters.
+
+    Args:
+        folder: where the checkpoint goes (created).
+        config: sizes and initial scales.
+        texts: prompt and descriptions, from which the byte-level BPE learns whole words.
+        seed: of the random weights.
+        grid: how many coordinate tokens there are.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    processor = _build_processor(_train_tokenizer(list(texts), grid), config)
+    torch.manual_seed(seed)
+    model = _build_model(processor, config, grid)
+    processor.save_pretrained(folder)
+    model.save_pretrained(folder)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _train_tokenizer(texts: list[str], grid: CoordGrid):
+    from tokenizers import AddedToken, trainers
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import Qwen2Tokenizer
+
+    empty = Qwen2Tokenizer(vocab={}, merges=[])
+    bpe = empty.backend_tokenizer
+    learn = trainers.BpeTrainer(
+        vocab_size=4096, min_frequency=1, initial_alphabet=sorted(ByteLevel.alphabet()), show_progress=False
+    )
+    bpe.train_from_iterator([*texts, "user assistant system \n"], learn)
+    state = json.loads(bpe.to_str())["model"]
+    tokenizer = Qwen2Tokenizer(
+        vocab=state["vocab"],
+        merges=[tuple(m) for m in state["merges"]],
+        eos_token="<|im_end|>",
+        extra_special_tokens=_SPECIALS,
+    )
+    # Boxes are part of the answer, not control tokens: decoding with skip_special_tokens must keep them.
+    plain = [WILDCARD_TOKEN, *coord_tokens(grid), *MARKERS["obj"].tokens]
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in plain])
+    return tokenizer
+
+
+def _build_processor(tokenizer, config: TinyModelConfig) -> Qwen3VLProcessor:
+    from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
+
+    images = Qwen2VLImageProcessor(
+        patch_size=PATCH,
+        merge_size=MERGE,
+        temporal_patch_size=2,
+        image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
+        size={"shortest_edge": config.min_pixels, "longest_edge": config.max_pixels},
+    )
+    return Qwen3VLProcessor(
+        image_processor=images,
+        tokenizer=tokenizer,
+        video_processor=Qwen3VLVideoProcessor(patch_size=PATCH),
+        chat_template=_CHAT_TEMPLATE,
+    )
+
+
+def _build_model(
+    processor: Qwen3VLProcessor, config: TinyModelConfig, grid: CoordGrid
+) -> Qwen3VLForConditionalGeneration:
+    from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
+
+    tokenizer = processor.tokenizer
+    token_id = tokenizer.convert_tokens_to_ids
+    head_dim = config.hidden // config.heads
+    third = head_dim // 2 // 3
+    side = config.position_side
+    model_config = Qwen3VLConfig(
+        text_config={
+            "vocab_size": -(-len(tokenizer) // 64) * 64,
+            "hidden_size": config.hidden,
+            "intermediate_size": config.ffn,
+            "num_hidden_layers": config.layers,
+            "num_attention_heads": config.heads,
+            "num_key_value_heads": config.heads,
+            "head_dim": head_dim,
+            "max_position_embeddings": 4096,
+            "initializer_range": config.init_std,
+            "pad_token_id": tokenizer.pad_token_id,
+            "tie_word_embeddings": config.tied,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "mrope_section": [head_dim // 2 - 2 * third, third, third],
+                "mrope_interleaved": True,
+            },
+        },
+        vision_config={
+            "depth": config.vision_layers,
+            "hidden_size": config.vision_hidden,
+            "intermediate_size": 2 * config.vision_hidden,
+            "num_heads": config.heads,
+            "out_hidden_size": config.hidden,
+            "patch_size": PATCH,
+            "spatial_merge_size": MERGE,
+            "temporal_patch_size": 2,
+            "num_position_embeddings": side * side,
+            "deepstack_visual_indexes": [0],
+            "initializer_range": config.init_std,
+        },
+        image_token_id=token_id("<|image_pad|>"),
+        video_token_id=token_id("<|video_pad|>"),
+        vision_start_token_id=token_id("<|vision_start|>"),
+        vision_end_token_id=token_id("<|vision_end|>"),
+        tie_word_embeddings=config.tied,
+    )
+    model = Qwen3VLForConditionalGeneration(model_config).to(torch.float32)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    if config.smooth_rows:
+        _smooth_start(model, CoordVocab.from_tokenizer(tokenizer, grid), config)
+    return model
+
+
+def _smooth_start(model, vocab: CoordVocab, config: TinyModelConfig) -> None:
+    """Neighbouring bins and neighbouring patches start as neighbours: worth about twice the steps."""
+    with torch.no_grad():
+        tables = [model.get_input_embeddings().weight]
+        if not config.tied:
+            tables.append(model.get_output_embeddings().weight)
+        for table in tables:
+            rows = smooth_rows(len(vocab.ids), table.shape[1], config.coord_std)
+            table[vocab.first_id : vocab.first_id + len(vocab.ids)] = rows
+        positions = model.model.visual.pos_embed.weight
+        positions.copy_(smooth_rows_2d(config.position_side, positions.shape[1], config.position_std))
