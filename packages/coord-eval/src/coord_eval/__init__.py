@@ -1,1 +1,30 @@
-"""Placeholder."""
+"""Read the boxes that a language model wrote and score them the COCO way."""
+
+from coord_eval.answer import DROP_REASONS, Answer, Drop, ParsedObject
+from coord_eval.coco import COCO_KEYS
+from coord_eval.detections import Detections
+from coord_eval.errors import InputError
+from coord_eval.evaluation import Evaluation
+from coord_eval.parsing import FORMATS, parse_answer
+from coord_eval.ranking import SCORE_SOURCES
+from coord_eval.scoring import oracle_predictions, score
+from coord_eval.truth import GroundTruth
+from coord_eval.truth_files import load_ground_truth
+
+__all__ = [
+    "COCO_KEYS",
+    "DROP_REASONS",
+    "FORMATS",
+    "SCORE_SOURCES",
+    "Answer",
+    "Detections",
+    "Drop",
+    "Evaluation",
+    "GroundTruth",
+    "InputError",
+    "ParsedObject",
+    "load_ground_truth",
+    "oracle_predictions",
+    "parse_answer",
+    "score",
+]

@@ -1,0 +1,44 @@
+"""The ``coord-eval`` command: exit code 0 done, 1 failed while running, 2 bad usage or bad input."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from coord_eval import cli_parse, cli_score, cli_view
+from coord_eval.errors import InputError
+
+_EPILOG = """examples:
+  coord-eval score --ground-truth instances.json --predictions predictions.jsonl --out report
+  coord-eval parse answers.txt
+  coord-eval view --ground-truth instances.json --predictions predictions.jsonl --out pictures --count 40
+
+exit codes: 0 done, 1 failed while running, 2 bad usage or bad input"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="coord-eval",
+        description="Read the boxes that a language model wrote and score them the COCO way.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in (cli_score, cli_parse, cli_view):
+        module.add_parser(commands)
+    options = parser.parse_args(arguments)
+    try:
+        return options.run(options)
+    except InputError as error:
+        print(f"coord-eval: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing is wrong, and nothing is left to say.
+        sys.stderr.close()
+        return 0
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        print(f"coord-eval: {place}{error.strerror or error}", file=sys.stderr)
+        return 1

@@ -1,0 +1,116 @@
+"""Options that several commands share, and progress on a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from coord_codec import MARKERS
+from coord_eval.errors import InputError
+from coord_eval.parsing import FORMATS
+from coord_eval.ranking import SCORE_SOURCES
+from coord_eval.reading import read_json
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """Add ground truth, predictions and how answers are read."""
+    parser.add_argument(
+        "--ground-truth", required=True, type=Path, metavar="G", help="COCO .json or instance .jsonl"
+    )
+    parser.add_argument(
+        "--predictions", required=True, type=Path, metavar="P", help="predictions.jsonl or COCO results .json"
+    )
+    add_format(parser)
+    parser.add_argument("--synonyms", type=Path, metavar="FILE", help='JSON {"category": ["other name"]}')
+    parser.add_argument(
+        "--score-source",
+        default="auto",
+        choices=["auto", *(name for name in SCORE_SOURCES if name != "results")],
+        help="what boxes are ranked by (default: auto)",
+    )
+    ceiling = parser.add_argument_group("ceiling", "how the model was trained to answer")
+    ceiling.add_argument("--markers", default="obj", choices=sorted(MARKERS), help="default: obj")
+    ceiling.add_argument("--max-objects", type=_positive, metavar="N", help="object limit (default: none)")
+    ceiling.add_argument(
+        "--order", default="top_left", choices=["top_left", "given", "random", "size"], help="object order"
+    )
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Add format and scale of the answers."""
+    parser.add_argument(
+        "--format", default="auto", choices=["auto", *FORMATS], help="format of the answers (default: auto)"
+    )
+    parser.add_argument(
+        "--scale",
+        type=_scale,
+        metavar="S",
+        help='what plain numbers are divided by, or "pixels" (default: 1000)',
+    )
+
+
+def score_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the keyword arguments of :func:`coord_eval.score` that the options stand for."""
+    return {
+        "format": options.format,
+        "scale": options.scale,
+        "score_source": options.score_source,
+        "markers": options.markers,
+        "max_objects": options.max_objects,
+        "order": options.order,
+        "synonyms": _synonyms(options.synonyms),
+    }
+
+
+def _synonyms(path: Path | None) -> dict[str, list[str]] | None:
+    if path is None:
+        return None
+    data = read_json(path)
+    lists = data.values() if isinstance(data, dict) else [None]
+    if not all(isinstance(v, list) and all(isinstance(name, str) for name in v) for v in lists):
+        raise InputError(f'{path}: expected {{"category": ["other name", ...]}}, found {data!s:.80}')
+    return data
+
+
+def _positive(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {text!r}")
+    return value
+
+
+def _scale(text: str) -> float | str:
+    if text == "pixels":
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a positive number or 'pixels', found {text!r}")
+    return value
+
+
+class Progress:
+    """A line on a terminal that says how far a stage is; silent where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._shown = 0.0
+        self._active = sys.stderr.isatty()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show a stage at most ten times a second."""
+        now = time.monotonic()
+        if not self._active or (now - self._shown < 0.1 and done < total):
+            return
+        self._shown = now
+        sys.stderr.write(f"\r\x1b[K{stage} {done}/{total}")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Clear the line."""
+        if self._active:
+            sys.stderr.write("\r\x1b[K")

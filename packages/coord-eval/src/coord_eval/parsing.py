@@ -1,0 +1,95 @@
+"""From the text a model wrote to objects: finds the format, hands over to its parser."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from coord_codec import MARKERS, CoordGrid, MarkerFamily
+from coord_eval.answer import Answer
+from coord_eval.building import AnswerBuilder, Scale
+from coord_eval.json_parser import JsonParser
+from coord_eval.marker_parser import MarkerParser
+from coord_eval.tokens import COORD_START, token_units
+
+_DEFAULT_GRID = CoordGrid()
+#: Formats by name, and what an object looks like in each.
+FORMATS = {
+    "obj": "<obj_start>cat, four coordinate tokens or (x1,y1),(x2,y2), <obj_end>",
+    "qwen": "<|object_ref_start|>cat<|object_ref_end|><|box_start|>, coordinates as in obj, <|box_end|>",
+    "json": '{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}; numbers, numbers as strings or coordinate tokens',
+}
+_THOUGHT_END = "</think>"
+_JSON_HINT = re.compile(r"[{\[]")
+
+
+def parse_answer(
+    text: str,
+    format: str | MarkerFamily = "auto",
+    *,
+    scale: float | Literal["pixels"] | None = None,
+    image_size: tuple[float, float] | None = None,
+    grid: CoordGrid = _DEFAULT_GRID,
+) -> Answer:
+    """Read the objects of one answer.
+
+    One pass, linear in the text. No text raises; what cannot be understood is in ``dropped`` with a reason.
+    Everything up to a closing ``</think>`` is passed over. Exactly four valid coordinates make a box; of
+    nested starts the inner one counts; repeats are kept and counted; swapped corners are repaired and marked.
+
+    Args:
+        text: The answer, special tokens included.
+        format: A name of :data:`FORMATS`, a marker family of your own, or ``auto``.
+        scale: What plain numbers are divided by; ``"pixels"`` for pixels of ``image_size``; None assumes the
+            grid's own (1000), and the answer says so. Coordinate tokens never use it.
+        image_size: ``(width, height)`` of the picture as the model saw it, for ``scale="pixels"``.
+        grid: The grid of the coordinate tokens.
+
+    Raises:
+        ValueError: For an unknown format or an impossible scale; never because of the text.
+    """
+    units = token_units(grid)
+    family = format if isinstance(format, MarkerFamily) else None
+    resolved = _resolve_scale(scale, image_size, grid)
+    if family is None and format not in ("auto", *FORMATS):
+        raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
+    begin = text.rfind(_THOUGHT_END) + len(_THOUGHT_END) if _THOUGHT_END in text else 0
+    name = family.name if family else format if format != "auto" else detect_format(text, begin)
+    builder = AnswerBuilder(name, resolved)
+    if begin == 0 and text.lstrip().startswith("<think>"):
+        builder.truncated = True
+        builder.drop("unclosed_thought", 0, len(text))
+    elif name == "json":
+        JsonParser(builder, units).parse(text, begin)
+    elif name != "none":
+        MarkerParser(builder, family or MARKERS[name], units).parse(text, begin)
+    return builder.build(text[begin:])
+
+
+def detect_format(text: str, begin: int = 0) -> str:
+    """Return the format whose marks the text carries, ``none`` when it carries none.
+
+    Markers go before JSON, since descriptions may hold brackets while JSON holds no markers.
+    """
+    for name, family in MARKERS.items():
+        if any(token in text for token in (family.tokens[0], family.tokens[-2])):
+            return name
+    if _JSON_HINT.search(text, begin):
+        return "json"
+    return "obj" if COORD_START in text else "none"
+
+
+def _resolve_scale(
+    scale: float | str | None, image_size: tuple[float, float] | None, grid: CoordGrid
+) -> Scale:
+    if scale is None and image_size is None:
+        return Scale(grid.scale, grid.scale, assumed=True)
+    if scale is None or scale == "pixels":
+        if image_size is None or not all(side > 0 for side in image_size):
+            raise ValueError(
+                f"image_size: expected width and height for scale='pixels', found {image_size!r}"
+            )
+        return Scale(*map(float, image_size))
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):
+        raise ValueError(f"scale: expected a positive number, 'pixels' or None, found {scale!r}")
+    return Scale(scale, scale)

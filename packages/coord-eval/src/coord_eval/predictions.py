@@ -1,0 +1,158 @@
+"""Answers of a model from disk or memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coord_eval.errors import InputError
+from coord_eval.reading import finite_numbers, identifier, read_json, read_json_lines
+
+FINISH_REASONS = ("stop", "length", "error")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer in words.
+
+    Attributes:
+        text: What the model wrote.
+        image_id: Id of the image, None when only ``image`` names it.
+        image: File name of the image.
+        width: Width of the picture in pixels, where the producer stated it.
+        height: Height likewise.
+        finish_reason: ``stop``, ``length`` (cut off), ``error`` (no answer), None when unknown.
+        coord_logprobs: Log-probability of each coordinate token of the text, in order.
+        desc_logprobs: Log-probabilities of the description tokens, one tuple for each start marker in order;
+            None when absent or when a flat list cannot be told apart.
+        where: File and line for messages.
+    """
+
+    text: str
+    image_id: int | str | None = None
+    image: str | None = None
+    width: float | None = None
+    height: float | None = None
+    finish_reason: str | None = None
+    coord_logprobs: tuple[float, ...] | None = None
+    desc_logprobs: tuple[tuple[float, ...], ...] | None = None
+    where: str = "prediction"
+
+
+@dataclass(frozen=True)
+class CocoResult:
+    """One box of a COCO results list: pixels ``xywh`` and a score."""
+
+    image_id: int | str
+    category_id: int | str
+    bbox: tuple[float, ...]
+    score: float
+
+
+def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
+    """Read ``predictions.jsonl``, or a COCO results list (``.json`` that holds an array of boxes).
+
+    Raises:
+        InputError: Naming file, line and field.
+    """
+    path = Path(path)
+    if path.suffix == ".json":
+        data = read_json(path)
+        if not isinstance(data, list):
+            raise InputError(f"{path}: expected a list of results or answers, found {type(data).__name__}")
+        return from_records(data, str(path))
+    return [_prediction(record, f"{path}, line {number}") for number, record in read_json_lines(path)]
+
+
+def from_records(records: Iterable[Mapping[str, Any]], source: str = "predictions"):
+    """Turn dictionaries into predictions, or into COCO results when they have no ``text`` but a ``bbox``.
+
+    An empty list is an empty results list.
+
+    Raises:
+        InputError: Naming record and field.
+    """
+    records = list(records)
+    for position, record in enumerate(records):
+        if not isinstance(record, Mapping):
+            raise InputError(f"{source}[{position}]: expected an object, found {type(record).__name__}")
+    if all("text" not in record and ("bbox" in record or "category_id" in record) for record in records):
+        return [_coco_result(record, f"{source}[{position}]") for position, record in enumerate(records)]
+    return [_prediction(record, f"{source}[{position}]") for position, record in enumerate(records)]
+
+
+def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
+    text = record.get("text")
+    reason = record.get("finish_reason")
+    if reason is not None and reason not in FINISH_REASONS:
+        raise InputError(
+            f"{where}, finish_reason: expected one of {', '.join(FINISH_REASONS)}, found {reason!r:.80}"
+        )
+    if text is None and reason == "error":
+        text = ""
+    if not isinstance(text, str):
+        found = "nothing" if text is None else type(text).__name__
+        raise InputError(f"{where}, text: expected the answer as text, found {found}")
+    image_id, image = record.get("image_id"), record.get("image")
+    if image_id is None and image is None:
+        raise InputError(f"{where}, image_id: missing, and there is no image either; name the picture")
+    if image is not None and not isinstance(image, str):
+        raise InputError(f"{where}, image: expected a file name, found {image!r:.80}")
+    size = {}
+    for key in ("width", "height"):
+        if record.get(key) is not None:
+            size[key] = finite_numbers([record[key]], 1, f"{where}, {key}")[0]
+    return Prediction(
+        text=text,
+        image_id=None if image_id is None else identifier(image_id, f"{where}, image_id"),
+        image=image,
+        finish_reason=reason,
+        coord_logprobs=_logprobs(record.get("coord_logprobs"), f"{where}, coord_logprobs"),
+        desc_logprobs=_desc_logprobs(record, where),
+        where=where,
+        **size,
+    )
+
+
+def _logprobs(value: object, where: str) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    numbers = finite_numbers(value, None, where)
+    # Rounding in the producer may leave a certain token a hair above 0.
+    if any(number > 1e-3 for number in numbers):
+        raise InputError(
+            f"{where}: a log-probability lies above 0 ({max(numbers):g}); give natural logarithms"
+        )
+    return tuple(min(number, 0.0) for number in numbers)
+
+
+def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, ...], ...] | None:
+    """Read nested lists, or a flat list cut up by ``desc_token_counts``; None for a flat list without."""
+    value, counts = record.get("desc_logprobs"), record.get("desc_token_counts")
+    field = f"{where}, desc_logprobs"
+    if value is None:
+        return None
+    if isinstance(value, list | tuple) and value and all(isinstance(part, list | tuple) for part in value):
+        return tuple(_logprobs(part, f"{field}[{i}]") or () for i, part in enumerate(value))
+    flat = _logprobs(value, field) or ()
+    if counts is None:
+        return None if flat else ()
+    lengths = [int(n) for n in finite_numbers(counts, None, f"{where}, desc_token_counts")]
+    if sum(lengths) != len(flat) or any(n < 0 for n in lengths):
+        raise InputError(
+            f"{where}, desc_token_counts: they add up to {sum(lengths)}, desc_logprobs has {len(flat)}"
+        )
+    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    return tuple(flat[end - n : end] for n, end in zip(lengths, ends, strict=True))
+
+
+def _coco_result(record: Mapping[str, Any], where: str) -> CocoResult:
+    box = finite_numbers(record.get("bbox"), 4, f"{where}.bbox")
+    return CocoResult(
+        image_id=identifier(record.get("image_id"), f"{where}.image_id"),
+        category_id=identifier(record.get("category_id"), f"{where}.category_id"),
+        bbox=box,
+        score=finite_numbers([record.get("score")], 1, f"{where}.score")[0],
+    )

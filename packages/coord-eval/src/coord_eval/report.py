@@ -1,0 +1,216 @@
+"""The report: one HTML file without scripts or outside references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from coord_eval.collecting import group_by_image
+from coord_eval.evaluation import Evaluation
+from coord_eval.pictures import overlay
+from coord_eval.ranking import SCORE_SOURCES
+from coord_eval.report_style import PAGE, STYLE
+
+_COCO_NAMES = {
+    "AP": "AP, IoU .50:.95",
+    "AP50": "AP at IoU .50",
+    "AP75": "AP at IoU .75",
+    "APs": "AP, small objects (below 32² pixels)",
+    "APm": "AP, medium objects",
+    "APl": "AP, large objects (above 96² pixels)",
+    "AR1": "AR, 1 box of a label",
+    "AR10": "AR, 10 boxes of a label",
+    "AR100": "AR, 100 boxes of a label",
+    "ARs": "AR, small objects",
+    "ARm": "AR, medium objects",
+    "ARl": "AR, large objects",
+}
+_MAX_CLASSES = 100
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A part that a caller adds to the report.
+
+    Attributes:
+        title: Heading, plain text.
+        html: Content, taken as it is: the caller escapes it and refers to nothing outside the file.
+    """
+
+    title: str
+    html: str
+
+
+def render_report(
+    evaluation: Evaluation,
+    *,
+    image_root: str | Path | None = None,
+    title: str | None = None,
+    sections: Sequence[ReportSection] = (),
+    max_overlays: int = 12,
+) -> str:
+    """Return the report as HTML; see :meth:`Evaluation.write_report`."""
+    root = Path(image_root) if image_root is not None else evaluation.truth.root
+    parts = [
+        _tiles(evaluation),
+        _notes(evaluation.notes),
+        *(_section(section.title, section.html) for section in sections),
+        _section("Average precision and recall (COCO)", _coco_table(evaluation)),
+        _section("Precision and recall without scores", _detection_table(evaluation)),
+        _section("Format health", _format_tables(evaluation)),
+        _section("Pictures", _pictures(evaluation, root, max_overlays)) if max_overlays > 0 else "",
+        _section("Classes", _class_table(evaluation)) if evaluation.per_class else "",
+    ]
+    heading = escape(title or "Evaluation")
+    return PAGE.format(title=heading, style=STYLE, body="\n".join(part for part in parts if part))
+
+
+def number(value: float) -> str:
+    """Format a metric; COCO's -1 for what cannot be measured becomes n/a."""
+    return "n/a" if value < 0 else f"{value:.3f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return an HTML table; cells are escaped, numbers right-aligned."""
+    header = "".join(_cell("th", i, cell) for i, cell in enumerate(head))
+    body = "".join(f"<tr>{''.join(_cell('td', i, cell) for i, cell in enumerate(row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(tag: str, column: int, value: object) -> str:
+    return f"<{tag}{' class=n' if column else ''}>{escape(str(value))}</{tag}>"
+
+
+def _section(title: str, html: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>{html}</section>"
+
+
+def _tiles(evaluation: Evaluation) -> str:
+    """The handful of numbers that a reader looks for first."""
+    health = evaluation.format
+    tiles = [
+        ("AP", number(evaluation.coco["AP"]), f"ceiling {number(evaluation.ceiling.get('AP', -1))}"),
+        ("AP50", number(evaluation.coco["AP50"]), f"ceiling {number(evaluation.ceiling.get('AP50', -1))}"),
+        ("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "no score enters"),
+        ("Mean IoU", number(evaluation.mean_iou), "over objects, missed ones 0"),
+    ]
+    if health["answers"]:
+        share = 100 * health["parsed"] / health["answers"]
+        tiles.append(("Answers that parse", f"{share:.1f} %", f"{health['parsed']} of {health['answers']}"))
+    cells = (
+        f"<div><span>{escape(name)}</span><b>{escape(value)}</b><small>{escape(below)}</small></div>"
+        for name, value, below in tiles
+    )
+    return f'<div class="tiles">{"".join(cells)}</div>'
+
+
+def _notes(notes: Sequence[str]) -> str:
+    if not notes:
+        return ""
+    return '<ul class="notes">' + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
+
+
+def _coco_table(evaluation: Evaluation) -> str:
+    source = evaluation.score_source
+    rows = [
+        (
+            name,
+            number(evaluation.coco[key]),
+            number(evaluation.coco_constant_score[key]),
+            number(evaluation.ceiling.get(key, -1)),
+        )
+        for key, name in _COCO_NAMES.items()
+    ]
+    return (
+        f"<p>Ranked by <b>{escape(source)}</b>: {escape(SCORE_SOURCES[source])}. The ceiling is the truth "
+        f"itself, encoded and parsed back, under a constant score. By {escape(evaluation.backend)}.</p>"
+        + table(("", "ranked", "constant score", "ceiling"), rows)
+    )
+
+
+def _detection_table(evaluation: Evaluation) -> str:
+    keys = ("precision", "recall", "f1")
+    rows = []
+    for threshold, row in evaluation.detection.items():
+        free = evaluation.detection_class_agnostic[threshold]
+        rows.append((threshold, *(number(row[k]) for k in keys), *(number(free[k]) for k in keys)))
+    head = ("IoU", "precision", "recall", "F1", "precision, any label", "recall, any label", "F1, any label")
+    iou = f"{number(evaluation.mean_iou)}, {number(evaluation.mean_iou_class_agnostic)} for any label"
+    return table(head, rows) + f"<p>Mean IoU over objects: {iou}.</p>"
+
+
+def _format_tables(evaluation: Evaluation) -> str:
+    health, counts = evaluation.format, evaluation.counts
+    join = evaluation.join
+    rows = [
+        ("pictures", counts["images"]),
+        ("pictures with an answer", join.answered),
+        ("answers about unknown pictures, left out", join.unknown),
+        ("true objects", counts["objects"]),
+        ("crowd regions, neither hit nor missed", counts["crowd_regions"]),
+        ("boxes answered", counts["detections"]),
+        ("boxes with unknown labels, counted as false", counts["unknown_label_detections"]),
+    ]
+    html = '<div class="columns">' + table(("", "count"), rows)
+    if health["answers"]:
+        rows = [(key, health[key]) for key in ("answers", "parsed", "clean", "truncated", "empty", "repeats")]
+        rows += [(f"{kind} objects", n) for kind, n in health["completeness"].items()]
+        rows += [(f"format {name}", n) for name, n in health["formats"].items()]
+        html += table(("answers", "count"), rows)
+        dropped = [(reason.replace("_", " "), n) for reason, n in health["dropped"].items()]
+        html += table(("dropped because of", "count"), dropped or [("nothing dropped", 0)])
+    unknown = list(evaluation.unknown_labels.items())[:15]
+    if unknown:
+        html += table(("unknown labels", "count"), unknown)
+    return html + "</div>"
+
+
+def _class_table(evaluation: Evaluation) -> str:
+    ranked = sorted(evaluation.per_class.items(), key=lambda item: -item[1]["objects"])
+    rows = [
+        (name, row["objects"], row["detections"], number(row["AP"]), number(row["AP50"]))
+        for name, row in ranked[:_MAX_CLASSES]
+    ]
+    rest = len(ranked) - len(rows)
+    more = f"<p>{rest} further classes are in evaluation.json.</p>" if rest else ""
+    return table(("class", "objects", "boxes answered", "AP", "AP50"), rows) + more
+
+
+def image_scores(evaluation: Evaluation) -> np.ndarray:
+    """Return F1 at IoU .5 of every image, 1 where nothing was there and nothing answered."""
+    truth, matches, images = evaluation.truth, evaluation.matches, len(evaluation.truth)
+    objects_I = np.bincount(truth.image_N[~truth.crowd_N], minlength=images)
+    counted_D = (matches.iou_D >= 0.5) | (matches.crowd_D < 0.5)
+    answered_I = np.bincount(evaluation.detections.image_D[counted_D], minlength=images)
+    hits_I = np.bincount(evaluation.detections.image_D[matches.iou_D >= 0.5], minlength=images)
+    total_I = objects_I + answered_I
+    return np.divide(2 * hits_I, total_I, out=np.ones(images), where=total_I > 0)
+
+
+def _pictures(evaluation: Evaluation, root: Path | None, limit: int) -> str:
+    f1_I = image_scores(evaluation)
+    order = np.argsort(f1_I, kind="stable")
+    if len(order) > limit:
+        half = limit // 2
+        order = np.concatenate([order[: limit - half], order[len(order) - half :]])
+    rows = group_by_image(evaluation.detections, len(evaluation.truth))
+    figures, problems = [], []
+    for image in order.tolist():
+        svg, problem = overlay(evaluation, image, rows.get(image, np.array([], np.int64)), root)
+        problems += [problem] if problem else []
+        name = evaluation.truth.file_names[image] or str(evaluation.truth.image_ids[image])
+        text = evaluation.answers.get(image, (None,))[0]
+        answer = f"<details><summary>answer</summary><pre>{escape(text)}</pre></details>" if text else ""
+        figures.append(
+            f"<figure>{svg}<figcaption>{escape(name)}: F1 {f1_I[image]:.2f}</figcaption>{answer}</figure>"
+        )
+    legend = (
+        '<p class="legend"><i class="truth"></i>truth <i class="hit"></i>answer, IoU ≥ .50 with its label '
+        '<i class="false"></i>answer, false. Worst pictures first.</p>'
+    )
+    distinct = list(dict.fromkeys(problems))
+    return legend + _notes(distinct[:5]) + f'<div class="pictures">{"".join(figures)}</div>'
