@@ -103,7 +103,7 @@ class CoordOffsetAdapter(nn.Module):
 
     def _add_to_embeddings(self, ids_BT: Tensor, embeds_BTH: Tensor) -> Tensor:
         sorted_ids, order = self.token_ids.sort()
-        place_BT = torch.searchsorted(sorted_ids, ids_BT).clamp_(max=len(sorted_ids) - 1)
+        place_BT = torch.searchsorted(sorted_ids, ids_BT.contiguous()).clamp_(max=len(sorted_ids) - 1)
         hit_BT1 = (sorted_ids[place_BT] == ids_BT).unsqueeze(-1)
         offset_BTH = embedding(order[place_BT], self.embed_offset)
         # The sum is taken in float32 (or wider) and rounded once: bfloat16 would lose a small offset.
@@ -117,7 +117,7 @@ class CoordOffsetAdapter(nn.Module):
         return logits_BTV.index_add_(-1, self.token_ids, delta_BTK.to(logits_BTV.dtype))
 
     def _set_head_rows(self, rows: int) -> None:
-        """Make `head_offset` a parameter of `rows` rows or, since optimizers trip on those, an empty buffer."""
+        """Make `head_offset` a parameter or, without rows, a buffer: optimizers trip on empty parameters."""
         self._parameters.pop("head_offset", None)
         self._buffers.pop("head_offset", None)
         table = self.embed_offset.new_zeros(rows, self.hidden_size)
