@@ -1,0 +1,224 @@
+"""Reading safetensors checkpoints by their headers: where each tensor's bytes are, without loading any.
+
+The format: 8 bytes little-endian header length, a JSON header of name -> dtype, shape, data_offsets, then
+the data without holes (https://huggingface.co/docs/safetensors). Files are never memory-mapped: mapped pages
+would count as resident memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from .errors import InputError
+
+ITEM_BYTES = {
+    "BF16": 2,
+    "F16": 2,
+    "F32": 4,
+    "F64": 8,
+    "I64": 8,
+    "I32": 4,
+    "I16": 2,
+    "I8": 1,
+    "U8": 1,
+    "BOOL": 1,
+}
+ITEM_BYTES |= {"F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "U32": 4, "U64": 8}
+FLOATS = ("BF16", "F16", "F32")
+
+_INDEX = "model.safetensors.index.json"
+_SINGLE = "model.safetensors"
+_MAX_HEADER = 100_000_000  # the format's own limit
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where a tensor lies: `nbytes` bytes at `start` of `path`, row-major, `rows` rows of `row_bytes`."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    path: Path
+    start: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the data."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+    @property
+    def rows(self) -> int:
+        """Length of the first dimension; 1 for a scalar."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of one row."""
+        return math.prod(self.shape[1:]) * ITEM_BYTES[self.dtype]
+
+    def pread(self, fd: int, lo: int, hi: int) -> bytearray:
+        """Read rows lo..hi-1 of this tensor from its opened file."""
+        buffer = bytearray((hi - lo) * self.row_bytes)
+        view, done = memoryview(buffer), 0
+        while done < len(buffer):
+            count = os.preadv(fd, [view[done:]], self.start + lo * self.row_bytes + done)
+            if count == 0:
+                raise InputError(f"{self.path}: the file ended while tensor {self.name} was being read")
+            done += count
+        return buffer
+
+
+@dataclass(frozen=True)
+class SafetensorsFile:
+    """One safetensors file: its tensors in the order of their data, and the header as it stands."""
+
+    path: Path
+    tensors: tuple[TensorInfo, ...]
+    metadata: dict[str, str]
+    header: bytes = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Size of the whole file."""
+        return len(self.header) + sum(t.nbytes for t in self.tensors)
+
+
+def read_safetensors(path: Path) -> SafetensorsFile:
+    """Read and check the header of a safetensors file.
+
+    Raises:
+        InputError: if the file is missing, truncated, longer than its header says, or not safetensors.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            prefix = file.read(8)
+            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else _MAX_HEADER + 1
+            if length > min(_MAX_HEADER, size - 8):
+                raise InputError(
+                    f"{path}: expected a safetensors file, found {size} bytes without a whole header"
+                )
+            header = prefix + file.read(length)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        entries = json.loads(header[8:])
+        metadata = entries.pop("__metadata__", {})
+        tensors = _in_order(path, entries, len(header))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{path}: the safetensors header is damaged ({error}); fetch the file again"
+        ) from None
+    found = SafetensorsFile(path, tensors, metadata, header)
+    if found.size != size:
+        raise InputError(
+            f"{path}: the header promises {found.size} bytes, the file has {size}: "
+            f"{'truncated' if size < found.size else 'something was appended'}; fetch the file again"
+        )
+    return found
+
+
+def _in_order(path: Path, entries: dict, start: int) -> tuple[TensorInfo, ...]:
+    infos, end = [], 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        if entry["dtype"] not in ITEM_BYTES:
+            raise ValueError(f"tensor {name} has the unknown dtype {entry['dtype']}")
+        info = TensorInfo(name, entry["dtype"], tuple(entry["shape"]), path, start + end)
+        if list(entry["data_offsets"]) != [end, end + info.nbytes]:
+            raise ValueError(f"tensor {name} does not lie where its shape puts it")
+        end += info.nbytes
+        infos.append(info)
+    return tuple(infos)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A Hugging Face checkpoint folder: its configuration and its weight files, in index order."""
+
+    folder: Path
+    config: dict
+    files: tuple[SafetensorsFile, ...]
+    index_metadata: dict | None  # None for a single-file checkpoint
+
+    @cached_property
+    def tensors(self) -> dict[str, TensorInfo]:
+        """Every tensor by its name."""
+        return {tensor.name: tensor for file in self.files for tensor in file.tensors}
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all weight files."""
+        return sum(file.size for file in self.files)
+
+
+def open_checkpoint(folder: Path) -> Checkpoint:
+    """Read configuration, index and headers of a checkpoint folder, and check that they agree.
+
+    Raises:
+        InputError: for a missing or damaged file, a tensor the index promises and no file holds, weights that
+            are not safetensors, or a quantized model.
+    """
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder}: expected a checkpoint folder, found {'a file' if folder.exists() else 'nothing'}"
+        )
+    config = read_json(folder / "config.json")
+    if "quantization_config" in config:
+        raise InputError(
+            f"{folder / 'config.json'}: quantization_config: a quantized base cannot be changed exactly"
+        )
+    if (folder / _INDEX).exists():
+        index = read_json(folder / _INDEX)
+        weight_map = index.get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map:
+            raise InputError(f"{folder / _INDEX}: expected a weight_map of tensor names to files")
+        files = _open_files(folder, dict.fromkeys(weight_map.values()))
+        held = {tensor.name: file.path.name for file in files for tensor in file.tensors}
+        if wrong := sorted(name for name, file in weight_map.items() if held.get(name) != file):
+            raise InputError(f"{folder / _INDEX}: {weight_map[wrong[0]]} does not hold the tensor {wrong[0]}")
+        return Checkpoint(folder, config, files, index.get("metadata", {}))
+    if not (folder / _SINGLE).exists():
+        others = sorted(
+            p.name for p in folder.iterdir() if p.suffix in {".bin", ".pt", ".pth", ".safetensors"}
+        )
+        found = f"only {', '.join(others[:3])}" if others else "no weights"
+        raise InputError(f"{folder}: expected {_SINGLE} or {_INDEX}, found {found} (safetensors only)")
+    return Checkpoint(folder, config, _open_files(folder, [_SINGLE]), None)
+
+
+def _open_files(folder: Path, names: Collection[str]) -> tuple[SafetensorsFile, ...]:
+    for name in names:
+        if Path(name).name != name or not (folder / name).exists():
+            raise InputError(f"{folder / name}: the index names this file and it is missing; fetch it again")
+    files = tuple(read_safetensors(folder / name) for name in names)
+    seen: dict[str, Path] = {}
+    for file in files:
+        for tensor in file.tensors:
+            if tensor.name in seen:
+                raise InputError(f"{file.path}: tensor {tensor.name} is also in {seen[tensor.name].name}")
+            seen[tensor.name] = file.path
+    return files
+
+
+def read_json(path: Path) -> dict:
+    """Read a JSON object.
+
+    Raises:
+        InputError: if the file is missing or does not hold one.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: expected JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content

@@ -1,0 +1,113 @@
+"""How one output tensor is made: rows of a stored tensor, and steps that change them in float32."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from .checkpoint import ITEM_BYTES, TensorInfo
+
+if TYPE_CHECKING:
+    import torch
+
+#: Takes rows lo..hi-1 in float32 and the range, returns those rows changed; may work in place.
+RowFunction = Callable[["torch.Tensor", int, int], "torch.Tensor"]
+
+_CHUNK_VALUES = 1 << 21  # float32 values worked on at a time: 8 MB stays in the cache and out of the way
+
+
+class Step(Protocol):
+    """A change of rows. Steps are compared to tell whether two tensors would come out equal."""
+
+    #: Whether all rows are needed at once.
+    whole: bool
+
+    def touches(self, lo: int, hi: int) -> bool:
+        """Whether any of rows lo..hi-1 changes."""
+
+    def open(self) -> RowFunction:
+        """Load what the step needs (factors, offsets); dropped when the tensor is done."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An output tensor: name, type and shape, the stored rows it starts from, and the steps in order.
+
+    Rows beyond those of the source start as zeros. With no steps and the source's own type it is a byte copy.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    source: TensorInfo
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the data."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+    @property
+    def rows(self) -> int:
+        """Length of the first dimension; 1 for a scalar."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def copied(self) -> bool:
+        """Whether the stored bytes are taken over as they are."""
+        return not self.steps and self.dtype == self.source.dtype and self.shape == self.source.shape
+
+    def same_values(self, other: Recipe) -> bool:
+        """Whether both tensors would hold the same values."""
+        mine, theirs = ((r.dtype, r.shape, r.source, r.steps) for r in (self, other))
+        return mine == theirs
+
+
+def copy_of(tensor: TensorInfo) -> Recipe:
+    """The recipe that leaves a tensor as it is."""
+    return Recipe(tensor.name, tensor.dtype, tensor.shape, tensor)
+
+
+def row_chunks(recipe: Recipe) -> Iterator[tuple[int, int]]:
+    """Ranges lo, hi of rows to work on, of about 8 MB each in float32."""
+    width = max(1, recipe.nbytes // ITEM_BYTES[recipe.dtype] // max(1, recipe.rows))
+    size = recipe.rows if any(step.whole for step in recipe.steps) else max(1, _CHUNK_VALUES // width)
+    for lo in range(0, recipe.rows, size):
+        yield lo, min(lo + size, recipe.rows)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch type of a safetensors floating type name."""
+    import torch
+
+    return {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}[name]
+
+
+def read_rows(tensor: TensorInfo, fd: int, lo: int, hi: int) -> torch.Tensor:
+    """Rows lo..hi-1 in float32, shape [hi - lo, ...]."""
+    import torch
+
+    shape = (hi - lo, *tensor.shape[1:])
+    if hi == lo or not tensor.row_bytes:
+        return torch.zeros(shape)
+    return torch.frombuffer(tensor.pread(fd, lo, hi), dtype=torch_dtype(tensor.dtype)).reshape(shape).float()
+
+
+def read_float(tensor: TensorInfo) -> torch.Tensor:
+    """A whole tensor in float32: for adapter factors, which are small."""
+    with opened(tensor) as fd:
+        return read_rows(tensor, fd, 0, tensor.rows).reshape(tensor.shape)
+
+
+@contextmanager
+def opened(tensor: TensorInfo) -> Iterator[int]:
+    """The tensor's file, open for reading."""
+    fd = os.open(tensor.path, os.O_RDONLY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

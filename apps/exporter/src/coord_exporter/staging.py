@@ -1,0 +1,129 @@
+"""All or nothing: everything is written to a hidden folder beside OUT, made durable, and renamed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import ExportError, InputError
+
+_MARGIN = 16 << 20  # small files and the file system's own bookkeeping
+
+
+def check_out(out: Path, inputs: tuple[Path, ...], force: bool) -> None:
+    """Refuse an OUT that would overwrite something or mix with the inputs.
+
+    Raises:
+        InputError: saying which.
+    """
+    place = out.resolve()
+    for folder in inputs:
+        given = folder.resolve()
+        if place == given or given in place.parents or place in given.parents:
+            raise InputError(f"OUT {out}: lies inside, around or on the input {folder}; choose another place")
+    if not place.parent.is_dir():
+        raise InputError(f"OUT {out}: the folder {place.parent} does not exist; create it first")
+    if not os.path.lexists(out):
+        return
+    if not force:
+        raise InputError(f"OUT {out}: exists already; choose another name, or --force to replace it")
+    if not out.is_dir() or (any(out.iterdir()) and not (out / "config.json").exists()):
+        raise InputError(
+            f"OUT {out}: --force replaces a checkpoint folder, and this is something else; move it away"
+        )
+
+
+def check_space(out: Path, needed: int) -> None:
+    """Refuse to start where the output would not fit.
+
+    Raises:
+        InputError: with both figures.
+    """
+    free = shutil.disk_usage(out.resolve().parent).free
+    if free < needed + _MARGIN:
+        raise InputError(
+            f"OUT {out}: needs {(needed + _MARGIN) / 1e9:.2f} GB and the disk has {free / 1e9:.2f} GB free; "
+            "make room or choose another disk"
+        )
+
+
+@contextmanager
+def staged(out: Path, force: bool) -> Iterator[Path]:
+    """A hidden folder beside OUT, which becomes OUT if the block ends well and vanishes if it does not.
+
+    A killed process leaves its hidden folder behind and no OUT; the next export to the same OUT removes it.
+
+    Raises:
+        ExportError: if OUT appeared meanwhile.
+    """
+    place = out.resolve()
+    prefix = f".{place.name}.partial-"
+    _remove_abandoned(place.parent, prefix)
+    stage = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
+    lock = os.open(stage, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        stage.chmod(0o777 & ~_umask())
+        yield stage
+        for path in (*stage.rglob("*"), stage):
+            _sync(path)
+        _rename(stage, place, force)
+        _sync(place.parent)
+    except BaseException:
+        shutil.rmtree(stage, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+
+
+def _rename(stage: Path, place: Path, force: bool) -> None:
+    if not os.path.lexists(place):
+        stage.rename(place)
+        return
+    if not force:
+        raise ExportError(f"OUT {place}: appeared while the export ran; nothing was written")
+    # A folder that is not empty cannot be replaced in one step: the old one steps aside, and back on failure.
+    aside = Path(tempfile.mkdtemp(prefix=f".{place.name}.replaced-", dir=place.parent)) / place.name
+    place.rename(aside)
+    try:
+        stage.rename(place)
+    except OSError:
+        aside.rename(place)
+        raise
+    finally:
+        shutil.rmtree(aside.parent, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    """Remove stages whose process is gone: the lock on a folder ends with its process."""
+    for stage in parent.glob(f"{prefix}*"):
+        try:
+            fd = os.open(stage, os.O_RDONLY)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(stage, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(fd)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

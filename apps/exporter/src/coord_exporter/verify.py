@@ -1,0 +1,178 @@
+"""`--verify`: the export against PEFT's own model, on fixed prompts, in float32.
+
+The reference is the adapter unmerged on its base, so the merge itself is under test. Both models compute in
+float32; what differs is the rounding of merged weights to the checkpoint's type, and the tolerance follows
+that type's spacing.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .adapter import Adapter
+from .checkpoint import Checkpoint
+from .errors import ExportError
+from .tables import find_tables, vocabulary_rows
+
+if TYPE_CHECKING:
+    import torch
+
+GREEDY_TOKENS = 64
+_PROMPT = "Describe all objects in the image with their bounding boxes."
+_RANDOM_TOKENS = 48
+
+# Largest logit difference over the largest logit. A weight rounded to bf16 is off by up to 2^-9 of itself and
+# a few layers of such errors give 1e-2; in float32 only the order of summation differs, 2e-6 was measured.
+_TOLERANCES = {"BF16": 5e-2, "F16": 1e-2, "F32": 1e-4}
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """One model's answers: float32 logits [T, V] per prompt and the greedy ids that follow the first."""
+
+    logits: list[torch.Tensor]
+    greedy: list[int]
+
+
+def verify_export(base: Checkpoint, adapter: Adapter, folder: Path) -> dict:
+    """Compare logits and greedy tokens of base + adapter under PEFT with those of an exported checkpoint.
+
+    Args:
+        base: the base.
+        adapter: its adapter.
+        folder: the exported checkpoint.
+
+    Returns:
+        `max_difference` and `tolerance` in logits, `tokens` and `equal_tokens` (before the first that
+        differs), and whether a prompt held an `image`.
+
+    Raises:
+        ExportError: if the largest difference is beyond the tolerance.
+    """
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    prompts, image = _prompts(folder, base, adapter)
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")
+        reference = _answers(_load_peft(base, adapter), prompts, None)
+        gc.collect()
+        exported = _answers(_load(folder, base.config), prompts, reference.greedy)
+    largest = max(float(logits.abs().max()) for logits in reference.logits)
+    pairs = zip(reference.logits, exported.logits, strict=True)
+    difference = max(float((one - other).abs().max()) for one, other in pairs)
+    tolerance = _TOLERANCES[base.tensors[find_tables(base).embed].dtype] * largest
+    same = [one == other for one, other in zip(reference.greedy, exported.greedy, strict=True)]
+    equal = (*same, False).index(False)
+    if not difference <= tolerance:
+        raise ExportError(
+            f"verify: logits differ from PEFT's by {difference:.3g}, tolerated are {tolerance:.3g}; nothing "
+            "was written. The export is wrong, or the adapter acts differently when merged: please report it"
+        )
+    return {
+        "max_difference": difference,
+        "tolerance": tolerance,
+        "tokens": len(same),
+        "equal_tokens": equal,
+        "image": image,
+    }
+
+
+def _answers(model: Any, prompts: list[dict], forced: list[int] | None) -> _Outcome:
+    """Greedy continuation of the first prompt; logits along `forced` (its own continuation if None)."""
+    import torch
+    from transformers import GenerationConfig
+
+    settings = GenerationConfig(max_new_tokens=GREEDY_TOKENS, min_new_tokens=GREEDY_TOKENS, do_sample=False)
+    first = prompts[0]
+    length = first["input_ids"].shape[1]
+    greedy = model.generate(**first, generation_config=settings)[0, length:].tolist()
+    followed = torch.tensor([greedy if forced is None else forced])
+    logits = [model(**prompt).logits[0].float() for prompt in [_extended(first, followed), *prompts[1:]]]
+    return _Outcome(logits, greedy)
+
+
+def _extended(prompt: dict, ids_1T: torch.Tensor) -> dict:
+    import torch
+
+    extended = {"input_ids": ids_1T, "attention_mask": torch.ones_like(ids_1T)}
+    if "mm_token_type_ids" in prompt:
+        extended["mm_token_type_ids"] = torch.zeros_like(ids_1T)
+    return prompt | {
+        name: torch.cat([prompt[name], tail.to(prompt[name].dtype)], 1) for name, tail in extended.items()
+    }
+
+
+def _prompts(folder: Path, base: Checkpoint, adapter: Adapter) -> tuple[list[dict], bool]:
+    """A prompt with an image where there is a processor, and random ids that hit the offsets' rows."""
+    random = _random_ids(base, adapter)
+    try:
+        from transformers import AutoProcessor
+
+        processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
+        content = [{"type": "image", "image": _picture()}, {"type": "text", "text": _PROMPT}]
+        inputs = processor.apply_chat_template(
+            [{"role": "user", "content": content}],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+    except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError):
+        return [random], False  # no processor, or one without chat template: reported as image = False
+    return [dict(inputs), random], True
+
+
+def _picture():
+    """A fixed picture with edges and colours, 96 x 64."""
+    import numpy as np
+    from PIL import Image
+
+    y, x = np.mgrid[0:64, 0:96]
+    red, green, blue = 255 * (x > 40), 4 * y, 255 * (((x // 8) + (y // 8)) % 2)
+    return Image.fromarray(np.stack([red, green, blue], axis=-1).astype(np.uint8))
+
+
+def _random_ids(base: Checkpoint, adapter: Adapter) -> dict:
+    """Ids [1, T], half of them offset rows where there are any; placeholders of images stay out."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    special = {
+        value for name, value in base.config.items() if name.endswith("_token_id") and isinstance(value, int)
+    }
+    ordinary = [i for i in range(vocabulary_rows(base)) if i not in special]
+    trained = [i for i in adapter.offsets.ids if i not in special] if adapter.offsets else []
+    ids = [ordinary[int(k)] for k in torch.randint(len(ordinary), (_RANDOM_TOKENS,), generator=generator)]
+    if trained:
+        ids[::2] = [
+            trained[int(k)] for k in torch.randint(len(trained), (len(ids[::2]),), generator=generator)
+        ]
+    ids_1T = torch.tensor([ids])
+    return {"input_ids": ids_1T, "attention_mask": torch.ones_like(ids_1T)}
+
+
+def _load(folder: Path, config: dict):
+    import torch
+    import transformers
+
+    names = config.get("architectures") or ["AutoModelForImageTextToText"]
+    architecture = getattr(transformers, names[0], transformers.AutoModelForImageTextToText)
+    return architecture.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+
+
+def _load_peft(base: Checkpoint, adapter: Adapter):
+    model = _load(base.folder, base.config)
+    if adapter.offsets is not None:
+        from coord_adapter import load_adapter
+
+        return load_adapter(model, adapter.folder).eval()
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model, adapter.folder).eval()
