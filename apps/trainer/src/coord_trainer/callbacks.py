@@ -21,7 +21,11 @@ class TrainingProgress(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
         if state.is_world_process_zero:
             self._bar = tqdm(
-                total=state.max_steps, initial=state.global_step, desc="training", unit="step", mininterval=0.5
+                total=state.max_steps,
+                initial=state.global_step,
+                desc="training",
+                unit="step",
+                mininterval=0.5,
             )
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102

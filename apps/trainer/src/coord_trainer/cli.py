@@ -10,20 +10,22 @@ import sys
 def main() -> None:
     """Say something at once, then import what is slow, run, and turn mistakes into one line and an exit code."""
     if os.environ.get("RANK", "0") == "0" and not {"-h", "--help"} & set(sys.argv):
-        print("coord-trainer: teaching Qwen3-VL to draw boxes (loading)", flush=True)  # noqa: T201
+        print("coord-trainer: teaching Qwen3-VL to draw boxes (loading)", flush=True)
     # swift and Hugging Face look these up while importing; no look-up unless a config asks for it.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("LOG_LEVEL", "WARNING")  # of swift's logger while it is imported
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    from coord_eval import InputError as ScoringInputError
+
     from .errors import InputError, RunError
 
     try:
         from .commands import app
 
         app()
-    except InputError as error:
+    except (InputError, ScoringInputError) as error:
         _stop(error, 2)
     except RunError as error:
         _stop(error, 1)
@@ -36,5 +38,5 @@ def main() -> None:
 
 
 def _stop(message: object, code: int) -> None:
-    print(f"error: {message}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"error: {message}", file=sys.stderr, flush=True)
     sys.exit(code)

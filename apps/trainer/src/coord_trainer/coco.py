@@ -36,14 +36,20 @@ def read_coco(path: Path) -> Reading:
         InputError: when the file is not COCO detection JSON at all.
     """
     document = _load(path)
-    names = {category["id"]: category["name"] for category in _table(document, "categories", path, ("id", "name"))}
+    names = {
+        category["id"]: category["name"] for category in _table(document, "categories", path, ("id", "name"))
+    }
     images = _table(document, "images", path, ("id", "file_name", "width", "height"))
     reading = Reading()
     by_image: dict[Any, list[tuple[int, dict]]] = {image["id"]: [] for image in images}
-    for position, annotation in enumerate(_table(document, "annotations", path, ("image_id", "category_id", "bbox"))):
+    for position, annotation in enumerate(
+        _table(document, "annotations", path, ("image_id", "category_id", "bbox"))
+    ):
         where = f"{path}: annotations[{position}] (id {annotation.get('id', 'none')})"
         if annotation["image_id"] not in by_image:
-            reading.problems.append(Problem(where, "image_id", f"no image has the id {annotation['image_id']!r}"))
+            reading.problems.append(
+                Problem(where, "image_id", f"no image has the id {annotation['image_id']!r}")
+            )
         elif annotation["category_id"] not in names:
             message = f"no category has the id {annotation['category_id']!r}"
             reading.problems.append(Problem(where, "category_id", message))
@@ -89,7 +95,9 @@ def _table(document: dict[str, Any], key: str, path: Path, fields: tuple[str, ..
     for position, row in enumerate(rows):
         missing = [name for name in fields if not isinstance(row, dict) or name not in row]
         if missing:
-            raise InputError(f"{path}: {key}[{position}] lacks {', '.join(missing)}; not COCO detection annotations")
+            raise InputError(
+                f"{path}: {key}[{position}] lacks {', '.join(missing)}; not COCO detection annotations"
+            )
     return rows
 
 

@@ -8,46 +8,95 @@ from typing import Annotated
 
 import typer
 
+from .config import RunConfig
 from .config_files import load_run_config
 from .console import say
 
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=False,
     pretty_exceptions_enable=False,
     help="Train Qwen3-VL to draw boxes with coordinate tokens. Without a command: the built-in first run.",
 )
-Config = Annotated[Path | None, typer.Option("-c", "--config", help="YAML config; see configs/")]
+ConfigFile = Annotated[Path | None, typer.Option("-c", "--config", help="YAML config; see configs/")]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[section.key=value]...")]
+Strict = Annotated[bool, typer.Option("--strict", help="any bad record is an error")]
+Out = Annotated[Path, typer.Option("--out", help="where the result goes; must not exist yet")]
 
 
 @app.callback(invoke_without_command=True)
 def first_run(context: typer.Context) -> None:
     """Train a tiny Qwen3-VL on generated pictures, score it and leave runs/first-run/report.html."""
-    if context.invoked_subcommand is not None:
-        return
-    with as_file(files(__package__) / "first-run.yaml") as file:
-        _train(load_run_config(file, []), Path("runs/first-run"))
+    if context.invoked_subcommand is None:
+        with as_file(files(__package__) / "first-run.yaml") as file:
+            _train(load_run_config(file, []), "first-run")
 
 
 @app.command()
-def train(
-    overrides: Overrides = None,
-    config: Config = None,
-    strict: Annotated[bool, typer.Option(help="any bad record is an error")] = False,
+def train(overrides: Overrides = None, config: ConfigFile = None, strict: Strict = False) -> None:
+    """Train from a config, score, report; words like data.annotations=a.json override it."""
+    _train(_resolve(config, overrides, strict), config.stem if config is not None else "train")
+
+
+@app.command()
+def evaluate(
+    checkpoint: Path, out: Out, overrides: Overrides = None, config: ConfigFile = None, strict: Strict = False
 ) -> None:
-    """Train from a config; words like data.annotations=a.json override it."""
-    words = [*(overrides or []), *(["data.strict=true"] if strict else [])]
-    resolved = load_run_config(config, words)
-    name = config.stem if config is not None else "first-run"
-    _train(resolved, resolved.run.dir or Path("runs") / name)
+    """Answer, score and report with a checkpoint, on the pictures that evaluation.pictures names."""
+    from .evaluating import evaluate_checkpoint
+    from .scoring import summary
+
+    for line in summary(evaluate_checkpoint(_resolve(config, overrides, strict), checkpoint, out)):
+        say(line)
+    say(f"report: {out / 'report.html'}")
 
 
-def _train(resolved, folder: Path) -> None:
+@app.command()
+def predict(
+    checkpoint: Path, out: Out, overrides: Overrides = None, config: ConfigFile = None, strict: Strict = False
+) -> None:
+    """Write predictions.jsonl with a checkpoint, without scoring."""
+    from .evaluating import predict_checkpoint
+
+    say(f"{predict_checkpoint(_resolve(config, overrides, strict), checkpoint, out)} answers in {out}")
+
+
+@app.command()
+def prepare(annotations: Path, images: Path, out: Out, strict: Strict = False) -> None:
+    """Turn COCO annotations into instance JSONL with boxes in [0,1], listing what is left out."""
+    from .preparing import prepare_instances
+
+    prepare_instances(annotations, images, out, strict)
+
+
+@app.command()
+def inspect(
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    number: Annotated[int, typer.Option("--number", "-n", min=0, help="which picture, from 0")] = 0,
+) -> None:
+    """Show one training sample token by token: what is read, what is learnt, where the boxes are."""
+    from .inspecting import inspect_sample
+
+    inspect_sample(_resolve(config, overrides, False), number)
+
+
+@app.command()
+def doctor() -> None:
+    """Check versions, devices and the seams in ms-swift that training depends on."""
+    from .doctor import examine
+
+    examine()
+
+
+def _resolve(config: Path | None, overrides: list[str] | None, strict: bool) -> RunConfig:
+    return load_run_config(config, [*(overrides or []), *(["data.strict=true"] if strict else [])])
+
+
+def _train(resolved: RunConfig, name: str) -> None:
     from .scoring import summary
     from .training import train_and_score
 
-    result = train_and_score(resolved, folder)
+    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name)
     if result.evaluation is not None:
         for line in summary(result.evaluation):
             say(line)

@@ -5,8 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
+
 from coord_codec import MARKERS
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from .custom import CustomConfig
 from .swift_arguments import OWNED_BY_RUN_CONFIG, known_arguments
@@ -48,7 +57,9 @@ class TinyModelConfig(_Section):
     def _heads_divide(self) -> TinyModelConfig:
         for name in ("hidden", "vision_hidden"):
             if getattr(self, name) % (4 * self.heads):
-                raise ValueError(f"model.tiny.{name} must be a multiple of 4 x heads, found {getattr(self, name)}")
+                raise ValueError(
+                    f"model.tiny.{name} must be a multiple of 4 x heads, found {getattr(self, name)}"
+                )
         return self
 
 
@@ -109,12 +120,16 @@ class DataSection(_Section):
 
     @model_validator(mode="after")
     def _pairs(self) -> DataSection:
-        for annotations, images in (("annotations", "images"), ("heldout_annotations", "heldout_images")):
-            given = getattr(self, annotations)
-            if getattr(self, images) is not None and given is None:
-                raise ValueError(f"data.{images} is given but data.{annotations} is not: name both")
-            if given is not None and given.suffix == ".json" and getattr(self, images) is None:
-                raise ValueError(f"data.{annotations} is COCO JSON, so data.{images} must name the image folder")
+        for prefix in ("", "heldout_"):
+            given, folder = getattr(self, f"{prefix}annotations"), getattr(self, f"{prefix}images")
+            if folder is not None and given is None:
+                raise ValueError(
+                    f"data.{prefix}images is given but data.{prefix}annotations is not: name both"
+                )
+            if given is not None and given.suffix == ".json" and folder is None:
+                raise ValueError(
+                    f"data.{prefix}annotations is COCO JSON, so data.{prefix}images must name the image folder"
+                )
         if self.heldout_annotations is not None and self.annotations is None:
             raise ValueError("data.heldout_annotations is given but data.annotations is not: name both")
         return self
@@ -153,7 +168,11 @@ class RunConfig(_Section):
     @model_validator(mode="after")
     def _something_to_score(self) -> RunConfig:
         data = self.data
-        if self.evaluation.pictures == "heldout" and data.annotations is not None and data.heldout_annotations is None:
+        if (
+            self.evaluation.pictures == "heldout"
+            and data.annotations is not None
+            and data.heldout_annotations is None
+        ):
             raise ValueError(
                 "evaluation.pictures is heldout but data.heldout_annotations is not given: name it, or set "
                 "evaluation.pictures to train (memorising) or none"

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
 from coord_adapter import CoordOffsetConfig
 from coord_losses import ObjectiveConfig
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 
 class _Section(BaseModel):

@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from coord_codec import Instance, Problem, read_instances
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
+
+from coord_codec import Instance, Problem, read_instances
 
 from .coco import Reading, read_coco
 from .config import DataSection, ShapesConfig
@@ -37,6 +38,10 @@ class PictureSet:
 
     def __len__(self) -> int:
         return len(self.instances)
+
+    def only(self, index: int) -> PictureSet:
+        """The same set with one picture."""
+        return replace(self, instances=[self.instances[index]])
 
     def picture(self, index: int) -> Image.Image:
         """The picture of instance `index`, in RGB."""
@@ -78,7 +83,9 @@ def load_annotated(annotations: Path, images: Path | None, name: str, strict: bo
 
 def _read(annotations: Path, images: Path | None) -> tuple[Reading, Path]:
     if images is not None and not images.is_dir():
-        raise InputError(f"data.images: expected a folder of pictures, found nothing of that kind at {images}")
+        raise InputError(
+            f"data.images: expected a folder of pictures, found nothing of that kind at {images}"
+        )
     if annotations.suffix != ".jsonl":
         return read_coco(annotations), images or annotations.parent
     try:
@@ -124,7 +131,9 @@ def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, keep
     """Draw a split of the shapes; pictures go to `folder` when `keep_files`, else stay in memory."""
     instances, pictures, sha = [], {}, hashlib.sha256(b"shapes")
     drawn = draw_shapes(config, split, count)
-    for instance, picture in tqdm(drawn, total=count, desc=f"drawing {split} pictures", unit="img", mininterval=0.5):
+    for instance, picture in tqdm(
+        drawn, total=count, desc=f"drawing {split} pictures", unit="img", mininterval=0.5
+    ):
         instances.append(instance)
         sha.update(instance.model_dump_json().encode() + picture.tobytes())
         pictures[instance.image] = picture

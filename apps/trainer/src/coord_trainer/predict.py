@@ -1,8 +1,4 @@
-"""Free-running greedy answers from a checkpoint on disk, with the probability of every box side.
-
-Log-probabilities and expectations are taken step by step from the logits as they pass by; the [T, V] logits
-of an answer are never kept.
-"""
+"""Free-running greedy answers from a checkpoint on disk, with the probability of every box side."""
 
 from __future__ import annotations
 
@@ -13,12 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from coord_codec import CoordVocab, find_layout
 from tqdm import tqdm
-from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessor, LogitsProcessorList
+from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessorList
 
+from coord_codec import CoordVocab
+
+from .config import RunConfig
 from .errors import InputError
 from .picture_set import PictureSet
+from .samples import TargetWriter, marker_ids
+from .step_recorder import StepRecorder
+
+_SPARE_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -52,23 +54,28 @@ def open_checkpoint(path: Path, dtype: str, attention: str, coord_tokens: bool) 
     return Checkpoint(model.eval().to(device), processor, vocab)
 
 
-class _StepRecorder(LogitsProcessor):
-    """Per step and answer: log p of the greedy token and, where it is a coordinate, the expected bin."""
+def predict_pictures(config: RunConfig, checkpoint: Path, pictures: PictureSet, out: Path) -> int:
+    """Answer `pictures` as `config` says and write predictions.jsonl to `out`; returns how many."""
+    tokens = config.custom.coord_tokens.enabled
+    opened = open_checkpoint(checkpoint, config.model.dtype, config.model.attention, tokens)
+    tokenizer = opened.processor.tokenizer
+    answers = predict(
+        opened,
+        pictures,
+        config.data.prompt,
+        marker_ids=marker_ids(config.data, tokenizer),
+        max_new_tokens=config.evaluation.max_new_tokens or _longest_answer(config, pictures, tokenizer),
+        batch_size=config.evaluation.batch_size,
+        limit=config.evaluation.limit,
+    )
+    return write_predictions(out, answers)
 
-    def __init__(self, vocab: CoordVocab | None) -> None:
-        self._vocab = vocab
-        self.log_p: list[torch.Tensor] = []
-        self.expected: list[torch.Tensor] = []
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        logits_BV = scores.float()
-        self.log_p.append(logits_BV.amax(dim=1) - logits_BV.logsumexp(dim=1))
-        if self._vocab is not None:
-            first, count = self._vocab.first_id, len(self._vocab.ids)
-            p_BK = logits_BV[:, first : first + count].softmax(dim=1)
-            bins_K = torch.arange(count, device=p_BK.device, dtype=p_BK.dtype)
-            self.expected.append((p_BK @ bins_K) / self._vocab.grid.scale)
-        return scores
+def _longest_answer(config: RunConfig, pictures: PictureSet, tokenizer) -> int:
+    """Room for the longest true answer, and some; an answer that needs more is reported as cut off."""
+    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
+    texts = (writer.text(instance) for instance in pictures.instances)
+    return max(len(tokenizer(text)["input_ids"]) for text in texts) + _SPARE_TOKENS
 
 
 @torch.inference_mode()
@@ -87,8 +94,10 @@ def predict(
     bar = tqdm(total=total, desc="generating", unit="img", mininterval=0.5)
     for start in range(0, total, batch_size):
         indices = range(start, min(start + batch_size, total))
-        recorder = _StepRecorder(checkpoint.vocab)
-        answers = _generate(checkpoint, [pictures.picture(i) for i in indices], prompt, max_new_tokens, recorder)
+        recorder = StepRecorder(checkpoint.vocab)
+        answers = _generate(
+            checkpoint, [pictures.picture(i) for i in indices], prompt, max_new_tokens, recorder
+        )
         for row, index in enumerate(indices):
             instance = pictures.instances[index]
             yield {
@@ -102,7 +111,9 @@ def predict(
     bar.close()
 
 
-def _generate(checkpoint: Checkpoint, images: list, prompt: str, max_new_tokens: int, recorder) -> list[list[int]]:
+def _generate(
+    checkpoint: Checkpoint, images: list, prompt: str, max_new_tokens: int, recorder
+) -> list[list[int]]:
     messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
     processor = checkpoint.processor
     text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
@@ -123,7 +134,11 @@ def _generate(checkpoint: Checkpoint, images: list, prompt: str, max_new_tokens:
 
 
 def _answer(
-    checkpoint: Checkpoint, ids: Sequence[int], recorder: _StepRecorder, row: int, marker_ids: tuple[int, ...] | None
+    checkpoint: Checkpoint,
+    ids: Sequence[int],
+    recorder: StepRecorder,
+    row: int,
+    marker_ids: tuple[int, ...] | None,
 ) -> dict[str, Any]:
     tokenizer = checkpoint.processor.tokenizer
     stopped = tokenizer.eos_token_id in ids
@@ -135,11 +150,31 @@ def _answer(
     }
     if checkpoint.vocab is not None:
         sides = [position for position, token in enumerate(ids) if token in checkpoint.vocab.ids]
-        words = find_layout(ids, checkpoint.vocab, marker_ids).desc_positions
         record["coord_logprobs"] = [recorder.log_p[i][row].item() for i in sides]
         record["coord_expected"] = [recorder.expected[i][row].item() for i in sides]
-        record["desc_logprobs"] = [recorder.log_p[i][row].item() for i in words]
+    if checkpoint.vocab is not None and marker_ids is not None:
+        words = _description_positions(ids, checkpoint.vocab, marker_ids)
+        record["desc_logprobs"] = [recorder.log_p[i][row].item() for found in words for i in found]
+        record["desc_token_counts"] = [len(found) for found in words]
     return record
+
+
+def _description_positions(
+    ids: Sequence[int], vocab: CoordVocab, marker_ids: tuple[int, ...]
+) -> list[list[int]]:
+    """Positions of the description after each start marker, well-formed or not, for scores by description."""
+    stops = {*marker_ids, *vocab.ids}
+    found: list[list[int]] = []
+    open_object = False
+    for position, token in enumerate(ids):
+        if token == marker_ids[0]:
+            found.append([])
+            open_object = True
+        elif token in stops:
+            open_object = False
+        elif open_object:
+            found[-1].append(position)
+    return found
 
 
 def write_predictions(path: Path, records: Iterator[dict[str, Any]]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from coord_eval import ReportSection
+from coord_eval.report import ReportSection
 
 _WIDTH, _HEIGHT, _PAD = 640, 220, 44
 _COLOURS = ("#2563eb", "#16a34a", "#dc2626", "#9333ea", "#ea580c", "#0891b2")
@@ -30,7 +30,8 @@ def run_sections(folder: Path) -> list[ReportSection]:
 
 def _curves(lines: list[dict]) -> str:
     series = {
-        label: [(line["step"], line[key]) for line in lines if line.get(key)] for key, label in _CURVES.items()
+        label: [(line["step"], line[key]) for line in lines if line.get(key)]
+        for key, label in _CURVES.items()
     }
     series = {label: points for label, points in series.items() if len(points) > 1}
     if not series:
@@ -42,7 +43,9 @@ def _curves(lines: list[dict]) -> str:
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" role="img" aria-label="loss curves">']
     for share in (0, 0.25, 0.5, 0.75, 1):
         level = y(share * top)
-        parts.append(f'<line x1="{_PAD}" x2="{_WIDTH - _PAD}" y1="{level:.1f}" y2="{level:.1f}" stroke="#e5e7eb"/>')
+        parts.append(
+            f'<line x1="{_PAD}" x2="{_WIDTH - _PAD}" y1="{level:.1f}" y2="{level:.1f}" stroke="#e5e7eb"/>'
+        )
         parts.append(f'<text x="{_PAD - 6}" y="{level + 4:.1f}" text-anchor="end">{share * top:.2g}</text>')
     for index, (label, points) in enumerate(series.items()):
         colour = _COLOURS[index % len(_COLOURS)]

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
-from coord_losses import CoordObjective, LossTerm, ObjectiveOutput, ObjectSlots, supervised_rows
 from torch import nn
+
+from coord_losses import CoordObjective, LossTerm, ObjectiveOutput, ObjectSlots, supervised_rows
 
 
 @dataclass
@@ -29,6 +30,7 @@ class RowHead:
     diagnostics: dict[str, LossTerm] = field(default_factory=dict)
 
     def run(self, head_forward, hidden_BTH: torch.Tensor) -> torch.Tensor:
+        """Select rows, apply the head, keep the output; returns the term sums [1, terms]."""
         hidden_NH, targets_N = supervised_rows(hidden_BTH, self.labels_BT)
         self.rows = len(targets_N)
         self.output = self.objective(head_forward(hidden_NH), targets_N, self.slots)

@@ -49,7 +49,9 @@ def open_run_folder(path: Path) -> Path | None:
             path.rename(moved)
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{path}: the run folder cannot be made ({error.strerror}); choose another with run.dir") from None
+        raise RunError(
+            f"{path}: the run folder cannot be made ({error.strerror}); choose another with run.dir"
+        ) from None
     return moved
 
 

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from coord_codec import MARKERS, CoordVocab, Instance, Object, encode_target, find_layout, select_objects
 from torch.utils.data import Dataset
 from tqdm import tqdm
+
+from coord_codec import MARKERS, CoordVocab, Instance, Object, encode_target, find_layout, select_objects
 
 from .config import DataSection
 from .errors import RunError
@@ -88,7 +89,9 @@ class SampleSet(Dataset):
         try:
             picture = self.pictures.picture(index)
         except OSError as error:
-            raise RunError(f"{self.pictures.root / instance.image}: became unreadable during the run ({error})") from None
+            raise RunError(
+                f"{self.pictures.root / instance.image}: became unreadable during the run ({error})"
+            ) from None
         sample = self._encode(
             {
                 "messages": [

@@ -7,36 +7,16 @@ from pathlib import Path
 from coord_eval import Evaluation, score
 
 from .config import RunConfig
-from .console import say
 from .picture_set import PictureSet
 from .report_sections import run_sections
 from .truth import truth_for
 
 
-def score_run(
-    config: RunConfig, folder: Path, checkpoint: Path, pictures: PictureSet, longest_answer: int
-) -> Evaluation:
-    """Generate answers for `pictures` from `checkpoint`, score them and write the report into `folder`."""
-    from .predict import open_checkpoint, predict, write_predictions
-    from .samples import marker_ids
-
-    tokens = config.custom.coord_tokens.enabled
-    opened = open_checkpoint(checkpoint, config.model.dtype, config.model.attention, tokens)
-    answers = predict(
-        opened,
-        pictures,
-        config.data.prompt,
-        marker_ids=marker_ids(config.data, opened.processor.tokenizer),
-        max_new_tokens=config.evaluation.max_new_tokens or longest_answer + 16,
-        batch_size=config.evaluation.batch_size,
-        limit=config.evaluation.limit,
-    )
-    predictions = folder / "predictions.jsonl"
-    count = write_predictions(predictions, answers)
-    say(f"{count} answers in {predictions}")
+def report_on(config: RunConfig, folder: Path, pictures: PictureSet) -> Evaluation:
+    """Score `folder/predictions.jsonl` and write evaluation.json and report.html beside it."""
     evaluation = score(
         truth_for(pictures, config.evaluation.limit),
-        predictions,
+        folder / "predictions.jsonl",
         markers=config.data.markers,
         order=config.data.order,
         max_objects=config.data.max_objects,

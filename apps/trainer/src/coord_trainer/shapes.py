@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from coord_codec import Instance, Object
 from PIL import Image, ImageDraw
+
+from coord_codec import Instance, Object
 
 from .config import ShapesConfig
 
@@ -21,9 +22,7 @@ _SUPERSAMPLE = 4
 _TRIES = 30
 
 
-def draw_shapes(
-    config: ShapesConfig, split: str, count: int
-) -> Iterator[tuple[Instance, Image.Image]]:
+def draw_shapes(config: ShapesConfig, split: str, count: int) -> Iterator[tuple[Instance, Image.Image]]:
     """Yield `count` instances with their pictures; the split's name is part of the seed."""
     rng = np.random.default_rng([config.seed, *split.encode()])
     for number in range(count):

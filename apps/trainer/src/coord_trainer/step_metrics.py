@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+
 from coord_losses import LossTerm, ObjectiveConfig, ObjectiveOutput, denominator_of
 
 _TERMS = ("text_ce", "coord_ce", "soft_ce", "w1", "gate", "box")

@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any
 
 import torch
-from coord_codec import CoordVocab
-from coord_losses import CoordObjective, ObjectSlots
 from swift.arguments import SftArguments
 from swift.pipelines.train.sft import SwiftSft
 from swift.trainers import Seq2SeqTrainer, TrainerFactory
 from torch.utils.data import Dataset
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+
+from coord_codec import CoordVocab
+from coord_losses import CoordObjective, ObjectSlots
 
 from .row_head import RowHead, row_selecting_head
 from .step_metrics import StepMetrics
@@ -105,11 +106,13 @@ class CoordTrainer(Seq2SeqTrainer):
         super().log(logs, *args, **kwargs)
 
     def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:
-        return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
+        return (
+            self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
+        )
 
 
 def _collate(samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab) -> dict[str, Any]:
-    """swift's batch plus the slots of its objects (a function of the module, so that workers can pickle it)."""
+    """Swift's batch plus the slots of its objects (a function of the module, so that workers can pickle it)."""
     extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
     batch = collate(samples)
     layouts, boxes = zip(*extras, strict=True)

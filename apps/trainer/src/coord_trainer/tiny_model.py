@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+
 from coord_codec import MARKERS, WILDCARD_TOKEN, CoordGrid, CoordVocab, coord_tokens
 
+from .console import say
+from .errors import InputError
 from .row_init import smooth_rows, smooth_rows_2d
 
 if TYPE_CHECKING:
     from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
-    from .config import TinyModelConfig
+    from .config import RunConfig, TinyModelConfig
+    from .picture_set import PictureSet
 
 # Qwen3's specials that a vision-language sample uses, in Qwen's order.
 _SPECIALS = [
@@ -65,6 +69,27 @@ def build_tiny_checkpoint(
     processor.save_pretrained(folder)
     model.save_pretrained(folder)
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def base_checkpoint(config: RunConfig, folder: Path, train: PictureSet) -> str:
+    """Where training starts: `model.path`, or a tiny model built into `folder` for the words of `train`.
+
+    Raises:
+        InputError: `model.path` is no folder and downloading was not asked for.
+    """
+    path = config.model.path
+    if path is not None:
+        if not Path(path).is_dir() and not config.model.download:
+            raise InputError(
+                f"model.path: no folder {path!r} here; give a checkpoint's folder, or set model.download: true to "
+                "fetch a hub id"
+            )
+        return path
+    words = {found.desc for instance in train.instances for found in instance.objects}
+    texts = [config.data.prompt, *sorted(words)]
+    parameters = build_tiny_checkpoint(folder / "base", config.model.tiny, texts, config.run.seed)
+    say(f"model: Qwen3-VL built with random weights, {parameters:,} parameters")
+    return str(folder / "base")
 
 
 def _train_tokenizer(texts: list[str], grid: CoordGrid):

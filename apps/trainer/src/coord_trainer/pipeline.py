@@ -1,0 +1,114 @@
+"""swift's pipeline, opened for a run: model, processor, template, vocabulary and the objective's settings."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from coord_codec import CoordVocab
+
+from .config import RunConfig
+from .console import swift_log
+from .errors import InputError
+from .picture_set import PictureSet
+from .samples import SampleSet, TargetWriter, marker_ids
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """What data sets and trainer are made from."""
+
+    pipeline: Any
+    vocab: CoordVocab | None
+    markers: tuple[int, ...] | None
+
+
+def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool) -> OpenRun:
+    """Import swift (slow), register our template and model entry, and load `base` through them.
+
+    Raises:
+        InputError: a checkpoint that wants code of its own, or one without usable coordinate tokens.
+    """
+    with swift_log(folder / "swift.log") as take_over_loggers:
+        from .swift_model import apply_coord_template_adapter, refuse_remote_code
+        from .swift_training import open_pipeline
+
+        take_over_loggers()
+        if Path(base).is_dir():
+            refuse_remote_code(Path(base))
+        tokens = config.custom.coord_tokens
+        model_type = apply_coord_template_adapter(
+            coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm
+        )
+        pipeline = open_pipeline(_swift_arguments(config, folder, base, model_type, evaluates))
+    _set_pixels(pipeline.processor, config)
+    tokenizer = pipeline.processor.tokenizer
+    return OpenRun(pipeline, _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer))
+
+
+def sample_set(config: RunConfig, opened: OpenRun, pictures: PictureSet) -> SampleSet:
+    """The torch Dataset of a picture set."""
+    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab)
+    return SampleSet(pictures, opened.pipeline.template.encode, writer, opened.markers)
+
+
+def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:
+    try:
+        return CoordVocab.from_tokenizer(tokenizer)
+    except ValueError as error:
+        if not config.custom.coord_tokens.enabled:
+            return None
+        raise InputError(
+            f"{base}: custom.coord_tokens.enabled is true but the tokenizer has no usable coordinate tokens: {error}"
+        ) from None
+
+
+def _set_pixels(processor, config: RunConfig) -> None:
+    """The limits go into the processor, which is saved with the checkpoint: inference resizes alike."""
+    limits = {"shortest_edge": config.data.min_pixels, "longest_edge": config.data.max_pixels}
+    given = {key: value for key, value in limits.items() if value is not None}
+    processor.image_processor.size = {**processor.image_processor.size, **given}
+
+
+def _swift_arguments(
+    config: RunConfig, folder: Path, base: str, model_type: str, evaluates: bool
+) -> dict[str, Any]:
+    cuda = torch.cuda.is_available()
+    defaults = {
+        "tuner_type": "full",
+        "freeze_vit": False,
+        "freeze_aligner": False,
+        "gradient_checkpointing": False,
+        "report_to": ["tensorboard"],
+        "logging_steps": 10,
+        "save_strategy": "steps",
+        "eval_strategy": "steps" if evaluates else "no",
+        "per_device_eval_batch_size": config.training.get("per_device_train_batch_size", 1),
+        "dataloader_num_workers": 0,
+        "lazy_tokenize": True,
+        "load_from_cache_file": False,
+    }
+    owned = {
+        "model": base,
+        "model_type": model_type,
+        "dataset": ["unused"],  # must not be empty; our own data sets take its place
+        "val_dataset": ["unused"] if evaluates else [],
+        "split_dataset_ratio": 0.0,
+        "torch_dtype": config.model.dtype,
+        "fp16": config.model.dtype == "float16",
+        "bf16": config.model.dtype == "bfloat16",
+        "attn_impl": config.model.attention,
+        "output_dir": str(folder / "checkpoints"),
+        "add_version": False,
+        "check_model": False,
+        "seed": config.run.seed,
+        "data_seed": config.run.seed,
+        "strict": True,
+        "use_cpu": not cuda,
+        "ddp_backend": ("nccl" if cuda else "gloo") if "RANK" in os.environ else None,
+    }
+    return defaults | config.training | owned

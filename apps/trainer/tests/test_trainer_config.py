@@ -1,0 +1,162 @@
+"""Configuration: what resolves, and that every mistake is named with both sides."""
+
+from pathlib import Path
+
+import pytest
+from coord_losses import ObjectiveConfig
+from coord_trainer.config_files import check_run_config, load_run_config
+from coord_trainer.errors import InputError
+from coord_trainer.swift_arguments import OWNED_BY_RUN_CONFIG, known_arguments
+
+SOFT = {"coord_soft_ce_w1": {"enabled": True}}
+
+
+def resolve(**sections):
+    return check_run_config({"custom": SOFT, **sections}, "test")
+
+
+def objective(**flags):
+    custom = {"coord_objective": flags} if flags else {}
+    return check_run_config({"custom": custom}, "test").custom.objective
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"use_coord_ce": True}, ObjectiveConfig.group_a()),
+        ({"use_coordexp_loss": True, "use_geom_loss": True}, ObjectiveConfig.group_b()),
+        ({"use_coord_ce": True, "use_coordexp_loss": True, "use_geom_loss": True}, ObjectiveConfig.group_c()),
+        (
+            {"use_coord_ce": True, "use_coordexp_loss": True, "use_geom_loss": True, "lambda_coord": 0},
+            ObjectiveConfig.group_a(),
+        ),
+        ({"use_coord_ce": True, "lambda_coord_ce": 0.5}, ObjectiveConfig(coord_ce_weight=0.5)),
+        (
+            {"use_coordexp_loss": True, "use_geom_loss": True, "lambda_coord": 0.2, "alpha_l1": 5, "beta_giou": 2},
+            ObjectiveConfig(box_weight=0.2, alpha_l1=5, beta_giou=2),
+        ),
+    ],
+)
+def test_the_flags_of_phase_1_resolve_to_weights(flags, expected):
+    assert objective(**flags) == expected
+
+
+def test_the_soft_terms_resolve_and_combine_with_coordinate_ce():
+    assert check_run_config({"custom": SOFT}, "test").custom.objective == ObjectiveConfig.soft()
+    both = {**SOFT, "coord_objective": {"use_coord_ce": True}}
+    assert check_run_config({"custom": both}, "test").custom.objective == ObjectiveConfig.mixed()
+    weights = {"enabled": True, "soft_ce_weight": 0.25, "w1_weight": 0, "gate_weight": 2, "target_sigma": 3}
+    found = check_run_config({"custom": {"coord_soft_ce_w1": weights}}, "test").custom.objective
+    assert (found.soft_ce_weight, found.w1_weight, found.gate_weight, found.target_sigma) == (0.25, 0, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("custom", "named"),
+    [
+        ({"coord_objective": {"use_geom_loss": True}}, ("use_geom_loss", "use_coordexp_loss")),
+        ({"coord_objective": {"use_coordexp_loss": True}}, ("use_coordexp_loss", "use_geom_loss")),
+        ({}, ("coord_tokens.enabled", "coord_soft_ce_w1.enabled")),
+        ({"coord_tokens": {"enabled": False}, **SOFT}, ("coord_tokens.enabled", "coord_soft_ce_w1.enabled")),
+        (
+            {"coord_tokens": {"enabled": False}, "coord_objective": {"use_coord_ce": True}},
+            ("coord_tokens.enabled", "coord_objective.use_coord_ce"),
+        ),
+        (
+            {"coord_tokens": {"enabled": False}, "coord_offset": {"enabled": True}},
+            ("coord_tokens.enabled", "coord_offset.enabled"),
+        ),
+        (
+            {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True, "lambda_coord": 0}},
+            ("coord_tokens.enabled", "lambda_coord"),
+        ),
+    ],
+)
+def test_flags_that_contradict_each_other_are_an_error_that_names_both(custom, named):
+    with pytest.raises(InputError) as caught:
+        check_run_config({"custom": custom}, "test")
+    assert all(name in str(caught.value) for name in named)
+
+
+def test_the_yaml_of_the_specification_parses(tmp_path):
+    (tmp_path / "base.yaml").write_text("training: {learning_rate: 1.0e-4, vit_lr: 1.0e-5}\n")
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        """
+extends: base.yaml
+custom:
+  coord_tokens: {enabled: true, skip_bbox_norm: true}
+  coord_soft_ce_w1: {enabled: true, soft_ce_weight: 1.0, w1_weight: 1.0, gate_weight: 1.0, temperature: 1.0,
+                     target_sigma: 2.0, target_truncate: 16}
+  coord_offset: {enabled: true, ids: {start: 151670, end: 152669}, tie_head: true, embed_lr: 4.0e-4, head_lr: 1.0e-4,
+                 weight_decay: 0.0}
+training: {optimizer: multimodal_coord_offset, learning_rate: 2.0e-4}
+"""
+    )
+    config = load_run_config(file, ["run.seed=3", "data.order=size"])
+    assert config.training == {"learning_rate": 2e-4, "vit_lr": 1e-5, "optimizer": "multimodal_coord_offset"}
+    assert config.custom.coord_offset.token_ids([])[:2] == [151670, 151671]
+    assert (config.run.seed, config.data.order) == (3, "size")
+
+
+def test_extends_is_looked_up_beside_the_file_then_from_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "run.yaml").write_text("extends: base.yaml\ncustom: {coord_soft_ce_w1: {enabled: true}}\n")
+    (tmp_path / "base.yaml").write_text("run: {seed: 7}\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_run_config(Path("a/run.yaml"), []).run.seed == 7
+    (tmp_path / "a" / "base.yaml").write_text("run: {seed: 8}\n")
+    assert load_run_config(Path("a/run.yaml"), []).run.seed == 8
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"data": {"max_object": 3}}, "data.max_object: unknown key; did you mean max_objects?"),
+        ({"training": {"learning_rat": 1}}, "did you mean learning_rate?"),
+        ({"training": {"output_dir": "x"}}, "run.dir"),
+        ({"data": {"markers": "box"}}, "obj, qwen"),
+        ({"data": {"images": "x"}}, "data.annotations"),
+        ({"data": {"annotations": "x.json"}}, "data.images"),
+        ({"data": {"annotations": "x.jsonl"}}, "data.heldout_annotations"),
+        ({"data": {"order": "sideways"}}, "data.order"),
+        ({"model": {"tiny": {"hidden": 90}}}, "model.tiny"),
+        ({"run": {"seed": "many"}}, "run.seed"),
+    ],
+)
+def test_mistakes_name_the_field_and_what_to_do(sections, told):
+    with pytest.raises(InputError) as caught:
+        resolve(**sections)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "told"),
+    [
+        ("- a\n- b\n", [], "expected a mapping"),
+        ("a: [", [], "not YAML"),
+        ("extends: run.yaml\n", [], "extends itself"),
+        ("extends: nowhere.yaml\n", [], "no such config file"),
+        ("extends: [a, b]\n", [], "one file name"),
+        ("", ["--run.dir"], "section.key=value"),
+        ("", ["rundir"], "section.key=value"),
+    ],
+)
+def test_files_and_words_that_cannot_be_read(tmp_path, text, words, told):
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=told):
+        load_run_config(file, words)
+
+
+def test_a_resolved_config_resolves_to_itself():
+    config = resolve(data={"max_objects": 5}, training={"max_steps": 3})
+    assert check_run_config(config.model_dump(mode="json"), "again") == config
+
+
+def test_the_list_of_swift_arguments_is_swifts():
+    arguments = pytest.importorskip("swift.arguments")
+    import dataclasses
+
+    theirs = {field.name for field in dataclasses.fields(arguments.SftArguments) if field.init}
+    assert set(known_arguments()) == theirs
+    assert set(OWNED_BY_RUN_CONFIG) <= theirs
