@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coord_eval.building import AnswerBuilder
-from coord_eval.tokens import COORD_PATTERN
+from coord_eval.tokens import COORD, COORD_PATTERN
 
 BOX_KEYS = frozenset({"bbox_2d", "bbox", "box", "bounding_box"})
 POINT_KEYS = frozenset({"point_2d", "point"})
@@ -35,7 +35,6 @@ _LEXEME = re.compile(
     r"|(?P<mark>[{}\[\]:,])"
 )
 _IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})")
-_COORD = re.compile(COORD_PATTERN)
 
 
 @dataclass
@@ -91,7 +90,7 @@ class JsonParser:
 
     def _stray(self, text: str, start: int, end: int) -> None:
         """Count coordinate tokens outside any record."""
-        found = [m for m in _COORD.finditer(text, start, end) if m.group() in self.units]
+        found = [m for m in COORD.finditer(text, start, end) if m.group() in self.units]
         if found:
             self.builder.coord_count += len(found)
             self.builder.drop("stray_coordinates", found[0].start(), found[-1].end())
@@ -167,7 +166,7 @@ class JsonParser:
 
     def _count(self, value: str) -> None:
         """Count coordinate tokens in a string that is no geometry, so that ordinals stay right."""
-        found = [part for part in _COORD.findall(value) if part in self.units]
+        found = [part for part in COORD.findall(value) if part in self.units]
         self.builder.coord_count += len(found)
 
     def _coordinate(self, record: _Record, token: str) -> None:

@@ -12,11 +12,10 @@ from functools import lru_cache
 
 from coord_codec import MarkerFamily
 from coord_eval.building import AnswerBuilder
-from coord_eval.tokens import COORD_PATTERN
+from coord_eval.tokens import COORD, COORD_PATTERN
 
 _OUTSIDE, _DESC, _GAP, _COORDS, _AFTER = range(5)
 _PAIR = r"\(\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*,\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*\)"
-_COORD = re.compile(COORD_PATTERN)
 _PAIRS = re.compile(_PAIR)
 _BETWEEN_PAIRS = frozenset(" ,\t\n")
 
@@ -85,7 +84,7 @@ class MarkerParser:
     # ------------------------------------------------------------------ marks
 
     def _whole(self, match: re.Match[str]) -> None:
-        tokens = _COORD.findall(match["four"])
+        tokens = COORD.findall(match["four"])
         values = [self.units.get(token) for token in tokens]
         self._leave(match.start())
         builder = self.builder

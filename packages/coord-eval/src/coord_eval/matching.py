@@ -67,7 +67,7 @@ def match(truth: GroundTruth, detections: Detections, use_categories: bool = Tru
     key_D = detections.image_D * width + (detections.category_D if use_categories else 0)
     order_N, order_D = np.argsort(key_N, kind="stable"), np.argsort(key_D, kind="stable")
     keys, starts = np.unique(key_N[order_N], return_index=True)
-    ends = np.append(starts[1:], len(key_N))
+    ends = np.append(starts[1:], len(key_N))[: len(starts)]
     left = np.searchsorted(key_D[order_D], keys, side="left")
     right = np.searchsorted(key_D[order_D], keys, side="right")
     for start, end, low, high in zip(starts, ends, left, right, strict=True):

@@ -10,7 +10,7 @@ from coord_eval.answer import Answer
 from coord_eval.building import AnswerBuilder, Scale
 from coord_eval.json_parser import JsonParser
 from coord_eval.marker_parser import MarkerParser
-from coord_eval.tokens import COORD_START, token_units
+from coord_eval.tokens import COORD, COORD_START, token_units
 
 _DEFAULT_GRID = CoordGrid()
 #: Formats by name, and what an object looks like in each.
@@ -56,13 +56,17 @@ def parse_answer(
     begin = text.rfind(_THOUGHT_END) + len(_THOUGHT_END) if _THOUGHT_END in text else 0
     name = family.name if family else format if format != "auto" else detect_format(text, begin)
     builder = AnswerBuilder(name, resolved)
+    # Ordinals count the whole text, reasoning included, as the producer's lists do.
+    builder.coord_count = sum(token in units for token in COORD.findall(text, 0, begin))
     if begin == 0 and text.lstrip().startswith("<think>"):
         builder.truncated = True
         builder.drop("unclosed_thought", 0, len(text))
     elif name == "json":
         JsonParser(builder, units).parse(text, begin)
     elif name != "none":
-        MarkerParser(builder, family or MARKERS[name], units).parse(text, begin)
+        family = family or MARKERS[name]
+        builder.start_count = text.count(family.tokens[0], 0, begin)
+        MarkerParser(builder, family, units).parse(text, begin)
     return builder.build(text[begin:])
 
 

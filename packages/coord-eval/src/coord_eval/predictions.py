@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ class Prediction:
         height: Height likewise.
         finish_reason: ``stop``, ``length`` (cut off), ``error`` (no answer), None when unknown.
         coord_logprobs: Log-probability of each coordinate token of the text, in order.
-        desc_logprobs: Log-probabilities of the description tokens, one tuple for each start marker in order;
-            None when absent or when a flat list cannot be told apart.
+        desc_logprobs: Log-probabilities of the description tokens, one tuple for each start marker in order.
+            Files hold lists of lists, or one flat list beside ``desc_token_counts`` (how many tokens belong to
+            each start marker), since a text does not tell where its tokens end.
         where: File and line for messages.
     """
 
@@ -129,7 +131,7 @@ def _logprobs(value: object, where: str) -> tuple[float, ...] | None:
 
 
 def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, ...], ...] | None:
-    """Read nested lists, or a flat list cut up by ``desc_token_counts``; None for a flat list without."""
+    """Read nested lists, or a flat list cut up by ``desc_token_counts``; without those it is one object's."""
     value, counts = record.get("desc_logprobs"), record.get("desc_token_counts")
     field = f"{where}, desc_logprobs"
     if value is None:
@@ -138,18 +140,20 @@ def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, 
         return tuple(_logprobs(part, f"{field}[{i}]") or () for i, part in enumerate(value))
     flat = _logprobs(value, field) or ()
     if counts is None:
-        return None if flat else ()
+        return (flat,) if flat else ()
     lengths = [int(n) for n in finite_numbers(counts, None, f"{where}, desc_token_counts")]
     if sum(lengths) != len(flat) or any(n < 0 for n in lengths):
         raise InputError(
             f"{where}, desc_token_counts: they add up to {sum(lengths)}, desc_logprobs has {len(flat)}"
         )
-    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    ends = accumulate(lengths)
     return tuple(flat[end - n : end] for n, end in zip(lengths, ends, strict=True))
 
 
 def _coco_result(record: Mapping[str, Any], where: str) -> CocoResult:
     box = finite_numbers(record.get("bbox"), 4, f"{where}.bbox")
+    if box[2] < 0 or box[3] < 0:
+        raise InputError(f"{where}.bbox: expected a width and height of at least 0, found {list(box)}")
     return CocoResult(
         image_id=identifier(record.get("image_id"), f"{where}.image_id"),
         category_id=identifier(record.get("category_id"), f"{where}.category_id"),

@@ -95,14 +95,11 @@ def _without_desc(answers: Sequence[Answer], predictions: Sequence[Prediction]) 
         if not answer.objects:
             continue
         if prediction.desc_logprobs is None:
-            return (
-                f"{prediction.where}: no desc_logprobs, or a flat list without desc_token_counts; "
-                "give one list for each object"
-            )
+            return f"{prediction.where}: no desc_logprobs"
         if len(prediction.desc_logprobs) != answer.start_count:
             return (
-                f"{prediction.where}: desc_logprobs of {len(prediction.desc_logprobs)} objects, "
-                f"the text starts {answer.start_count}"
+                f"{prediction.where}: desc_logprobs for {len(prediction.desc_logprobs)} objects, the text starts "
+                f"{answer.start_count}; give a list for each, or desc_token_counts beside a flat list"
             )
         if any(item.start_index is None for item in answer.objects):
             return f"{prediction.where}: a box without description"

@@ -13,6 +13,7 @@ _prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
 
 #: Anything spelled like a coordinate token, valid or not (wildcard, padded, too large). Bounded, so linear.
 COORD_PATTERN = rf"{_prefix}[^|<>]{{0,24}}{_suffix}"
+COORD = re.compile(COORD_PATTERN)
 COORD_START = WILDCARD_TOKEN.split("*", maxsplit=1)[0]
 
 

@@ -100,7 +100,7 @@ def from_coco(data: Mapping[str, Any], source: str, root: Path | None = None) ->
             raise InputError(f"{where}: expected an object, found {type(annotation).__name__}")
         box = finite_numbers(annotation.get("bbox"), 4, f"{where}.bbox")
         if box[2] < 0 or box[3] < 0:
-            raise InputError(f"{where}.bbox: expected width and height of at least 0, found {list(box)}")
+            raise InputError(f"{where}.bbox: expected a width and height of at least 0, found {list(box)}")
         area = annotation.get("area")
         area = box[2] * box[3] if area is None else finite_numbers([area], 1, f"{where}.area")[0]
         image = _known(annotation, "image_id", image_index, where)
