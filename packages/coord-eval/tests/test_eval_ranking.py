@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from coord_codec import Instance, encode_target
 
+from coord_codec import Instance, encode_target
 from coord_eval import InputError, score
 
 TRUTH = [

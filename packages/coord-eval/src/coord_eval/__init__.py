@@ -7,6 +7,7 @@ from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
 from coord_eval.parsing import FORMATS, parse_answer
 from coord_eval.ranking import SCORE_SOURCES
+from coord_eval.report import ReportSection
 from coord_eval.scoring import oracle_predictions, score
 from coord_eval.truth import GroundTruth
 from coord_eval.truth_files import load_ground_truth
@@ -23,6 +24,7 @@ __all__ = [
     "GroundTruth",
     "InputError",
     "ParsedObject",
+    "ReportSection",
     "load_ground_truth",
     "oracle_predictions",
     "parse_answer",

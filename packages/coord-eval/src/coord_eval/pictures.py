@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import base64
 import io
-from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from coord_eval.evaluation import Evaluation
+from coord_eval.html_text import safe
 
 #: Longer side of a drawing, in its own units and, times SHARPNESS, in pixels of the photograph.
 MAX_SIDE = 480
@@ -44,7 +44,7 @@ def overlay(
     w, h = round(width * zoom), round(height * zoom)
     photograph, problem = _photograph(root, truth.file_names[image], (w, h))
     parts = [
-        f'<svg viewBox="0 0 {w} {h}" role="img" aria-label="{_text(truth.file_names[image])}">'
+        f'<svg viewBox="0 0 {w} {h}" role="img" aria-label="{safe(truth.file_names[image])}">'
         f'<rect width="{w}" height="{h}" fill="#eef0f3"/>'
     ]
     if photograph:
@@ -78,7 +78,7 @@ def _box(box, *, style: str, tip: str, label: str, colour: str, size: tuple[int,
     """Draw one box with its label above it, kept inside the drawing."""
     x, y, w, h = (float(v) for v in box)
     drawn = (
-        f'<g><title>{_text(tip)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" '
+        f'<g><title>{safe(tip)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" '
         f'fill="none" stroke-width="2" {style}/>'
     )
     if label:
@@ -89,7 +89,7 @@ def _box(box, *, style: str, tip: str, label: str, colour: str, size: tuple[int,
         top = y - 16 if y >= 16 else min(y, size[1] - 16.0)
         drawn += (
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="16" fill="{colour}"/>'
-            f'<text x="{left + 4:.1f}" y="{top + 12:.1f}">{_text(short)}</text>'
+            f'<text x="{left + 4:.1f}" y="{top + 12:.1f}">{safe(short)}</text>'
         )
     return drawn + "</g>"
 
@@ -134,9 +134,3 @@ def _find(root: Path | None, name: str) -> Path | None:
         if candidate.is_file():
             return candidate
     return None
-
-
-def _text(value: str) -> str:
-    """Escape for SVG text and attributes; control and bidi characters become visible."""
-    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in value)
-    return escape(shown, quote=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 import numpy as np
 
 from coord_eval.collecting import group_by_image
 from coord_eval.evaluation import Evaluation
+from coord_eval.html_text import safe
 from coord_eval.pictures import overlay
 from coord_eval.ranking import SCORE_SOURCES
 from coord_eval.report_style import PAGE, STYLE
@@ -30,6 +30,7 @@ _COCO_NAMES = {
     "ARl": "AR, large objects",
 }
 _MAX_CLASSES = 100
+_LINES = "\n\t"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def render_report(
         _section("Pictures", _pictures(evaluation, root, max_overlays)) if max_overlays > 0 else "",
         _section("Classes", _class_table(evaluation)) if evaluation.per_class else "",
     ]
-    heading = escape(title or "Evaluation")
+    heading = safe(title or "Evaluation")
     return PAGE.format(title=heading, style=STYLE, body="\n".join(part for part in parts if part))
 
 
@@ -82,11 +83,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _cell(tag: str, column: int, value: object) -> str:
-    return f"<{tag}{' class=n' if column else ''}>{escape(str(value))}</{tag}>"
+    return f"<{tag}{' class=n' if column else ''}>{safe(value)}</{tag}>"
 
 
 def _section(title: str, html: str) -> str:
-    return f"<section><h2>{escape(title)}</h2>{html}</section>"
+    return f"<section><h2>{safe(title)}</h2>{html}</section>"
 
 
 def _tiles(evaluation: Evaluation) -> str:
@@ -102,7 +103,7 @@ def _tiles(evaluation: Evaluation) -> str:
         share = 100 * health["parsed"] / health["answers"]
         tiles.append(("Answers that parse", f"{share:.1f} %", f"{health['parsed']} of {health['answers']}"))
     cells = (
-        f"<div><span>{escape(name)}</span><b>{escape(value)}</b><small>{escape(below)}</small></div>"
+        f"<div><span>{safe(name)}</span><b>{safe(value)}</b><small>{safe(below)}</small></div>"
         for name, value, below in tiles
     )
     return f'<div class="tiles">{"".join(cells)}</div>'
@@ -111,7 +112,7 @@ def _tiles(evaluation: Evaluation) -> str:
 def _notes(notes: Sequence[str]) -> str:
     if not notes:
         return ""
-    return '<ul class="notes">' + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
+    return '<ul class="notes">' + "".join(f"<li>{safe(note)}</li>" for note in notes) + "</ul>"
 
 
 def _coco_table(evaluation: Evaluation) -> str:
@@ -126,8 +127,8 @@ def _coco_table(evaluation: Evaluation) -> str:
         for key, name in _COCO_NAMES.items()
     ]
     return (
-        f"<p>Ranked by <b>{escape(source)}</b>: {escape(SCORE_SOURCES[source])}. The ceiling is the truth "
-        f"itself, encoded and parsed back, under a constant score. By {escape(evaluation.backend)}.</p>"
+        f"<p>Ranked by <b>{safe(source)}</b>: {safe(SCORE_SOURCES[source])}. The ceiling is the truth "
+        f"itself, encoded and parsed back, under a constant score. By {safe(evaluation.backend)}.</p>"
         + table(("", "ranked", "constant score", "ceiling"), rows)
     )
 
@@ -204,9 +205,13 @@ def _pictures(evaluation: Evaluation, root: Path | None, limit: int) -> str:
         problems += [problem] if problem else []
         name = evaluation.truth.file_names[image] or str(evaluation.truth.image_ids[image])
         text = evaluation.answers.get(image, (None,))[0]
-        answer = f"<details><summary>answer</summary><pre>{escape(text)}</pre></details>" if text else ""
+        answer = (
+            f"<details><summary>answer</summary><pre>{safe(text, keep=_LINES)}</pre></details>"
+            if text
+            else ""
+        )
         figures.append(
-            f"<figure>{svg}<figcaption>{escape(name)}: F1 {f1_I[image]:.2f}</figcaption>{answer}</figure>"
+            f"<figure>{svg}<figcaption>{safe(name)}: F1 {f1_I[image]:.2f}</figcaption>{answer}</figure>"
         )
     legend = (
         '<p class="legend"><i class="truth"></i>truth <i class="hit"></i>answer, IoU ≥ .50 with its label '
