@@ -67,10 +67,15 @@ class CoordExp:
 
 def coord_columns(logits_V: Tensor, vocab: CoordVocab) -> Tensor:
     """The coordinate tokens' logits [..., K]: a view of the last dimension."""
+    return logits_V[..., coord_range(vocab, logits_V.shape[-1])]
+
+
+def coord_range(vocab: CoordVocab, vocab_size: int) -> slice:
+    """Where the coordinate tokens sit among `vocab_size` ids."""
     end = vocab.first_id + vocab.grid.bins
-    if logits_V.shape[-1] < end:
+    if vocab_size < end:
         raise ValueError(
-            f"the logits cover {logits_V.shape[-1]} ids, the coordinate tokens reach to {end - 1}; "
+            f"the head covers {vocab_size} ids, the coordinate tokens reach to {end - 1}; "
             "was the model's vocabulary expanded?"
         )
-    return logits_V[..., vocab.first_id : end]
+    return slice(vocab.first_id, end)

@@ -28,7 +28,8 @@ def expectation(coord_logits_NK: Tensor, grid: CoordGrid | None = None, temperat
             "pass the coordinate tokens' logits only"
         )
     p_NK = (at_least_float32(coord_logits_NK) / temperature).softmax(dim=1)
-    return p_NK @ bin_values(grid, p_NK)
+    # Not a matrix product: autocast would round the bins to bfloat16.
+    return (p_NK * bin_values(grid, p_NK)).sum(dim=1)
 
 
 def bin_values(grid: CoordGrid, like: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 Shapes: N supervised rows, V vocabulary, K coordinate tokens, C rows whose target is a coordinate, M objects.
 """
 
+from collections.abc import Iterable
+
 from torch import Tensor
 
 from coord_codec import CoordVocab
@@ -10,7 +12,9 @@ from coord_losses.batch import Batch
 from coord_losses.config import ObjectiveConfig
 from coord_losses.coordexp import coord_columns
 from coord_losses.cross_entropy import token_cross_entropy
+from coord_losses.fused import fused_objective
 from coord_losses.gate import vocab_gate
+from coord_losses.linear_head import LinearHead
 from coord_losses.output import ObjectiveOutput
 from coord_losses.precision import at_least_float32
 from coord_losses.slots import ObjectSlots
@@ -67,3 +71,42 @@ class CoordObjective:
             }
 
         return ObjectiveOutput({name: terms[name] for name in weights}, weights, batch.counts, diagnose)
+
+    def fused(
+        self,
+        hidden_NH: Tensor,
+        head_weight_VH: Tensor,
+        targets_N: Tensor,
+        objects: ObjectSlots | None = None,
+        offsets_KH: Tensor | None = None,
+        *,
+        offset_ids_K: Tensor | Iterable[int] | None = None,
+        chunk_rows: int | None = None,
+    ) -> ObjectiveOutput:
+        """The fast form: the same from hidden states, with the logits of a few rows at a time.
+
+        Terms, totals and gradients are those of the readable form on `hidden · weightᵀ` (+ offsets). With a
+        frozen weight everything is computed in the forward pass and the weight is not needed again; with a
+        trained one (`head_weight_VH.requires_grad`) logits are computed a second time in the backward pass.
+        Under autocast the products have its dtype. `diagnostics()` reads the head again.
+
+        Args:
+            hidden_NH: what the head is applied to, rows selected and shifted (see `supervised_rows`).
+            head_weight_VH: the head's weight; a bias is not supported.
+            targets_N: the token id each row should predict; none is ignored.
+            objects: the objects whose boxes the box term compares; None for no objects.
+            offsets_KH: added to rows of the weight, trained or not; None for no offsets.
+            offset_ids_K: those rows; None for the coordinate tokens.
+            chunk_rows: rows whose logits exist at a time; None for as many as take a quarter GiB.
+
+        Raises:
+            ValueError: as the readable form, or the head's parts do not fit together.
+        """
+        head = LinearHead(self.vocab, head_weight_VH, offsets_KH, offset_ids_K, chunk_rows)
+        if hidden_NH.shape[1:] != head_weight_VH.shape[1:]:
+            raise ValueError(
+                f"hidden_NH is {list(hidden_NH.shape)}, head_weight_VH {list(head_weight_VH.shape)}: "
+                "the last dimension must agree"
+            )
+        batch = Batch.sort(targets_N, objects, self.vocab, len(hidden_NH), len(head_weight_VH))
+        return fused_objective(self.config, head, hidden_NH, targets_N, batch)
