@@ -24,7 +24,8 @@ SPECIALS = [
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{% for part in message.content %}"
     "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}"
-    "{% endif %}{% endfor %}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 TEXT_LINEAR = r".*language_model.*_proj"
 

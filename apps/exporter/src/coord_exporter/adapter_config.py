@@ -90,7 +90,7 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     if (init := content.get("init_lora_weights", True)) not in _PLAIN_INITS:
         raise InputError(
             f"{path}: init_lora_weights: {init!r} changes the base's weights when training starts, so the "
-            "factors do not belong to this base; convert it by PEFT's path_initial_model_for_weight_conversion"
+            "factors do not belong to this base; convert it (PEFT: path_initial_model_for_weight_conversion)"
         )
     for name, value in content.items():
         if name not in _READ | _INERT and value:
