@@ -1,8 +1,11 @@
 """The fused objective is the readable one on hidden · weightᵀ, in values and gradients."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 from coord_codec import CoordGrid, CoordVocab
 from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots
@@ -81,7 +84,7 @@ def cases(draw):
     }
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(cases())
 def test_values_and_gradients_are_those_of_the_readable_form(case):
     vocab, size = case["vocab"], case["vocab_size"]
@@ -118,13 +121,203 @@ def test_values_and_gradients_are_those_of_the_readable_form(case):
     factors = torch.rand(6, generator=rng, dtype=F64).tolist()
     for g, e in zip(gradients(found, inputs, factors), gradients(expected, inputs, factors), strict=True):
         torch.testing.assert_close(g, e, **close)
+    diagnostics = found.diagnostics()
     for name, term in expected.diagnostics().items():
-        torch.testing.assert_close(found.diagnostics()[name].sum, term.sum, **close)
-        assert found.diagnostics()[name].count == term.count
-        assert not found.diagnostics()[name].sum.requires_grad
+        torch.testing.assert_close(diagnostics[name].sum, term.sum, **close)
+        assert diagnostics[name].count == term.count
+        assert not diagnostics[name].sum.requires_grad
 
 
 VOCAB = CoordVocab(30, CoordGrid(40, 40))
+V = 90
 EVERYTHING = ObjectiveConfig(
     coord_ce_weight=1.0, soft_ce_weight=1.0, w1_weight=1.0, gate_weight=1.0, box_weight=1.0
 )
+CONFIGS = {
+    "soft": ObjectiveConfig.soft(),
+    "soft, warmer": ObjectiveConfig.soft(temperature=2.0),
+    "a": ObjectiveConfig.group_a(),
+    "b": ObjectiveConfig.group_b(),
+    "c": ObjectiveConfig.group_c(),
+    "everything": EVERYTHING,
+    "everything, colder": EVERYTHING.model_copy(update={"temperature": 0.5}),
+}
+by_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+
+
+def both(config, hidden, weight, targets, slots, offsets=None):
+    objective = CoordObjective(config, VOCAB)
+    found = objective.fused(hidden, weight, targets, slots, offsets, chunk_rows=7)
+    return found, readable(objective, hidden, weight, targets, slots, offsets)
+
+
+@by_config
+@pytest.mark.parametrize("trained", [False, True])
+def test_float32_agrees_to_rounding(config, trained):
+    hidden, weight, targets, slots = problem(20, 6, VOCAB, V, 0, torch.float32)
+    inputs = hidden.requires_grad_(), weight.requires_grad_(trained)
+    found, expected = both(config, *inputs, targets, slots)
+    torch.testing.assert_close(found.total(), expected.total(), rtol=1e-6, atol=1e-6)
+    for g, e in zip(gradients(found, inputs, [1.0] * 6), gradients(expected, inputs, [1.0] * 6), strict=True):
+        torch.testing.assert_close(g, e, rtol=2e-5, atol=2e-5)
+
+
+@by_config
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_as_near_the_truth_as_the_readable_form(config, dtype, trained):
+    hidden, weight, targets, slots = problem(40, 12, VOCAB, V, 1, dtype)
+    offsets = 0.1 * torch.randn(40, H, generator=torch.Generator().manual_seed(2))
+
+    def run(form, dtype):
+        inputs = [hidden.to(dtype, copy=True), weight.to(dtype, copy=True)]
+        inputs.append(offsets.to(torch.promote_types(dtype, torch.float32), copy=True))
+        for x, wanted in zip(inputs, (True, trained, True), strict=True):
+            x.requires_grad_(wanted)
+        output = both(config, *inputs[:2], targets, slots, inputs[2])[form]
+        return [output.total(), *torch.autograd.grad(output.total(), [x for x in inputs if x.requires_grad])]
+
+    for found, other, truth in zip(run(0, dtype), run(1, dtype), run(1, F64), strict=True):
+        assert found.dtype == other.dtype
+        error, usual = (torch.linalg.vector_norm(x.double() - truth) for x in (found, other))
+        assert error <= 1.3 * usual + 0.004 * torch.linalg.vector_norm(truth)
+
+
+@by_config
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_extreme_logits_stay_finite(config, trained, dtype):
+    hidden, weight, targets, slots = problem(6, 3, VOCAB, V, 3, dtype)
+    hidden = (hidden.sign() * 1e2).requires_grad_()
+    weight = (weight.sign() * 1e2 / H).requires_grad_(trained)  # logits of up to 1e4
+    found, expected = both(config, hidden, weight, targets, slots)
+    torch.testing.assert_close(
+        found.total(), expected.total(), rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-2
+    )
+    found.total().backward()
+    assert torch.isfinite(hidden.grad).all()
+
+
+def test_an_upstream_gradient_may_come_twice_and_differ():
+    hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 4)
+    found, expected = both(EVERYTHING, hidden.requires_grad_(), weight, targets, slots)
+    for denominators in ({"tokens": 5, "coord_tokens": 100, "objects": 2}, found.counts):
+        (g,) = torch.autograd.grad(found.total(denominators), hidden, retain_graph=True)
+        (e,) = torch.autograd.grad(expected.total(denominators), hidden, retain_graph=True)
+        torch.testing.assert_close(g, e, rtol=1e-10, atol=1e-10)
+
+
+class BiggestTensor(TorchDispatchMode):
+    """Remembers the most elements that any operation put out, views of the weight apart."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight, self.elements = weight.untyped_storage().data_ptr(), 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() != self.weight:
+                self.elements = max(self.elements, x.numel())
+        return out
+
+
+@by_config
+@pytest.mark.parametrize("trained", [False, True])
+def test_full_logits_never_exist(config, trained):
+    vocab_size = 3000
+    hidden, weight, targets, slots = problem(200, 25, VOCAB, vocab_size, 5)
+    hidden.requires_grad_(), weight.requires_grad_(trained)
+    with BiggestTensor(weight) as seen:
+        found = CoordObjective(config, VOCAB).fused(hidden, weight, targets, slots, chunk_rows=4)
+        found.total().backward()
+        found.diagnostics()
+    assert seen.elements <= max(4 * vocab_size, weight.numel() * trained)
+
+
+def test_coordinate_rows_without_a_full_vocabulary_term_read_the_coordinate_rows_of_the_weight_alone():
+    config = ObjectiveConfig.group_b(text_weight=0.0, soft_ce_weight=1.0, w1_weight=1.0)
+    hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 6)
+    weight[:30] = weight[70:] = torch.nan
+    found = CoordObjective(config, VOCAB).fused(hidden.requires_grad_(), weight, targets, slots)
+    found.total().backward()
+    assert torch.isfinite(found.total())
+    assert torch.isfinite(hidden.grad).all()
+
+
+def test_a_frozen_weight_may_be_gone_after_the_forward_pass():
+    hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 7)
+    found, expected = both(EVERYTHING, hidden.requires_grad_(), weight.clone(), targets, slots)
+    kept = weight.clone()
+    found = CoordObjective(EVERYTHING, VOCAB).fused(hidden, kept, targets, slots)
+    kept.data = torch.empty(0)
+    (g,) = torch.autograd.grad(found.total(), hidden)
+    torch.testing.assert_close(g, torch.autograd.grad(expected.total(), hidden)[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_inside_gradient_checkpointing(trained):
+    hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 8)
+    inputs = hidden.requires_grad_(), weight.requires_grad_(trained)
+    objective = CoordObjective(EVERYTHING, VOCAB)
+
+    def loss(hidden, weight):
+        return objective.fused(hidden.tanh(), weight, targets, slots).total()
+
+    wanted = [x for x in inputs if x.requires_grad]
+    found = torch.autograd.grad(checkpoint(loss, *inputs, use_reentrant=False), wanted)
+    for g, e in zip(found, torch.autograd.grad(loss(*inputs), wanted), strict=True):
+        torch.testing.assert_close(g, e)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_under_autocast_the_products_alone_are_rounded(trained):
+    hidden, weight, targets, slots = problem(20, 6, VOCAB, V, 9, torch.float32)
+    objective = CoordObjective(EVERYTHING, VOCAB)
+    hidden.requires_grad_(), weight.requires_grad_(trained)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = objective.fused(hidden, weight, targets, slots)
+        total = output.total()
+        logits = hidden @ weight.T
+    assert logits.dtype == torch.bfloat16
+    assert total.dtype == torch.float32
+    torch.testing.assert_close(total, objective(logits, targets, slots).total(), rtol=1e-5, atol=1e-5)
+    total.backward()
+    assert hidden.grad.dtype == torch.float32
+    exact = objective(hidden @ weight.T, targets, slots).total()
+    (expected,) = torch.autograd.grad(exact, hidden)
+    assert torch.linalg.vector_norm(hidden.grad - expected) < 0.02 * torch.linalg.vector_norm(expected)
+
+
+def test_readable_losses_are_not_rounded_by_autocast():
+    hidden, weight, targets, slots = problem(20, 6, VOCAB, V, 9, torch.float32)
+    logits = hidden @ weight.T
+    exact = CoordObjective(EVERYTHING, VOCAB)(logits, targets, slots).total()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = CoordObjective(EVERYTHING, VOCAB)(logits, targets, slots).total()
+    torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-6)
+
+
+def test_without_gradients_it_only_counts():
+    hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 10)
+    with torch.no_grad():
+        found, expected = both(EVERYTHING, hidden.requires_grad_(), weight.requires_grad_(), targets, slots)
+    assert not found.total().requires_grad
+    torch.testing.assert_close(found.total(), expected.total(), rtol=1e-10, atol=1e-10)
+
+
+def test_errors_say_which_parts_do_not_fit():
+    hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 11)
+    fused = CoordObjective(EVERYTHING, VOCAB).fused
+    with pytest.raises(ValueError, match="last dimension"):
+        fused(hidden[:, 1:], weight, targets, slots)
+    with pytest.raises(ValueError, match="expanded"):
+        fused(hidden, weight[:69], targets, slots)
+    with pytest.raises(ValueError, match=r"offsets_KH must be \[40, 6\]"):
+        fused(hidden, weight, targets, slots, torch.zeros(41, H))
+    with pytest.raises(ValueError, match="twice"):
+        fused(hidden, weight, targets, slots, torch.zeros(2, H), offset_ids_K=[3, 3])
+    with pytest.raises(ValueError, match=r"0\.\.89"):
+        fused(hidden, weight, targets, slots, torch.zeros(2, H), offset_ids_K=[3, 90])
+    with pytest.raises(ValueError, match="chunk_rows"):
+        fused(hidden, weight, targets, slots, chunk_rows=0)
