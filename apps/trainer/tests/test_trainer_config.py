@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from coord_losses import ObjectiveConfig
 from coord_trainer.config_files import check_run_config, load_run_config
 from coord_trainer.errors import InputError
@@ -32,7 +33,13 @@ def objective(**flags):
         ),
         ({"use_coord_ce": True, "lambda_coord_ce": 0.5}, ObjectiveConfig(coord_ce_weight=0.5)),
         (
-            {"use_coordexp_loss": True, "use_geom_loss": True, "lambda_coord": 0.2, "alpha_l1": 5, "beta_giou": 2},
+            {
+                "use_coordexp_loss": True,
+                "use_geom_loss": True,
+                "lambda_coord": 0.2,
+                "alpha_l1": 5,
+                "beta_giou": 2,
+            },
             ObjectiveConfig(box_weight=0.2, alpha_l1=5, beta_giou=2),
         ),
     ],
@@ -100,7 +107,9 @@ training: {optimizer: multimodal_coord_offset, learning_rate: 2.0e-4}
 
 def test_extends_is_looked_up_beside_the_file_then_from_the_working_folder(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "run.yaml").write_text("extends: base.yaml\ncustom: {coord_soft_ce_w1: {enabled: true}}\n")
+    (tmp_path / "a" / "run.yaml").write_text(
+        "extends: base.yaml\ncustom: {coord_soft_ce_w1: {enabled: true}}\n"
+    )
     (tmp_path / "base.yaml").write_text("run: {seed: 7}\n")
     monkeypatch.chdir(tmp_path)
     assert load_run_config(Path("a/run.yaml"), []).run.seed == 7

@@ -4,12 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from PIL import Image
+
 from coord_trainer.coco import read_coco
-from coord_trainer.config import DataSection, ShapesConfig
+from coord_trainer.config import RunConfig, ShapesConfig
 from coord_trainer.errors import InputError
 from coord_trainer.picture_set import load_annotated, load_sets, make_shapes
 from coord_trainer.shapes import COLOURS, draw_shapes
-from PIL import Image
 
 
 def coco(annotations, images=None):
@@ -60,7 +61,7 @@ def test_bad_records_are_left_out_and_listed(folder, annotation, told):
     assert len(found.problems) == 1
     assert told in found.problems[0].message
     assert "annotations[1]" in found.problems[0].where
-    with pytest.raises(InputError, match="data.strict is on"):
+    with pytest.raises(InputError, match=r"data\.strict is on"):
         load_annotated(path, path.parent, "train", strict=True)
 
 
@@ -104,7 +105,9 @@ def test_missing_corrupt_and_mismeasured_pictures_are_left_out_and_listed(folder
     found = load_annotated(path, tmp_path, "train", strict=False)
     assert [i.image for i in found.instances] == ["a.png"]
     told = [problem.message for problem in found.problems]
-    assert ["does not exist" in told[0], "cannot be decoded" in told[1], "cannot be decoded" in told[2]] == [True] * 3
+    assert ["does not exist" in told[0], "cannot be decoded" in told[1], "cannot be decoded" in told[2]] == [
+        True
+    ] * 3
     assert "200 x 100" in told[3] and "100 x 200" in told[3]
 
 
@@ -117,7 +120,12 @@ def test_no_usable_picture_is_an_error(folder, tmp_path):
 
 
 def test_instance_jsonl_is_read_with_paths_relative_to_the_file(folder, tmp_path):
-    record = {"image": "a.png", "width": 200, "height": 100, "objects": [{"desc": "cat", "bbox": [0, 0, 0.5, 1]}]}
+    record = {
+        "image": "a.png",
+        "width": 200,
+        "height": 100,
+        "objects": [{"desc": "cat", "bbox": [0, 0, 0.5, 1]}],
+    }
     bad = {**record, "objects": [{"desc": "cat", "bbox": [0.5, 0, 0.5, 1]}]}
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps(record) + "\n" + json.dumps(bad) + "\n")
@@ -130,9 +138,15 @@ def test_instance_jsonl_is_read_with_paths_relative_to_the_file(folder, tmp_path
 def test_the_digest_follows_content_and_the_same_data_cannot_be_held_out(folder, tmp_path):
     path = folder(coco([{"bbox": [20, 10, 100, 50]}]))
     first = load_annotated(path, tmp_path, "train", strict=False).digest
-    same = DataSection(annotations=path, images=tmp_path, heldout_annotations=path, heldout_images=tmp_path)
+    places = {
+        "annotations": path,
+        "images": tmp_path,
+        "heldout_annotations": path,
+        "heldout_images": tmp_path,
+    }
+    custom = {"coord_soft_ce_w1": {"enabled": True}}
     with pytest.raises(InputError, match="same data"):
-        load_sets(same, tmp_path, need_heldout=True)
+        load_sets(RunConfig.model_validate({"data": places, "custom": custom}))
     Image.new("RGB", (200, 100), (10, 20, 31)).save(tmp_path / "a.png")
     assert load_annotated(path, tmp_path, "train", strict=False).digest != first
 
@@ -146,7 +160,12 @@ def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
             x1, y1, x2, y2 = (v * config.size for v in found.bbox)
             rows, columns = np.nonzero(np.abs(pixels - colour).max(axis=2) < 80)
             inside = (columns > x1 - 2) & (columns < x2 + 1) & (rows > y1 - 2) & (rows < y2 + 1)
-            painted = columns[inside].min(), rows[inside].min(), columns[inside].max() + 1, rows[inside].max() + 1
+            painted = (
+                columns[inside].min(),
+                rows[inside].min(),
+                columns[inside].max() + 1,
+                rows[inside].max() + 1,
+            )
             assert painted == pytest.approx((x1, y1, x2, y2), abs=3)
     again = [make_shapes(ShapesConfig(), "train", 4, tmp_path, keep_files=False).digest for _ in range(2)]
     other = make_shapes(ShapesConfig(), "heldout", 4, tmp_path, keep_files=False).digest
@@ -154,5 +173,7 @@ def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
 
 
 def test_shape_boxes_use_the_whole_grid_of_bins():
-    boxes = [found.bbox for instance, _ in draw_shapes(ShapesConfig(), "train", 1500) for found in instance.objects]
+    boxes = [
+        found.bbox for instance, _ in draw_shapes(ShapesConfig(), "train", 1500) for found in instance.objects
+    ]
     assert len({round(1000 * side) for box in boxes for side in box}) > 950

@@ -22,17 +22,21 @@ def main() -> None:
     from .errors import InputError, RunError
 
     try:
+        import torch
+
         from .commands import app
 
+        # DeepSpeed would otherwise guess, and warn about it on stdout.
+        os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
         app()
     except (InputError, ScoringInputError) as error:
         _stop(error, 2)
     except RunError as error:
         _stop(error, 1)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        _stop(f"{error.filename or 'the disk'}: no space left; free some or choose another run.dir", 1)
+        _stop(f"{error.filename or 'the disk'}: no space left; free some or choose another place", 1)
     except KeyboardInterrupt:
         _stop("interrupted", 1)
 

@@ -33,7 +33,8 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
     loggers = [logging.getLogger(name) for name in _TALKATIVE]
     before = [logger.handlers[:] for logger in loggers]
     with path.open("a", encoding="utf-8") as file, contextlib.redirect_stdout(file):
-        handler = logging.StreamHandler(file)
+        # Not a plain StreamHandler: swift silences those on the root logger while it is imported.
+        handler = logging.FileHandler(path)
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
 
         def take_over() -> None:
@@ -50,3 +51,4 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
             logging.captureWarnings(False)
             for logger, handlers in zip(loggers, before, strict=True):
                 logger.handlers[:] = handlers
+            handler.close()

@@ -9,7 +9,7 @@ from coord_eval import Evaluation
 
 from .config import RunConfig
 from .errors import InputError
-from .picture_set import PictureSet, load_sets
+from .picture_set import PictureSet, sets_of
 from .predict import predict_pictures
 from .scoring import report_on
 from .training import report_sets
@@ -45,5 +45,5 @@ def _refuse_existing(out: Path) -> None:
 def _pictures(config: RunConfig, folder: Path) -> PictureSet:
     if config.evaluation.pictures == "none":
         raise InputError("evaluation.pictures is none: set it to heldout or train")
-    train, heldout = load_sets(config.data, folder, config.evaluation.pictures == "heldout")
+    train, heldout = sets_of(config, folder)
     return train if config.evaluation.pictures == "train" else heldout

@@ -10,7 +10,7 @@ from coord_codec import SequenceLayout
 from .config import RunConfig
 from .console import say
 from .errors import InputError
-from .picture_set import load_sets
+from .picture_set import sets_of
 from .pipeline import open_run, sample_set
 from .tiny_model import base_checkpoint
 
@@ -19,7 +19,7 @@ def inspect_sample(config: RunConfig, number: int) -> None:
     """Print picture, target, and a line per token: id, token, whether it is learnt, what it is."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        train, _ = load_sets(config.data, folder / "data", need_heldout=False)
+        train, _ = sets_of(config, folder / "data")
         if number >= len(train):
             raise InputError(f"--number: expected 0 to {len(train) - 1}, found {number}")
         one = train.only(number)

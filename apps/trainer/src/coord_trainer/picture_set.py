@@ -15,7 +15,7 @@ from tqdm import tqdm
 from coord_codec import Instance, Problem, read_instances
 
 from .coco import Reading, read_coco
-from .config import DataSection, ShapesConfig
+from .config import RunConfig, ShapesConfig
 from .errors import InputError
 from .shapes import draw_shapes
 
@@ -151,18 +151,22 @@ def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, keep
     )
 
 
-def load_sets(data: DataSection, folder: Path, need_heldout: bool) -> tuple[PictureSet, PictureSet | None]:
-    """The training set and, when there is one, the held-out set.
+def draw_sets(config: RunConfig, folder: Path) -> tuple[PictureSet, PictureSet]:
+    """Training and held-out shapes; the held-out pictures are kept in `folder` for the report."""
+    shapes = config.data.shapes
+    train = make_shapes(shapes, "train", shapes.train, folder, keep_files=False)
+    return train, make_shapes(shapes, "heldout", shapes.heldout, folder, keep_files=True)
+
+
+def load_sets(config: RunConfig) -> tuple[PictureSet, PictureSet | None]:
+    """The annotated training set and, when it is scored, the held-out set.
 
     Raises:
         InputError: bad input, or when both sets turn out to be the same data.
     """
-    if data.annotations is None:
-        train = make_shapes(data.shapes, "train", data.shapes.train, folder, keep_files=False)
-        heldout = make_shapes(data.shapes, "heldout", data.shapes.heldout, folder, keep_files=True)
-        return train, heldout
+    data = config.data
     train = load_annotated(data.annotations, data.images, "train", data.strict)
-    if not need_heldout or data.heldout_annotations is None:
+    if config.evaluation.pictures != "heldout":
         return train, None
     heldout = load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict)
     if heldout.digest == train.digest:
@@ -171,6 +175,11 @@ def load_sets(data: DataSection, folder: Path, need_heldout: bool) -> tuple[Pict
             "evaluation.pictures: train to measure memorising"
         )
     return train, heldout
+
+
+def sets_of(config: RunConfig, folder: Path) -> tuple[PictureSet, PictureSet | None]:
+    """`load_sets` or `draw_sets`, whichever the configuration asks for."""
+    return load_sets(config) if config.data.annotations is not None else draw_sets(config, folder)
 
 
 def write_problems(path: Path, sets: Sequence[PictureSet]) -> None:

@@ -70,8 +70,8 @@ def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:
 def _set_pixels(processor, config: RunConfig) -> None:
     """The limits go into the processor, which is saved with the checkpoint: inference resizes alike."""
     limits = {"shortest_edge": config.data.min_pixels, "longest_edge": config.data.max_pixels}
-    given = {key: value for key, value in limits.items() if value is not None}
-    processor.image_processor.size = {**processor.image_processor.size, **given}
+    wanted = {**dict(processor.image_processor.size), **{k: v for k, v in limits.items() if v is not None}}
+    processor.image_processor.size = {key: value for key, value in wanted.items() if value is not None}
 
 
 def _swift_arguments(

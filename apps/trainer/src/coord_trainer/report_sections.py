@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coord_eval.report import ReportSection
 
-_WIDTH, _HEIGHT, _PAD = 640, 220, 44
+_WIDTH, _HEIGHT, _PAD = 640, 200, 36
 _COLOURS = ("#2563eb", "#16a34a", "#dc2626", "#9333ea", "#ea580c", "#0891b2")
 _CURVES = {
     "train_total_loss": "total",
@@ -40,7 +40,10 @@ def _curves(lines: list[dict]) -> str:
     top = max(value for points in series.values() for _, value in points)
     x = lambda step: _PAD + (_WIDTH - 2 * _PAD) * step / last  # noqa: E731
     y = lambda value: _HEIGHT - _PAD + (2 * _PAD - _HEIGHT) * value / top  # noqa: E731
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" role="img" aria-label="loss curves">']
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="100%" role="img" aria-label="loss curves" '
+        'font-family="system-ui, sans-serif" font-size="9" fill="#374151">'
+    ]
     for share in (0, 0.25, 0.5, 0.75, 1):
         level = y(share * top)
         parts.append(
@@ -51,7 +54,7 @@ def _curves(lines: list[dict]) -> str:
         colour = _COLOURS[index % len(_COLOURS)]
         path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
-        parts.append(f'<text x="{_PAD + 8 + index * 118}" y="16" fill="{colour}">{label}</text>')
+        parts.append(f'<text x="{_PAD + 8 + index * 110}" y="14" fill="{colour}">{label}</text>')
     parts.append(f'<text x="{_PAD}" y="{_HEIGHT - 12}">0</text>')
     parts.append(f'<text x="{_WIDTH - _PAD}" y="{_HEIGHT - 12}" text-anchor="end">step {last}</text></svg>')
     return "".join(parts)

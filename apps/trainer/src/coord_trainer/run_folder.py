@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import yaml
+from safetensors import SafetensorError
 
 from .config import RunConfig
 from .errors import RunError
 
+_FULL_BYTES = 1 << 20
 _PACKAGES = (
     "coord-codec",
     "coord-losses",
@@ -53,6 +59,24 @@ def open_run_folder(path: Path) -> Path | None:
             f"{path}: the run folder cannot be made ({error.strerror}); choose another with run.dir"
         ) from None
     return moved
+
+
+@contextmanager
+def explain_full_disk(folder: Path) -> Iterator[None]:
+    """Turn whatever a library raises when it cannot write any more into one `RunError`.
+
+    torch and safetensors have errors of their own for it, so the disk itself is asked.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if not full and "No space left" not in str(error) and shutil.disk_usage(folder).free > _FULL_BYTES:
+            raise
+        raise RunError(
+            f"{getattr(error, 'filename', None) or folder}: no space left on the disk; free some, or choose another "
+            "place with run.dir"
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -38,7 +38,7 @@ def _title(config: RunConfig, pictures: PictureSet) -> str:
 
 def summary(evaluation: Evaluation) -> list[str]:
     """The last lines of a run."""
-    values = evaluation.to_json()
+    values = evaluation.to_dict()
     coco, ceiling, form = values["coco"], values["ceiling"], values["format"]
     share = form["parsed"] / max(form["answers"], 1)
     return [

@@ -7,9 +7,11 @@ the process; it names a class of this module, which refuses to run without the s
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -94,6 +96,17 @@ class CoordTrainer(Seq2SeqTrainer):
             loss = loss * self.accelerator.num_processes  # data parallelism averages over ranks afterwards
         outputs.logits, outputs.loss = None, loss
         return (loss, outputs) if return_outputs else loss
+
+    def _save_checkpoint(self, *args, **kwargs):
+        """Save; a checkpoint that could not be written whole is taken away again."""
+        folder = Path(self.args.output_dir)
+        before = set(folder.glob("checkpoint-*"))
+        try:
+            return super()._save_checkpoint(*args, **kwargs)
+        except BaseException:
+            for unfinished in set(folder.glob("checkpoint-*")) - before:
+                shutil.rmtree(unfinished, ignore_errors=True)
+            raise
 
     def _logs_next(self) -> bool:
         step = self.state.global_step + 1

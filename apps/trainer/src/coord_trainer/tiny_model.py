@@ -71,20 +71,20 @@ def build_tiny_checkpoint(
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def base_checkpoint(config: RunConfig, folder: Path, train: PictureSet) -> str:
-    """Where training starts: `model.path`, or a tiny model built into `folder` for the words of `train`.
-
-    Raises:
-        InputError: `model.path` is no folder and downloading was not asked for.
-    """
+def check_model_path(config: RunConfig) -> None:
+    """Raise `InputError` when `model.path` is no folder and downloading was not asked for."""
     path = config.model.path
-    if path is not None:
-        if not Path(path).is_dir() and not config.model.download:
-            raise InputError(
-                f"model.path: no folder {path!r} here; give a checkpoint's folder, or set model.download: true to "
-                "fetch a hub id"
-            )
-        return path
+    if path is not None and not Path(path).is_dir() and not config.model.download:
+        raise InputError(
+            f"model.path: no folder {path!r} here; give a checkpoint's folder, or set model.download: true to "
+            "fetch a hub id"
+        )
+
+
+def base_checkpoint(config: RunConfig, folder: Path, train: PictureSet) -> str:
+    """Where training starts: `model.path`, or a tiny model built into `folder` for the words of `train`."""
+    if config.model.path is not None:
+        return config.model.path
     words = {found.desc for instance in train.instances for found in instance.objects}
     texts = [config.data.prompt, *sorted(words)]
     parameters = build_tiny_checkpoint(folder / "base", config.model.tiny, texts, config.run.seed)

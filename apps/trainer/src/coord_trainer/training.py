@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from .callbacks import MetricsFile, TrainingProgress
 from .config import RunConfig
 from .console import say, swift_log
 from .errors import RunError
-from .picture_set import PictureSet, load_sets, write_problems
+from .picture_set import PictureSet, draw_sets, load_sets, write_problems
 from .pipeline import open_run, sample_set
-from .run_folder import Manifest, command_line, open_run_folder, write_config
+from .run_folder import Manifest, command_line, explain_full_disk, open_run_folder, write_config
 from .scoring import report_on
-from .tiny_model import base_checkpoint
+from .tiny_model import base_checkpoint, check_model_path
 
 
 @dataclass(frozen=True)
@@ -43,34 +44,51 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
         InputError: bad data or settings.
         RunError: the run could not finish.
     """
-    main = int(os.environ.get("RANK", "0")) == 0
-    if main:
+    first_rank = int(os.environ.get("RANK", "0")) == 0
+    check_model_path(config)
+    # Real data is checked before a folder is made: a typo in a path should leave nothing behind.
+    sets = load_sets(config) if config.data.annotations is not None else None
+    if first_rank:
         moved = open_run_folder(folder)
         say(f"run folder {folder}" + (f" (the older one is now {moved})" if moved else ""))
-        write_config(folder, config)
-    manifest = Manifest(folder, config, command_line()) if main else None
-    _set_threads(config)
-    train, heldout = load_sets(config.data, folder / "data", config.evaluation.pictures == "heldout")
-    report_sets(folder, [s for s in (train, heldout) if s is not None])
+    with explain_full_disk(folder):
+        if first_rank:
+            write_config(folder, config)
+        manifest = Manifest(folder, config, command_line()) if first_rank else None
+        try:
+            result = _run(config, folder, manifest, sets or draw_sets(config, folder / "data"))
+        except BaseException as error:
+            if manifest is not None:
+                with suppress(OSError):  # the disk may be what failed
+                    manifest.update(status=f"failed: {type(error).__name__}: {error}")
+            raise
+        if manifest is not None:
+            manifest.update(status="finished")
+    return result
+
+
+def _run(
+    config: RunConfig, folder: Path, manifest: Manifest | None, both: tuple[PictureSet, PictureSet | None]
+) -> Result:
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+    train, heldout = both
+    sets = [pictures for pictures in (train, heldout) if pictures is not None]
+    report_sets(folder, sets)
     base = base_checkpoint(config, folder, train)
     scored = {"heldout": heldout, "train": train, "none": None}[config.evaluation.pictures]
-    trained = _train(config, folder, base, train, scored)
-    if manifest is not None:
-        manifest.update(
-            data={s.name: {"digest": s.digest, "images": len(s)} for s in (train, heldout) if s is not None},
-            **trained.facts,
-        )
-    if not main:
-        return Result(folder, trained.checkpoint, None)
-    evaluation = None
-    if scored is not None:
-        from .predict import predict_pictures
+    checkpoint, facts = _train(config, folder, base, train, scored)
+    if manifest is None:
+        return Result(folder, checkpoint, None)
+    digests = {pictures.name: {"digest": pictures.digest, "images": len(pictures)} for pictures in sets}
+    manifest.update(data=digests, **facts)
+    if scored is None:
+        return Result(folder, checkpoint, None)
+    from .predict import predict_pictures
 
-        count = predict_pictures(config, trained.checkpoint, scored, folder / "predictions.jsonl")
-        say(f"{count} answers from {trained.checkpoint.name}, loaded from disk")
-        evaluation = report_on(config, folder, scored)
-    manifest.update(status="finished")
-    return Result(folder, trained.checkpoint, evaluation)
+    count = predict_pictures(config, checkpoint, scored, folder / "predictions.jsonl")
+    say(f"{count} answers from {checkpoint.name}, loaded from disk")
+    return Result(folder, checkpoint, report_on(config, folder, scored))
 
 
 def report_sets(folder: Path, sets: list[PictureSet]) -> None:
@@ -89,20 +107,9 @@ def report_sets(folder: Path, sets: list[PictureSet]) -> None:
             say(f"  {first.where}: {first.field}: {first.message}")
 
 
-def _set_threads(config: RunConfig) -> None:
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
-
-
-@dataclass(frozen=True)
-class _Trained:
-    checkpoint: Path
-    facts: dict[str, Any]
-
-
 def _train(
     config: RunConfig, folder: Path, base: str, train: PictureSet, scored: PictureSet | None
-) -> _Trained:
+) -> tuple[Path, dict[str, Any]]:
     say("loading ms-swift")
     opened = open_run(config, folder, base, evaluates=scored is not None)
     train_samples = sample_set(config, opened, train)
@@ -134,4 +141,4 @@ def _train(
         "checkpoint": os.path.relpath(checkpoint, folder),
         "objects_left_out_by_the_cap": train_samples.dropped_objects,
     }
-    return _Trained(Path(checkpoint), facts)
+    return Path(checkpoint), facts

@@ -1,0 +1,127 @@
+"""The head on supervised rows and the numbers that are logged, against the plain computation."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from coord_codec import CoordVocab, find_layout
+from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots
+from coord_trainer.row_head import RowHead, row_selecting_head
+from coord_trainer.step_metrics import StepMetrics
+
+V, H, FIRST = 1100, 8, 50
+VOCAB = CoordVocab(FIRST)
+START, END = 2, 3
+
+
+class Model(nn.Module):
+    """An embedding and a head: all that the row head touches."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = nn.Embedding(V, H, dtype=torch.float64)
+        self.lm_head = nn.Linear(H, V, bias=False, dtype=torch.float64)
+
+    def get_output_embeddings(self):
+        return self.lm_head
+
+    def forward(self, ids):
+        return self.lm_head(self.embed(ids))
+
+
+def batch(seed, samples=3):
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.full((samples, 24), 1)
+    labels = torch.full_like(ids, -100)
+    for row in range(samples):
+        answer = []
+        for _ in range(row):  # the first sample has no object
+            sides = torch.randint(0, 1000, (4,), generator=generator).tolist()
+            answer += [START, 10 + row, *(FIRST + side for side in sides), END]
+        answer += [4]
+        ids[row, 5 : 5 + len(answer)] = labels[row, 5 : 5 + len(answer)] = torch.tensor(answer)
+    layouts = [find_layout(row.tolist(), VOCAB, (START, END)) for row in labels]
+    return ids, labels, ObjectSlots.from_layouts(layouts, labels, [None] * samples, VOCAB)
+
+
+def run(model, config, ids, labels, slots):
+    rows = RowHead(CoordObjective(config, VOCAB), labels, slots, want_diagnostics=True)
+    with row_selecting_head(model, rows):
+        sums = model(ids)
+    return rows, rows.rejoin(sums)
+
+
+@pytest.mark.parametrize(
+    "config", [ObjectiveConfig.mixed(), ObjectiveConfig.group_b(), ObjectiveConfig.group_a()]
+)
+def test_rows_alone_give_the_loss_and_gradients_of_all_logits(config):
+    model = Model()
+    ids, labels, slots = batch(1)
+    _, output = run(model, config, ids, labels, slots)
+    output.total().backward()
+    found = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    keep = labels[:, 1:] != -100
+    logits, targets = model(ids)[:, :-1][keep], labels[:, 1:][keep]
+    naive = CoordObjective(config, VOCAB)(logits, targets, slots).total()
+    naive.backward()
+    torch.testing.assert_close(output.total(), naive, rtol=1e-12, atol=0)
+    for one, other in zip(found, (p.grad for p in model.parameters()), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
+
+
+def test_group_a_is_the_cross_entropy_of_all_supervised_tokens():
+    model = Model()
+    ids, labels, slots = batch(2)
+    _, output = run(model, ObjectiveConfig.group_a(), ids, labels, slots)
+    expected = F.cross_entropy(model(ids)[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    torch.testing.assert_close(output.total(), expected, rtol=1e-12, atol=0)
+
+
+def test_only_supervised_rows_reach_the_head_and_its_forward_comes_back():
+    model = Model()
+    ids, labels, slots = batch(3)
+    rows, _ = run(model, ObjectiveConfig.soft(), ids, labels, slots)
+    assert rows.rows == int((labels[:, 1:] != -100).sum()) < ids.numel()
+    assert "forward" not in model.lm_head.__dict__
+    assert model(ids).shape == (*ids.shape, V)
+    with pytest.raises(RuntimeError), row_selecting_head(model, rows):
+        raise RuntimeError
+    assert "forward" not in model.lm_head.__dict__
+
+
+def test_logged_means_are_those_of_the_whole_however_it_was_cut():
+    model, config = (
+        Model(),
+        ObjectiveConfig(coord_ce_weight=0.5, soft_ce_weight=0.25, w1_weight=2, box_weight=3),
+    )
+    batches = [batch(seed) for seed in (4, 5)]
+    metrics = StepMetrics(config, torch.device("cpu"))
+    for ids, labels, slots in batches:
+        rows, output = run(model, config, ids, labels, slots)
+        metrics.add(output, rows.diagnostics, slots.fallbacks)
+    logged = metrics.flush(torch.clone, "")
+    whole_ids, whole_labels = (torch.cat([b[i] for b in batches]) for i in (0, 1))
+    layouts = [find_layout(row.tolist(), VOCAB, (START, END)) for row in whole_labels]
+    slots = ObjectSlots.from_layouts(layouts, whole_labels, [None] * len(layouts), VOCAB)
+    _, whole = run(model, config, whole_ids, whole_labels, slots)
+    assert logged["train_total_loss"] == pytest.approx(whole.total().item(), rel=1e-12)
+    parts = ("train_text_loss", "train_coord_loss", "train_coord_ce_loss", "coord_diag/loss")
+    assert logged["train_total_loss"] == pytest.approx(sum(logged[part] for part in parts), rel=1e-12)
+    assert logged["coord_diag/coord_tokens"] == whole.counts["coord_tokens"]
+    assert logged["coord_diag/gate"] > 0  # looked at, though not trained on
+    assert metrics.flush(torch.clone, "") == {}
+
+
+def test_evaluation_names_carry_the_prefix_and_every_name_is_there():
+    model = Model()
+    ids, labels, slots = batch(6)
+    rows, output = run(model, ObjectiveConfig.soft(), ids, labels, slots)
+    metrics = StepMetrics(ObjectiveConfig.soft(), torch.device("cpu"))
+    metrics.add(output, rows.diagnostics, slots.fallbacks)
+    names = set(metrics.flush(torch.clone, "eval_"))
+    expected = {"eval_total_loss", "eval_text_loss", "eval_coord_loss", "eval_coord_ce_loss"}
+    diagnostics = ("loss", "soft_ce", "w1", "gate", "coord_vocab_mass", "coord_tokens", "enabled")
+    assert expected | {f"eval_coord_diag/{name}" for name in diagnostics} <= names
