@@ -9,18 +9,22 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 from tqdm import tqdm
 
-_STDOUT = sys.stdout
 _TALKATIVE = ("", "swift", "modelscope", "transformers", "accelerate", "datasets", "deepspeed", "DeepSpeed")
+
+_outside: list[TextIO] = []
 
 
 def say(line: str) -> None:
     """Print a line above whatever progress bar is running; only the first rank speaks."""
     if os.environ.get("RANK", "0") == "0":
-        tqdm.write(line, file=_STDOUT)
-        _STDOUT.flush()
+        # While swift_log redirects stdout, our own lines still go to the real one.
+        out = _outside[-1] if _outside else sys.stdout
+        tqdm.write(line, file=out)
+        out.flush()
 
 
 @contextlib.contextmanager
@@ -32,6 +36,7 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     loggers = [logging.getLogger(name) for name in _TALKATIVE]
     before = [logger.handlers[:] for logger in loggers]
+    out = sys.stdout
     with path.open("a", encoding="utf-8") as file, contextlib.redirect_stdout(file):
         # Not a plain StreamHandler: swift silences those on the root logger while it is imported.
         handler = logging.FileHandler(path)
@@ -43,11 +48,13 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
             logging.getLogger("swift").setLevel(logging.INFO)
             logging.captureWarnings(True)
 
+        _outside.append(out)
         try:
             with warnings.catch_warnings():
                 take_over()
                 yield take_over
         finally:
+            _outside.pop()
             logging.captureWarnings(False)
             for logger, handlers in zip(loggers, before, strict=True):
                 logger.handlers[:] = handlers

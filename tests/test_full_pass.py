@@ -1,0 +1,146 @@
+"""One full pass, annotations to report, in a process that cannot reach any network."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coord_eval import score
+from coord_trainer.config import ShapesConfig
+from coord_trainer.shapes import CATEGORIES, draw_shapes
+
+ROOT = Path(__file__).parents[1]
+# Imported by Python itself at start: every look-up and every connection is refused and written down.
+BLOCK = """
+import os, socket
+def refuse(*words, **more):
+    with open(os.environ["NETWORK_LOG"], "a") as log:
+        log.write(repr(words) + "\\n")
+    raise OSError("the network is blocked in this test")
+real = socket.getaddrinfo
+def look_up(host, *rest, **more):
+    return real(host, *rest, **more) if host in (None, "localhost", "127.0.0.1", "::1") else refuse(host)
+socket.getaddrinfo = socket.gethostbyname = look_up
+connect = socket.socket.connect
+def guarded(self, address):
+    local = self.family == socket.AF_UNIX or address[0] in ("127.0.0.1", "::1", "localhost")
+    return connect(self, address) if local else refuse(address)
+socket.socket.connect = guarded
+"""
+
+
+def write_coco(folder, split, count):
+    images, annotations = [], []
+    for instance, picture in draw_shapes(ShapesConfig(), split, count):
+        name = instance.image.replace("/", "-")
+        picture.save(folder / name)
+        images.append({"id": instance.image_id, "file_name": name, "width": 96, "height": 96})
+        for found in instance.objects:
+            x1, y1, x2, y2 = (96 * side for side in found.bbox)
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": instance.image_id,
+                    "category_id": CATEGORIES.index(found.desc) + 1,
+                    "bbox": [x1, y1, x2 - x1, y2 - y1],
+                    "area": (x2 - x1) * (y2 - y1),
+                    "iscrowd": 0,
+                }
+            )
+    categories = [{"id": n + 1, "name": name} for n, name in enumerate(CATEGORIES)]
+    path = folder / f"{split}.json"
+    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of a few steps on COCO files, through the command line."""
+    folder = tmp_path_factory.mktemp("pass")
+    train, heldout = write_coco(folder, "train", 12), write_coco(folder, "heldout", 6)
+    (folder / "block").mkdir()
+    (folder / "block" / "sitecustomize.py").write_text(BLOCK)
+    log = folder / "network.log"
+    environment = os.environ | {"PYTHONPATH": str(folder / "block"), "NETWORK_LOG": str(log)}
+    environment.pop("HF_HUB_OFFLINE", None)
+    words = [
+        "custom.coord_soft_ce_w1.enabled=true",
+        f"data.annotations={train}",
+        f"data.images={folder}",
+        f"data.heldout_annotations={heldout}",
+        f"data.heldout_images={folder}",
+        "training.max_steps=4",
+        "training.per_device_train_batch_size=4",
+        "training.logging_steps=1",
+        "training.eval_steps=2",
+        "training.save_steps=4",
+        "run.threads=1",
+        f"run.dir={folder / 'run'}",
+    ]
+    command = [sys.executable, str(ROOT / "apps" / "trainer"), "train", *words]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "run", done, log, heldout
+
+
+def test_no_name_was_looked_up_and_no_connection_opened(finished):
+    log = finished[2]
+    assert not log.exists(), log.read_text()
+
+
+def test_the_run_folder_holds_what_the_contract_names(finished):
+    run, done, *_ = finished
+    for name in (
+        "config.yaml",
+        "manifest.json",
+        "metrics.jsonl",
+        "predictions.jsonl",
+        "evaluation.json",
+        "report.html",
+    ):
+        assert (run / name).stat().st_size > 0, name
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["status"] == "finished"
+    assert manifest["data"]["train"]["digest"] != manifest["data"]["heldout"]["digest"]
+    assert manifest["fingerprint"] and manifest["versions"]["ms-swift"] and manifest["seed"] == 0
+    assert (run / manifest["checkpoint"] / "model.safetensors").exists()
+    last = done.stdout.strip().splitlines()
+    assert str(run / "report.html") in last[-1]
+    assert "AP50" in last[-3] and "mean IoU" in last[-3] and "parse" in last[-2]
+
+
+def test_the_log_names_every_term_for_training_and_evaluation(finished):
+    lines = [json.loads(line) for line in (finished[0] / "metrics.jsonl").read_text().splitlines()]
+    train = [line for line in lines if "train_total_loss" in line]
+    evaluation = [line for line in lines if "eval_total_loss" in line]
+    assert [line["step"] for line in train] == [1, 2, 3, 4]
+    assert [line["step"] for line in evaluation] == [2, 4]
+    diagnostics = ("loss", "soft_ce", "w1", "gate", "coord_vocab_mass", "coord_tokens", "enabled")
+    for lines_of, start, prefix in ((train, "train_", ""), (evaluation, "eval_", "eval_")):
+        wanted = {f"{start}{name}" for name in ("total_loss", "text_loss", "coord_loss", "coord_ce_loss")}
+        wanted |= {f"{prefix}coord_diag/{name}" for name in diagnostics}
+        assert all(wanted <= set(line) for line in lines_of)
+    events = list((finished[0] / "checkpoints").glob("**/events.out.tfevents.*"))
+    assert events, "TensorBoard's file is missing"
+
+
+def test_the_scores_follow_from_the_files_that_were_left(finished):
+    run, _, _, heldout = finished
+    again = score(heldout, run / "predictions.jsonl", markers="qwen", max_objects=30).to_dict()
+    written = json.loads((run / "evaluation.json").read_text())
+    assert again["coco"] == written["coco"]
+    assert again["format"] == written["format"]
+    assert written["format"]["answers"] == 6
+
+
+def test_the_answers_come_with_probabilities_for_each_side(finished):
+    for line in (finished[0] / "predictions.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        sides = record["text"].count("<|coord_") - record["text"].count("<|coord_*|>")
+        assert len(record["coord_logprobs"]) == len(record["coord_expected"]) == sides
+        assert len(record["desc_logprobs"]) == sum(record["desc_token_counts"])
+        assert all(value <= 0 for value in record["coord_logprobs"])
+        assert all(0 <= value <= 1 for value in record["coord_expected"])
