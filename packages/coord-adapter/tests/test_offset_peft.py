@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from offset_tiny import IDS, TEXT_LAYERS, batch, lora, logits, peft_model, prepared, shake, tables_of, tiny
+from offset_tiny import IDS, TEXT_LAYERS, batch, logits, lora, peft_model, prepared, shake, tables_of, tiny
 from peft import LoraConfig, get_model_status, get_peft_model
 
 from coord_adapter import MODULE_NAME, install_coord_offset_adapter

@@ -50,7 +50,7 @@ def active_offsets(model: nn.Module) -> ActiveOffsets | None:
             f"the output head is wrapped by {type(head).__name__}: a fused objective sees only its base "
             "weight. Leave lm_head out of target_modules."
         )
-    return ActiveOffsets(adapter.token_ids, adapter("head_table"), head.weight)
+    return ActiveOffsets(adapter.token_ids, adapter(None, None, "head_table"), head.weight)
 
 
 def offset_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:

@@ -44,7 +44,7 @@ class EmbeddingHook(OwnerHook):
     ) -> Tensor | None:
         """Forward hook; None leaves the output as it is."""
         adapter = active_adapter(self.owner)
-        return None if adapter is None else adapter("embed", _first_input(args, kwargs), embeds_BTH)
+        return None if adapter is None else adapter(_first_input(args, kwargs), embeds_BTH, "embed")
 
 
 class HeadHook(OwnerHook):
@@ -59,7 +59,7 @@ class HeadHook(OwnerHook):
     ) -> Tensor | None:
         """Forward hook; None leaves the output as it is."""
         adapter = None if self.bypassed else active_adapter(self.owner)
-        return None if adapter is None else adapter("head", _first_input(args, kwargs), logits_BTV)
+        return None if adapter is None else adapter(_first_input(args, kwargs), logits_BTV, "head")
 
 
 class PlacementCheck(OwnerHook):

@@ -16,6 +16,7 @@ from coord_adapter.tables import (
     decode_fingerprint,
     fingerprint_mismatch,
     problem_with_tables,
+    problem_with_version,
 )
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -51,7 +52,7 @@ def read_offsets(path: str | Path) -> SavedOffsets:
 
     Raises:
         FileNotFoundError: There is no such file (a pickled `adapter_model.bin` is never read).
-        ValueError: The file is not safetensors, or holds no complete set of offsets.
+        ValueError: The file is not safetensors, holds no complete set of offsets, or is of a newer format.
     """
     tensors = _offset_tensors(_weights_file(path))
     head = tensors["head_offset"]
@@ -159,4 +160,7 @@ def _offset_tensors(file: Path) -> dict[str, Tensor]:
             f"saved without {MODULE_NAME} in modules_to_save. An adapter without offsets is loaded with "
             "PeftModel.from_pretrained."
         )
+    too_new = problem_with_version(tensors)
+    if too_new:
+        raise ValueError(f"{file}: {too_new}")
     return tensors

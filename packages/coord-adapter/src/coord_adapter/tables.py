@@ -76,17 +76,16 @@ class CoordOffsetAdapter(nn.Module):
 
     def forward(
         self,
+        inputs: Tensor | None,
+        outputs: Tensor | None,
         site: Literal["embed", "head", "head_table"],
-        inputs: Tensor | None = None,
-        outputs: Tensor | None = None,
     ) -> Tensor:
         """Add the offsets at one site.
 
         Args:
-            site: "embed" (inputs: ids [...]; outputs: embeddings [..., H]), "head" (inputs: hidden states
-                [..., H]; outputs: logits [..., V], changed in place) or "head_table" (no tensors).
-            inputs: What the embedding or the head was given.
-            outputs: What the embedding or the head returned.
+            inputs: What the embedding (ids [...]) or the head (hidden states [..., H]) was given.
+            outputs: What it returned: embeddings [..., H], or logits [..., V], which are changed in place.
+            site: "embed", "head", or "head_table" without tensors.
 
         Returns:
             The outputs with offsets; for "head_table" a copy of the head's table [K, H] that outlives the
@@ -147,7 +146,7 @@ class CoordOffsetAdapter(nn.Module):
                 f"the checkpoint brings only {sorted(saved)}; {absent} are missing. Sizes are taken from "
                 "the file, so load without ignore_mismatched_sizes, which drops tensors of another size."
             )
-        problem = problem_with_tables(saved, self.hidden_size, self.vocab_rows)
+        problem = problem_with_version(saved) or problem_with_tables(saved, self.hidden_size, self.vocab_rows)
         here, there = self.fingerprint_text, decode_fingerprint(saved.get("fingerprint"))
         if problem is None and here and there and here != there:
             problem = fingerprint_mismatch(saved=there, expected=here)
@@ -178,6 +177,14 @@ class CoordOffsetAdapter(nn.Module):
             self.fingerprint = torch.zeros_like(state_dict[key], device=self.fingerprint.device)
 
 
+def problem_with_version(saved: dict[str, Tensor]) -> str | None:
+    """Say that a file is too new to be understood, or None; a file without a version has the first one."""
+    version = int(saved["format_version"][0]) if "format_version" in saved else FORMAT_VERSION
+    if version > FORMAT_VERSION:
+        return f"format_version is {version}, expected at most {FORMAT_VERSION}: update coord-adapter."
+    return None
+
+
 def problem_with_tables(saved: dict[str, Tensor], hidden_size: int, vocab_rows: int | None) -> str | None:
     """Say why saved tables cannot be used on a model of this size, or None.
 
@@ -187,9 +194,6 @@ def problem_with_tables(saved: dict[str, Tensor], hidden_size: int, vocab_rows: 
         vocab_rows: Rows of its embedding, V; None skips the check.
     """
     ids_K, embed_KH, head_KH = (saved[name] for name in TABLES)
-    version = int(saved["format_version"][0]) if "format_version" in saved else FORMAT_VERSION
-    if version > FORMAT_VERSION:
-        return f"format_version is {version}, expected at most {FORMAT_VERSION}: update coord-adapter."
     rows = ids_K.shape[0]
     if embed_KH.shape[0] == 0 and rows:
         return (
