@@ -46,8 +46,8 @@ def batch(seed, samples=3):
     return ids, labels, ObjectSlots.from_layouts(layouts, labels, [None] * samples, VOCAB)
 
 
-def run(model, config, ids, labels, slots):
-    rows = RowHead(CoordObjective(config, VOCAB), labels, slots, want_diagnostics=True)
+def run(model, config, ids, labels, slots, fused=True):
+    rows = RowHead(CoordObjective(config, VOCAB), labels, slots, want_diagnostics=True, fused=fused)
     with row_selecting_head(model, rows):
         sums = model(ids)
     return rows, rows.rejoin(sums)
@@ -56,10 +56,11 @@ def run(model, config, ids, labels, slots):
 @pytest.mark.parametrize(
     "config", [ObjectiveConfig.mixed(), ObjectiveConfig.group_b(), ObjectiveConfig.group_a()]
 )
-def test_rows_alone_give_the_loss_and_gradients_of_all_logits(config):
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "readable"])
+def test_rows_alone_give_the_loss_and_gradients_of_all_logits(config, fused):
     model = Model()
     ids, labels, slots = batch(1)
-    _, output = run(model, config, ids, labels, slots)
+    _, output = run(model, config, ids, labels, slots, fused)
     output.total().backward()
     found = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()

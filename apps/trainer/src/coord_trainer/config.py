@@ -70,6 +70,9 @@ class ModelSection(_Section):
     download: bool = Field(False, description="allow the network for a hub id")
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    fused_head: bool = Field(
+        True, description="never all logits at once; false: the readable form, to compare"
+    )
     tiny: TinyModelConfig = Field(default_factory=TinyModelConfig)
 
 

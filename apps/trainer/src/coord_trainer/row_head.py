@@ -1,48 +1,87 @@
 """The head on supervised rows alone, with the objective inside the wrapped forward.
 
 For one call the active `lm_head` instance gets a `forward` that selects the rows whose next token is
-supervised, runs the real head on those and hands the logits to the objective. It stays inside
-`model(**inputs)`, so DDP and DeepSpeed see every parameter used; the term sums leave as `logits` [1, terms].
+supervised and hands them to the objective. It stays inside `model(**inputs)`, so DDP and DeepSpeed see every
+parameter used; the term sums leave as `logits` [1, terms].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
+from coord_adapter import active_offsets, bypass_head_hook
 from coord_losses import CoordObjective, LossTerm, ObjectiveOutput, ObjectSlots, supervised_rows
 
 
 @dataclass
 class RowHead:
-    """What one forward left behind: the objective's output with the sums detached from the wrapper."""
+    """One forward's labels and slots going in, and what it left behind.
+
+    Attributes:
+        objective: what is computed.
+        labels_BT: labels of the batch as the model sees it.
+        slots: its objects.
+        want_diagnostics: also look at the coordinate rows, without gradient.
+        fused: from hidden states, without the logits of all rows; else the readable form.
+        rows: how many rows met the head.
+    """
 
     objective: CoordObjective
     labels_BT: torch.Tensor
     slots: ObjectSlots | None
     want_diagnostics: bool
+    fused: bool = True
     rows: int = 0
     output: ObjectiveOutput | None = None
     diagnostics: dict[str, LossTerm] = field(default_factory=dict)
 
-    def run(self, head_forward, hidden_BTH: torch.Tensor) -> torch.Tensor:
-        """Select rows, apply the head, keep the output; returns the term sums [1, terms]."""
+    def run(
+        self, model: nn.Module, head: nn.Module, forward: Callable, hidden_BTH: torch.Tensor
+    ) -> torch.Tensor:
+        """Select rows and apply the objective; returns the term sums [1, terms]."""
         hidden_NH, targets_N = supervised_rows(hidden_BTH, self.labels_BT)
         self.rows = len(targets_N)
-        self.output = self.objective(head_forward(hidden_NH), targets_N, self.slots)
+        if self.fused and _is_plain(head):
+            offsets = active_offsets(model)
+            added = (
+                {"offsets_KH": offsets.offsets, "offset_ids_K": offsets.ids} if offsets is not None else {}
+            )
+            self.output = self.objective.fused(hidden_NH, head.weight, targets_N, self.slots, **added)
+        else:
+            self.output = self.objective(self._logits(model, head, forward, hidden_NH), targets_N, self.slots)
         if self.want_diagnostics:
             self.diagnostics = self.output.diagnostics()
         return torch.stack([term.sum for term in self.output.terms.values()])[None]
+
+    @staticmethod
+    def _logits(
+        model: nn.Module, head: nn.Module, forward: Callable, hidden_NH: torch.Tensor
+    ) -> torch.Tensor:
+        logits_NV = forward(hidden_NH)
+        offsets = (
+            active_offsets(model) if _is_plain(head) else None
+        )  # else the inner layer's hook has added them
+        if offsets is None:
+            return logits_NV
+        added_NK = hidden_NH.to(offsets.offsets.dtype) @ offsets.offsets.T
+        return logits_NV.index_add(1, offsets.ids, added_NK.to(logits_NV.dtype))
 
     def rejoin(self, sums_1T: torch.Tensor) -> ObjectiveOutput:
         """The output on the tensor that came back through the wrapper, so that its backward hooks fire."""
         names = self.output.terms
         terms = {name: LossTerm(sums_1T[0, i], names[name].count) for i, name in enumerate(names)}
         return replace(self.output, terms=terms)
+
+
+def _is_plain(head: nn.Module) -> bool:
+    """Whether the head is its weight alone: no LoRA around it, no bias."""
+    return not isinstance(head, BaseTunerLayer) and getattr(head, "bias", None) is None
 
 
 def active_head(model: nn.Module) -> nn.Module:
@@ -57,9 +96,11 @@ def row_selecting_head(model: nn.Module, rows: RowHead) -> Iterator[RowHead]:
     """Let the head of `model` compute the objective on supervised rows, within this block only."""
     head = active_head(model)
     original, own = head.forward, head.__dict__.get("forward")
-    head.forward = lambda hidden_BTH: rows.run(original, hidden_BTH)
+    head.forward = lambda hidden_BTH: rows.run(model, head, original, hidden_BTH)
     try:
-        yield rows
+        # The offsets' hook expects logits; a plain head's sums are none, and the offsets are in them already.
+        with bypass_head_hook(model) if _is_plain(head) else nullcontext():
+            yield rows
     finally:
         if own is None:
             del head.forward

@@ -141,5 +141,5 @@ def _git_revision() -> dict[str, Any] | None:
 
 
 def command_line() -> list[str]:
-    """The words of this run without the interpreter's path."""
-    return [Path(sys.argv[0]).parent.name or "coord-trainer", *sys.argv[1:]]
+    """The words of this run."""
+    return ["coord-trainer", *sys.argv[1:]]

@@ -36,6 +36,7 @@ class TrainingParts:
     """What a run hands to swift's trainer besides swift's own arguments."""
 
     objective: CoordObjective
+    fused: bool = True
     callbacks: tuple[TrainerCallback, ...] = ()
 
 
@@ -43,7 +44,7 @@ class CoordTrainer(Seq2SeqTrainer):
     """swift's trainer with the coordinate objective on supervised rows."""
 
     def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
-        self._objective = coord_parts.objective
+        self._objective, self._fused = coord_parts.objective, coord_parts.fused
         super().__init__(*args, **kwargs)
         self._step_metrics = {
             mode: StepMetrics(self._objective.config, self.args.device) for mode in ("train", "eval")
@@ -83,7 +84,8 @@ class CoordTrainer(Seq2SeqTrainer):
         labels_BT, slots = inputs.pop("labels"), inputs.pop("coord_slots")
         slots = slots.to(labels_BT.device)
         training = self.model.training
-        rows = RowHead(self._objective, labels_BT, slots, want_diagnostics=not training or self._logs_next())
+        wanted = not training or self._logs_next()
+        rows = RowHead(self._objective, labels_BT, slots, want_diagnostics=wanted, fused=self._fused)
         with row_selecting_head(self.accelerator.unwrap_model(model), rows):
             outputs = model(**inputs)
         output = rows.rejoin(outputs.logits)

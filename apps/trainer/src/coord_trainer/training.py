@@ -125,6 +125,7 @@ def _train(
         opened.pipeline.datasets = (train_samples, scored_samples)
         opened.pipeline.parts = TrainingParts(
             objective=CoordObjective(config.custom.objective, opened.vocab),
+            fused=config.model.fused_head,
             callbacks=(TrainingProgress(), MetricsFile(folder / "metrics.jsonl")),
         )
         started = time.time()

@@ -1,0 +1,39 @@
+"""Real photographs learnt by heart through the shipped config: the score must be the quantisation ceiling."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SHARED = Path(os.environ.get("COORDEXP_SHARED", ROOT.parent / "shared"))
+PHOTOGRAPHS = SHARED / "data" / "coco_permissive33"
+
+
+@pytest.mark.shared
+@pytest.mark.slow
+@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason=f"the real photographs are not at {PHOTOGRAPHS}")
+def test_real_photographs_are_learnt_up_to_the_ceiling(tmp_path):
+    words = [
+        f"data.annotations={PHOTOGRAPHS / 'instances.json'}",
+        f"data.images={PHOTOGRAPHS / 'images'}",
+        f"run.dir={tmp_path / 'run'}",
+    ]
+    command = [
+        sys.executable,
+        str(ROOT / "apps" / "trainer"),
+        "train",
+        "-c",
+        str(ROOT / "configs" / "memorise.yaml"),
+    ]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert evaluation["coco"]["AP"] > evaluation["ceiling"]["AP"] - 0.02
+    assert evaluation["coco"]["AP50"] >= 0.99
+    assert evaluation["format"]["parsed"] == 33
+    assert evaluation["format"]["dropped"] == {}
+    assert "memorised" in (tmp_path / "run" / "report.html").read_text()
