@@ -34,6 +34,16 @@ _LEXEME = re.compile(
     r"|(?P<word>[A-Za-z_]\w*)"
     r"|(?P<mark>[{}\[\]:,])"
 )
+_SHORT = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
+_NAMED = rf'"(?:{"|".join(sorted(LABEL_KEYS))})"\s*:\s*"([^"\\\n{{}}<]*)"'
+# A record without any fault, nearly all of a good model's answer, taken in one step.
+_WHOLE = re.compile(
+    rf"\{{\s*(?:{_NAMED}\s*,\s*)?"
+    rf'"(?:{"|".join(sorted(BOX_KEYS))})"\s*:\s*\['
+    rf"\s*(?:(?P<numbers>{_SHORT}(?:\s*,\s*{_SHORT}){{3}})"
+    rf"|(?P<tokens>{COORD_PATTERN}(?:\s*,\s*{COORD_PATTERN}){{3}}))\s*\]"
+    rf"\s*(?:,\s*{_NAMED}\s*)?\}}"
+)
 _IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})")
 
 
@@ -78,6 +88,13 @@ class JsonParser:
                 if opening < 0:
                     break
                 position = opening
+            if (
+                text.startswith("{", position)
+                and (whole := _WHOLE.match(text, position))
+                and self._take(whole)
+            ):
+                position = whole.end()
+                continue
             match = _LEXEME.search(text, position)
             if match is None:
                 break
@@ -87,6 +104,25 @@ class JsonParser:
         if not self.builder.objects and not self.builder.dropped:
             compact = re.sub(r"\s+|```(?:json)?", "", text[begin:])
             self.builder.explicit_empty = compact.endswith(("[]", "[]}"))
+
+    def _take(self, match: re.Match[str]) -> bool:
+        """Add a faultless record; False when a token of it is not on the grid."""
+        builder = self.builder
+        common = {"span": match.span(), "start_index": builder.start_count}
+        desc = match[1] if match[1] is not None else match[4] or ""
+        if match["numbers"]:
+            builder.add_numbers(desc, [float(n) for n in match["numbers"].split(",")], **common)
+        else:
+            values = [self.units.get(token) for token in COORD.findall(match["tokens"])]
+            if None in values:
+                return False
+            bins, unit = zip(*values, strict=True)
+            builder.add_box(desc, bins, unit, first_coord_index=builder.coord_count, **common)
+            builder.coord_count += 4
+        builder.start_count += 1
+        if self.stack:
+            self.stack[-1].has_children = True
+        return True
 
     def _stray(self, text: str, start: int, end: int) -> None:
         """Count coordinate tokens outside any record."""
@@ -253,7 +289,8 @@ def _unescape(raw: str) -> str:
     if "\\" not in raw:
         return raw
     try:
-        value = json.loads(f'"{raw}"', strict=False)
+        quoted = raw.replace("\\'", "'")  # Python's way of quoting, which JSON does not know
+        value = json.loads(f'"{quoted}"', strict=False)
     except ValueError:
         return raw
     # A lone surrogate cannot be written to any file.

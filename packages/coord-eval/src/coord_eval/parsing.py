@@ -9,6 +9,7 @@ from coord_codec import MARKERS, CoordGrid, MarkerFamily
 from coord_eval.answer import Answer
 from coord_eval.building import AnswerBuilder, Scale
 from coord_eval.json_parser import JsonParser
+from coord_eval.loc_parser import LOC_FAMILIES, LocParser
 from coord_eval.marker_parser import MarkerParser
 from coord_eval.tokens import COORD, COORD_START, token_units
 
@@ -18,6 +19,8 @@ FORMATS = {
     "obj": "<obj_start>cat, four coordinate tokens or (x1,y1),(x2,y2), <obj_end>",
     "qwen": "<|object_ref_start|>cat<|object_ref_end|><|box_start|>, coordinates as in obj, <|box_end|>",
     "json": '{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}; numbers, numbers as strings or coordinate tokens',
+    "paligemma": "<loc0034><loc0012><loc0078><loc0056> cat ; four of 1024 bins, y first",
+    "florence2": "cat<loc_12><loc_34><loc_56><loc_78>, read at the centre of 1000 bins",
 }
 _THOUGHT_END = "</think>"
 _JSON_HINT = re.compile(r"[{\[]")
@@ -63,6 +66,8 @@ def parse_answer(
         builder.drop("unclosed_thought", 0, len(text))
     elif name == "json":
         JsonParser(builder, units).parse(text, begin)
+    elif name in LOC_FAMILIES:
+        LocParser(builder, LOC_FAMILIES[name]).parse(text, begin)
     elif name != "none":
         family = family or MARKERS[name]
         builder.start_count = text.count(family.tokens[0], 0, begin)
@@ -73,10 +78,13 @@ def parse_answer(
 def detect_format(text: str, begin: int = 0) -> str:
     """Return the format whose marks the text carries, ``none`` when it carries none.
 
-    Markers go before JSON, since descriptions may hold brackets while JSON holds no markers.
+    Markers and location tokens go before JSON, since descriptions may hold brackets, JSON holds no markers.
     """
     for name, family in MARKERS.items():
         if any(token in text for token in (family.tokens[0], family.tokens[-2])):
+            return name
+    for name, loc_family in LOC_FAMILIES.items():
+        if re.search(loc_family.token, text):
             return name
     if _JSON_HINT.search(text, begin):
         return "json"
