@@ -62,12 +62,14 @@ def test_python_numpy_and_torch_round_alike(values):
     assert tensor.dtype == torch.int64 and tensor.tolist() == expected.tolist()
 
 
-@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20))
+@given(
+    st.lists(st.floats(0, 1, width=32) | ties.map(lambda c: float(np.float32(c))), min_size=1, max_size=20)
+)
 @unbounded
 def test_a_value_has_one_bin_whatever_its_type(values):
     torch = pytest.importorskip("torch", reason="float32 tensors")
     grid = CoordGrid()
-    expected = [grid.quantize(c) for c in values]
+    expected = [grid.quantize(c) for c in values]  # near a tie a float32 product rounds the other way
     assert grid.quantize(np.array(values, dtype=np.float32)).tolist() == expected
     assert grid.quantize(torch.tensor(values, dtype=torch.float32)).tolist() == expected
     assert grid.quantize(np.float32(values[0])) == expected[0]

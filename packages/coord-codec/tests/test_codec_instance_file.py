@@ -1,7 +1,11 @@
 """Instance files: every fault listed by line and field, nothing half-written."""
 
+import errno
 import json
-from pathlib import Path
+import os
+import subprocess
+import sys
+import threading
 
 import pytest
 
@@ -135,12 +139,36 @@ def test_a_link_is_followed(tmp_path):
     ) == 1
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
-def test_a_full_disk_is_an_error_and_a_device_is_not_replaced():
-    with pytest.raises(OSError) as caught:
-        write_instances("/dev/full", [Instance(**GOOD)])
-    assert caught.value.errno == 28
-    assert Path("/dev/full").is_char_device()
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
+def test_a_pipe_or_device_is_written_to_and_not_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    received = []
+    reader = threading.Thread(target=lambda: received.append(pipe.read_text(encoding="utf-8")), daemon=True)
+    reader.start()
+    write_instances(pipe, [Instance(**GOOD)])
+    reader.join(timeout=30)
+    assert pipe.is_fifo() and [json.loads(text) for text in received] == [GOOD]
+
+
+def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(tmp_path):
+    """The operating system refuses more than a few kilobytes a file, in a process of its own."""
+    pytest.importorskip("resource", reason="file size limits")
+    path = tmp_path / "instances.jsonl"
+    write_instances(path, [Instance(**GOOD)])
+    before = path.read_bytes()
+    code = """
+import resource, sys
+from coord_codec import Instance, write_instances
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+try:
+    write_instances(sys.argv[1], [Instance(image="a.jpg", objects=[])] * 10_000)
+except OSError as error:
+    print("refused", error.errno)
+"""
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["refused", str(errno.EFBIG)]
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_the_file_has_the_usual_permissions(tmp_path):

@@ -163,16 +163,27 @@ def test_random_order_depends_on_the_seed_alone():
 
 
 def test_the_limit_keeps_the_first_of_the_order_and_counts_the_rest():
-    assert [
-        names(o) for o in [select_objects(BOTH, max_objects=1)[0], select_objects(BOTH, "given", 1)[0]]
-    ] == [
-        'big "dog"',
-        "cat",
-    ]
+    assert [o.desc for o in select_objects(BOTH, max_objects=1)[0]] == ['big "dog"']
+    assert [o.desc for o in select_objects(BOTH, "given", 1)[0]] == ["cat"]
     assert [select_objects(BOTH, max_objects=n)[1] for n in (None, 1, 2, 3)] == [0, 1, 0, 0]
-    kept, _ = select_objects(BOTH, "random", 1, seed=5)
-    assert kept[0].desc in encode_target(BOTH, order="random", max_objects=1, seed=5, markers="obj")
     assert encode_target(BOTH, max_objects=1, markers="obj").count("<obj_start>") == 1
+
+
+def test_the_text_has_the_selected_objects_in_their_order():
+    many = Instance(image="a.jpg", objects=[obj(chr(97 + i), 0.01 * i, 0) for i in range(20)])
+    for seed in range(5):
+        kept, dropped = select_objects(many, "random", 7, seed)
+        text = encode_target(many, order="random", max_objects=7, seed=seed, style="json", form="numbers")
+        assert "".join(o["label"] for o in json.loads(text)) == names(kept)
+        assert dropped == 13
+
+
+def test_json_keeps_letters_readable():
+    cat = Instance(image="a.jpg", objects=[{"desc": "猫\n", "bbox": [0, 0, 1, 1]}])
+    assert (
+        encode_target(cat, style="json", form="numbers")
+        == '[{"bbox_2d": [0, 0, 999, 999], "label": "猫\\n"}]'
+    )
 
 
 @pytest.mark.parametrize(
