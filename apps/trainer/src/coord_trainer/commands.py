@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,11 +24,18 @@ Out = Annotated[Path, typer.Option("--out", help="where the result goes; must no
 
 
 @app.callback(invoke_without_command=True)
-def first_run(context: typer.Context) -> None:
+def first_run(
+    context: typer.Context,
+    adapter: Annotated[
+        Literal["none", "offset"],
+        typer.Option(help="offset: train LoRA and coordinate offsets on a frozen model"),
+    ] = "none",
+) -> None:
     """Train a tiny Qwen3-VL on generated pictures, score it and leave runs/first-run/report.html."""
     if context.invoked_subcommand is None:
-        with as_file(files(__package__) / "first-run.yaml") as file:
-            _train(load_run_config(file, []), "first-run")
+        name = "first-run" if adapter == "none" else f"first-run-{adapter}"
+        with as_file(files(__package__) / f"{name}.yaml") as file:
+            _train(load_run_config(file, []), name)
 
 
 @app.command()

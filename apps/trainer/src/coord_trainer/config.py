@@ -169,6 +169,22 @@ class RunConfig(_Section):
         return value
 
     @model_validator(mode="after")
+    def _offsets_need_an_adapter(self) -> RunConfig:
+        tuner = self.training.get("tuner_type", "full")
+        if self.custom.coord_offset.enabled and tuner != "lora":
+            raise ValueError(
+                f"custom.coord_offset.enabled is true but training.tuner_type is {tuner}: the offsets live in a PEFT "
+                "adapter; set training.tuner_type: lora, or switch the offsets off (full training learns the rows)"
+            )
+        optimizer = self.training.get("optimizer")
+        if optimizer == "multimodal_coord_offset" and not self.custom.coord_offset.enabled:
+            raise ValueError(
+                "training.optimizer is multimodal_coord_offset but custom.coord_offset.enabled is false: there are "
+                "no offsets to give a rate of their own; enable them or use multimodal"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _something_to_score(self) -> RunConfig:
         data = self.data
         if (

@@ -14,7 +14,9 @@ from coord_codec import CoordVocab
 from .config import RunConfig
 from .console import swift_log
 from .errors import InputError
+from .offsets import install_offsets
 from .picture_set import PictureSet
+from .pixels import set_pixels
 from .samples import SampleSet, TargetWriter, marker_ids
 
 
@@ -45,9 +47,12 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool) -> Ope
             coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm
         )
         pipeline = open_pipeline(_swift_arguments(config, folder, base, model_type, evaluates))
-    _set_pixels(pipeline.processor, config)
+    set_pixels(pipeline.processor, config.data)
     tokenizer = pipeline.processor.tokenizer
-    return OpenRun(pipeline, _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer))
+    vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
+    if config.custom.coord_offset.enabled:
+        install_offsets(config, pipeline, vocab, markers)
+    return OpenRun(pipeline, vocab, markers)
 
 
 def sample_set(config: RunConfig, opened: OpenRun, pictures: PictureSet) -> SampleSet:
@@ -65,13 +70,6 @@ def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:
         raise InputError(
             f"{base}: custom.coord_tokens.enabled is true but the tokenizer has no usable coordinate tokens: {error}"
         ) from None
-
-
-def _set_pixels(processor, config: RunConfig) -> None:
-    """The limits go into the processor, which is saved with the checkpoint: inference resizes alike."""
-    limits = {"shortest_edge": config.data.min_pixels, "longest_edge": config.data.max_pixels}
-    wanted = {**dict(processor.image_processor.size), **{k: v for k, v in limits.items() if v is not None}}
-    processor.image_processor.size = {key: value for key, value in wanted.items() if value is not None}
 
 
 def _swift_arguments(
@@ -92,6 +90,8 @@ def _swift_arguments(
         "lazy_tokenize": True,
         "load_from_cache_file": False,
     }
+    if config.custom.coord_offset.enabled:
+        defaults["optimizer"] = "multimodal_coord_offset"
     owned = {
         "model": base,
         "model_type": model_type,

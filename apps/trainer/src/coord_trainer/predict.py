@@ -16,7 +16,9 @@ from coord_codec import CoordVocab
 
 from .config import RunConfig
 from .errors import InputError
+from .offsets import base_of, is_adapter, put_on
 from .picture_set import PictureSet
+from .pixels import set_pixels
 from .samples import TargetWriter, marker_ids
 from .step_recorder import StepRecorder
 
@@ -32,32 +34,37 @@ class Checkpoint:
     vocab: CoordVocab | None
 
 
-def open_checkpoint(path: Path, dtype: str, attention: str, coord_tokens: bool) -> Checkpoint:
-    """Load a checkpoint from disk, with no network and none of its own code.
+def open_checkpoint(path: Path, config: RunConfig) -> Checkpoint:
+    """Load a whole checkpoint, or an adapter and its base, from disk: no network and none of its own code.
 
     Raises:
         InputError: when there is no complete checkpoint at `path`.
     """
+    adapter = is_adapter(path)
+    source = base_of(path) if adapter else path
     try:
-        processor = AutoProcessor.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)
         model = AutoModelForImageTextToText.from_pretrained(
-            path,
-            dtype=getattr(torch, dtype),
-            attn_implementation=attention,
+            source,
+            dtype=getattr(torch, config.model.dtype),
+            attn_implementation=config.model.attention,
             local_files_only=True,
             trust_remote_code=False,
         )
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: not a complete checkpoint ({str(error).splitlines()[0]})") from None
-    vocab = CoordVocab.from_tokenizer(processor.tokenizer) if coord_tokens else None
+        raise InputError(f"{source}: not a complete checkpoint ({str(error).splitlines()[0]})") from None
+    set_pixels(processor, config.data)
+    vocab = CoordVocab.from_tokenizer(processor.tokenizer) if config.custom.coord_tokens.enabled else None
+    if adapter:
+        markers = marker_ids(config.data, processor.tokenizer)
+        model = put_on(model, path, vocab.fingerprint(markers=markers) if vocab is not None else None)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     return Checkpoint(model.eval().to(device), processor, vocab)
 
 
 def predict_pictures(config: RunConfig, checkpoint: Path, pictures: PictureSet, out: Path) -> int:
     """Answer `pictures` as `config` says and write predictions.jsonl to `out`; returns how many."""
-    tokens = config.custom.coord_tokens.enabled
-    opened = open_checkpoint(checkpoint, config.model.dtype, config.model.attention, tokens)
+    opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
     answers = predict(
         opened,

@@ -16,11 +16,14 @@ from typing import Any
 
 import torch
 from swift.arguments import SftArguments
+from swift.optimizers import optimizers_map
+from swift.optimizers.multimodal import MultimodalOptimizerCallback
 from swift.pipelines.train.sft import SwiftSft
 from swift.trainers import Seq2SeqTrainer, TrainerFactory
 from torch.utils.data import Dataset
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
+from coord_adapter import CoordOffsetConfig, build_param_groups, param_group_names
 from coord_codec import CoordVocab
 from coord_losses import CoordObjective, ObjectSlots
 
@@ -36,6 +39,7 @@ class TrainingParts:
     """What a run hands to swift's trainer besides swift's own arguments."""
 
     objective: CoordObjective
+    offset: CoordOffsetConfig
     fused: bool = True
     callbacks: tuple[TrainerCallback, ...] = ()
 
@@ -45,6 +49,7 @@ class CoordTrainer(Seq2SeqTrainer):
 
     def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
         self._objective, self._fused = coord_parts.objective, coord_parts.fused
+        self.offset_config = coord_parts.offset
         super().__init__(*args, **kwargs)
         self._step_metrics = {
             mode: StepMetrics(self._objective.config, self.args.device) for mode in ("train", "eval")
@@ -135,6 +140,19 @@ def _collate(samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab
     return batch
 
 
+class CoordOptimizer(MultimodalOptimizerCallback):
+    """swift's groups (vision, aligner, LLM), rearranged by the registry's entry of the optimizer's name."""
+
+    def create_optimizer(self, model=None):
+        """As swift, then the offsets into groups of their own."""
+        model = self.trainer.model if model is None else model
+        optimizer = super().create_optimizer(model=model)
+        name = self.args.optimizer
+        groups = build_param_groups(name, model, optimizer.param_groups, self.trainer.offset_config)
+        optimizer.param_groups = list(groups)
+        return optimizer
+
+
 class CoordSft(SwiftSft):
     """swift's pipeline on data sets of ours; `parts` must be set before `main()`."""
 
@@ -151,4 +169,7 @@ class CoordSft(SwiftSft):
 def open_pipeline(arguments: dict[str, Any]) -> CoordSft:
     """Load model, processor and template the way swift does, with our trainer class in its mapping."""
     TrainerFactory.TRAINER_MAPPING["causal_lm"] = f"{__name__}.{CoordTrainer.__name__}"
+    for name in param_group_names():
+        if name not in optimizers_map:
+            optimizers_map[name] = CoordOptimizer
     return CoordSft(SftArguments(**arguments))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from coord_adapter import offset_parameters
 from coord_losses import CoordObjective
 
 from .callbacks import MetricsFile, TrainingProgress
@@ -107,6 +108,16 @@ def report_sets(folder: Path, sets: list[PictureSet]) -> None:
             say(f"  {first.where}: {first.field}: {first.message}")
 
 
+def count_parameters(model: torch.nn.Module) -> dict[str, int]:
+    """How many parameters there are, how many learnt, and how many of those are coordinate offsets."""
+    offsets = offset_parameters(model)
+    return {
+        "all": sum(p.numel() for p in model.parameters()),
+        "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "offsets": sum(table.numel() for tables in offsets.values() for table in tables),
+    }
+
+
 def _train(
     config: RunConfig, folder: Path, base: str, train: PictureSet, scored: PictureSet | None
 ) -> tuple[Path, dict[str, Any]]:
@@ -125,11 +136,14 @@ def _train(
         opened.pipeline.datasets = (train_samples, scored_samples)
         opened.pipeline.parts = TrainingParts(
             objective=CoordObjective(config.custom.objective, opened.vocab),
+            offset=config.custom.coord_offset,
             fused=config.model.fused_head,
             callbacks=(TrainingProgress(), MetricsFile(folder / "metrics.jsonl")),
         )
         started = time.time()
         finished = opened.pipeline.main()
+    parameters = count_parameters(opened.pipeline.model)
+    say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
     checkpoint = finished.get("last_model_checkpoint")
     if checkpoint is None:
         raise RunError("training ended without a checkpoint; set training.save_strategy to steps or epoch")
@@ -141,5 +155,6 @@ def _train(
         "fingerprint": opened.vocab.fingerprint(markers=opened.markers) if opened.vocab is not None else None,
         "checkpoint": os.path.relpath(checkpoint, folder),
         "objects_left_out_by_the_cap": train_samples.dropped_objects,
+        "parameters": parameters,
     }
     return Path(checkpoint), facts
