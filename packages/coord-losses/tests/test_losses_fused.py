@@ -246,13 +246,18 @@ def test_coordinate_rows_without_a_full_vocabulary_term_read_the_coordinate_rows
 
 
 def test_a_frozen_weight_may_be_gone_after_the_forward_pass():
+    """As sharded ones are (ZeRO-3, FSDP); only diagnostics then say that they need it."""
     hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 7)
-    found, expected = both(EVERYTHING, hidden.requires_grad_(), weight.clone(), targets, slots)
-    kept = weight.clone()
-    found = CoordObjective(EVERYTHING, VOCAB).fused(hidden, kept, targets, slots)
-    kept.data = torch.empty(0)
+    config = ObjectiveConfig.group_c(gate_weight=1.0)
+    expected = both(config, hidden.requires_grad_(), weight, targets, slots)[1]
+    passing = weight.clone()
+    found = CoordObjective(config, VOCAB).fused(hidden, passing, targets, slots)
+    passing.untyped_storage().resize_(0)
+    passing.data = torch.empty(0, dtype=F64)
     (g,) = torch.autograd.grad(found.total(), hidden)
     torch.testing.assert_close(g, torch.autograd.grad(expected.total(), hidden)[0], rtol=1e-10, atol=1e-10)
+    with pytest.raises(ValueError, match="released"):
+        found.diagnostics()
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -273,20 +278,20 @@ def test_inside_gradient_checkpointing(trained):
 @pytest.mark.parametrize("trained", [False, True])
 def test_under_autocast_the_products_alone_are_rounded(trained):
     hidden, weight, targets, slots = problem(20, 6, VOCAB, V, 9, torch.float32)
+    offsets = torch.randn(40, H, generator=torch.Generator().manual_seed(9)).requires_grad_()
     objective = CoordObjective(EVERYTHING, VOCAB)
     hidden.requires_grad_(), weight.requires_grad_(trained)
     with torch.autocast("cpu", torch.bfloat16):
-        output = objective.fused(hidden, weight, targets, slots)
-        total = output.total()
         logits = hidden @ weight.T
+        total = objective.fused(hidden, weight, targets, slots, offsets).total()
+        total.backward()
     assert logits.dtype == torch.bfloat16
-    assert total.dtype == torch.float32
+    logits = logits.float().index_add(1, torch.tensor(VOCAB.ids), hidden @ offsets.T)
     torch.testing.assert_close(total, objective(logits, targets, slots).total(), rtol=1e-5, atol=1e-5)
-    total.backward()
-    assert hidden.grad.dtype == torch.float32
-    exact = objective(hidden @ weight.T, targets, slots).total()
-    (expected,) = torch.autograd.grad(exact, hidden)
-    assert torch.linalg.vector_norm(hidden.grad - expected) < 0.02 * torch.linalg.vector_norm(expected)
+    exact = readable(objective, hidden, weight, targets, slots, offsets).total()
+    for x, e in zip((hidden, offsets), torch.autograd.grad(exact, (hidden, offsets)), strict=True):
+        assert x.grad.dtype == torch.float32
+        assert torch.linalg.vector_norm(x.grad - e) < 0.02 * torch.linalg.vector_norm(e)
 
 
 def test_readable_losses_are_not_rounded_by_autocast():

@@ -23,8 +23,9 @@ def test_the_public_names_exist_and_are_all_in_the_readme():
         assert f"`{name}" in readme, f"README.md does not mention {name}"
 
 
-def test_the_example_of_the_readme_runs(capsys):
+def test_the_examples_of_the_readme_run(capsys):
     readme = (Path(__file__).parents[1] / "README.md").read_text()
-    example = re.search(r"```python\n(.*?)```", readme, re.DOTALL).group(1)
-    exec(example, {})
+    examples = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    exec("\n".join(examples), {})
+    assert len(examples) == 2
     assert "loss" in capsys.readouterr().out

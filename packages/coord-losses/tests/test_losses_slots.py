@@ -125,6 +125,8 @@ def test_layouts_that_do_not_fit_the_labels_are_an_error():
     labels = [-100, -100, *answer(BINS[0])]
     with pytest.raises(ValueError, match="starts"):
         ObjectSlots.from_layouts(layouts_of(labels[1:]), padded(labels), [None], VOCAB)
+    with pytest.raises(ValueError, match="cut off"):
+        ObjectSlots.from_layouts(layouts_of(labels), padded(labels[:5]), [None], VOCAB)
     with pytest.raises(ValueError, match="one entry per sample"):
         ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [], VOCAB)
 

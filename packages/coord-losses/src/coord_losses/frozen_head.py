@@ -41,10 +41,11 @@ class ReadFrozenHead(torch.autograd.Function):
             gate_G, *gate_kept = _read(head, gate_hidden_GH, spec.coord, spec, *keep)
             coord_logits_CJ = coord_head.logits(coord_hidden_CH, coord_head.allocate(len(coord_hidden_CH)))
         ctx.spec, ctx.hidden_dtype = spec, coord_hidden_CH.dtype
-        # A copy of the coordinate rows, not the weight: a partitioned one (ZeRO-3) is gone by the backward pass.
-        kept = (*ce_kept, *gate_kept, coord_head.weight_VH, coord_head.offsets_KH)
-        hidden = (ce_hidden_RH, gate_hidden_GH, coord_hidden_CH, offsets_KH)
-        ctx.save_for_backward(*kept, *(hidden if offsets_asked else (None,) * 4))
+        ctx.offsets_dtype = offsets_KH.dtype if offsets_asked else None
+        hidden = (ce_hidden_RH, gate_hidden_GH, coord_hidden_CH) if offsets_asked else (None, None, None)
+        # Neither weight nor offsets but copies of the coordinate rows: sharded ones are gone by the backward
+        # pass.
+        ctx.save_for_backward(*ce_kept, *gate_kept, *hidden, coord_head.weight_VH, coord_head.offsets_KH)
         return nll_R, gate_G, coord_logits_CJ
 
     @staticmethod
@@ -53,8 +54,8 @@ class ReadFrozenHead(torch.autograd.Function):
         ctx: Any, grad_nll_R: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor
     ) -> tuple[Tensor | None, ...]:
         """Scales each row."""
-        ce_RH, ce_RK, gate_GH, gate_GK, weight_JH, coord_offsets, *inputs = ctx.saved_tensors
-        ce_hidden_RH, gate_hidden_GH, coord_hidden_CH, offsets_KH = inputs
+        ce_RH, ce_RK, gate_GH, gate_GK, *rest = ctx.saved_tensors
+        ce_hidden_RH, gate_hidden_GH, coord_hidden_CH, weight_JH, coord_offsets = rest
         chosen, columns = shared_columns(ctx.spec.offset_columns, ctx.spec.coord)
         hidden_gradients, offsets_gradient = (None, None, None), None
         with torch.autocast(grad_nll_R.device.type, enabled=False):
@@ -63,12 +64,12 @@ class ReadFrozenHead(torch.autograd.Function):
                 coord_CH = coord_head.hidden_gradient(grad_coord_CJ, grad_coord_CJ.to(ctx.spec.dtype))
                 rows = grad_nll_R[:, None] * ce_RH, grad_gate_G[:, None] * gate_GH, coord_CH
                 hidden_gradients = [gradient.to(ctx.hidden_dtype) for gradient in rows]
-            if offsets_KH is not None:
-                total_KH = torch.zeros_like(offsets_KH, dtype=grad_nll_R.dtype)
+            if ce_RK is not None:
+                total_KH = ce_RK.new_zeros(ce_RK.shape[1], ce_hidden_RH.shape[1])
                 add_product(total_KH, grad_nll_R[:, None] * ce_RK, ce_hidden_RH)
                 add_product(total_KH, grad_gate_G[:, None] * gate_GK, gate_hidden_GH)
                 total_KH[chosen] += grad_coord_CJ[:, columns].T @ coord_hidden_CH.to(total_KH.dtype)
-                offsets_gradient = total_KH.to(offsets_KH.dtype)
+                offsets_gradient = total_KH.to(ctx.offsets_dtype)
         return None, offsets_gradient, *hidden_gradients, None, None
 
 

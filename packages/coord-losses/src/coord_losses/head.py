@@ -65,9 +65,9 @@ class Head:
         self.columns = columns
 
     def part(self, rows: slice) -> "Head":
-        """The head of a contiguous part of the vocabulary, with its own copy of those rows."""
+        """The head of a contiguous part of the vocabulary, with copies of its own of those rows."""
         chosen, columns = shared_columns(self.columns, rows)
-        offsets_KH = None if self.offsets_KH is None else self.offsets_KH[chosen]
+        offsets_KH = None if self.offsets_KH is None else self.offsets_KH[chosen].clone()
         return Head(self.weight_VH[rows].clone(), offsets_KH, columns, self.dtype)
 
     def allocate(self, rows: int) -> ChunkRoom:

@@ -71,7 +71,14 @@ class LinearHead:
 
         Returns:
             Cross-entropy [R], gate [G] and coordinate logits [C, J].
+
+        Raises:
+            ValueError: a sharded weight has been released in the meantime.
         """
+        if len(self.weight_VH) < self.coord.stop:
+            raise ValueError(
+                "the head's weight has been released since; ask for diagnostics where it is gathered"
+            )
         device, dtype = self.weight_VH.device.type, self.weight_VH.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)

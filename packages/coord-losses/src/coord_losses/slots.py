@@ -99,11 +99,12 @@ class ObjectSlots:
             skipped += len(layout.reasons)
             for index, found in enumerate(layout.objects):
                 columns = [start + position for position in found.coord_positions]
+                _check_columns(labels[b], columns, vocab, image)
                 four_rows = [numbers[b][column - 1] if column else -1 for column in columns]
                 if len(columns) != 4 or -1 in four_rows:
                     skipped += 1
                     continue
-                decoded = _decode(labels[b], columns, vocab, image)
+                decoded = [vocab.grid.dequantize(vocab.id_to_bin(labels[b][column])) for column in columns]
                 true_box = given[index] if given is not None and index < len(given) else None
                 usable = true_box is not None and _agree(true_box, decoded, vocab)
                 fallbacks += not usable
@@ -119,16 +120,14 @@ class ObjectSlots:
         )
 
 
-def _decode(labels: list[int], columns: list[int], vocab: CoordVocab, sample: int) -> list[float]:
-    last = vocab.first_id + vocab.grid.bins - 1
+def _check_columns(labels: list[int], columns: list[int], vocab: CoordVocab, sample: int) -> None:
     for column in columns:
-        if not vocab.first_id <= labels[column] <= last:
+        label = labels[column] if 0 <= column < len(labels) else None
+        if label is None or (label >= 0 and label not in vocab.ids):
             raise ValueError(
-                f"sample {sample}: the layout has a coordinate in column {column}, the label there is "
-                f"{labels[column]}, not in {vocab.first_id}..{last}; "
-                "do batch_rows and starts say where the sample lies in labels_BT?"
+                f"sample {sample}: the layout has a coordinate in column {column}, the label there is {label}; "
+                "do batch_rows and starts say where the sample lies in labels_BT, and was it cut off afterwards?"
             )
-    return [vocab.grid.dequantize(labels[column] - vocab.first_id) for column in columns]
 
 
 def _agree(true_box: Box, decoded: list[float], vocab: CoordVocab) -> bool:

@@ -57,11 +57,14 @@ class ReadTrainedHead(torch.autograd.Function):
             total_VH = torch.zeros_like(weight_VH, dtype=head.wide)
             total_KH = None if offsets_KH is None else torch.zeros_like(head.offsets_KH)
             totals = total_VH, total_KH
-            ce_RH = _read_again(head, ce_hidden_RH, targets_R, spec, grad_nll_R, totals)
-            gate_GH = _read_again(head, gate_hidden_GH, spec.coord, spec, grad_gate_G, totals)
+            asked = any(ctx.needs_input_grad[2:5])
+            ce_RH = _read_again(head, ce_hidden_RH, targets_R, spec, grad_nll_R, totals, asked)
+            gate_GH = _read_again(head, gate_hidden_GH, spec.coord, spec, grad_gate_G, totals, asked)
 
             coord_head, narrow_CJ = head.part(spec.coord), grad_coord_CJ.to(spec.dtype)
-            coord_CH = coord_head.hidden_gradient(grad_coord_CJ, narrow_CJ).to(coord_hidden_CH.dtype)
+            coord_CH = None
+            if asked:
+                coord_CH = coord_head.hidden_gradient(grad_coord_CJ, narrow_CJ).to(coord_hidden_CH.dtype)
             add_product(total_VH[spec.coord], narrow_CJ, coord_hidden_CH)
             if total_KH is not None:
                 chosen, columns = shared_columns(spec.offset_columns, spec.coord)
@@ -84,14 +87,16 @@ def _read_again(
     spec: HeadSpec,
     upstream_R: Tensor,
     totals: tuple[Tensor, Tensor | None],
-) -> Tensor:
-    """Returns the gradient of the hidden states; adds those of weight and offsets to the totals."""
+    asked: bool,
+) -> Tensor | None:
+    """Returns the gradient of the hidden states, if asked for; adds those of weight and offsets to the totals."""
     total_VH, total_KH = totals
-    grad_RH = torch.empty_like(hidden_RH)
+    grad_RH = torch.empty_like(hidden_RH) if asked else None
     for gap in gaps(head, hidden_RH, some, spec.chunk_rows):
         gap.grad_cV.mul_(upstream_R[gap.rows, None])
         narrow_cV = gap.narrow()
-        grad_RH[gap.rows] = head.hidden_gradient(gap.grad_cV, narrow_cV)
+        if asked:
+            grad_RH[gap.rows] = head.hidden_gradient(gap.grad_cV, narrow_cV)
         add_product(total_VH, narrow_cV, hidden_RH[gap.rows])
         if total_KH is not None:
             add_product(total_KH, gap.grad_cV[:, head.columns], hidden_RH[gap.rows])

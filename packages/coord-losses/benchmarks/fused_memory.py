@@ -1,0 +1,187 @@
+"""Peak extra memory and time, forward and backward, of the fused objective against full logits.
+
+Every case runs in a process of its own, so that no peak hides behind another's. Extra memory is the peak of
+resident memory (on CUDA: of allocated memory) above what was there before the first pass: hidden states,
+weight and torch itself are not counted, every gradient is. Time is the best of the passes.
+
+    python fused_memory.py                                  # H 1024, N 512 and 2048, frozen head
+    python fused_memory.py --hidden 2048 --rows 4096 --passes 1
+    python fused_memory.py --rows 512 --cases trained_cross_entropy trained_fused_a
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from coord_codec import CoordVocab
+from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots
+
+VOCAB_SIZE = 152_670  # Qwen3-VL's, the wildcard and the 1000 coordinate tokens included
+VOCAB = CoordVocab(151_670)
+EVERYTHING = ObjectiveConfig.mixed(box_weight=1.0)
+FULL = ("cross_entropy", "trained_cross_entropy")
+CASES = {
+    "cross_entropy": "F.cross_entropy on full logits",
+    "readable_all": "readable objective, all terms",
+    "products": "the two matrix products alone, in chunks",
+    "fused_a": "fused, group A (CE alone)",
+    "fused_soft": "fused, soft CE + W1 + gate",
+    "fused_b": "fused, group B",
+    "fused_all": "fused, all terms",
+    "liger": "Liger's fused linear CE",
+    "trained_cross_entropy": "trained head: F.cross_entropy",
+    "trained_fused_a": "trained head: fused, group A",
+}
+DEFAULT_CASES = ["cross_entropy", "readable_all", "products", "fused_a", "fused_soft", "fused_b", "fused_all"]
+
+
+def batch(rows: int, hidden: int, device: str, dtype: torch.dtype) -> tuple:
+    """A quarter of the rows are coordinates, in objects of four."""
+    torch.manual_seed(0)
+    weight = torch.empty(VOCAB_SIZE, hidden, dtype=dtype, device=device).normal_(0, 0.02)
+    states = torch.randn(rows, hidden, device=device).to(dtype)
+    targets = torch.randint(0, 151_000, (rows,), device=device)
+    coords = rows // 16 * 4
+    targets[:coords] = torch.randint(VOCAB.ids[0], VOCAB.ids[-1] + 1, (coords,), device=device)
+    corners = torch.rand(coords // 4, 2, 2, device=device)
+    boxes = torch.cat([corners.amin(1), corners.amax(1)], dim=1)
+    slots = torch.arange(coords, device=device).view(-1, 4)
+    return states, weight, targets, ObjectSlots(slots, boxes, torch.zeros_like(slots[:, 0]))
+
+
+def one_pass(case: str, chunk_rows: int | None, states, weight, targets, objects) -> Callable[[], None]:
+    """What is timed: forward and backward."""
+    configs = {
+        "a": ObjectiveConfig.group_a(),
+        "soft": ObjectiveConfig.soft(),
+        "b": ObjectiveConfig.group_b(),
+        "all": EVERYTHING,
+    }
+    form, name = case.removeprefix("trained_").rsplit("_", 1) if "_" in case else (case, "")
+
+    def cross_entropy() -> None:
+        torch.nn.functional.cross_entropy((states @ weight.T).float(), targets).backward()
+
+    def readable() -> None:
+        CoordObjective(configs[name], VOCAB)(states @ weight.T, targets, objects).total().backward()
+
+    def fused() -> None:
+        objective = CoordObjective(configs[name], VOCAB)
+        objective.fused(states, weight, targets, objects, chunk_rows=chunk_rows).total().backward()
+
+    @torch.no_grad()
+    def products() -> None:
+        size = chunk_rows or max(1, (1 << 28) // (4 * VOCAB_SIZE))
+        room = torch.empty(size, VOCAB_SIZE, dtype=weight.dtype, device=weight.device)
+        for chunk in states.split(size):
+            torch.mm(chunk, weight.T, out=room[: len(chunk)])
+            room[: len(chunk)] @ weight
+
+    def liger() -> None:
+        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+        LigerFusedLinearCrossEntropyLoss()(weight, states, targets).backward()
+
+    forms = {
+        "cross": cross_entropy,
+        "readable": readable,
+        "fused": fused,
+        "products": products,
+        "liger": liger,
+    }
+    return forms[form]
+
+
+def peak_mb(device: str) -> float:
+    """Most memory since `reset_peak`."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def reset_peak(device: str) -> None:
+    """Forgets earlier peaks."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def measure(case: str, rows: int, args: argparse.Namespace) -> dict[str, float]:
+    """Runs in the child."""
+    torch.set_num_threads(args.threads)
+    states, weight, targets, objects = batch(rows, args.hidden, args.device, getattr(torch, args.dtype))
+    states.requires_grad_()
+    weight.requires_grad_(case.startswith("trained"))
+    warm_states, warm_weight = torch.randn(8, 64, requires_grad=True), torch.randn(2000, 64)
+    torch.nn.functional.cross_entropy(warm_states @ warm_weight.T, targets[:8].cpu() % 2000).backward()
+    run = one_pass(case, args.chunk_rows, states, weight, targets, objects)
+    reset_peak(args.device)
+    before, best = peak_mb(args.device), float("inf")
+    for _ in range(args.passes):
+        states.grad = weight.grad = None
+        start = time.perf_counter()
+        run()
+        if args.device == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return {"mb": peak_mb(args.device) - before, "s": best}
+
+
+def report(rows: int, args: argparse.Namespace, results: dict[str, dict[str, float]]) -> None:
+    """A table of one batch size; ratios are to full logits and to the products alone."""
+    print(
+        f"\nN={rows}, H={args.hidden}, V={VOCAB_SIZE}, {args.dtype}, {args.device}, {args.threads} threads\n"
+    )
+    print("| case | extra MB | of full logits | s | of full logits | of the products |")
+    print("|---|---|---|---|---|---|")
+    for case, found in results.items():
+        full = results.get(FULL[case.startswith("trained")])
+        base = results.get("products")
+        memory, duration = ((f"{found[k] / full[k]:.3f}" if full else "") for k in ("mb", "s"))
+        against = f"{found['s'] / base['s']:.3f}" if base and not case.startswith("trained") else ""
+        print(f"| {CASES[case]} | {found['mb']:.0f} | {memory} | {found['s']:.2f} | {duration} | {against} |")
+
+
+def main() -> None:
+    """Starts a child per case."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, nargs="+", default=[512, 2048], help="supervised rows N")
+    parser.add_argument("--hidden", type=int, default=1024)
+    parser.add_argument("--chunk-rows", type=int, help="default: the objective's own choice")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=DEFAULT_CASES)
+    parser.add_argument("--passes", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        print(json.dumps(measure(args.child, args.rows[0], args)))
+        return
+    for rows in args.rows:
+        results = {}
+        for case in args.cases:
+            shared = ["--hidden", args.hidden, "--passes", args.passes, "--threads", args.threads]
+            shared += ["--device", args.device, "--dtype", args.dtype, "--rows", rows, "--child", case]
+            shared += ["--chunk-rows", args.chunk_rows] if args.chunk_rows else []
+            command = [sys.executable, __file__, *map(str, shared)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                print(f"{case}: {(done.stderr.strip().splitlines() or ['killed'])[-1]}", file=sys.stderr)
+                continue
+            results[case] = json.loads(done.stdout)
+        report(rows, args, results)
+
+
+if __name__ == "__main__":
+    main()
