@@ -7,7 +7,7 @@ from coord_codec import CoordGrid
 from coord_losses.precision import at_least_float32
 
 
-def expectation(coord_logits_NK: Tensor, grid: CoordGrid | None = None, temperature: float = 1.0) -> Tensor:
+def expectation(coord_logits_NK: Tensor, grid: CoordGrid = CoordGrid(), temperature: float = 1.0) -> Tensor:
     """`Σ_k p_k · dequantize(k)` with `p = softmax(logits / T)` over the coordinate sub-vocabulary.
 
     Args:
@@ -21,7 +21,6 @@ def expectation(coord_logits_NK: Tensor, grid: CoordGrid | None = None, temperat
     Raises:
         ValueError: K is not the number of bins of the grid.
     """
-    grid = CoordGrid() if grid is None else grid
     if coord_logits_NK.shape[1] != grid.bins:
         raise ValueError(
             f"coord_logits_NK has {coord_logits_NK.shape[1]} columns, the grid {grid.bins} bins; "
