@@ -116,6 +116,12 @@ def test_boxes_of_other_things(bad):
 
 def test_arrays_are_boxes():
     np = pytest.importorskip("numpy", reason="boxes as arrays")
+    in_bins = {
+        "image": "a.jpg",
+        "objects": [{"desc": "cat", "bbox": np.array([0, 0, 1, 1])}],
+        "coord_space": "bins",
+    }
+    assert Instance(**in_bins).objects[0].bbox == (0.0, 0.0, 0.001, 0.001)
     bbox = np.array([0.125, 0.25, 0.5, 1], dtype=np.float32)
     assert (
         Object(desc="cat", bbox=bbox).bbox

@@ -95,6 +95,7 @@ class _Bins(tuple):
 
 def _call_bins(obj: Any) -> Any:
     box = obj.get("bbox") if isinstance(obj, Mapping) else None
+    box = box.tolist() if hasattr(box, "tolist") else box
     return {**obj, "bbox": _Bins(box)} if isinstance(box, (list, tuple)) else obj
 
 
