@@ -18,13 +18,14 @@ def tiny(tied=True, dtype=torch.float32, seed=0, vocab=V):
     torch.manual_seed(seed)
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]}
     text = {
-        "vocab_size": vocab, "hidden_size": H, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512, "rope_parameters": rope,
-        "tie_word_embeddings": tied, "initializer_range": 0.2, "bos_token_id": None, "eos_token_id": None,
+        "vocab_size": vocab, "hidden_size": H, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512,
+        "rope_parameters": rope, "tie_word_embeddings": tied, "initializer_range": 0.2, "bos_token_id": None,
+        "eos_token_id": None,
     }  # fmt: skip
     vision = {
-        "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": H, "patch_size": 16,
-        "num_position_embeddings": 64, "deepstack_visual_indexes": [0],
+        "depth": 1, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "out_hidden_size": H,
+        "patch_size": 16, "num_position_embeddings": 64, "deepstack_visual_indexes": [0],
     }  # fmt: skip
     config = Qwen3VLConfig(
         text_config=text, vision_config=vision, tie_word_embeddings=tied, image_token_id=IMAGE,
