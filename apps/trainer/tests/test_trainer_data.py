@@ -73,6 +73,13 @@ def test_overshoot_by_rounding_is_clipped_and_counted_and_crowds_are_left_out(fo
     assert sorted(found.notes.values()) == [1, 1]
 
 
+def test_boxes_that_the_grid_cannot_show_are_counted(folder, tmp_path):
+    path = folder(coco([{"bbox": [20, 10, 0.05, 50]}, {"bbox": [20, 10, 10, 50]}]))
+    found = load_annotated(path, tmp_path, "train", strict=False)
+    assert len(found.instances[0].objects) == 2
+    assert found.notes == {"boxes thinner than a bin, which no answer can show": 1}
+
+
 @pytest.mark.parametrize(
     ("document", "told"),
     [

@@ -12,7 +12,7 @@ from pathlib import Path
 from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
-from coord_codec import Instance, Problem, read_instances
+from coord_codec import CoordGrid, Instance, Problem, read_instances
 
 from .coco import Reading, read_coco
 from .config import RunConfig, ShapesConfig
@@ -21,6 +21,7 @@ from .shapes import draw_shapes
 
 # Above this many pictures only headers are checked and hashed by name and size: decoding 118k takes a while.
 FULL_CHECK_LIMIT = 5000
+_GRID = CoordGrid()
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ def load_annotated(annotations: Path, images: Path | None, name: str, strict: bo
             f"{first.where}: {first.field}: {first.message} ({len(problems)} such problems; data.strict is on)"
         )
     good = [i for i, problem in zip(reading.instances, checked, strict=True) if problem is None]
+    thin = sum(_is_thin(found.bbox) for instance in good for found in instance.objects)
+    if thin:
+        reading.notes["boxes thinner than a bin, which no answer can show"] += thin
     if not good:
         reason = f"; the first problem: {problems[0].where}: {problems[0].message}" if problems else ""
         raise InputError(f"{annotations}: no usable picture is left{reason}")
@@ -115,6 +119,11 @@ def _check_picture(root: Path, instance: Instance, total: int) -> Problem | None
         message = f"the annotations say {stated[0]} x {stated[1]} pixels, the file has {size[0]} x {size[1]}"
         return Problem(str(path), "width, height", message)
     return None
+
+
+def _is_thin(box: Sequence[float]) -> bool:
+    x1, y1, x2, y2 = map(_GRID.quantize, box)
+    return x1 == x2 or y1 == y2
 
 
 def _digest(instances: Sequence[Instance], root: Path) -> str:
