@@ -136,5 +136,15 @@ def test_the_groups_of_an_optimizer_train_the_offsets():
     assert steps == pytest.approx([1e-2, 1e-4], rel=1e-2)  # Adam's first step is the rate
 
 
+def test_tables_that_were_cast_to_half_precision_are_told():
+    model, _ = both()
+    model.to(torch.bfloat16)
+    with pytest.warns(UserWarning, match="small updates are lost"):
+        build_param_groups(APART, model, multimodal(model), CoordOffsetConfig())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build_param_groups(APART, model, multimodal(model), CoordOffsetConfig(dtype="bfloat16"))
+
+
 def test_disabled_means_no_parameter():
     assert offset_parameters(tiny()) == {"embed": [], "head": []}

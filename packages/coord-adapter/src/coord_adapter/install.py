@@ -90,10 +90,18 @@ def reattach_coord_offset_hooks(model: nn.Module) -> int:
 def resolve_dtype(dtype: str, model_dtype: torch.dtype) -> torch.dtype:
     """The dtype of the tables; "auto" is explained at `install_coord_offset_adapter`."""
     if dtype == "auto":
-        return model_dtype if _deepspeed_keeps_master() else torch.float32
+        return model_dtype if deepspeed_keeps_master() else torch.float32
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}, expected 'auto' or one of {sorted(DTYPES)}.")
     return DTYPES[dtype]
+
+
+def deepspeed_keeps_master() -> bool:
+    """Whether a DeepSpeed run in half precision is set up, whose optimizer holds float32 copies."""
+    from transformers.integrations.deepspeed import deepspeed_config
+
+    config = deepspeed_config()
+    return bool(config) and any(config.get(key, {}).get("enabled") is True for key in ("bf16", "fp16"))
 
 
 def vocabulary_rows(model: nn.Module) -> int:
@@ -124,13 +132,6 @@ def _check_ids(ids: list[int], rows: int) -> None:
     repeated = [token_id for token_id, times in Counter(ids).items() if times > 1]
     if repeated:
         raise ValueError(f"coord_ids repeat {_shorten(repeated)}; each id has one row.")
-
-
-def _deepspeed_keeps_master() -> bool:
-    from transformers.integrations.deepspeed import deepspeed_config
-
-    config = deepspeed_config()
-    return bool(config) and any(config.get(key, {}).get("enabled") is True for key in ("bf16", "fp16"))
 
 
 def _shorten(ids: list[int]) -> str:

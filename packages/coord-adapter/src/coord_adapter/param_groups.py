@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
 from coord_adapter.active import offset_parameters
 from coord_adapter.config import CoordOffsetConfig
+from coord_adapter.install import deepspeed_keeps_master
 from coord_adapter.tables import MODULE_NAME
 
 Group = dict[str, Any]
@@ -88,6 +90,7 @@ def _offsets_apart(model: nn.Module, groups: Sequence[Group], config: CoordOffse
             "embed_lr.",
             stacklevel=3,
         )
+    _warn_without_master([table for role in tables.values() for table in role], config)
     moved = {id(table) for role in tables.values() for table in role}
     kept = [{**group, "params": [p for p in group["params"] if id(p) not in moved]} for group in groups]
     rates = {"embed": config.embed_lr, "head": config.head_lr}
@@ -99,6 +102,16 @@ def _offsets_apart(model: nn.Module, groups: Sequence[Group], config: CoordOffse
         for source in groups
     ]
     return [group for group in (*kept, *apart) if group["params"]]
+
+
+def _warn_without_master(tables: list[nn.Parameter], config: CoordOffsetConfig) -> None:
+    narrow = {table.dtype for table in tables if table.dtype in (torch.bfloat16, torch.float16)}
+    if narrow and config.dtype in ("auto", "float32") and not deepspeed_keeps_master():
+        warnings.warn(
+            f"the offset tables are {narrow.pop()} and nothing keeps a float32 master: small updates are lost. Something "
+            "cast the model after install_coord_offset_adapter (model.to(dtype) does); install afterwards.",
+            stacklevel=4,
+        )
 
 
 def _group_like(source: Group, params: list[nn.Parameter], lr: float | None, weight_decay: float) -> Group:

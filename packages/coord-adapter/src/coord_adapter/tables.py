@@ -111,9 +111,10 @@ class CoordOffsetAdapter(nn.Module):
         return torch.where(hit_BT1, moved_BTH, embeds_BTH)
 
     def _add_to_logits(self, hidden_BTH: Tensor, logits_BTV: Tensor) -> Tensor:
-        delta_BTK = linear(hidden_BTH, self._head_table().to(hidden_BTH.dtype))
+        # The tables live beside the embedding; with a device map the head may be elsewhere.
+        delta_BTK = linear(hidden_BTH, self._head_table().to(hidden_BTH))
         # In place: a copy of [B, T, V] would cost more memory than everything else here together.
-        return logits_BTV.index_add_(-1, self.token_ids, delta_BTK.to(logits_BTV.dtype))
+        return logits_BTV.index_add_(-1, self.token_ids.to(logits_BTV.device), delta_BTK.to(logits_BTV.dtype))
 
     def _set_head_rows(self, rows: int) -> None:
         """Make `head_offset` a parameter or, without rows, a buffer: optimizers trip on empty parameters."""
