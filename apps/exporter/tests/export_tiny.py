@@ -135,6 +135,7 @@ def make_adapter(folder, base, offsets=None, fingerprint="right", **lora):
     """Save an adapter for a base; `offsets` is None, "tied" or "separate". Returns the live PEFT model."""
     vocab = coord_vocab()
     model = load(base)
+    torch.manual_seed(1)
     arguments = {"r": 8, "lora_alpha": 12, "target_modules": TEXT_LINEAR, **lora}
     if offsets:
         text = vocab.fingerprint("qwen") if fingerprint == "right" else fingerprint

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from coord_exporter import ExportError, InputError, merge
 from export_tiny import make_adapter, read_all, read_json
+
+from coord_exporter import ExportError, InputError, merge
 
 # Merges in a child that kills itself at the n-th file operation below a folder, for many n.
 KILLER = """
@@ -189,11 +190,11 @@ def test_inputs_are_not_touched(bases, adapter, tmp_path):
 
 def test_second_merge_of_the_same_adapter(bases, adapter, tmp_path):
     merged(bases, adapter, tmp_path / "once")
-    with pytest.raises(InputError, match="is merged into .*once already"):
+    with pytest.raises(InputError, match=r"is merged into .*once already"):
         merge(tmp_path / "once", adapter, tmp_path / "twice", verify=False, quiet=True)
-    make_adapter(tmp_path / "other", tmp_path / "once", "separate")
+    make_adapter(tmp_path / "other", tmp_path / "once", "separate", r=4)
     merge(tmp_path / "once", tmp_path / "other", tmp_path / "two", verify=False, quiet=True)
     history = read_json(tmp_path / "two" / "export.json")["history"]
     assert [entry["adapter"]["name"] for entry in history] == ["adapter", "other"]
-    with pytest.raises(InputError, match="is merged into .*two already"):
+    with pytest.raises(InputError, match=r"is merged into .*two already"):
         merge(tmp_path / "two", adapter, tmp_path / "three", verify=False, quiet=True)

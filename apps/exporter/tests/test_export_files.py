@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from export_tiny import coord_vocab, load, make_adapter, make_base, read_all, read_json
+
 from coord_exporter import InputError, merge
 from coord_exporter.layout import parse_size
-from export_tiny import coord_vocab, load, make_adapter, make_base, read_all, read_json
 
 
 @pytest.fixture(scope="module")

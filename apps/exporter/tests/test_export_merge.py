@@ -2,9 +2,10 @@
 
 import pytest
 import torch
-from coord_exporter import merge
 from export_tiny import load, make_adapter, read_all, read_json
 from peft import PeftModel
+
+from coord_exporter import merge
 
 EMBED, HEAD = "model.language_model.embed_tokens.weight", "lm_head.weight"
 
@@ -175,11 +176,12 @@ def test_tied_head_stored_beside_the_embedding(bases, tmp_path):
 @pytest.mark.parametrize("dora", [False, True])
 def test_transposed_layers(tmp_path, dora):
     """PEFT's Conv1D layers store [in, out] (fan_in_fan_out)."""
-    from coord_exporter.checkpoint import TensorInfo, read_safetensors
-    from coord_exporter.lora import LoraStep
     from peft import LoraConfig, get_peft_model
     from safetensors.torch import save_file
     from transformers.pytorch_utils import Conv1D
+
+    from coord_exporter.checkpoint import TensorInfo, read_safetensors
+    from coord_exporter.lora import LoraStep
 
     torch.manual_seed(0)
     layer = torch.nn.Sequential(Conv1D(24, 40))

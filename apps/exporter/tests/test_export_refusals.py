@@ -6,10 +6,11 @@ import struct
 
 import pytest
 import torch
-from coord_codec import CoordGrid, CoordVocab
-from coord_exporter import InputError, merge
 from export_tiny import make_adapter, make_base, read_all, read_json
 from safetensors.torch import save_file
+
+from coord_codec import CoordGrid, CoordVocab
+from coord_exporter import InputError, merge
 
 WEIGHTS = "adapter_model.safetensors"
 

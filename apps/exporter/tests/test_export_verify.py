@@ -4,12 +4,13 @@ import shutil
 
 import pytest
 import torch
+from export_tiny import make_adapter, read_all, read_json
+from safetensors.torch import save_file
+
 from coord_exporter import ExportError, merge
 from coord_exporter.adapter import open_adapter
 from coord_exporter.checkpoint import open_checkpoint
 from coord_exporter.verify import verify_export
-from export_tiny import make_adapter, read_all, read_json
-from safetensors.torch import save_file
 
 EMBED = "model.language_model.embed_tokens.weight"
 
@@ -48,7 +49,7 @@ def test_a_forgotten_tensor_is_noticed(exported, tmp_path, dtype, forgotten):
     shutil.copytree(out, tmp_path / "out")
     spoiled = read_all(out) | {forgotten: read_all(base)[forgotten]}
     save_file(spoiled, tmp_path / "out" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ExportError, match="verify: logits differ from PEFT's by .* nothing was written"):
+    with pytest.raises(ExportError, match=r"verify: logits differ from PEFT's by .* nothing was written"):
         verify_export(open_checkpoint(base), open_adapter(adapter), tmp_path / "out")
 
 

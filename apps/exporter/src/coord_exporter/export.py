@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,19 +101,32 @@ def write_export(
 def _write_weights(
     base: Checkpoint, files: tuple[OutFile, ...], stage: Path, progress: Callable[[int], None]
 ) -> dict:
-    """Write the weight files; a second thread makes each durable and takes the base's digests."""
-    with ThreadPoolExecutor(1) as background:
+    """Write the weight files; other threads take the base's digests and make each file durable meanwhile."""
+    inputs = [base.folder / "config.json", *(file.path for file in base.files)]
+    with ThreadPoolExecutor(1) as digester, ThreadPoolExecutor(1) as syncer, _one_compute_thread():
+        digests = {path.name: digester.submit(sha256_of, path) for path in inputs}
         syncs: list[Future] = []
         for file in files:
             path = write_file(stage, file, progress)
-            syncs.append(background.submit(_sync_file, path))
-        inputs = [base.folder / "config.json", *(file.path for file in base.files)]
-        digests = {path.name: background.submit(sha256_of, path) for path in inputs}
+            syncs.append(syncer.submit(_sync_file, path))
         for sync in syncs:
             sync.result()
         if isinstance(progress, Progress):
             progress.finish()
         return {name: digest.result() for name, digest in digests.items()}
+
+
+@contextmanager
+def _one_compute_thread() -> Iterator[None]:
+    """Keep torch to one thread: reading and writing set the pace, and waking others for each chunk costs more."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _sync_file(path: Path) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 RowFunction = Callable[["torch.Tensor", int, int], "torch.Tensor"]
 
 _CHUNK_VALUES = 1 << 21  # float32 values worked on at a time: 8 MB stays in the cache and out of the way
+_BLOCK_ROWS = 64
 
 
 class Step(Protocol):
@@ -73,11 +74,20 @@ def copy_of(tensor: TensorInfo) -> Recipe:
 
 
 def row_chunks(recipe: Recipe) -> Iterator[tuple[int, int]]:
-    """Ranges lo, hi of rows to work on, of about 8 MB each in float32."""
+    """Ranges lo, hi of rows to work on, of about 8 MB each in float32.
+
+    Chunks start at multiples of 64 rows and none is shorter (unless the tensor is): matrix products work in
+    blocks of rows, and only where these fall alike does a product in chunks have the bits of the whole product.
+    """
     width = max(1, recipe.nbytes // ITEM_BYTES[recipe.dtype] // max(1, recipe.rows))
-    size = recipe.rows if any(step.whole for step in recipe.steps) else max(1, _CHUNK_VALUES // width)
-    for lo in range(0, recipe.rows, size):
-        yield lo, min(lo + size, recipe.rows)
+    size = max(_BLOCK_ROWS, _CHUNK_VALUES // width // _BLOCK_ROWS * _BLOCK_ROWS)
+    if any(step.whole for step in recipe.steps):
+        size = recipe.rows
+    lo = 0
+    while lo < recipe.rows:
+        hi = lo + size if recipe.rows - lo - size >= _BLOCK_ROWS else recipe.rows
+        yield lo, hi
+        lo = hi
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -95,6 +105,14 @@ def read_rows(tensor: TensorInfo, fd: int, lo: int, hi: int) -> torch.Tensor:
     if hi == lo or not tensor.row_bytes:
         return torch.zeros(shape)
     return torch.frombuffer(tensor.pread(fd, lo, hi), dtype=torch_dtype(tensor.dtype)).reshape(shape).float()
+
+
+def all_finite(rows: torch.Tensor) -> bool:
+    """Whether no value is NaN or infinite: both pass through to the extremes, which are quick to find."""
+    import torch
+
+    low, high = torch.aminmax(rows) if rows.numel() else (torch.zeros(()), torch.zeros(()))
+    return bool(low.isfinite() and high.isfinite())
 
 
 def read_float(tensor: TensorInfo) -> torch.Tensor:

@@ -7,10 +7,14 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import ExportError
 from .layout import OutFile
-from .recipe import Recipe, opened, read_rows, row_chunks, torch_dtype
+from .recipe import Recipe, all_finite, opened, read_rows, row_chunks, torch_dtype
+
+if TYPE_CHECKING:
+    import torch
 
 #: Called with the number of bytes just written.
 Advance = Callable[[int], None]
@@ -59,11 +63,17 @@ def _write_tensor(fd: int, start: int, recipe: Recipe, advance: Advance) -> None
                 rows = change(rows, lo, hi)
             rows = rows.to(dtype)
             _check_finite(recipe, rows, lo)
-            _pwrite(fd, memoryview(rows.contiguous().view(-1).view(_bytes_type()).numpy()), at)
+            _pwrite(fd, _bytes_of(rows), at)
             advance(size)
 
 
-def _source_rows(recipe: Recipe, source_fd: int, lo: int, hi: int):
+def _bytes_of(rows: torch.Tensor) -> memoryview:
+    import torch
+
+    return memoryview(rows.contiguous().view(-1).view(torch.uint8).numpy())
+
+
+def _source_rows(recipe: Recipe, source_fd: int, lo: int, hi: int) -> torch.Tensor:
     import torch
 
     held = min(max(recipe.source.rows, lo), hi)
@@ -71,14 +81,8 @@ def _source_rows(recipe: Recipe, source_fd: int, lo: int, hi: int):
     return rows if held == hi else torch.cat([rows, torch.zeros(hi - held, *recipe.shape[1:])])
 
 
-def _bytes_type():
-    import torch
-
-    return torch.uint8
-
-
-def _check_finite(recipe: Recipe, rows, lo: int) -> None:
-    if not rows.isfinite().all():
+def _check_finite(recipe: Recipe, rows: torch.Tensor, lo: int) -> None:
+    if not all_finite(rows):
         bad = lo + int((~rows.isfinite()).reshape(len(rows), -1).any(1).nonzero()[0])
         raise ExportError(
             f"{recipe.name}: row {bad} is not finite in {recipe.dtype} after merging (a value too large for "

@@ -1,0 +1,226 @@
+"""Time and memory of `merge` against PEFT's merge and save, on random weights with the widths of a 2B Qwen3-VL.
+
+    python apps/exporter/benchmarks/merge_against_peft.py --folder /tmp/bench --layers 20 [--cases lora-tied,...]
+
+Each side runs in a process of its own; memory is the peak above what the imports leave resident. The outputs
+are compared bit by bit and removed; the folder must have room for three checkpoints (about 3 GB each).
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+CASES = ("lora-tied", "lora-untied", "dora-tied", "dora-untied")
+TEXT_LINEAR = r".*language_model.*_proj"
+IDS = range(150_000, 151_000)
+
+
+def status_mb(field):
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    raise KeyError(field)
+
+
+def make_config(layers, tied):
+    from transformers import Qwen3VLConfig
+
+    rope = {
+        "rope_type": "default",
+        "rope_theta": 5e6,
+        "mrope_section": [24, 20, 20],
+        "mrope_interleaved": True,
+    }
+    text = {
+        "vocab_size": 151_936,
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": layers,
+    }
+    text |= {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rope_parameters": rope}
+    vision = {
+        "depth": 2,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_heads": 2,
+        "out_hidden_size": 2048,
+    }
+    vision |= {"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]}
+    return Qwen3VLConfig(
+        text_config=text | {"tie_word_embeddings": tied},
+        vision_config=vision,
+        tie_word_embeddings=tied,
+        architectures=["Qwen3VLForConditionalGeneration"],
+        dtype="bfloat16",
+    )
+
+
+def make_base(folder, layers, tied, shard_bytes=1_000_000_000):
+    """Random bf16 weights, written shard by shard: values repeat after 16 million, which no merge notices."""
+    import torch
+    from safetensors.torch import save_file
+    from transformers import Qwen3VLForConditionalGeneration
+
+    folder.mkdir(parents=True)
+    config = make_config(layers, tied)
+    config.save_pretrained(folder)
+    with torch.device("meta"):
+        names = Qwen3VLForConditionalGeneration(config).state_dict()
+    pool = (torch.randn(1 << 24, generator=torch.Generator().manual_seed(0)) * 0.02).bfloat16()
+    shards, held = [{}], 0
+    for k, (name, tensor) in enumerate(names.items()):
+        if tied and name == "lm_head.weight":
+            continue
+        if shards[-1] and held + 2 * tensor.numel() > shard_bytes:
+            shards.append({})
+            held = 0
+        held += 2 * tensor.numel()
+        shards[-1][name] = (k, tensor.shape)
+    weight_map = {}
+    for i, shard in enumerate(shards, 1):
+        file = f"model-{i:05d}-of-{len(shards):05d}.safetensors"
+        filled = {}
+        for name, (k, shape) in shard.items():
+            count = shape.numel()
+            repeated = pool.roll(7919 * k).repeat(-(-count // len(pool)))[:count]
+            filled[name] = repeated.reshape(shape).clone()
+            weight_map[name] = file
+        save_file(filled, folder / file, metadata={"format": "pt"})
+    index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def make_adapter(folder, base, dora):
+    import torch
+    from peft import LoraConfig
+    from safetensors.torch import save_file
+
+    from coord_adapter import with_offset_modules
+    from coord_exporter.checkpoint import open_checkpoint
+
+    folder.mkdir(parents=True)
+    generator = torch.Generator().manual_seed(1)
+    config = LoraConfig(r=16, lora_alpha=32, use_dora=dora, target_modules=TEXT_LINEAR)
+    with_offset_modules(config).save_pretrained(folder)
+    tensors = {}
+    for name, info in open_checkpoint(base).tensors.items():
+        if "language_model" in name and name.endswith("_proj.weight"):
+            module = "base_model.model." + name.removesuffix(".weight")
+            out_width, in_width = info.shape
+            tensors[f"{module}.lora_A.weight"] = torch.randn(16, in_width, generator=generator) * 0.02
+            tensors[f"{module}.lora_B.weight"] = torch.randn(out_width, 16, generator=generator) * 0.02
+            if dora:
+                tensors[f"{module}.lora_magnitude_vector"] = torch.rand(out_width, generator=generator) + 0.5
+    start = "base_model.model.coord_offset_adapter."
+    tensors[f"{start}token_ids"] = torch.tensor(list(IDS))
+    tensors[f"{start}embed_offset"] = torch.randn(len(IDS), 2048, generator=generator) * 0.01
+    tensors[f"{start}head_offset"] = torch.zeros(0, 2048)
+    tensors[f"{start}fingerprint"] = torch.zeros(0, dtype=torch.uint8)
+    tensors[f"{start}format_version"] = torch.ones(1, dtype=torch.uint8)
+    save_file(tensors, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+
+
+def run_exporter(base, adapter, out):
+    import torch  # noqa: F401
+
+    from coord_exporter import export as _  # noqa: F401
+    from coord_exporter import merge
+
+    resident, started = status_mb("VmRSS"), time.perf_counter()
+    merge(base, adapter, out, verify=False, quiet=True)
+    return resident, started
+
+
+def run_peft(base, adapter, out):
+    import torch
+    from peft import PeftModel  # noqa: F401
+    from transformers import Qwen3VLForConditionalGeneration
+
+    from coord_adapter import bake_offsets, load_adapter
+
+    resident, started = status_mb("VmRSS"), time.perf_counter()
+    with torch.no_grad():
+        model = Qwen3VLForConditionalGeneration.from_pretrained(base, dtype=torch.bfloat16)
+        model = bake_offsets(load_adapter(model, adapter).merge_and_unload())
+        model.save_pretrained(out)
+    return resident, started
+
+
+def measure(side, base, adapter, out):
+    """Seconds of the work, seconds until it is on the disk, and MB above imports, in a fresh process."""
+    command = [sys.executable, __file__, "--side", side, str(base), str(adapter), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr[-3000:])
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def run_side(side, base, adapter, out):
+    os.sync()
+    resident, started = (run_exporter if side == "exporter" else run_peft)(
+        Path(base), Path(adapter), Path(out)
+    )
+    work = time.perf_counter() - started
+    os.sync()
+    durable = time.perf_counter() - started
+    print(json.dumps({"work": work, "durable": durable, "memory": status_mb("VmHWM") - resident}))
+
+
+def different_tensors(one, other):
+    from coord_exporter.checkpoint import open_checkpoint
+    from coord_exporter.recipe import opened
+
+    first, second = open_checkpoint(one).tensors, open_checkpoint(other).tensors
+    if first.keys() != second.keys():
+        return sorted(first.keys() ^ second.keys())
+    wrong = []
+    for name, a in first.items():
+        b = second[name]
+        step = max(1, (32 << 20) // max(1, a.row_bytes))
+        with opened(a) as a_fd, opened(b) as b_fd:
+            blocks = [(lo, min(lo + step, a.rows)) for lo in range(0, a.rows, step)]
+            if any(a.pread(a_fd, lo, hi) != b.pread(b_fd, lo, hi) for lo, hi in blocks):
+                wrong.append(name)
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("bench-merge"))
+    parser.add_argument("--layers", type=int, default=20)
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--side", nargs=4, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.side:
+        run_side(*arguments.side)
+        return
+    folder = arguments.folder
+    print(
+        "case          GB    exporter s (durable)   MB   PEFT s (durable)    MB   time    durable  memory  bits"
+    )
+    for case in arguments.cases.split(","):
+        kind, tie = case.split("-")
+        shutil.rmtree(folder, ignore_errors=True)
+        make_base(folder / "base", arguments.layers, tie == "tied")
+        make_adapter(folder / "adapter", folder / "base", kind == "dora")
+        ours = measure("exporter", folder / "base", folder / "adapter", folder / "exporter")
+        theirs = measure("peft", folder / "base", folder / "adapter", folder / "peft")
+        wrong = different_tensors(folder / "exporter", folder / "peft")
+        size = sum(path.stat().st_size for path in (folder / "base").glob("*.safetensors")) / 1e9
+        print(
+            f"{case:12} {size:4.2f} {ours['work']:9.1f} ({ours['durable']:.1f}) {ours['memory']:9.0f} "
+            f"{theirs['work']:9.1f} ({theirs['durable']:.1f}) {theirs['memory']:8.0f} "
+            f"{theirs['work'] / ours['work']:6.2f}x {theirs['durable'] / ours['durable']:6.2f}x "
+            f"1/{theirs['memory'] / ours['memory']:.1f} {'equal' if not wrong else wrong[:3]}",
+            flush=True,
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
