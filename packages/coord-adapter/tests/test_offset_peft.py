@@ -48,6 +48,15 @@ def test_disable_adapter_gives_the_base_bit_for_bit(combination):
     assert not torch.equal(active, logits(tiny(tied)))
 
 
+def test_offsets_trained_before_wrapping_are_disabled_too():
+    bare = prepared()
+    expected = logits(bare)
+    model = get_peft_model(bare, lora()).eval()
+    assert torch.equal(logits(model), expected)
+    with model.disable_adapter():
+        assert torch.equal(logits(model), logits(tiny()))
+
+
 def test_peft_trains_lora_and_offsets_and_nothing_else(combination):
     tied, tie_head = combination
     model = peft_model(tied, tie_head).train()

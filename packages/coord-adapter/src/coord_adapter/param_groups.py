@@ -108,8 +108,8 @@ def _warn_without_master(tables: list[nn.Parameter], config: CoordOffsetConfig) 
     narrow = {table.dtype for table in tables if table.dtype in (torch.bfloat16, torch.float16)}
     if narrow and config.dtype in ("auto", "float32") and not deepspeed_keeps_master():
         warnings.warn(
-            f"the offset tables are {narrow.pop()} and nothing keeps a float32 master: small updates are lost. Something "
-            "cast the model after install_coord_offset_adapter (model.to(dtype) does); install afterwards.",
+            f"the offset tables are {narrow.pop()} and nothing keeps a float32 master: small updates are lost. "
+            "Something cast the model after install_coord_offset_adapter (model.to(dtype) does); install afterwards.",
             stacklevel=4,
         )
 
