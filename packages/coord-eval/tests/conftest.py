@@ -2,6 +2,7 @@ import os
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 
@@ -50,3 +51,23 @@ def make_coco(seed: int, images: int) -> dict:
                 }
             )
     return data
+
+
+@pytest.fixture
+def noisy_results():
+    """A function that makes a results list of jittered, doubled, mislabelled and missing boxes."""
+    return make_results
+
+
+def make_results(truth, seed):
+    draw = np.random.default_rng(seed)
+    categories = [c["id"] for c in truth["categories"]]
+    results = []
+    for a in truth["annotations"]:
+        for _ in range(draw.integers(0, 3)):
+            x, y, w, h = a["bbox"] * (1 + draw.normal(0, 0.08, 4))
+            label = a["category_id"] if draw.random() < 0.8 else int(draw.choice(categories))
+            box = [float(x), float(y), float(abs(w)), float(abs(h))]
+            score_ = round(float(draw.random()), 1)  # coarse, so that ties occur
+            results.append({"image_id": a["image_id"], "category_id": label, "bbox": box, "score": score_})
+    return results

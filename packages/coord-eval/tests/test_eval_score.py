@@ -177,22 +177,8 @@ def naive_matching(truth, results, threshold):
     return hits, len(results), len(objects), total
 
 
-def noisy_results(truth, seed):
-    draw = np.random.default_rng(seed)
-    categories = [c["id"] for c in truth["categories"]]
-    results = []
-    for a in truth["annotations"]:
-        for _ in range(draw.integers(0, 3)):
-            x, y, w, h = a["bbox"] * (1 + draw.normal(0, 0.08, 4))
-            label = a["category_id"] if draw.random() < 0.8 else int(draw.choice(categories))
-            box = [float(x), float(y), float(abs(w)), float(abs(h))]
-            score_ = round(float(draw.random()), 1)  # coarse, so that ties occur
-            results.append({"image_id": a["image_id"], "category_id": label, "bbox": box, "score": score_})
-    return results
-
-
 @pytest.mark.parametrize("seed", range(4))
-def test_precision_recall_and_mean_iou_against_plain_loops(coco_set, seed):
+def test_precision_recall_and_mean_iou_against_plain_loops(coco_set, noisy_results, seed):
     truth = {**coco_set, "annotations": [{**a, "iscrowd": 0} for a in coco_set["annotations"]]}
     results = noisy_results(truth, seed)
     evaluation = score(truth, results)
@@ -206,7 +192,7 @@ def test_precision_recall_and_mean_iou_against_plain_loops(coco_set, seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_coco_numbers_equal_pycocotools_used_by_hand(coco_set, seed, tmp_path):
+def test_coco_numbers_equal_pycocotools_used_by_hand(coco_set, noisy_results, seed, tmp_path):
     """Ids are moved up by one for the hand-made run, since pycocotools cannot match an object with id 0."""
     truth = {**coco_set, "annotations": [{**a, "id": a["id"] + 1} for a in coco_set["annotations"]]}
     results = noisy_results(truth, seed)

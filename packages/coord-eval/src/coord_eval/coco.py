@@ -1,4 +1,4 @@
-"""The twelve COCO numbers, by pycocotools.
+"""The twelve COCO numbers, by pycocotools or faster-coco-eval.
 
 pycocotools (Lin et al. 2014, https://cocodataset.org/#detection-eval) is the reference, and it has habits
 that turn an honest file into wrong numbers: it takes id 0 for "no match", prints to stdout, asserts on
@@ -16,11 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_eval.detections import Detections
+from coord_eval.errors import InputError
 from coord_eval.truth import GroundTruth
 
 #: Names of the twelve numbers, in the order of ``COCOeval.stats``.
 COCO_KEYS = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
 _SIZED = {"APs", "APm", "APl", "ARs", "ARm", "ARl"}
+#: What can compute the twelve numbers; the second needs the extra ``fast`` and gives the same ones.
+BACKENDS = ("pycocotools", "faster-coco-eval")
 MAX_DETECTIONS = (1, 10, 100)
 
 
@@ -48,8 +51,8 @@ class CocoScores:
         )
 
 
-def coco_scores(truth: GroundTruth, detections: Detections) -> CocoScores:
-    """Evaluate boxes with pycocotools.
+def coco_scores(truth: GroundTruth, detections: Detections, backend: str = "pycocotools") -> CocoScores:
+    """Evaluate boxes the COCO way.
 
     Detections whose label the ground truth doesn't have belong to no category that COCO averages over: they
     are hits for nobody, and as with every category without truth its own AP is left out of the mean.
@@ -57,14 +60,16 @@ def coco_scores(truth: GroundTruth, detections: Detections) -> CocoScores:
     Args:
         truth: The objects.
         detections: The answers, at most the 100 best per image and category count.
-    """
-    from pycocotools.cocoeval import COCOeval
+        backend: One of :data:`BACKENDS`.
 
+    Raises:
+        InputError: For an unknown backend, or one that is not installed.
+    """
+    coco_class, evaluator_class = _backend(backend)
     with contextlib.redirect_stdout(io.StringIO()):
-        evaluator = COCOeval(
-            _coco(truth, _truth_records(truth)), _coco(truth, _detection_records(truth, detections))
-        )
-        evaluator.params.iouType = "bbox"
+        objects = _index(coco_class, truth, _truth_records(truth))
+        boxes = _index(coco_class, truth, _detection_records(truth, detections))
+        evaluator = evaluator_class(objects, boxes, "bbox")
         evaluator.evaluate()
         evaluator.accumulate()
     precision, recall = evaluator.eval["precision"], evaluator.eval["recall"]
@@ -110,11 +115,25 @@ def _mean(values: np.ndarray) -> float:
     return float(present.mean()) if present.size else -1.0
 
 
-def _coco(truth: GroundTruth, annotations: list[dict]):
-    """Return an indexed ``COCO`` object; constructed here since ``loadRes`` cannot take an empty list."""
-    from pycocotools.coco import COCO
+def _backend(name: str) -> tuple[type, type]:
+    """Return the ``COCO`` and ``COCOeval`` classes of a backend."""
+    if name == "pycocotools":
+        from pycocotools.coco import COCO
+        from pycocotools.cocoeval import COCOeval
 
-    coco = COCO()
+        return COCO, COCOeval
+    if name not in BACKENDS:
+        raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {name!r}")
+    try:
+        from faster_coco_eval import COCO, COCOeval_faster
+    except ImportError as error:
+        raise InputError(f"backend {name}: not installed; pip install coord-eval[fast]") from error
+    return COCO, COCOeval_faster
+
+
+def _index(coco_class: type, truth: GroundTruth, annotations: list[dict]):
+    """Return an indexed ``COCO`` object; made by hand since ``loadRes`` cannot take an empty list."""
+    coco = coco_class()
     coco.dataset = {
         "images": [{"id": i + 1} for i in range(len(truth))],
         "categories": [{"id": k + 1} for k in range(len(truth.categories))],

@@ -5,6 +5,7 @@ Shape legend: N objects, D detections, n and d those of one image and category.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +63,15 @@ def match(truth: GroundTruth, detections: Detections, use_categories: bool = Tru
         np.zeros(len(truth.image_N)),
         np.zeros(len(detections)),
     )
+    for objects_n, rows_d in groups(truth, detections, use_categories):
+        _match_group(truth, detections, objects_n, rows_d, result)
+    return result
+
+
+def groups(
+    truth: GroundTruth, detections: Detections, use_categories: bool = True
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rows of objects and of detections of each image and category that has both."""
     width = len(truth.categories) + len(detections.unknown) + 1
     key_N = truth.image_N * width + (truth.category_N if use_categories else 0)
     key_D = detections.image_D * width + (detections.category_D if use_categories else 0)
@@ -72,8 +82,7 @@ def match(truth: GroundTruth, detections: Detections, use_categories: bool = Tru
     right = np.searchsorted(key_D[order_D], keys, side="right")
     for start, end, low, high in zip(starts, ends, left, right, strict=True):
         if high > low:
-            _match_group(truth, detections, order_N[start:end], order_D[low:high], result)
-    return result
+            yield order_N[start:end], order_D[low:high]
 
 
 def _match_group(truth: GroundTruth, detections: Detections, objects_n, rows_d, result: Matches) -> None:

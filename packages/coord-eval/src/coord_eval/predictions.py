@@ -30,6 +30,7 @@ class Prediction:
             Files hold lists of lists, or one flat list beside ``desc_token_counts`` (how many tokens belong to
             each start marker), since a text does not tell where its tokens end.
         where: File and line for messages.
+        coord_expected: Expectation in [0, 1] of each coordinate token of the text, in order.
     """
 
     text: str
@@ -41,6 +42,7 @@ class Prediction:
     coord_logprobs: tuple[float, ...] | None = None
     desc_logprobs: tuple[tuple[float, ...], ...] | None = None
     where: str = "prediction"
+    coord_expected: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,7 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
         coord_logprobs=_logprobs(record.get("coord_logprobs"), f"{where}, coord_logprobs"),
         desc_logprobs=_desc_logprobs(record, where),
         where=where,
+        coord_expected=_expected(record.get("coord_expected"), f"{where}, coord_expected"),
         **size,
     )
 
@@ -128,6 +131,15 @@ def _logprobs(value: object, where: str) -> tuple[float, ...] | None:
             f"{where}: a log-probability lies above 0 ({max(numbers):g}); give natural logarithms"
         )
     return tuple(min(number, 0.0) for number in numbers)
+
+
+def _expected(value: object, where: str) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    numbers = finite_numbers(value, None, where)
+    if not all(-1e-6 <= number <= 1 + 1e-6 for number in numbers):
+        raise InputError(f"{where}: expected values in [0, 1], found {min(numbers):g} to {max(numbers):g}")
+    return tuple(min(max(number, 0.0), 1.0) for number in numbers)
 
 
 def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, ...], ...] | None:

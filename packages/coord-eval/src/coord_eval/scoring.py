@@ -10,12 +10,13 @@ from typing import Any, Literal
 import numpy as np
 
 from coord_codec import CoordGrid, MarkerFamily
-from coord_eval.coco import CocoScores, beyond_limit, coco_scores
+from coord_eval.coco import BACKENDS, CocoScores, beyond_limit, coco_scores
 from coord_eval.collecting import collect_answers, collect_results
 from coord_eval.detection_metrics import detection_table, mean_iou
 from coord_eval.detections import Detections
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
+from coord_eval.expected import BOX_SOURCES, with_expected_boxes
 from coord_eval.joining import join
 from coord_eval.labels import LabelMatcher
 from coord_eval.matching import match
@@ -26,7 +27,6 @@ from coord_eval.truth import GroundTruth
 from coord_eval.truth_files import TruthSource, load_ground_truth
 
 _DEFAULT_GRID = CoordGrid()
-BACKENDS = ("pycocotools",)
 
 
 def score(
@@ -35,6 +35,7 @@ def score(
     backend: str = "pycocotools",
     score_source: str = "auto",
     *,
+    boxes: str = "tokens",
     format: str | MarkerFamily = "auto",
     scale: float | Literal["pixels"] | None = None,
     grid: CoordGrid = _DEFAULT_GRID,
@@ -53,8 +54,10 @@ def score(
     Args:
         ground_truth: COCO JSON or instance JSON lines, a COCO dictionary or instances.
         predictions: ``predictions.jsonl``, a COCO results list, or the records of either.
-        backend: What computes the COCO numbers.
+        backend: What computes the COCO numbers: ``pycocotools``, or ``faster-coco-eval`` (extra ``fast``).
         score_source: ``auto`` or a name of :data:`coord_eval.SCORE_SOURCES`; results lists keep their scores.
+        boxes: What boxes are read from: ``tokens`` as they were said, or ``expected``, the expectation that
+            the producer states at the same places.
         format: Format of the answers, see :func:`coord_eval.parse_answer`.
         scale: What plain numbers in the answers are divided by; ``"pixels"`` takes the size that a prediction
             states, else the picture's.
@@ -71,6 +74,8 @@ def score(
     """
     if backend not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
+    if boxes not in BOX_SOURCES:
+        raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {boxes!r}")
     report = progress or _silent
     truth = load_ground_truth(ground_truth)
     from_file = isinstance(predictions, str | Path)
@@ -82,6 +87,8 @@ def score(
             size = _seen_size(truth, prediction, image) if scale == "pixels" else None
             given = None if scale == "pixels" and size is None else scale
             answers.append(parse_answer(prediction.text, format, scale=given, image_size=size, grid=grid))
+            if boxes == "expected":
+                answers[-1] = with_expected_boxes(answers[-1], prediction)
             report("parse", len(answers), len(loaded))
         labels = LabelMatcher(truth.categories, synonyms or {}, label_callback)
         collected = collect_answers(
@@ -90,11 +97,13 @@ def score(
         by_image = {i: (p.text, a) for p, a, i in zip(loaded, answers, images, strict=True) if i >= 0}
     else:
         collected, by_image = collect_results(truth, loaded), {}
-    ceiling, notes = _ceiling(truth, markers, order, max_objects, grid)
+    ceiling, notes = _ceiling(
+        truth, markers=markers, order=order, max_objects=max_objects, grid=grid, backend=backend
+    )
     report("score", 1, 3)
-    scores = coco_scores(truth, collected.detections)
+    scores = coco_scores(truth, collected.detections, backend)
     report("score", 2, 3)
-    constant = coco_scores(truth, collected.detections.with_constant_score()).summary
+    constant = coco_scores(truth, collected.detections.with_constant_score(), backend).summary
     report("score", 3, 3)
     any_label = match(truth, collected.detections, use_categories=False)
     matches = match(truth, collected.detections)
@@ -149,7 +158,13 @@ def _seen_size(truth: GroundTruth, prediction: Prediction, image: int) -> tuple[
 
 
 def _ceiling(
-    truth: GroundTruth, markers: str | MarkerFamily, order: str, max_objects: int | None, grid: CoordGrid
+    truth: GroundTruth,
+    *,
+    markers: str | MarkerFamily,
+    order: str,
+    max_objects: int | None,
+    grid: CoordGrid,
+    backend: str,
 ) -> tuple[dict[str, float], list[str]]:
     """Score the encoded truth the way answers are scored."""
     if not np.isfinite(truth.sizes_I2).all():
@@ -164,7 +179,7 @@ def _ceiling(
     collected = collect_answers(
         truth, predictions, answers, images=images, joined=joined, labels=labels, score_source="constant"
     )
-    return coco_scores(truth, collected.detections).summary, []
+    return coco_scores(truth, collected.detections, backend).summary, []
 
 
 def _counts(truth: GroundTruth, detections: Detections) -> dict[str, int]:
