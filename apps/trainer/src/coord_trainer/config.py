@@ -18,6 +18,7 @@ from pydantic import (
 from coord_codec import MARKERS
 
 from .custom import CustomConfig
+from .readings import READINGS
 from .swift_arguments import OWNED_BY_RUN_CONFIG, known_arguments
 
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
@@ -146,6 +147,16 @@ class EvaluationSection(_Section):
     batch_size: PositiveInt = 50
     max_new_tokens: PositiveInt | None = Field(None, description="longest target + 16 when not given")
     overlays: PositiveInt = 24
+    readings: tuple[str, ...] = Field(
+        ("greedy",), description="how answers are generated; the first is the run's"
+    )
+
+    @field_validator("readings")
+    @classmethod
+    def _known_readings(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or len(set(value)) != len(value) or not set(value) <= READINGS.keys():
+            raise ValueError(f"expected one or more of {', '.join(READINGS)}, each once")
+        return value
 
 
 class RunConfig(_Section):
@@ -181,6 +192,21 @@ class RunConfig(_Section):
             raise ValueError(
                 "training.optimizer is multimodal_coord_offset but custom.coord_offset.enabled is false: there are "
                 "no offsets to give a rate of their own; enable them or use multimodal"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _readings_fit(self) -> RunConfig:
+        constrained = [name for name in self.evaluation.readings if READINGS[name].grammar]
+        free_text = (
+            "custom.coord_tokens.enabled is false"
+            if not self.custom.coord_tokens.enabled
+            else "data.style is json" * (self.data.style == "json")
+        )
+        if constrained and free_text:
+            raise ValueError(
+                f"evaluation.readings names {constrained[0]} but {free_text}: the grammar is that of markers with "
+                "coordinate tokens; read such answers greedily"
             )
         return self
 

@@ -1,8 +1,9 @@
-"""Free-running greedy answers from a checkpoint on disk, with the probability of every box side."""
+"""Greedy answers from a checkpoint on disk, free or under the grammar, with the probability of every box side."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,11 @@ from coord_codec import CoordVocab
 
 from .config import RunConfig
 from .errors import InputError
+from .grammar import CoordGrammar
 from .offsets import base_of, is_adapter, put_on
 from .picture_set import PictureSet
 from .pixels import set_pixels
+from .readings import READINGS, Reading
 from .samples import TargetWriter, marker_ids
 from .step_recorder import StepRecorder
 
@@ -63,19 +66,35 @@ def open_checkpoint(path: Path, config: RunConfig) -> Checkpoint:
 
 
 def predict_pictures(config: RunConfig, checkpoint: Path, pictures: PictureSet, out: Path) -> int:
-    """Answer `pictures` as `config` says and write predictions.jsonl to `out`; returns how many."""
+    """Answer `pictures` in every reading that `config` names; returns how many pictures.
+
+    The first reading's predictions.jsonl is `out`; the others lie in folders of their own beside it.
+    """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
-    answers = predict(
-        opened,
-        pictures,
-        config.data.prompt,
-        marker_ids=marker_ids(config.data, tokenizer),
-        max_new_tokens=config.evaluation.max_new_tokens or _longest_answer(config, pictures, tokenizer),
-        batch_size=config.evaluation.batch_size,
-        limit=config.evaluation.limit,
-    )
-    return write_predictions(out, answers)
+    room = config.evaluation.max_new_tokens or _longest_answer(config, pictures, tokenizer)
+    written: dict[tuple[bool, bool], Path] = {}
+    for place, name in enumerate(config.evaluation.readings):
+        reading = READINGS[name]
+        path = out if place == 0 else reading.folder(out.parent, first=False) / "predictions.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        same = written.setdefault((reading.grammar, reading.feed_expectation), path)
+        if same != path:
+            shutil.copyfile(same, path)  # the same answers, read in another way
+            continue
+        answers = predict(
+            opened,
+            pictures,
+            config.data.prompt,
+            marker_ids=marker_ids(config.data, tokenizer),
+            markers=config.data.markers,
+            max_new_tokens=room,
+            batch_size=config.evaluation.batch_size,
+            limit=config.evaluation.limit,
+            reading=reading,
+        )
+        count = write_predictions(path, answers)
+    return count
 
 
 def _longest_answer(config: RunConfig, pictures: PictureSet, tokenizer) -> int:
@@ -95,16 +114,22 @@ def predict(
     max_new_tokens: int,
     batch_size: int,
     limit: int | None = None,
+    markers: str = "qwen",
+    reading: Reading = READINGS["greedy"],
 ) -> Iterator[dict[str, Any]]:
-    """Yield one record of the predictions contract per picture, in order."""
+    """Yield one record of the predictions contract per picture, in order.
+
+    Beside what the contract names, each coordinate token comes with its `coord_spread` and with `coord_mass`,
+    the probability that the model gave all coordinate tokens together (see `StepRecorder`).
+    """
     total = min(len(pictures), limit or len(pictures))
-    bar = tqdm(total=total, desc="generating", unit="img", mininterval=0.5)
+    bar = tqdm(total=total, desc=f"generating ({reading.name})", unit="img", mininterval=0.5)
     for start in range(0, total, batch_size):
         indices = range(start, min(start + batch_size, total))
-        recorder = StepRecorder(checkpoint.vocab)
-        answers = _generate(
-            checkpoint, [pictures.picture(i) for i in indices], prompt, max_new_tokens, recorder
-        )
+        images = [pictures.picture(i) for i in indices]
+        inputs = _inputs(checkpoint, images, prompt)
+        recorder = _recorder(checkpoint, reading, markers, inputs["input_ids"].shape[1], max_new_tokens)
+        answers = _generate(checkpoint, inputs, max_new_tokens, recorder)
         for row, index in enumerate(indices):
             instance = pictures.instances[index]
             yield {
@@ -118,16 +143,33 @@ def predict(
     bar.close()
 
 
-def _generate(
-    checkpoint: Checkpoint, images: list, prompt: str, max_new_tokens: int, recorder
-) -> list[list[int]]:
+def _recorder(
+    checkpoint: Checkpoint, reading: Reading, markers: str, prompt_length: int, max_new_tokens: int
+) -> StepRecorder:
+    grammar = None
+    if reading.grammar:
+        grammar = CoordGrammar.for_tokenizer(
+            checkpoint.processor.tokenizer,
+            markers,
+            prompt_length=prompt_length,
+            max_new_tokens=max_new_tokens,
+        )
+    return StepRecorder(checkpoint.vocab, grammar, reading.feed_expectation)
+
+
+def _inputs(checkpoint: Checkpoint, images: list, prompt: str) -> Any:
     messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
     processor = checkpoint.processor
     text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    inputs = processor(
+    return processor(
         text=[text] * len(images), images=images, padding=True, padding_side="left", return_tensors="pt"
     ).to(checkpoint.model.device)
-    tokenizer = processor.tokenizer
+
+
+def _generate(
+    checkpoint: Checkpoint, inputs: Any, max_new_tokens: int, recorder: StepRecorder
+) -> list[list[int]]:
+    tokenizer = checkpoint.processor.tokenizer
     ids_BT = checkpoint.model.generate(
         **inputs,
         max_new_tokens=max_new_tokens,
@@ -159,6 +201,8 @@ def _answer(
         sides = [position for position, token in enumerate(ids) if token in checkpoint.vocab.ids]
         record["coord_logprobs"] = [recorder.log_p[i][row].item() for i in sides]
         record["coord_expected"] = [recorder.expected[i][row].item() for i in sides]
+        record["coord_spread"] = [recorder.spread[i][row].item() for i in sides]
+        record["coord_mass"] = [recorder.mass[i][row].item() for i in sides]
     if checkpoint.vocab is not None and marker_ids is not None:
         words = _description_positions(ids, checkpoint.vocab, marker_ids)
         record["desc_logprobs"] = [recorder.log_p[i][row].item() for found in words for i in found]

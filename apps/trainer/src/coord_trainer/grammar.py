@@ -1,0 +1,165 @@
+"""The target's grammar as a `LogitsProcessor`: marker, description, exactly four coordinates, end.
+
+Usable with any `generate` of transformers; what was said last decides what may follow, so beams and batches
+need no bookkeeping. Description tokens are all but markers, coordinates and control tokens. The turn ends
+only between objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from transformers import LogitsProcessor
+
+from coord_codec import CoordVocab
+from coord_codec.markers import marker_family
+
+_SIDES = 4
+# What may follow each state: (class of tokens, next state). A class is a position among the markers,
+# "coord", "desc" or "end"; states "0".."4" are so many coordinates of a box.
+_BOX = {str(n): [("coord", str(n + 1))] for n in range(1, _SIDES)}
+_RULES = {
+    2: _BOX
+    | {
+        "outside": [(0, "begun"), ("end", "done")],
+        "begun": [("desc", "named")],
+        "named": [("desc", "named"), ("coord", "1")],
+        "4": [(1, "outside")],
+        "done": [("end", "done")],
+    },
+    4: _BOX
+    | {
+        "outside": [(0, "begun"), ("end", "done")],
+        "begun": [("desc", "named")],
+        "named": [("desc", "named"), (1, "closed")],
+        "closed": [(2, "0")],
+        "0": [("coord", "1")],
+        "4": [(3, "outside")],
+        "done": [("end", "done")],
+    },
+}
+# The state right after each marker.
+_AFTER_MARKER = {2: ("begun", "outside"), 4: ("begun", "closed", "0", "outside")}
+
+
+class CoordGrammar(LogitsProcessor):
+    """Lets through the tokens after which the answer can still become a well-formed one, and no others.
+
+    With `max_new_tokens` the answer also ends, whole, within that many tokens, end of turn included.
+
+    Args:
+        vocab: the coordinate tokens.
+        marker_ids: two or four, as `MarkerFamily.ids` gives them.
+        end_id: the token that ends the turn.
+        description_ids: tokens that may stand in a description.
+        prompt_length: tokens in front of the answer (the padded prompt's length).
+        max_new_tokens: the length limit given to `generate`; None for no limit of its own.
+    """
+
+    def __init__(
+        self,
+        vocab: CoordVocab,
+        marker_ids: Sequence[int],
+        end_id: int,
+        description_ids: Iterable[int],
+        *,
+        prompt_length: int,
+        max_new_tokens: int | None = None,
+    ) -> None:
+        if len(marker_ids) not in _RULES:
+            raise ValueError(f"marker_ids: expected two or four ids, found {list(marker_ids)}")
+        if max_new_tokens is not None and max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens: expected None or at least 1, found {max_new_tokens}")
+        self._vocab, self._end_id = vocab, end_id
+        self._rules = _RULES[len(marker_ids)]
+        self._after = dict(zip(marker_ids, _AFTER_MARKER[len(marker_ids)], strict=True))
+        excluded = {*marker_ids, end_id, *vocab.ids}
+        self._description = frozenset(description_ids) - excluded
+        self._classes = {
+            **{place: [token] for place, token in enumerate(marker_ids)},
+            "coord": list(vocab.ids),
+            "desc": sorted(self._description),
+            "end": [end_id],
+        }
+        self._prompt_length, self._limit = prompt_length, max_new_tokens
+        self._cost = _costs(self._rules)
+        self._masks: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    @classmethod
+    def for_tokenizer(
+        cls, tokenizer: Any, markers: str, *, prompt_length: int, max_new_tokens: int | None = None
+    ) -> CoordGrammar:
+        """The grammar of a marker family (`"obj"`, `"qwen"`) in a tokenizer's ids.
+
+        Added tokens of any kind (control tokens, the other family's markers, the wildcard) and padding rows
+        of the embedding stay out of descriptions.
+
+        Raises:
+            ValueError: the tokenizer lacks a coordinate token or a marker.
+        """
+        words = set(range(len(tokenizer))) - set(tokenizer.get_added_vocab().values())
+        return cls(
+            CoordVocab.from_tokenizer(tokenizer),
+            marker_family(markers).ids(tokenizer),
+            tokenizer.eos_token_id,
+            words - set(tokenizer.all_special_ids),
+            prompt_length=prompt_length,
+            max_new_tokens=max_new_tokens,
+        )
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Return scores [B, V] with -inf at every token that the grammar rules out.
+
+        Args:
+            input_ids: prompt and answer so far, [B, T].
+            scores: logits of the next token, [B, V].
+        """
+        said = input_ids.shape[1] - self._prompt_length
+        if said < 0:
+            raise ValueError(
+                f"prompt_length is {self._prompt_length}, but generation is at {input_ids.shape[1]} tokens"
+            )
+        left = None if self._limit is None else self._limit - said
+        tails = input_ids[:, -min(said, _SIDES + 1) :].tolist() if said else [[]] * len(input_ids)
+        allowed_BV = torch.stack([self._mask(self._state(tail), left, scores) for tail in tails])
+        return scores.masked_fill(~allowed_BV, -torch.inf)
+
+    def _state(self, tail: list[int]) -> str:
+        """The state after an answer whose last tokens are `tail`."""
+        if not tail:
+            return "outside"
+        if tail[-1] in self._vocab.ids:
+            sides = 0
+            while sides < min(len(tail), _SIDES) and tail[-1 - sides] in self._vocab.ids:
+                sides += 1
+            return str(sides)
+        # Whatever is neither marker nor word ends an answer: the end of the turn, and the padding after it.
+        return self._after.get(tail[-1]) or ("named" if tail[-1] in self._description else "done")
+
+    def _mask(self, state: str, left: int | None, scores: torch.Tensor) -> torch.Tensor:
+        """Which tokens [V] may come next with `left` tokens to go."""
+        open_ways = tuple(
+            name
+            for name, following in self._rules[state]
+            if left is None or state == "done" or 1 + self._cost[following] <= left
+        )
+        key = (open_ways, scores.shape[1], scores.device)
+        if key not in self._masks:
+            mask_V = torch.zeros(scores.shape[1], dtype=torch.bool, device=scores.device)
+            for name in open_ways:
+                mask_V[torch.tensor(self._classes[name], dtype=torch.long, device=scores.device)] = True
+            self._masks[key] = mask_V
+        return self._masks[key]
+
+
+def _costs(rules: dict[str, list[tuple[Any, str]]]) -> dict[str, int]:
+    """Fewest tokens from each state to the end of the turn, that token included."""
+    cost = {"done": 0}
+    while len(cost) < len(rules):
+        for state, ways in rules.items():
+            known = [1 + cost[following] for _, following in ways if following in cost]
+            if state not in cost and known:
+                cost[state] = min(known)
+    return cost
