@@ -59,6 +59,17 @@ def test_a_second_install_a_wrapped_model_and_a_headless_one():
         install_coord_offset_adapter(tiny().model, IDS)
 
 
+def test_an_embedding_that_scales_its_rows():
+    class Scaled(torch.nn.Embedding):
+        def forward(self, ids_BT):
+            return 8 * super().forward(ids_BT)
+
+    model = tiny()
+    model.set_input_embeddings(Scaled(V, H))
+    with pytest.raises(ValueError, match="Scaled, which does more"):
+        install_coord_offset_adapter(model, IDS)
+
+
 def test_an_unknown_dtype():
     with pytest.raises(ValueError, match="dtype is 'int8'"):
         install_coord_offset_adapter(tiny(), IDS, dtype="int8")

@@ -6,7 +6,8 @@ from peft.utils import ModulesToSaveWrapper
 from torch import Tensor, nn
 
 from coord_adapter.guard import GUARD_NAME
-from coord_adapter.hooks import detach_hooks, find_owner
+from coord_adapter.hooks import find_owner
+from coord_adapter.placement import detach_hooks
 from coord_adapter.tables import MODULE_NAME, CoordOffsetAdapter
 
 

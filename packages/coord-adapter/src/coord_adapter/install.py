@@ -8,7 +8,8 @@ from peft import PeftModel
 from torch import nn
 
 from coord_adapter.guard import GUARD_NAME, OffsetGuard
-from coord_adapter.hooks import attach_hooks, check_placement, find_owner
+from coord_adapter.hooks import find_owner
+from coord_adapter.placement import attach_hooks, check_placement
 from coord_adapter.tables import MODULE_NAME, CoordOffsetAdapter
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -118,6 +119,12 @@ def _check_model(model: nn.Module) -> None:
         raise ValueError("coordinate offsets are installed on this model already.")
     if model.get_input_embeddings() is None or model.get_output_embeddings() is None:
         raise ValueError(f"{type(model).__name__} has no input or no output embeddings to attach offsets to.")
+    kind = type(model.get_input_embeddings())
+    if kind.forward is not nn.Embedding.forward:
+        raise ValueError(
+            f"the input embedding is a {kind.__name__}, which does more than look rows up (it scales them, say): an "
+            "offset would not be the same as a moved row."
+        )
 
 
 def _check_ids(ids: list[int], rows: int) -> None:

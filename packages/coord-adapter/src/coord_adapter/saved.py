@@ -8,16 +8,15 @@ from peft import PeftModel
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from coord_adapter.install import install_coord_offset_adapter, vocabulary_rows
-from coord_adapter.tables import (
-    MODULE_NAME,
+from coord_adapter.file_format import (
     TABLES,
-    CoordOffsetAdapter,
     decode_fingerprint,
     fingerprint_mismatch,
     problem_with_tables,
     problem_with_version,
 )
+from coord_adapter.install import install_coord_offset_adapter, vocabulary_rows
+from coord_adapter.tables import MODULE_NAME, CoordOffsetAdapter
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 OPTIONAL_BUFFERS = ("fingerprint", "format_version")
@@ -32,14 +31,12 @@ class SavedOffsets:
         embed: [K, H], added to the embeddings; in tied mode to the head's rows too.
         head: [K, H], added to the head's rows, or None in tied mode.
         fingerprint: The vocabulary the offsets were trained with, None if the file does not say.
-        present: Names of the tensors found in the file.
     """
 
     ids: Tensor
     embed: Tensor
     head: Tensor | None
     fingerprint: str | None
-    present: frozenset[str]
 
     @property
     def tied(self) -> bool:
@@ -54,15 +51,7 @@ def read_offsets(path: str | Path) -> SavedOffsets:
         FileNotFoundError: There is no such file (a pickled `adapter_model.bin` is never read).
         ValueError: The file is not safetensors, holds no complete set of offsets, or is of a newer format.
     """
-    tensors = _offset_tensors(_weights_file(path))
-    head = tensors["head_offset"]
-    return SavedOffsets(
-        tensors["token_ids"],
-        tensors["embed_offset"],
-        head if head.shape[0] else None,
-        decode_fingerprint(tensors.get("fingerprint")),
-        frozenset(tensors),
-    )
+    return _as_offsets(_offset_tensors(_weights_file(path)))
 
 
 def load_adapter(
@@ -99,13 +88,14 @@ def load_adapter(
             "base_model is wrapped by PEFT already: call its load_adapter(path, adapter_name) instead."
         )
     file = _weights_file(path)
-    saved = read_offsets(file)
+    tensors = _offset_tensors(file)
+    saved = _as_offsets(tensors)
     installed = next(
         (module for module in base_model.modules() if isinstance(module, CoordOffsetAdapter)), None
     )
     _check_fingerprint(file, saved, fingerprint)
     if installed is None:
-        _check_fits(file, saved, base_model)
+        _check_fits(file, tensors, base_model)
         installed = install_coord_offset_adapter(
             base_model,
             saved.ids.tolist(),
@@ -114,7 +104,7 @@ def load_adapter(
         )
     _check_fingerprint(file, saved, installed.fingerprint_text)
     # PEFT asks the file for every key of the module; a file of another writer may lack the descriptive ones.
-    lacking = {name for name in OPTIONAL_BUFFERS if name not in saved.present}
+    lacking = {name for name in OPTIONAL_BUFFERS if name not in tensors}
     installed._non_persistent_buffers_set.update(lacking)
     model = PeftModel.from_pretrained(
         base_model, str(file.parent), adapter_name=adapter_name, is_trainable=is_trainable, **kwargs
@@ -130,10 +120,8 @@ def _check_fingerprint(file: Path, saved: SavedOffsets, expected: str | None) ->
         raise ValueError(f"{file}: {fingerprint_mismatch(saved=saved.fingerprint, expected=expected)}")
 
 
-def _check_fits(file: Path, saved: SavedOffsets, model: nn.Module) -> None:
-    tables = {"token_ids": saved.ids, "embed_offset": saved.embed}
-    tables["head_offset"] = saved.embed[:0] if saved.head is None else saved.head
-    problem = problem_with_tables(tables, model.get_input_embeddings().embedding_dim, vocabulary_rows(model))
+def _check_fits(file: Path, tensors: dict[str, Tensor], model: nn.Module) -> None:
+    problem = problem_with_tables(tensors, model.get_input_embeddings().embedding_dim, vocabulary_rows(model))
     if problem:
         raise ValueError(f"{file}: {problem}")
 
@@ -164,3 +152,9 @@ def _offset_tensors(file: Path) -> dict[str, Tensor]:
     if too_new:
         raise ValueError(f"{file}: {too_new}")
     return tensors
+
+
+def _as_offsets(tensors: dict[str, Tensor]) -> SavedOffsets:
+    ids, embed, head = (tensors[name] for name in TABLES)
+    fingerprint = decode_fingerprint(tensors.get("fingerprint"))
+    return SavedOffsets(ids, embed, head if head.shape[0] else None, fingerprint)
