@@ -99,9 +99,8 @@ def test_an_answer_without_end_is_closed_within_the_limit_and_one_without_box_ge
     said = Scripted(LETTERS[2], ["Swwwwwwwwwwwwwww"]).say(StepRecorder(VOCAB, grammar(2, 12)), [[]])
     assert re.fullmatch(r"Sw{5}[01]{4}Ee", said[0][:12])
     said = Scripted(LETTERS[2], ["SeSxS0", "xxxxxx"]).say(StepRecorder(VOCAB, grammar(2)), [[], []])
-    assert re.fullmatch(
-        r"Sw[01]{4}", said[0]
-    )  # the end, the foreign token and the nested start are ruled out
+    # the end, the foreign token and the nested start are ruled out
+    assert said[0] == "Swwww0"
 
 
 def test_nothing_is_remembered_between_calls_so_beams_may_change_places():
