@@ -2,8 +2,10 @@
 
 import pytest
 import torch
-from offset_tiny import IDS, batch, logits, peft_model, prepared, tables_of
+from offset_tiny import IDS, batch, logits, peft_model, prepared, shake, tables_of, tiny
 from torch import nn
+
+from coord_adapter import install_coord_offset_adapter
 
 
 def gradients(model):
@@ -21,6 +23,18 @@ def test_gradient_checkpointing_changes_no_gradient(reentrant, input_grads):
     if input_grads:
         model.enable_input_require_grads()
     torch.testing.assert_close(gradients(model), expected)
+
+
+def test_input_grads_enabled_before_the_install_do_no_harm():
+    base = tiny()
+    base.enable_input_require_grads()
+    base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": True})
+    base.requires_grad_(False)
+    adapter = install_coord_offset_adapter(base, IDS)
+    shake(base)
+    expected = gradients(prepared())["coord_offset_adapter.embed_offset"]
+    gradients(base)
+    torch.testing.assert_close(adapter.embed_offset.grad, expected)
 
 
 def test_compiled_model_gives_equal_logits_and_gradients():

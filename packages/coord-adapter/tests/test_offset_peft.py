@@ -5,10 +5,22 @@ import pickle
 
 import pytest
 import torch
-from offset_tiny import IDS, TEXT_LAYERS, batch, logits, lora, peft_model, prepared, shake, tables_of, tiny
+from offset_tiny import (
+    IDS,
+    OTHERS,
+    TEXT_LAYERS,
+    batch,
+    logits,
+    lora,
+    peft_model,
+    prepared,
+    shake,
+    tables_of,
+    tiny,
+)
 from peft import LoraConfig, get_model_status, get_peft_model
 
-from coord_adapter import MODULE_NAME, install_coord_offset_adapter
+from coord_adapter import MODULE_NAME, bake_offsets, install_coord_offset_adapter
 
 
 def only_lora(model, dora=False):
@@ -113,14 +125,15 @@ def test_a_pickled_model_keeps_its_hooks():
         assert torch.equal(logits(twin), before)
 
 
-def test_lora_on_embedding_and_head_keeps_the_offsets():
-    model = tiny(False)
-    install_coord_offset_adapter(model, IDS)
-    wrapped = shake(get_peft_model(model, lora(target_modules=["lm_head", "embed_tokens"]))).eval()
-    with_offsets = logits(wrapped)
-    with torch.no_grad():
-        tables_of(wrapped).embed_offset.zero_()
-    assert not torch.equal(logits(wrapped), with_offsets)
+def test_lora_on_embedding_and_head_merges_exactly():
+    base = tiny(False)
+    install_coord_offset_adapter(base, IDS, tie_head=False)
+    model = shake(get_peft_model(base, lora(target_modules=["lm_head", "embed_tokens"]))).eval()
+    expected = logits(model)
+    merged = bake_offsets(model.merge_and_unload())
+    torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)
+    moved = merged.lm_head.weight - tiny(False).lm_head.weight
+    assert moved[OTHERS].abs().max() > 0.01  # LoRA moves every row, the offsets some of them on top
 
 
 def test_peft_counts_and_reports_the_adapter():
