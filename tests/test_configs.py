@@ -3,18 +3,55 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
+from coord_trainer.compare_plan import plan_groups
 from coord_trainer.config_files import load_run_config
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = sorted([*ROOT.glob("configs/**/*.yaml"), *ROOT.glob("apps/trainer/src/coord_trainer/*.yaml")])
+BASES = sorted(ROOT.glob("configs/base/*.yaml"))
+GROUPS = sorted(ROOT.glob("configs/phase1/*.yaml"))
+SWEEPS = sorted(ROOT.glob("configs/sweeps/*.yaml"))
+WHOLE = [path for path in SHIPPED if path not in (*BASES, *SWEEPS)]
 
 
-@pytest.mark.parametrize("file", SHIPPED, ids=[path.name for path in SHIPPED])
-def test_it_resolves_and_asks_a_question(file, monkeypatch):
+@pytest.mark.parametrize("file", WHOLE, ids=[path.name for path in WHOLE])
+def test_it_resolves(file, monkeypatch):
     monkeypatch.chdir(ROOT)
     # The memorising config leaves the data to whoever runs it.
     config = load_run_config(file, ["data.annotations=a.jsonl", "evaluation.pictures=train"])
     assert config.custom.trains_coordinates or not config.custom.coord_tokens.enabled
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=[path.name for path in SHIPPED])
+def test_its_first_line_asks_a_question(file):
     first = file.read_text().splitlines()[0]
     assert first.startswith("# ") and "?" in first
+
+
+@pytest.mark.parametrize("base", BASES, ids=[path.name for path in BASES])
+def test_under_each_base_the_groups_differ_in_nothing_but_loss_flags(base):
+    groups = plan_groups(GROUPS, base, [], None)
+    assert [group.name for group in groups] == ["a", "b", "c", "mixed", "soft"]
+    rest, flags = [], []
+    for group in groups:
+        values = group.config.model_dump(mode="json")
+        custom = values.pop("custom")
+        flags.append([custom.pop("coord_objective"), custom.pop("coord_soft_ce_w1")])
+        rest.append((values, custom))
+    assert all(one == rest[0] for one in rest)
+    assert all(one not in flags[:place] for place, one in enumerate(flags))
+
+
+@pytest.mark.parametrize("file", GROUPS, ids=[path.name for path in GROUPS])
+def test_a_group_says_nothing_but_custom(file):
+    assert list(yaml.safe_load(file.read_text())) == ["custom"]
+
+
+@pytest.mark.parametrize("file", SWEEPS, ids=[path.name for path in SWEEPS])
+def test_every_variant_of_a_sweep_resolves_to_weights_of_its_own(file):
+    groups = plan_groups(GROUPS, BASES[-1], [], file)
+    weights = [group.config.custom.objective for group in groups]
+    assert len(groups) == 13  # a, and four groups with three variants each
+    assert all(one not in weights[:place] for place, one in enumerate(weights))

@@ -15,17 +15,18 @@ from .config import RunConfig
 from .errors import InputError
 
 
-def load_run_config(file: Path | None, overrides: Sequence[str]) -> RunConfig:
+def load_run_config(file: Path | None, overrides: Sequence[str], base: Path | None = None) -> RunConfig:
     """Resolve a config file and overrides.
 
     Args:
         file: YAML; paths in `extends` are looked up beside the file, then from the working folder.
         overrides: words like `run.dir=out`, values in YAML.
+        base: another YAML that `file` is laid over, as if its topmost parent extended it.
 
     Raises:
         InputError: naming file and field.
     """
-    merged = OmegaConf.create(_read(file, ()) if file is not None else {})
+    merged = OmegaConf.merge(*(_read(path, ()) for path in (base, file) if path is not None), {})
     for word in overrides:
         if "=" not in word or word.startswith("-"):
             raise InputError(f"{word}: expected section.key=value, for example run.dir=out")
