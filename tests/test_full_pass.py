@@ -123,7 +123,7 @@ def test_the_log_names_every_term_for_training_and_evaluation(finished):
         wanted = {f"{start}{name}" for name in ("total_loss", "text_loss", "coord_loss", "coord_ce_loss")}
         wanted |= {f"{prefix}coord_diag/{name}" for name in diagnostics}
         assert all(wanted <= set(line) for line in lines_of)
-    events = list((finished[0] / "checkpoints").glob("**/events.out.tfevents.*"))
+    events = list((finished[0] / "tensorboard").glob("events.out.tfevents.*"))
     assert events, "TensorBoard's file is missing"
 
 

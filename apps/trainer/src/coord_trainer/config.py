@@ -33,6 +33,7 @@ class RunSection(_Section):
 
     dir: Path | None = Field(None, description="run folder; runs/<name of the config> when not given")
     seed: int = 0
+    resume: bool = Field(False, description="go on with the run in dir, from its newest complete checkpoint")
     threads: PositiveInt | None = Field(None, description="CPU threads of torch; all cores when not given")
 
 
@@ -181,7 +182,7 @@ class RunConfig(_Section):
 
     @model_validator(mode="after")
     def _offsets_need_an_adapter(self) -> RunConfig:
-        tuner = self.training.get("tuner_type", "full")
+        tuner = self.training.get("tuner_type", "lora")
         if self.custom.coord_offset.enabled and tuner != "lora":
             raise ValueError(
                 f"custom.coord_offset.enabled is true but training.tuner_type is {tuner}: the offsets live in a PEFT "

@@ -46,6 +46,8 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool) -> Ope
         model_type = apply_coord_template_adapter(
             coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm
         )
+        # swift keeps the first run's value for the life of the process; every run has its own folder.
+        os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         pipeline = open_pipeline(_swift_arguments(config, folder, base, model_type, evaluates))
     set_pixels(pipeline.processor, config.data)
     tokenizer = pipeline.processor.tokenizer
@@ -91,7 +93,7 @@ def _swift_arguments(
         "load_from_cache_file": False,
     }
     if config.custom.coord_offset.enabled:
-        defaults["optimizer"] = "multimodal_coord_offset"
+        defaults |= {"optimizer": "multimodal_coord_offset", "tuner_type": "lora"}
     owned = {
         "model": base,
         "model_type": model_type,
