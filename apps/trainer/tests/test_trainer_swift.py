@@ -111,7 +111,12 @@ def one_step(opened, tmp_path_factory):
         training = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulate}
         settings = config(custom=custom)
         settings = settings.model_copy(
-            update={"training": settings.training | training | {"max_grad_norm": 0.0}}
+            update={
+                # Plain gradient steps: Adam would make a full step of a rounding error.
+                "training": settings.training
+                | training
+                | {"max_grad_norm": 0.0, "optim": "sgd", "learning_rate": 0.05}
+            }
         )
         checkpoint, _ = _train(settings, folder, base_checkpoint(settings, folder, train), train, None)
         line = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
@@ -135,4 +140,4 @@ def test_accumulating_four_batches_of_one_is_one_batch_of_four(one_step, custom)
         if name not in {"epoch"}:
             assert cut[name] == pytest.approx(value, rel=2e-5, abs=1e-6), name
     assert whole["loss"] == pytest.approx(whole["train_total_loss"], rel=1e-5)
-    assert all(torch.allclose(whole_weights[k], cut_weights[k], atol=2e-5) for k in whole_weights)
+    assert all(torch.allclose(whole_weights[k], cut_weights[k], atol=1e-5) for k in whole_weights)

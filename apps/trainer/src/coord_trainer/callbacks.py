@@ -48,11 +48,12 @@ class MetricsFile(TrainerCallback):
         self._path = path
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: D102
-        if not logs or not state.is_world_process_zero:
+        if not logs:
             return
-        line = {"step": state.global_step, "epoch": state.epoch, **logs}
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        if state.is_world_process_zero:
+            line = {"step": state.global_step, "epoch": state.epoch, **logs}
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
         loss = logs.get("train_total_loss", logs.get("loss"))
         if loss is not None and not math.isfinite(loss):
             raise RunError(

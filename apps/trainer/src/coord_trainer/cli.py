@@ -17,6 +17,8 @@ def main() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("LOG_LEVEL", "WARNING")  # of swift's logger while it is imported
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    if os.environ.get("RANK", "0") != "0":
+        os.environ["TQDM_DISABLE"] = "1"  # one bar is enough
     from coord_eval import InputError as ScoringInputError
 
     from .errors import InputError, RunError

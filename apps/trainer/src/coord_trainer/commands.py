@@ -100,10 +100,12 @@ def _resolve(config: Path | None, overrides: list[str] | None, strict: bool) -> 
 
 
 def _train(resolved: RunConfig, name: str) -> None:
+    from .ranks import part
     from .scoring import summary
     from .training import train_and_score
 
     result = train_and_score(resolved, resolved.run.dir or Path("runs") / name)
+    part()
     if result.evaluation is not None:
         for line in summary(result.evaluation):
             say(line)

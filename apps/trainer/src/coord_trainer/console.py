@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -13,6 +12,8 @@ from typing import TextIO
 
 from tqdm import tqdm
 
+from .ranks import is_first, rank
+
 _TALKATIVE = ("", "swift", "modelscope", "transformers", "accelerate", "datasets", "deepspeed", "DeepSpeed")
 
 _outside: list[TextIO] = []
@@ -20,7 +21,7 @@ _outside: list[TextIO] = []
 
 def say(line: str) -> None:
     """Print a line above whatever progress bar is running; only the first rank speaks."""
-    if os.environ.get("RANK", "0") == "0":
+    if is_first():
         # While swift_log redirects stdout, our own lines still go to the real one.
         out = _outside[-1] if _outside else sys.stdout
         tqdm.write(line, file=out)
@@ -31,9 +32,12 @@ def say(line: str) -> None:
 def swift_log(path: Path) -> Iterator[Callable[[], None]]:
     """Send what swift, transformers and friends print or log to `path`; progress bars stay on stderr.
 
+    Ranks after the first have a file each, `swift.1.log` and so on.
+
     Yields a function to call once their modules are imported: they make their log handlers while importing.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    path = path if is_first() else path.with_name(f"{path.stem}.{rank()}{path.suffix}")
     loggers = [logging.getLogger(name) for name in _TALKATIVE]
     before = [logger.handlers[:] for logger in loggers]
     out = sys.stdout

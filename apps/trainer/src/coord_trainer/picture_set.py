@@ -17,6 +17,7 @@ from coord_codec import CoordGrid, Instance, Problem, read_instances
 from .coco import Reading, read_coco
 from .config import RunConfig, ShapesConfig
 from .errors import InputError
+from .ranks import is_first
 from .shapes import draw_shapes
 
 # Above this many pictures only headers are checked and hashed by name and size: decoding 118k takes a while.
@@ -164,7 +165,7 @@ def draw_sets(config: RunConfig, folder: Path) -> tuple[PictureSet, PictureSet]:
     """Training and held-out shapes; the held-out pictures are kept in `folder` for the report."""
     shapes = config.data.shapes
     train = make_shapes(shapes, "train", shapes.train, folder, keep_files=False)
-    return train, make_shapes(shapes, "heldout", shapes.heldout, folder, keep_files=True)
+    return train, make_shapes(shapes, "heldout", shapes.heldout, folder, keep_files=is_first())
 
 
 def load_sets(config: RunConfig) -> tuple[PictureSet, PictureSet | None]:

@@ -28,7 +28,8 @@ class RowHead:
         labels_BT: labels of the batch as the model sees it.
         slots: its objects.
         want_diagnostics: also look at the coordinate rows, without gradient.
-        fused: from hidden states, without the logits of all rows; else the readable form.
+        fused: from hidden states, without the logits of all rows; else the readable form on the logits of all
+            positions, as in Hugging Face's own loss: the same gradients to the last bit.
         rows: how many rows met the head.
     """
 
@@ -46,8 +47,12 @@ class RowHead:
     ) -> torch.Tensor:
         """Select rows and apply the objective; returns the term sums [1, terms]."""
         hidden_NH, targets_N = supervised_rows(hidden_BTH, self.labels_BT)
-        self.rows = len(targets_N)
-        if self.fused and _is_plain(head):
+        self.rows = len(targets_N) if self.fused else self.labels_BT.numel()
+        if not self.fused:
+            logits_BTV = self._logits(model, head, forward, hidden_BTH)
+            logits_NV, _ = supervised_rows(logits_BTV, self.labels_BT)
+            self.output = self.objective(logits_NV, targets_N, self.slots)
+        elif _is_plain(head):
             offsets = active_offsets(model)
             added = (
                 {"offsets_KH": offsets.offsets, "offset_ids_K": offsets.ids} if offsets is not None else {}
@@ -61,16 +66,16 @@ class RowHead:
 
     @staticmethod
     def _logits(
-        model: nn.Module, head: nn.Module, forward: Callable, hidden_NH: torch.Tensor
+        model: nn.Module, head: nn.Module, forward: Callable, hidden_H: torch.Tensor
     ) -> torch.Tensor:
-        logits_NV = forward(hidden_NH)
+        logits_V = forward(hidden_H)
         offsets = (
             active_offsets(model) if _is_plain(head) else None
         )  # else the inner layer's hook has added them
         if offsets is None:
-            return logits_NV
-        added_NK = hidden_NH.to(offsets.offsets.dtype) @ offsets.offsets.T
-        return logits_NV.index_add(1, offsets.ids, added_NK.to(logits_NV.dtype))
+            return logits_V
+        added_K = hidden_H.to(offsets.offsets.dtype) @ offsets.offsets.T
+        return logits_V.index_add(-1, offsets.ids, added_K.to(logits_V.dtype))
 
     def rejoin(self, sums_1T: torch.Tensor) -> ObjectiveOutput:
         """The output on the tensor that came back through the wrapper, so that its backward hooks fire."""

@@ -14,7 +14,16 @@ from typing import Any
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
-from coord_codec import MARKERS, CoordVocab, Instance, Object, encode_target, find_layout, select_objects
+from coord_codec import (
+    MARKERS,
+    CoordVocab,
+    Instance,
+    Object,
+    SequenceLayout,
+    encode_target,
+    find_layout,
+    select_objects,
+)
 
 from .config import DataSection
 from .errors import RunError
@@ -107,6 +116,30 @@ class SampleSet(Dataset):
             layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids)
             boxes = [tuple(found.bbox) for found in self._writer.objects(instance)[0]]
         return {**sample, "coord_layout": layout, "coord_boxes": boxes}
+
+
+class WholeRounds(Dataset):
+    """A data set filled up to a multiple of `ranks` with samples that count for nothing.
+
+    Evaluation waits for all ranks after each batch, so each needs as many; a repeated sample would count twice.
+    """
+
+    def __init__(self, samples: Dataset, ranks: int) -> None:
+        self._samples, self._length = samples, -(-len(samples) // ranks) * ranks
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index < len(self._samples):
+            return self._samples[index]
+        sample = self._samples[0]
+        nothing = SequenceLayout((), (), (), (), ())
+        return sample | {
+            "labels": [-100] * len(sample["labels"]),
+            "coord_layout": nothing,
+            "coord_boxes": None,
+        }
 
 
 def marker_ids(data: DataSection, tokenizer) -> tuple[int, ...] | None:

@@ -43,6 +43,15 @@ class StepMetrics:
         row = [torch.as_tensor(values.get(name, 0.0), dtype=torch.float64) for name in _SLOTS]
         self._vector += torch.stack([value.to(self._vector.device) for value in row])
 
+    def sums(self, reduce: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, float]:
+        """What has been added up since the last flush, over all ranks (see `go_on_from`)."""
+        return dict(zip(_SLOTS, reduce(self._vector).tolist(), strict=True))
+
+    def go_on_from(self, sums: dict[str, float]) -> None:
+        """Begin with what `sums` returned when a checkpoint was saved."""
+        row = [sums.get(name, 0.0) for name in _SLOTS]
+        self._vector = torch.tensor(row, dtype=torch.float64, device=self._vector.device)
+
     def flush(self, reduce: Callable[[torch.Tensor], torch.Tensor], prefix: str) -> dict[str, float]:
         """Names and values since the last flush; empty when nothing was added on any rank.
 
@@ -50,7 +59,7 @@ class StepMetrics:
             reduce: sums the vector over ranks (identity on one).
             prefix: `""` while training, `"eval_"` for evaluation.
         """
-        sums = dict(zip(_SLOTS, reduce(self._vector).tolist(), strict=True))
+        sums = self.sums(reduce)
         self._vector.zero_()
         return _named(sums, self._config, prefix) if sums["batches"] else {}
 

@@ -7,6 +7,7 @@ the process; it names a class of this module, which refuses to run without the s
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,22 +17,28 @@ from typing import Any
 
 import torch
 from swift.arguments import SftArguments
+from swift.dataloader import BatchSamplerShard, DataLoaderShard
 from swift.optimizers import optimizers_map
 from swift.optimizers.multimodal import MultimodalOptimizerCallback
 from swift.pipelines.train.sft import SwiftSft
 from swift.trainers import Seq2SeqTrainer, TrainerFactory
 from torch.utils.data import Dataset
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
 from coord_adapter import CoordOffsetConfig, build_param_groups, param_group_names
 from coord_codec import CoordVocab
 from coord_losses import CoordObjective, ObjectSlots
 
+from .checkpoints import mark_complete, unmark
 from .row_head import RowHead, row_selecting_head
+from .run_folder import write_text
+from .samples import WholeRounds
 from .step_metrics import StepMetrics
 
 # What swift's collator and trainer put into a batch and the model's forward does not take.
 _NOT_FOR_FORWARD = ("compute_loss_func", "loss_scale", "channel", "text_position_ids")
+_METRICS = "coord_metrics.json"
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,25 @@ class CoordTrainer(Seq2SeqTrainer):
     def _get_data_collator(self, args, template):
         return partial(
             _collate, collate=super()._get_data_collator(args, template), vocab=self._objective.vocab
+        )
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        """Each sample once over all ranks, where the usual loader repeats some to fill the last batch."""
+        if self.args.world_size == 1:
+            return super().get_eval_dataloader(eval_dataset)
+        dataset = WholeRounds(
+            self.eval_dataset if eval_dataset is None else eval_dataset, self.args.world_size
+        )
+        sampler = BatchSamplerShard(
+            len(dataset), self.args.eval_batch_size, shuffle=False, drop_last=False, data_seed=None
+        )
+        return DataLoaderShard(
+            dataset,
+            device=self.accelerator.device,
+            batch_sampler=sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
         )
 
     def _get_num_items_in_batch(self, batch_samples: list[dict], device: torch.device) -> torch.Tensor | None:
@@ -105,15 +131,31 @@ class CoordTrainer(Seq2SeqTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _save_checkpoint(self, *args, **kwargs):
-        """Save; a checkpoint that could not be written whole is taken away again."""
+        """Save, mark the checkpoint as complete, and only then let older ones go."""
         folder = Path(self.args.output_dir)
-        before = set(folder.glob("checkpoint-*"))
+        checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        sums = self._step_metrics["train"].sums(self._sum_over_ranks)
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        if self.args.should_save:
+            unmark(checkpoint)
         try:
-            return super()._save_checkpoint(*args, **kwargs)
+            super()._save_checkpoint(*args, **kwargs)  # ends with a barrier
         except BaseException:
-            for unfinished in set(folder.glob("checkpoint-*")) - before:
-                shutil.rmtree(unfinished, ignore_errors=True)
+            shutil.rmtree(checkpoint, ignore_errors=True)
             raise
+        finally:
+            self.args.save_total_limit = limit
+        if self.args.should_save:
+            write_text(checkpoint / _METRICS, json.dumps(sums))
+            mark_complete(checkpoint)
+            rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        """Also what had been added up since the last log line."""
+        super()._load_optimizer_and_scheduler(checkpoint)
+        path = Path(checkpoint or "") / _METRICS
+        if checkpoint is not None and path.is_file() and self.args.process_index == 0:
+            self._step_metrics["train"].go_on_from(json.loads(path.read_text()))
 
     def _logs_next(self) -> bool:
         step = self.state.global_step + 1
@@ -123,6 +165,8 @@ class CoordTrainer(Seq2SeqTrainer):
         """Add the token-weighted means of every term since the last line (all ranks log together)."""
         mode = "train" if self.model.training else "eval"
         logs.update(self._step_metrics[mode].flush(self._sum_over_ranks, "" if mode == "train" else "eval_"))
+        if "eval_total_loss" in logs:  # swift's is a mean of batch means, which depends on how they were cut
+            logs["eval_loss"] = logs["eval_total_loss"]
         super().log(logs, *args, **kwargs)
 
     def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:

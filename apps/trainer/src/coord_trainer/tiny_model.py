@@ -7,6 +7,7 @@ template in Qwen's format), so whatever runs on it runs on a downloaded checkpoi
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,18 +57,21 @@ def build_tiny_checkpoint(
     """Write model, tokenizer, processor and chat template to `folder`; returns the number of parameters.
 
     Args:
-        folder: where the checkpoint goes (created).
+        folder: where the checkpoint goes; appears whole, under a temporary name before.
         config: sizes and initial scales.
         texts: prompt and descriptions, from which the byte-level BPE learns whole words.
         seed: of the random weights.
         grid: how many coordinate tokens there are.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
     processor = _build_processor(_train_tokenizer(list(texts), grid), config)
     torch.manual_seed(seed)
     model = _build_model(processor, config, grid)
-    processor.save_pretrained(folder)
-    model.save_pretrained(folder)
+    processor.save_pretrained(partial)
+    model.save_pretrained(partial)
+    partial.rename(folder)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -85,11 +89,13 @@ def base_checkpoint(config: RunConfig, folder: Path, train: PictureSet) -> str:
     """Where training starts: `model.path`, or a tiny model built into `folder` for the words of `train`."""
     if config.model.path is not None:
         return config.model.path
-    words = {found.desc for instance in train.instances for found in instance.objects}
-    texts = [config.data.prompt, *sorted(words)]
-    parameters = build_tiny_checkpoint(folder / "base", config.model.tiny, texts, config.run.seed)
-    say(f"model: Qwen3-VL built with random weights, {parameters:,} parameters")
-    return str(folder / "base")
+    base = folder / "base"
+    if not base.exists():  # a run that goes on has it, and so have the ranks after the first
+        words = {found.desc for instance in train.instances for found in instance.objects}
+        texts = [config.data.prompt, *sorted(words)]
+        parameters = build_tiny_checkpoint(base, config.model.tiny, texts, config.run.seed)
+        say(f"model: Qwen3-VL built with random weights, {parameters:,} parameters")
+    return str(base)
 
 
 def _train_tokenizer(texts: list[str], grid: CoordGrid):

@@ -15,11 +15,14 @@ from coord_adapter import offset_parameters
 from coord_losses import CoordObjective
 
 from .callbacks import MetricsFile, TrainingProgress
+from .checkpoints import needs_no_more, newest_complete, steps_of
 from .config import RunConfig
 from .console import say, swift_log
 from .errors import RunError
 from .picture_set import PictureSet, draw_sets, load_sets, write_problems
 from .pipeline import open_run, sample_set
+from .ranks import first_rank_first, is_first, world_size
+from .resuming import check_same_data, prepare_resume
 from .run_folder import Manifest, command_line, explain_full_disk, open_run_folder, write_config
 from .scoring import report_on
 from .tiny_model import base_checkpoint, check_model_path
@@ -39,25 +42,27 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
 
     Args:
         config: the resolved configuration.
-        folder: the run folder; an older one of that name is moved aside.
+        folder: the run folder; an older one of that name is moved aside, or continued with `run.resume`.
 
     Raises:
         InputError: bad data or settings.
         RunError: the run could not finish.
     """
-    first_rank = int(os.environ.get("RANK", "0")) == 0
     check_model_path(config)
-    # Real data is checked before a folder is made: a typo in a path should leave nothing behind.
-    sets = load_sets(config) if config.data.annotations is not None else None
-    if first_rank:
-        moved = open_run_folder(folder)
-        say(f"run folder {folder}" + (f" (the older one is now {moved})" if moved else ""))
+    with first_rank_first("folder"):
+        # Real data is checked before a folder is made: a typo in a path should leave nothing behind.
+        sets = load_sets(config) if config.data.annotations is not None else None
+        if is_first() and config.run.resume:
+            prepare_resume(config, folder)
+        elif is_first():
+            moved = open_run_folder(folder)
+            say(f"run folder {folder}" + (f" (the older one is now {moved})" if moved else ""))
     with explain_full_disk(folder):
-        if first_rank:
+        if is_first():
             write_config(folder, config)
-        manifest = Manifest(folder, config, command_line()) if first_rank else None
+        manifest = Manifest(folder, config, command_line()) if is_first() else None
         try:
-            result = _run(config, folder, manifest, sets or draw_sets(config, folder / "data"))
+            result = _run(config, folder, manifest, sets)
         except BaseException as error:
             if manifest is not None:
                 with suppress(OSError):  # the disk may be what failed
@@ -69,20 +74,28 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
 
 
 def _run(
-    config: RunConfig, folder: Path, manifest: Manifest | None, both: tuple[PictureSet, PictureSet | None]
+    config: RunConfig,
+    folder: Path,
+    manifest: Manifest | None,
+    loaded: tuple[PictureSet, PictureSet | None] | None,
 ) -> Result:
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
-    train, heldout = both
-    sets = [pictures for pictures in (train, heldout) if pictures is not None]
-    report_sets(folder, sets)
-    base = base_checkpoint(config, folder, train)
+    with first_rank_first("files"):
+        train, heldout = loaded or draw_sets(config, folder / "data")
+        sets = [pictures for pictures in (train, heldout) if pictures is not None]
+        digests = {pictures.name: {"digest": pictures.digest, "images": len(pictures)} for pictures in sets}
+        if manifest is not None:
+            report_sets(folder, sets)
+            if config.run.resume:
+                check_same_data(folder, digests)
+            manifest.update(data=digests)
+        base = base_checkpoint(config, folder, train)
     scored = {"heldout": heldout, "train": train, "none": None}[config.evaluation.pictures]
     checkpoint, facts = _train(config, folder, base, train, scored)
     if manifest is None:
         return Result(folder, checkpoint, None)
-    digests = {pictures.name: {"digest": pictures.digest, "images": len(pictures)} for pictures in sets}
-    manifest.update(data=digests, **facts)
+    manifest.update(**facts)
     if scored is None:
         return Result(folder, checkpoint, None)
     from .predict import predict_pictures
@@ -118,6 +131,17 @@ def count_parameters(model: torch.nn.Module) -> dict[str, int]:
     }
 
 
+def _continue_or_start(config: RunConfig, folder: Path, pipeline: Any) -> dict[str, Any]:
+    """Swift's training, from the newest complete checkpoint with `run.resume`; none when that was the last."""
+    known = newest_complete(folder / "checkpoints")[0] if config.run.resume else None
+    wanted = config.training.get("max_steps"), config.training.get("num_train_epochs")
+    if known is not None and needs_no_more(known, *wanted):
+        say(f"training had reached its end with {known.name}")
+        return {"last_model_checkpoint": str(known), "global_step": steps_of(known)}
+    pipeline.args.training_args.resume_from_checkpoint = str(known) if known is not None else None
+    return pipeline.main()
+
+
 def _train(
     config: RunConfig, folder: Path, base: str, train: PictureSet, scored: PictureSet | None
 ) -> tuple[Path, dict[str, Any]]:
@@ -127,6 +151,11 @@ def _train(
     if train_samples.dropped_objects:
         say(
             f"  {train_samples.dropped_objects} objects beyond data.max_objects={config.data.max_objects} left out"
+        )
+    if len(train) % world_size():
+        say(
+            f"  the last {len(train) % world_size()} training pictures are left out, so that {world_size()} ranks "
+            "have as many each"
         )
     scored_samples = train_samples if scored is train else scored and sample_set(config, opened, scored)
     with swift_log(folder / "swift.log") as take_over_loggers:
@@ -141,7 +170,7 @@ def _train(
             callbacks=(TrainingProgress(), MetricsFile(folder / "metrics.jsonl")),
         )
         started = time.time()
-        finished = opened.pipeline.main()
+        finished = _continue_or_start(config, folder, opened.pipeline)
     parameters = count_parameters(opened.pipeline.model)
     say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
     checkpoint = finished.get("last_model_checkpoint")
