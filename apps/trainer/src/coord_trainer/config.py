@@ -182,7 +182,7 @@ class RunConfig(_Section):
 
     @model_validator(mode="after")
     def _offsets_need_an_adapter(self) -> RunConfig:
-        tuner = self.training.get("tuner_type", "full")
+        tuner = self.training.get("tuner_type", "lora")
         if self.custom.coord_offset.enabled and tuner != "lora":
             raise ValueError(
                 f"custom.coord_offset.enabled is true but training.tuner_type is {tuner}: the offsets live in a PEFT "
