@@ -173,6 +173,30 @@ def test_tied_head_stored_beside_the_embedding(bases, tmp_path):
     check_equal(tmp_path / "out", peft_merge(bases(True), tmp_path / "adapter", "tied"))
 
 
+def test_adapter_saved_in_half_precision(bases, tmp_path):
+    from safetensors.torch import save_file
+
+    make_adapter(tmp_path / "adapter", bases(False), "separate", use_dora=True)
+    halves = {
+        k: v.bfloat16() if v.is_floating_point() else v for k, v in read_all(tmp_path / "adapter").items()
+    }
+    save_file(halves, tmp_path / "adapter" / "adapter_model.safetensors", metadata={"format": "pt"})
+    merge(bases(False), tmp_path / "adapter", tmp_path / "out", verify=False, quiet=True)
+    check_equal(tmp_path / "out", peft_merge(bases(False), tmp_path / "adapter", "separate"))
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_offsets_saved_as_trainable_tokens_give_the_same_rows(bases, tmp_path, tied):
+    from coord_adapter import save_as_trainable_tokens
+
+    model = make_adapter(tmp_path / "offsets", bases(tied), "tied")
+    save_as_trainable_tokens(model, tmp_path / "tokens")
+    for name in ("offsets", "tokens"):
+        merge(bases(tied), tmp_path / name, tmp_path / f"{name}-out", verify=False, quiet=True)
+    one, other = read_all(tmp_path / "offsets-out"), read_all(tmp_path / "tokens-out")
+    assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
 @pytest.mark.parametrize("dora", [False, True])
 def test_transposed_layers(tmp_path, dora):
     """PEFT's Conv1D layers store [in, out] (fan_in_fan_out)."""

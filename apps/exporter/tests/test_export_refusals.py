@@ -195,6 +195,9 @@ CONFIGS = {
     "target_parameters": ["experts.w"],
     "a_setting_of_next_year": 3,
     "r": "many",
+    "rank_pattern": {"q_proj": 0},
+    "alpha_pattern": {"q_(proj": 1},
+    "modules_to_save": "lm_head",
     "use_dora": True,
     "lora_bias": True,
 }
@@ -203,7 +206,10 @@ CONFIGS = {
 @pytest.mark.parametrize("field", CONFIGS)
 def test_settings_that_cannot_be_merged(files, field):
     edit_config(files / "adapter", **{field: CONFIGS[field]})
-    refused(files, "" if field == "r" else field)
+    match = (
+        "not a complete LoRA" if field in ("r", "rank_pattern", "alpha_pattern", "modules_to_save") else field
+    )
+    refused(files, match)
 
 
 def test_other_rank_than_the_configuration_says(files):
@@ -241,6 +247,11 @@ def test_quantized_base(files):
     path = files / "base" / "config.json"
     path.write_text(json.dumps(read_json(path) | {"quantization_config": {"quant_method": "gptq"}}))
     refused(files, "config.json: quantization_config")
+
+
+def test_damaged_tokenizer(files):
+    (files / "base" / "tokenizer.json").write_text('{"model": {"vocab": {}}, "added_tokens": [{"id": 3}]}')
+    refused(files, "the tokenizer files are damaged .KeyError")
 
 
 def test_head_that_is_nowhere(files):

@@ -61,3 +61,15 @@ def test_failed_verification_leaves_nothing(exported, tmp_path, monkeypatch):
     with pytest.raises(ExportError, match="verify"):
         merge(base, adapter, tmp_path / "out", verify=True, quiet=True)
     assert not list(tmp_path.iterdir())
+
+
+def test_models_that_cannot_be_run(exported, tmp_path):
+    import json
+
+    base, adapter, _, _ = exported["float32"]
+    shutil.copytree(base, tmp_path / "base")
+    config = read_json(base / "config.json") | {"model_type": "of-next-year", "architectures": ["OfNextYear"]}
+    (tmp_path / "base" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ExportError, match=r"verify: the models could not be compared .*--no-verify exports"):
+        merge(tmp_path / "base", adapter, tmp_path / "out", quiet=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["base"]

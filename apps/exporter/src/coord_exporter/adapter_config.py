@@ -95,25 +95,36 @@ def read_adapter_config(folder: Path) -> AdapterConfig:
     for name, value in content.items():
         if name not in _READ | _INERT and value:
             raise InputError(f"{path}: {name}: {value!r} cannot be merged exactly into the weights")
+    try:
+        return _parse(path, content)
+    except (KeyError, TypeError, ValueError, AttributeError, re.error) as error:
+        raise InputError(f"{path}: not a complete LoRA configuration: {error!r}") from None
+
+
+def _parse(path: Path, content: dict) -> AdapterConfig:
     tokens = content.get("trainable_token_indices") or {}
     if isinstance(tokens, list):
         tokens = {"embed_tokens": tokens}
-    try:
-        return AdapterConfig(
-            path=path,
-            r=int(content["r"]),
-            lora_alpha=content["lora_alpha"],
-            rank_pattern=dict(content.get("rank_pattern") or {}),
-            alpha_pattern=dict(content.get("alpha_pattern") or {}),
-            use_rslora=bool(content.get("use_rslora")),
-            use_dora=bool(content.get("use_dora")),
-            fan_in_fan_out=bool(content.get("fan_in_fan_out")),
-            lora_bias=bool(content.get("lora_bias")),
-            modules_to_save=tuple(content.get("modules_to_save") or ()),
-            token_indices={name: tuple(ids) for name, ids in tokens.items() if name != GUARD_MODULE},
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: not a complete LoRA configuration: {error!r}") from None
+    ranks = {re.compile(k).pattern: int(v) for k, v in (content.get("rank_pattern") or {}).items()}
+    if min([int(content["r"]), *ranks.values()]) < 1:
+        raise ValueError(f"rank of r {content['r']}, rank_pattern {ranks}: expected at least 1")
+    if isinstance(saved := content.get("modules_to_save") or (), str):
+        raise ValueError(f"modules_to_save {saved!r}: expected a list")
+    return AdapterConfig(
+        path=path,
+        r=int(content["r"]),
+        lora_alpha=float(content["lora_alpha"]),
+        rank_pattern=ranks,
+        alpha_pattern={
+            re.compile(k).pattern: float(v) for k, v in (content.get("alpha_pattern") or {}).items()
+        },
+        use_rslora=bool(content.get("use_rslora")),
+        use_dora=bool(content.get("use_dora")),
+        fan_in_fan_out=bool(content.get("fan_in_fan_out")),
+        lora_bias=bool(content.get("lora_bias")),
+        modules_to_save=tuple(saved),
+        token_indices={name: tuple(map(int, ids)) for name, ids in tokens.items() if name != GUARD_MODULE},
+    )
 
 
 def _by_pattern(patterns: dict, module: str, default):

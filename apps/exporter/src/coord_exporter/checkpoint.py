@@ -170,14 +170,14 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             f"{folder}: expected a checkpoint folder, found {'a file' if folder.exists() else 'nothing'}"
         )
     config = read_json(folder / "config.json")
-    if "quantization_config" in config:
+    if config.get("quantization_config"):
         raise InputError(
             f"{folder / 'config.json'}: quantization_config: a quantized base cannot be changed exactly"
         )
     if (folder / _INDEX).exists():
         index = read_json(folder / _INDEX)
         weight_map = index.get("weight_map")
-        if not isinstance(weight_map, dict) or not weight_map:
+        if not isinstance(weight_map, dict) or not weight_map or {*map(type, weight_map.values())} != {str}:
             raise InputError(f"{folder / _INDEX}: expected a weight_map of tensor names to files")
         files = _open_files(folder, dict.fromkeys(weight_map.values()))
         held = {tensor.name: file.path.name for file in files for tensor in file.tensors}

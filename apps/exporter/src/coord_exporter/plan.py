@@ -77,8 +77,9 @@ def _refuse_strangers(base: Checkpoint, adapter: Adapter, tables: Tables) -> Non
 def _sources(base: Checkpoint, adapter: Adapter, tables: Tables) -> dict[str, TensorInfo]:
     """Tensors that start from a copy in the adapter instead of the base's own."""
     sources = dict(adapter.rewritten)
-    if tables.tied and tables.embed in sources:
-        sources[HEAD] = sources[tables.embed]  # one tensor: the embedding's copy stands for both
+    shared = sources.get(tables.embed) or sources.get(HEAD)
+    if tables.tied and shared:
+        sources[tables.embed] = sources[HEAD] = shared  # one tensor in the base, one in its copy
     sources |= adapter.saved
     for name, tensor in sources.items():
         original = base.tensors.get(name) or base.tensors[tables.embed]

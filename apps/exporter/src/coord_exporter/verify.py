@@ -51,19 +51,16 @@ def verify_export(base: Checkpoint, adapter: Adapter, folder: Path) -> dict:
         differs), and whether a prompt held an `image`.
 
     Raises:
-        ExportError: if the largest difference is beyond the tolerance.
+        ExportError: if the largest difference is beyond the tolerance, or either model cannot be run.
     """
-    import torch
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    prompts, image = _prompts(folder, base, adapter)
-    with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")
-        reference = _answers(_load_peft(base, adapter), prompts, None)
-        gc.collect()
-        exported = _answers(_load(folder, base.config), prompts, reference.greedy)
+    try:
+        reference, exported, image = _run_both(base, adapter, folder)
+    except Exception as error:  # loaders, processors and model code raise whatever they like
+        reason = str(error).strip().partition("\n")[0]
+        raise ExportError(
+            f"verify: the models could not be compared ({type(error).__name__}: {reason}); nothing was written. "
+            "--no-verify exports without comparing"
+        ) from error
     largest = max(float(logits.abs().max()) for logits in reference.logits)
     pairs = zip(reference.logits, exported.logits, strict=True)
     difference = max(float((one - other).abs().max()) for one, other in pairs)
@@ -82,6 +79,21 @@ def verify_export(base: Checkpoint, adapter: Adapter, folder: Path) -> dict:
         "equal_tokens": equal,
         "image": image,
     }
+
+
+def _run_both(base: Checkpoint, adapter: Adapter, folder: Path) -> tuple[_Outcome, _Outcome, bool]:
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    prompts, image = _prompts(folder, base, adapter)
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")
+        reference = _answers(_load_peft(base, adapter), prompts, None)
+        gc.collect()
+        exported = _answers(_load(folder, base.config), prompts, reference.greedy)
+    return reference, exported, image
 
 
 def _answers(model: Any, prompts: list[dict], forced: list[int] | None) -> _Outcome:

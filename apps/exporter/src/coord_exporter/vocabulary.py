@@ -61,6 +61,13 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
     Raises:
         InputError: for files that cannot be read.
     """
+    try:
+        return _read(folder)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{folder}: the tokenizer files are damaged ({error!r}); fetch them again") from None
+
+
+def _read(folder: Path) -> Vocabulary | None:
     fast, plain = folder / "tokenizer.json", folder / "vocab.json"
     if fast.exists():
         content = read_json(fast)

@@ -92,6 +92,8 @@ def _check_finite(recipe: Recipe, rows: torch.Tensor, lo: int) -> None:
 
 def _reserve(fd: int, size: int) -> None:
     """Claim the disk space at once, where the file system can."""
+    if not hasattr(os, "posix_fallocate"):  # macOS
+        return
     try:
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
@@ -112,7 +114,8 @@ def _copy(source_fd: int, source_at: int, fd: int, at: int, *, size: int, advanc
 
 def _copy_some(source_fd: int, source_at: int, fd: int, at: int, *, size: int) -> int:
     try:
-        return os.copy_file_range(source_fd, fd, size, source_at, at)
+        if hasattr(os, "copy_file_range"):  # Linux
+            return os.copy_file_range(source_fd, fd, size, source_at, at)
     except OSError as error:
         # Across file systems and on some network ones the kernel declines.
         if error.errno not in (errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
