@@ -35,6 +35,15 @@ def test_score_json_prints_the_file(files, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "evaluation.json").read_text())
 
 
+def test_score_with_intervals(files, tmp_path, capsys):
+    assert main(["score", *files, "--out", str(tmp_path / "o"), "--bootstrap", "20", "--seed", "3"]) == 0
+    data = json.loads((tmp_path / "o" / "evaluation.json").read_text())
+    row = data["intervals"]["AP"]
+    assert row["low"] <= row["value"] == pytest.approx(data["coco"]["AP"])
+    assert "95 % interval" in capsys.readouterr().out
+    assert "95 % intervals over pictures" in (tmp_path / "o" / "report.html").read_text()
+
+
 def test_an_empty_results_list_scores_zero_and_exits_zero(files, tmp_path):
     empty = tmp_path / "empty.json"
     empty.write_text("[]")

@@ -36,7 +36,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        if tag not in ("meta", "rect", "image"):
+        if tag not in ("meta", "rect", "image", "path", "circle", "polyline"):
             self.stack.append(tag)
         self.outside += [v for k, v in attrs if k in ("src", "href") and not v.startswith("data:")]
         assert not [k for k, _ in attrs if k.startswith("on")]

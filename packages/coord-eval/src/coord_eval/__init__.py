@@ -1,7 +1,9 @@
 """Read the boxes that a language model wrote and score them the COCO way."""
 
 from coord_eval.answer import DROP_REASONS, Answer, Drop, ParsedObject
+from coord_eval.bootstrap import Resamples, resample
 from coord_eval.coco import COCO_KEYS
+from coord_eval.comparison import Comparison, Difference, compare
 from coord_eval.detections import Detections
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
@@ -18,15 +20,20 @@ __all__ = [
     "FORMATS",
     "SCORE_SOURCES",
     "Answer",
+    "Comparison",
     "Detections",
+    "Difference",
     "Drop",
     "Evaluation",
     "GroundTruth",
     "InputError",
     "ParsedObject",
     "ReportSection",
+    "Resamples",
+    "compare",
     "load_ground_truth",
     "oracle_predictions",
     "parse_answer",
+    "resample",
     "score",
 ]

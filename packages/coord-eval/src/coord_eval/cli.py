@@ -6,12 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from coord_eval import cli_parse, cli_score, cli_view
+from coord_eval import cli_compare, cli_parse, cli_score, cli_view
 from coord_eval.errors import InputError
 
 _EPILOG = """examples:
   coord-eval score --ground-truth instances.json --predictions predictions.jsonl --out report
   coord-eval parse answers.txt
+  coord-eval compare --ground-truth instances.json base=a.jsonl new=b.jsonl
   coord-eval view --ground-truth instances.json --predictions predictions.jsonl --out pictures --count 40
 
 exit codes: 0 done, 1 failed while running, 2 bad usage or bad input"""
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (cli_score, cli_parse, cli_view):
+    for module in (cli_score, cli_parse, cli_compare, cli_view):
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

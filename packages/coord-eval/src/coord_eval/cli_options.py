@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import MARKERS
+from coord_eval.coco import BACKENDS
 from coord_eval.errors import InputError
 from coord_eval.parsing import FORMATS
 from coord_eval.ranking import SCORE_SOURCES
@@ -23,6 +24,12 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--predictions", required=True, type=Path, metavar="P", help="predictions.jsonl or COCO results .json"
     )
+    add_reading(parser)
+    add_ceiling(parser)
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Add how answers are read, labelled, ranked and scored."""
     add_format(parser)
     parser.add_argument("--synonyms", type=Path, metavar="FILE", help='JSON {"category": ["other name"]}')
     parser.add_argument(
@@ -31,9 +38,14 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         choices=["auto", *(name for name in SCORE_SOURCES if name != "results")],
         help="what boxes are ranked by (default: auto)",
     )
+    parser.add_argument("--backend", default="pycocotools", choices=BACKENDS, help="default: pycocotools")
+
+
+def add_ceiling(parser: argparse.ArgumentParser) -> None:
+    """Add what the ceiling depends on."""
     ceiling = parser.add_argument_group("ceiling", "how the model was trained to answer")
     ceiling.add_argument("--markers", default="obj", choices=sorted(MARKERS), help="default: obj")
-    ceiling.add_argument("--max-objects", type=_positive, metavar="N", help="object limit (default: none)")
+    ceiling.add_argument("--max-objects", type=positive, metavar="N", help="object limit (default: none)")
     ceiling.add_argument(
         "--order", default="top_left", choices=["top_left", "given", "random", "size"], help="object order"
     )
@@ -57,6 +69,7 @@ def score_options(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "format": options.format,
         "scale": options.scale,
+        "backend": options.backend,
         "score_source": options.score_source,
         "markers": options.markers,
         "max_objects": options.max_objects,
@@ -75,7 +88,8 @@ def _synonyms(path: Path | None) -> dict[str, list[str]] | None:
     return data
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Read a whole number above 0."""
     value = int(text) if text.isascii() and text.isdigit() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number above 0, found {text!r}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coord_eval.cli_options import Progress, add_inputs, score_options
+from coord_eval.cli_options import Progress, add_inputs, positive, score_options
 from coord_eval.evaluation import Evaluation
-from coord_eval.report import number
+from coord_eval.report_tables import number
 from coord_eval.scoring import score
 
 _EPILOG = """examples:
@@ -31,6 +31,14 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the report")
     parser.add_argument("--images", type=Path, metavar="DIR", help="folder of the pictures")
     parser.add_argument("--title", help="heading of the report")
+    parser.add_argument(
+        "--bootstrap",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="intervals from N resamples of the pictures",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the resamples (default: 0)")
     parser.add_argument("--json", action="store_true", help="print evaluation.json instead of a summary")
     parser.set_defaults(run=_run)
 
@@ -39,7 +47,12 @@ def _run(options: argparse.Namespace) -> int:
     progress = Progress()
     try:
         evaluation = score(
-            options.ground_truth, options.predictions, progress=progress, **score_options(options)
+            options.ground_truth,
+            options.predictions,
+            bootstrap=options.bootstrap,
+            seed=options.seed,
+            progress=progress,
+            **score_options(options),
         )
     finally:
         progress.close()
@@ -74,4 +87,6 @@ def summary(evaluation: Evaluation, report: Path) -> str:
         lines.append(f"{unknown} boxes with labels that the ground truth doesn't have, counted as false")
     if evaluation.join.unknown:
         lines.append(f"{evaluation.join.unknown} predictions about unknown images, left out")
+    for name, row in evaluation.intervals.items():
+        lines.append(f"{name:9} {row['value']:.4f}  95 % interval {row['low']:.4f} to {row['high']:.4f}")
     return "\n".join([*lines, *(f"note: {note}" for note in evaluation.notes), f"report: {report}"])

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coord_eval.analysis import analyse
 from coord_eval.answer import Answer
 from coord_eval.detections import Detections
 from coord_eval.joining import JoinReport
@@ -47,6 +49,8 @@ class Evaluation:
         detections: The answers as boxes.
         matches: Who found whom.
         answers: The parsed answers with the image each is about; empty for results lists.
+        bins: Units per picture side in which ``analysis`` gives errors: the grid's scale.
+        intervals: Metrics with their 95 % intervals over pictures, where a bootstrap was asked for.
     """
 
     coco: dict[str, float]
@@ -69,6 +73,13 @@ class Evaluation:
     detections: Detections = field(repr=False)
     matches: Matches = field(repr=False)
     answers: dict[int, tuple[str, Answer]] = field(repr=False)
+    bins: int = field(repr=False)
+    intervals: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @cached_property
+    def analysis(self) -> dict[str, Any]:
+        """Macro figures, edge bias, counts, breakdowns, calibration, error kinds and confusion; see analysis.py."""
+        return analyse(self, self.bins)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``evaluation.json`` holds: plain types, values unrounded."""
@@ -89,6 +100,8 @@ class Evaluation:
             "counts": self.counts,
             "join": asdict(self.join),
             "per_class": self.per_class,
+            "analysis": self.analysis,
+            "intervals": self.intervals,
             "notes": list(self.notes),
         }
 

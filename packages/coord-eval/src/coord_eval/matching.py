@@ -25,12 +25,14 @@ class Matches:
         iou_D: IoU of each detection with its object, 0 without one.
         object_D: Index of that object, -1 without one.
         iou_N: IoU of each object with its detection, 0 without one.
+        best_D: Highest IoU of each detection with any object of its label, found by another or not.
         crowd_D: Highest share of an unmatched detection that lies in a crowd region of its label.
     """
 
     iou_D: np.ndarray
     object_D: np.ndarray
     iou_N: np.ndarray
+    best_D: np.ndarray
     crowd_D: np.ndarray
 
 
@@ -62,6 +64,7 @@ def match(truth: GroundTruth, detections: Detections, use_categories: bool = Tru
         np.full(len(detections), -1),
         np.zeros(len(truth.image_N)),
         np.zeros(len(detections)),
+        np.zeros(len(detections)),
     )
     for objects_n, rows_d in groups(truth, detections, use_categories):
         _match_group(truth, detections, objects_n, rows_d, result)
@@ -92,6 +95,9 @@ def _match_group(truth: GroundTruth, detections: Detections, objects_n, rows_d, 
     if crowd_n.any():
         result.crowd_D[rows_d] = iou_dn[:, crowd_n].max(axis=1)
         objects_n, iou_dn = objects_n[~crowd_n], iou_dn[:, ~crowd_n]
+    if not len(objects_n):
+        return
+    result.best_D[rows_d] = iou_dn.max(axis=1)
     d, n = np.nonzero(iou_dn)
     order = np.argsort(-iou_dn[d, n], kind="stable")
     free_d, free_n = np.ones(len(rows_d), bool), np.ones(len(objects_n), bool)

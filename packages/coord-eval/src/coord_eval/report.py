@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from coord_eval.evaluation import Evaluation
 from coord_eval.html_text import safe
 from coord_eval.pictures import overlay
 from coord_eval.ranking import SCORE_SOURCES
+from coord_eval.report_analysis import analysis_sections
 from coord_eval.report_style import PAGE, STYLE
+from coord_eval.report_tables import number, section, table
 
 _COCO_NAMES = {
     "AP": "AP, IoU .50:.95",
@@ -59,35 +61,16 @@ def render_report(
     parts = [
         _tiles(evaluation),
         _notes(evaluation.notes),
-        *(_section(section.title, section.html) for section in sections),
-        _section("Average precision and recall (COCO)", _coco_table(evaluation)),
-        _section("Precision and recall without scores", _detection_table(evaluation)),
-        _section("Format health", _format_tables(evaluation)),
-        _section("Pictures", _pictures(evaluation, root, max_overlays)) if max_overlays > 0 else "",
-        _section("Classes", _class_table(evaluation)) if evaluation.per_class else "",
+        *(section(part.title, part.html) for part in sections),
+        section("Average precision and recall (COCO)", _coco_table(evaluation)),
+        section("Precision and recall without scores", _detection_table(evaluation)),
+        section("Format health", _format_tables(evaluation)),
+        *analysis_sections(evaluation),
+        section("Pictures", _pictures(evaluation, root, max_overlays)) if max_overlays > 0 else "",
+        section("Classes", _class_table(evaluation)) if evaluation.per_class else "",
     ]
     heading = safe(title or "Evaluation")
     return PAGE.format(title=heading, style=STYLE, body="\n".join(part for part in parts if part))
-
-
-def number(value: float) -> str:
-    """Format a metric; COCO's -1 for what cannot be measured becomes n/a."""
-    return "n/a" if value < 0 else f"{value:.3f}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return an HTML table; cells are escaped, numbers right-aligned."""
-    header = "".join(_cell("th", i, cell) for i, cell in enumerate(head))
-    body = "".join(f"<tr>{''.join(_cell('td', i, cell) for i, cell in enumerate(row))}</tr>" for row in rows)
-    return f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(tag: str, column: int, value: object) -> str:
-    return f"<{tag}{' class=n' if column else ''}>{safe(value)}</{tag}>"
-
-
-def _section(title: str, html: str) -> str:
-    return f"<section><h2>{safe(title)}</h2>{html}</section>"
 
 
 def _tiles(evaluation: Evaluation) -> str:

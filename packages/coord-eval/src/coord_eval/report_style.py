@@ -48,6 +48,8 @@ td.n, th.n { text-align: right; padding: 5px 0 5px 22px; white-space: nowrap; }
 figure { margin: 0; min-width: 0; }
 figure svg { width: 100%; height: auto; display: block; border-radius: 8px; }
 figure text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #fff; }
+figure.plot { width: 374px; }
+figure text.axis { font: 11px system-ui, sans-serif; fill: #5c6878; }
 figcaption { color: var(--soft); font-size: 13px; padding-top: 6px; overflow-wrap: anywhere; }
 details { font-size: 13px; color: var(--soft); }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); padding: 10px;

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from coord_codec import CoordGrid, MarkerFamily
+from coord_eval.bootstrap import resample
 from coord_eval.coco import BACKENDS, CocoScores, beyond_limit, coco_scores
 from coord_eval.collecting import collect_answers, collect_results
 from coord_eval.detection_metrics import detection_table, mean_iou
@@ -44,6 +46,8 @@ def score(
     order: str = "top_left",
     synonyms: Mapping[str, Sequence[str]] | None = None,
     label_callback: Callable[[str], str | None] | None = None,
+    bootstrap: int = 0,
+    seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Evaluation:
     """Score answers against ground truth.
@@ -67,6 +71,8 @@ def score(
         order: Object order of the ceiling; it matters under a limit.
         synonyms: Further names of categories.
         label_callback: Asked last for the category of a label.
+        bootstrap: Resamples of the pictures for intervals; 0 for none.
+        seed: Of the resamples.
         progress: Called with a stage's name, what is done and what there is to do.
 
     Raises:
@@ -108,7 +114,7 @@ def score(
     any_label = match(truth, collected.detections, use_categories=False)
     matches = match(truth, collected.detections)
     crowd_N = truth.crowd_N
-    return Evaluation(
+    evaluation = Evaluation(
         coco=scores.summary,
         coco_constant_score=constant,
         score_source=collected.score_source,
@@ -129,7 +135,11 @@ def score(
         detections=collected.detections,
         matches=matches,
         answers=by_image,
+        bins=grid.scale,
     )
+    if not bootstrap:
+        return evaluation
+    return replace(evaluation, intervals=resample(evaluation, bootstrap, seed, progress).intervals())
 
 
 def oracle_predictions(ground_truth: TruthSource, **options: Any) -> list[dict[str, Any]]:

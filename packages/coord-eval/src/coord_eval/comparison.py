@@ -1,0 +1,178 @@
+"""Two or more sets of answers about the same pictures, compared in pairs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coord_eval.bootstrap import RESAMPLED, Resamples, interval, resample
+from coord_eval.errors import InputError
+from coord_eval.evaluation import Evaluation
+from coord_eval.html_text import safe
+from coord_eval.report_style import PAGE, STYLE
+from coord_eval.report_tables import number, section, table
+from coord_eval.writing import write_text
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One metric of a run against the first run.
+
+    Attributes:
+        value: Run minus first run.
+        low: Lower end of the paired 95 % interval.
+        high: Upper end.
+        share_better: Share of the resamples in which the run is strictly better.
+    """
+
+    value: float
+    low: float
+    high: float
+    share_better: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Runs side by side.
+
+    Attributes:
+        metrics: For each run its metrics with interval.
+        differences: For each run but the first the paired difference of each metric.
+        class_gains: For each run but the first AP minus the first run's AP by label, largest change first.
+        score_sources: What each run is ranked by.
+        notes: What a reader of the numbers has to know.
+        resamples: How many.
+        seed: What they came from.
+    """
+
+    metrics: dict[str, dict[str, dict[str, float]]]
+    differences: dict[str, dict[str, Difference]]
+    class_gains: dict[str, dict[str, float]]
+    score_sources: dict[str, str]
+    notes: tuple[str, ...]
+    resamples: int
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, values unrounded."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    def write_report(self, folder: str | Path) -> Path:
+        """Write ``comparison.json`` and ``comparison.html``; return the path of the latter.
+
+        Raises:
+            OSError: When the folder cannot be written.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "comparison.json", self.to_json())
+        page = PAGE.format(title="Comparison", style=STYLE, body=_render(self))
+        write_text(folder / "comparison.html", page)
+        return folder / "comparison.html"
+
+
+def compare(
+    runs: Mapping[str, Evaluation],
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Comparison:
+    """Compare evaluations of the same ground truth; the first is what the others are measured against.
+
+    Every resample draws the same pictures for all runs, so that what is common to them, easy and hard pictures,
+    cancels in the difference. An interval that excludes 0 says that the difference is larger than the draw of the
+    pictures; it says nothing about training seeds.
+
+    Args:
+        runs: Evaluations by name.
+        resamples: Draws of the pictures.
+        seed: Of the draws.
+        progress: Called with a stage's name, what is done and what there is to do.
+
+    Raises:
+        InputError: For fewer than two runs, or runs over different ground truth.
+    """
+    if len(runs) < 2:
+        raise InputError(f"compare: expected at least two runs, found {len(runs)}")
+    names = list(runs)
+    base = runs[names[0]]
+    for name in names[1:]:
+        _check_same_truth(names[0], base, name, runs[name])
+    drawn = {name: resample(run, resamples, seed, progress) for name, run in runs.items()}
+    sources = {name: run.score_source for name, run in runs.items()}
+    notes = ()
+    if len(set(sources.values())) > 1:
+        notes = (
+            "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU",
+        )
+    return Comparison(
+        metrics={name: drawn[name].intervals() for name in names},
+        differences={name: _differences(drawn[names[0]], drawn[name]) for name in names[1:]},
+        class_gains={name: _class_gains(base, runs[name]) for name in names[1:]},
+        score_sources=sources,
+        notes=notes,
+        resamples=resamples,
+        seed=seed,
+    )
+
+
+def _check_same_truth(first: str, a: Evaluation, second: str, b: Evaluation) -> None:
+    same = (
+        a.truth.image_ids == b.truth.image_ids
+        and a.truth.categories == b.truth.categories
+        and np.array_equal(a.truth.boxes_N4, b.truth.boxes_N4)
+        and np.array_equal(a.truth.category_N, b.truth.category_N)
+        and np.array_equal(a.truth.crowd_N, b.truth.crowd_N)
+    )
+    if not same:
+        raise InputError(f"compare: {first} and {second} were scored against different ground truth")
+
+
+def _differences(first: Resamples, other: Resamples) -> dict[str, Difference]:
+    result = {}
+    for name in RESAMPLED:
+        draws_B = other.draws[name] - first.draws[name]
+        bounds = interval(other.point[name] - first.point[name], draws_B)
+        result[name] = Difference(**bounds, share_better=float((draws_B > 0).mean()))
+    return result
+
+
+def _class_gains(first: Evaluation, other: Evaluation) -> dict[str, float]:
+    gains = {}
+    for name, row in other.per_class.items():
+        before = first.per_class.get(name, {"AP": -1.0})["AP"]
+        if row["AP"] >= 0 and before >= 0:
+            gains[name] = row["AP"] - before
+    return dict(sorted(gains.items(), key=lambda item: -abs(item[1])))
+
+
+def _render(comparison: Comparison) -> str:
+    runs = list(comparison.metrics)
+    how = f"{comparison.resamples} resamples of the pictures, seed {comparison.seed}, 95 % intervals"
+    rows = []
+    for metric in RESAMPLED:
+        cells = (comparison.metrics[run][metric] for run in runs)
+        rows.append(
+            (metric, *(f"{number(c['value'])} [{number(c['low'])}, {number(c['high'])}]" for c in cells))
+        )
+    parts = [f"<p>{safe(how)}.</p>", *(f"<p>{safe(note)}</p>" for note in comparison.notes)]
+    parts.append(section("Metrics", table(("", *runs), rows)))
+    for run, differences in comparison.differences.items():
+        rows = [
+            (name, f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", f"{100 * d.share_better:.1f} %")
+            for name, d in differences.items()
+        ]
+        html = table(("", "difference", "paired 95 % interval", "better in"), rows)
+        gains = [(name, f"{gain:+.3f}") for name, gain in list(comparison.class_gains[run].items())[:30]]
+        html += table(("label", "AP gained"), gains) if gains else ""
+        parts.append(section(f"{run} against {runs[0]}", f'<div class="columns">{html}</div>'))
+    return "\n".join(parts)
