@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from .checkpoint import Checkpoint
 from .companions import Companions, copy_companions, write_json
 from .errors import ExportError
+from .flushing import Flusher
 from .layout import OutFile, index_of, lay_out
 from .progress import Progress
 from .recipe import Recipe
@@ -103,14 +103,22 @@ def _write_weights(
 ) -> dict:
     """Write the weight files; other threads take the base's digests and make each file durable meanwhile."""
     inputs = [base.folder / "config.json", *(file.path for file in base.files)]
-    with ThreadPoolExecutor(1) as digester, ThreadPoolExecutor(1) as syncer, _one_compute_thread():
+    with ThreadPoolExecutor(1) as digester, Flusher() as flusher, _one_compute_thread():
         digests = {path.name: digester.submit(sha256_of, path) for path in inputs}
-        syncs: list[Future] = []
-        for file in files:
-            path = write_file(stage, file, progress)
-            syncs.append(syncer.submit(_sync_file, path))
-        for sync in syncs:
-            sync.result()
+        try:
+            for file in files:
+                path = stage / file.name
+
+                def advance(count: int, path: Path = path) -> None:
+                    progress(count)
+                    flusher.wrote(path, count)
+
+                write_file(path, file, advance)
+                flusher.finish(path)
+            flusher.wait()
+        except BaseException:
+            digester.shutdown(cancel_futures=True)
+            raise
         if isinstance(progress, Progress):
             progress.finish()
         return {name: digest.result() for name, digest in digests.items()}
@@ -127,14 +135,6 @@ def _one_compute_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _sync_file(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _write_small(export: Export, files: tuple[OutFile, ...], stage: Path) -> None:

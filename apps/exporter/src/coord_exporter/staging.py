@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .errors import ExportError, InputError
+from .flushing import sync_file
 
 _MARGIN = 16 << 20  # small files and the file system's own bookkeeping
 
@@ -71,9 +72,9 @@ def staged(out: Path, force: bool) -> Iterator[Path]:
         stage.chmod(0o777 & ~_umask())
         yield stage
         for path in (*stage.rglob("*"), stage):
-            _sync(path)
+            sync_file(path)
         _rename(stage, place, force)
-        _sync(place.parent)
+        sync_file(place.parent)
     except BaseException:
         shutil.rmtree(stage, ignore_errors=True)
         raise
@@ -113,14 +114,6 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
             pass
         finally:
             os.close(fd)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _umask() -> int:

@@ -22,14 +22,13 @@ Advance = Callable[[int], None]
 _COPY_BYTES = 64 << 20  # per system call, so that progress moves
 
 
-def write_file(folder: Path, file: OutFile, advance: Advance) -> Path:
+def write_file(path: Path, file: OutFile, advance: Advance) -> None:
     """Write a new weight file, of which never more than a chunk is in memory.
 
     Raises:
         ExportError: if a merged value is not finite.
         OSError: if the disk refuses.
     """
-    path = folder / file.name
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         _reserve(fd, file.size)
@@ -40,7 +39,6 @@ def write_file(folder: Path, file: OutFile, advance: Advance) -> Path:
             start += recipe.nbytes
     finally:
         os.close(fd)
-    return path
 
 
 def _write_tensor(fd: int, start: int, recipe: Recipe, advance: Advance) -> None:

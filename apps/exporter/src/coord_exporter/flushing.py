@@ -1,0 +1,53 @@
+"""Making written bytes durable on a thread of its own, while more are written."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+_FLUSH_BYTES = 128 << 20  # the disk starts on these while the next are made, instead of idling until the end
+
+
+class Flusher:
+    """Calls fsync in the background: now and then while a file grows, and when it is finished."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._waiting: list[Future] = []
+        self._unflushed = 0
+
+    def __enter__(self) -> Flusher:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def wrote(self, path: Path, count: int) -> None:
+        """Note that a file grew."""
+        self._unflushed += count
+        if self._unflushed >= _FLUSH_BYTES and all(sync.done() for sync in self._waiting):
+            self.finish(path)
+
+    def finish(self, path: Path) -> None:
+        """Make what a file holds so far durable."""
+        self._unflushed = 0
+        self._waiting.append(self._pool.submit(sync_file, path))
+
+    def wait(self) -> None:
+        """Wait until everything is durable.
+
+        Raises:
+            OSError: if the disk refused something.
+        """
+        for sync in self._waiting:
+            sync.result()
+
+
+def sync_file(path: Path) -> None:
+    """Make a file or folder durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
