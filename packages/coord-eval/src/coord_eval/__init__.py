@@ -7,6 +7,8 @@ from coord_eval.comparison import Comparison, Difference, compare
 from coord_eval.detections import Detections
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
+from coord_eval.exporting import to_coco_results, to_fiftyone, to_supervision, write_exports
+from coord_eval.expressions import ExpressionScores, score_expressions
 from coord_eval.parsing import FORMATS, parse_answer
 from coord_eval.ranking import SCORE_SOURCES
 from coord_eval.report import ReportSection
@@ -25,6 +27,7 @@ __all__ = [
     "Difference",
     "Drop",
     "Evaluation",
+    "ExpressionScores",
     "GroundTruth",
     "InputError",
     "ParsedObject",
@@ -36,4 +39,9 @@ __all__ = [
     "parse_answer",
     "resample",
     "score",
+    "score_expressions",
+    "to_coco_results",
+    "to_fiftyone",
+    "to_supervision",
+    "write_exports",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """Add how answers are read, labelled, ranked and scored."""
-    add_format(parser)
+    add_format(parser, ("pixels", "input_pixels", "infer"))
     parser.add_argument("--synonyms", type=Path, metavar="FILE", help='JSON {"category": ["other name"]}')
     parser.add_argument(
         "--score-source",
@@ -51,16 +52,16 @@ def add_ceiling(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format(parser: argparse.ArgumentParser, scales: tuple[str, ...] = ("pixels",)) -> None:
     """Add format and scale of the answers."""
     parser.add_argument(
         "--format", default="auto", choices=["auto", *FORMATS], help="format of the answers (default: auto)"
     )
     parser.add_argument(
         "--scale",
-        type=_scale,
+        type=partial(_scale, names=scales),
         metavar="S",
-        help='what plain numbers are divided by, or "pixels" (default: 1000)',
+        help=f"what plain numbers are divided by: a number, {' or '.join(scales)} (default: 1000, with a note)",
     )
 
 
@@ -96,15 +97,16 @@ def positive(text: str) -> int:
     return value
 
 
-def _scale(text: str) -> float | str:
-    if text == "pixels":
+def _scale(text: str, names: tuple[str, ...]) -> float | str:
+    if text in names:
         return text
     try:
         value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a positive number or 'pixels', found {text!r}")
+        expected = " or ".join(["a positive number", *names])
+        raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}")
     return value
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from coord_eval.cli_options import Progress, add_inputs, positive, score_options
 from coord_eval.evaluation import Evaluation
+from coord_eval.exporting import write_exports
 from coord_eval.report_tables import number
 from coord_eval.scoring import score
 
@@ -15,7 +16,8 @@ _EPILOG = """examples:
   coord-eval score --ground-truth val.jsonl --predictions p.jsonl --out r --max-objects 30 --images photos
   coord-eval score --ground-truth instances.json --predictions detector_results.json --out report --json
 
-writes OUT/evaluation.json and OUT/report.html"""
+writes OUT/evaluation.json and OUT/report.html; with --export also images.csv, classes.csv,
+coco_results.json and fiftyone.json"""
 
 
 def add_parser(commands: argparse._SubParsersAction) -> None:
@@ -39,6 +41,9 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         help="intervals from N resamples of the pictures",
     )
     parser.add_argument("--seed", type=int, default=0, help="of the resamples (default: 0)")
+    parser.add_argument(
+        "--export", action="store_true", help="also write CSV, COCO results and FiftyOne labels"
+    )
     parser.add_argument("--json", action="store_true", help="print evaluation.json instead of a summary")
     parser.set_defaults(run=_run)
 
@@ -57,6 +62,8 @@ def _run(options: argparse.Namespace) -> int:
     finally:
         progress.close()
     report = evaluation.write_report(options.out, image_root=options.images, title=options.title)
+    if options.export:
+        write_exports(evaluation, options.out)
     print(evaluation.to_json() if options.json else summary(evaluation, report))
     return 0
 

@@ -24,6 +24,7 @@ class Prediction:
         image: File name of the image.
         width: Width of the picture in pixels, where the producer stated it.
         height: Height likewise.
+        input_size: Width and height of the picture as the model saw it (``input_width``, ``input_height``).
         finish_reason: ``stop``, ``length`` (cut off), ``error`` (no answer), None when unknown.
         coord_logprobs: Log-probability of each coordinate token of the text, in order.
         desc_logprobs: Log-probabilities of the description tokens, one tuple for each start marker in order.
@@ -38,6 +39,7 @@ class Prediction:
     image: str | None = None
     width: float | None = None
     height: float | None = None
+    input_size: tuple[float, float] | None = None
     finish_reason: str | None = None
     coord_logprobs: tuple[float, ...] | None = None
     desc_logprobs: tuple[tuple[float, ...], ...] | None = None
@@ -105,9 +107,12 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
     if image is not None and not isinstance(image, str):
         raise InputError(f"{where}, image: expected a file name, found {image!r:.80}")
     size = {}
-    for key in ("width", "height"):
+    for key in ("width", "height", "input_width", "input_height"):
         if record.get(key) is not None:
             size[key] = finite_numbers([record[key]], 1, f"{where}, {key}")[0]
+            if size[key] <= 0:
+                raise InputError(f"{where}, {key}: expected a length above 0, found {record[key]!r}")
+    seen = (size.get("input_width"), size.get("input_height"))
     return Prediction(
         text=text,
         image_id=None if image_id is None else identifier(image_id, f"{where}, image_id"),
@@ -117,7 +122,9 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
         desc_logprobs=_desc_logprobs(record, where),
         where=where,
         coord_expected=_expected(record.get("coord_expected"), f"{where}, coord_expected"),
-        **size,
+        width=size.get("width"),
+        height=size.get("height"),
+        input_size=None if None in seen else seen,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from coord_eval.collecting import group_by_image
 from coord_eval.evaluation import Evaluation
 from coord_eval.html_text import safe
+from coord_eval.image_scores import image_table
 from coord_eval.pictures import overlay
 from coord_eval.ranking import SCORE_SOURCES
 from coord_eval.report_analysis import analysis_sections
@@ -164,19 +165,8 @@ def _class_table(evaluation: Evaluation) -> str:
     return table(("class", "objects", "boxes answered", "AP", "AP50"), rows) + more
 
 
-def image_scores(evaluation: Evaluation) -> np.ndarray:
-    """Return F1 at IoU .5 of every image, 1 where nothing was there and nothing answered."""
-    truth, matches, images = evaluation.truth, evaluation.matches, len(evaluation.truth)
-    objects_I = np.bincount(truth.image_N[~truth.crowd_N], minlength=images)
-    counted_D = (matches.iou_D >= 0.5) | (matches.crowd_D < 0.5)
-    answered_I = np.bincount(evaluation.detections.image_D[counted_D], minlength=images)
-    hits_I = np.bincount(evaluation.detections.image_D[matches.iou_D >= 0.5], minlength=images)
-    total_I = objects_I + answered_I
-    return np.divide(2 * hits_I, total_I, out=np.ones(images), where=total_I > 0)
-
-
 def _pictures(evaluation: Evaluation, root: Path | None, limit: int) -> str:
-    f1_I = image_scores(evaluation)
+    f1_I = np.array([row["f1"] for row in image_table(evaluation)])
     order = np.argsort(f1_I, kind="stable")
     if len(order) > limit:
         half = limit // 2

@@ -18,13 +18,14 @@ from coord_eval.detection_metrics import detection_table, mean_iou
 from coord_eval.detections import Detections
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
-from coord_eval.expected import BOX_SOURCES, with_expected_boxes
+from coord_eval.expected import BOX_SOURCES
 from coord_eval.joining import join
 from coord_eval.labels import LabelMatcher
 from coord_eval.matching import match
 from coord_eval.oracle import oracle_records
 from coord_eval.parsing import parse_answer
 from coord_eval.predictions import Prediction, from_records, read_predictions
+from coord_eval.scale_inference import infer_scale
 from coord_eval.truth import GroundTruth
 from coord_eval.truth_files import TruthSource, load_ground_truth
 
@@ -39,7 +40,7 @@ def score(
     *,
     boxes: str = "tokens",
     format: str | MarkerFamily = "auto",
-    scale: float | Literal["pixels"] | None = None,
+    scale: float | Literal["pixels", "input_pixels", "infer"] | None = None,
     grid: CoordGrid = _DEFAULT_GRID,
     markers: str | MarkerFamily = "obj",
     max_objects: int | None = None,
@@ -64,7 +65,9 @@ def score(
             the producer states at the same places.
         format: Format of the answers, see :func:`coord_eval.parse_answer`.
         scale: What plain numbers in the answers are divided by; ``"pixels"`` takes the size that a prediction
-            states, else the picture's.
+            states, else the picture's; ``"input_pixels"`` the size that the model saw, which predictions state
+            as ``input_width`` and ``input_height``; ``"infer"`` finds one for the whole set and notes why; None
+            assumes the grid's (1000) and notes that.
         grid: Grid of the coordinate tokens.
         markers: Marker family in which the ceiling is encoded.
         max_objects: Object limit that the ceiling is under, the one the model was trained with.
@@ -82,19 +85,23 @@ def score(
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
     if boxes not in BOX_SOURCES:
         raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {boxes!r}")
+    if isinstance(scale, str) and scale not in ("pixels", "input_pixels", "infer"):
+        raise InputError(f"scale: expected a number, pixels, input_pixels, infer or None, found {scale!r}")
     report = progress or _silent
     truth = load_ground_truth(ground_truth)
     from_file = isinstance(predictions, str | Path)
     loaded = read_predictions(predictions) if from_file else from_records(predictions)
     if loaded and isinstance(loaded[0], Prediction):
         images, joined = join(truth, ((p.image_id, p.image, p.where) for p in loaded))
+        evidence: list[str] = []
+        if scale == "infer":
+            choice = infer_scale(truth, loaded, images, format, grid)
+            scale, evidence = choice.scale, choice.lines()
         answers = []
         for prediction, image in zip(loaded, images, strict=True):
-            size = _seen_size(truth, prediction, image) if scale == "pixels" else None
-            given = None if scale == "pixels" and size is None else scale
+            size = _seen_size(truth, prediction, image, scale) if isinstance(scale, str) else None
+            given = size and "pixels" if isinstance(scale, str) else scale
             answers.append(parse_answer(prediction.text, format, scale=given, image_size=size, grid=grid))
-            if boxes == "expected":
-                answers[-1] = with_expected_boxes(answers[-1], prediction)
             report("parse", len(answers), len(loaded))
         labels = LabelMatcher(truth.categories, synonyms or {}, label_callback)
         collected = collect_answers(
@@ -102,7 +109,7 @@ def score(
         )
         by_image = {i: (p.text, a) for p, a, i in zip(loaded, answers, images, strict=True) if i >= 0}
     else:
-        collected, by_image = collect_results(truth, loaded), {}
+        collected, by_image, evidence = collect_results(truth, loaded), {}, []
     ceiling, notes = _ceiling(
         truth, markers=markers, order=order, max_objects=max_objects, grid=grid, backend=backend
     )
@@ -130,7 +137,7 @@ def score(
         counts=_counts(truth, collected.detections),
         join=collected.join,
         per_class=_per_class(truth, collected.detections, scores),
-        notes=(*truth.notes, *collected.notes, *notes, *_limit_note(collected.detections)),
+        notes=(*truth.notes, *evidence, *collected.notes, *notes, *_limit_note(collected.detections)),
         truth=truth,
         detections=collected.detections,
         matches=matches,
@@ -155,8 +162,16 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def _seen_size(truth: GroundTruth, prediction: Prediction, image: int) -> tuple[float, float] | None:
+def _seen_size(
+    truth: GroundTruth, prediction: Prediction, image: int, scale: str
+) -> tuple[float, float] | None:
     """Return the size of the picture that pixel coordinates refer to, None for an unknown picture."""
+    if scale == "input_pixels":
+        if prediction.input_size is None:
+            raise InputError(
+                f"{prediction.where}, input_width: scale input_pixels needs input_width and _height"
+            )
+        return prediction.input_size
     if prediction.width and prediction.height:
         return (prediction.width, prediction.height)
     if image < 0:
