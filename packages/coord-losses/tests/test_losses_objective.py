@@ -238,6 +238,27 @@ def test_extreme_logits(dtype):
     assert torch.isfinite(logits.grad).all()
 
 
+def test_without_coordinate_tokens_all_is_text():
+    logits = logits_of(TARGETS).requires_grad_()
+    objective = CoordObjective(ObjectiveConfig(text_weight=0.5), None)
+    hidden, weight = torch.randn(12, 6, dtype=F64), torch.randn(V, 6, dtype=F64).requires_grad_()
+    for rows, found in (
+        (logits, objective(logits, TARGETS)),
+        (hidden @ weight.T, objective.fused(hidden, weight, TARGETS, chunk_rows=5)),
+    ):
+        naive = -torch.log_softmax(rows, 1)[range(12), TARGETS].sum()
+        assert found.total().item() == pytest.approx(0.5 * naive.item() / 12, rel=1e-10)
+        assert {name: int(count) for name, count in found.counts.items()} == {
+            "tokens": 12,
+            "coord_tokens": 0,
+            "objects": 0,
+        }
+        assert found.diagnostics() == {}
+        found.total().backward()
+    with pytest.raises(ValueError, match="vocab is None, but soft_ce has a weight"):
+        CoordObjective(ObjectiveConfig(soft_ce_weight=1.0), None)
+
+
 def test_diagnostics():
     logits = logits_of(TARGETS).requires_grad_()
     config = ObjectiveConfig.group_a(temperature=0.8, target_sigma=1.2, target_truncate=4)
@@ -253,6 +274,7 @@ def test_diagnostics():
     }
     every = naive_terms(logits, TARGETS, OBJECTS, EVERYTHING)
     expected |= {name: every[name] for name in ("soft_ce", "w1", "gate")}
+    expected["coord_token_ce"] = every["coord_ce"]
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         assert found[name].sum.item() == pytest.approx(value.item(), rel=1e-10)

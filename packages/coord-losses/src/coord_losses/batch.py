@@ -37,7 +37,7 @@ class Batch:
         cls,
         targets_N: Tensor,
         objects: ObjectSlots | None,
-        vocab: CoordVocab,
+        vocab: CoordVocab | None,
         num_rows: int,
         vocab_size: int,
     ) -> "Batch":
@@ -46,7 +46,7 @@ class Batch:
         Args:
             targets_N: the token id each row should predict.
             objects: the objects of the batch, or None.
-            vocab: the coordinate tokens.
+            vocab: the coordinate tokens, or None.
             num_rows: rows of logits or hidden states.
             vocab_size: ids the head covers.
 
@@ -61,7 +61,7 @@ class Batch:
                 f"targets_N must be ids in 0..{vocab_size - 1}, got "
                 f"{int(targets_N.min())}..{int(targets_N.max())}; supervised_rows leaves ignored labels out"
             )
-        is_coord_N = vocab.mask(targets_N)
+        is_coord_N = torch.zeros_like(targets_N, dtype=torch.bool) if vocab is None else vocab.mask(targets_N)
         coord_rows_C = is_coord_N.nonzero()[:, 0]
         if objects is None:
             slots_M4 = coord_rows_C.new_zeros(0, 4)
@@ -73,7 +73,7 @@ class Batch:
         return cls(
             text_rows=(~is_coord_N).nonzero()[:, 0],
             coord_rows_C=coord_rows_C,
-            bins_C=targets_N[coord_rows_C] - vocab.first_id,
+            bins_C=targets_N[coord_rows_C] - (0 if vocab is None else vocab.first_id),
             slots_M4=slots_M4,
             boxes_M4=boxes_M4,
             counts={key: torch.tensor(size, device=targets_N.device) for key, size in sizes.items()},

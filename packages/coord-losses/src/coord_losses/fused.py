@@ -88,4 +88,9 @@ class _Diagnose:
             **sub_vocabulary_diagnostics(coord_logits_CK, self.bins_C, self.config),
             "gate": LossTerm.of(self.gates[self.config.temperature]),
             "coord_vocab_mass": LossTerm.of(torch.exp(-self.gates[1.0])),
+            # Over the full vocabulary it is the gate and cross-entropy among the coordinates.
+            "coord_token_ce": LossTerm.of(
+                self.gates[1.0]
+                + torch.nn.functional.cross_entropy(coord_logits_CK, self.bins_C, reduction="none")
+            ),
         }

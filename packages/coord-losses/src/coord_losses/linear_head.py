@@ -19,7 +19,7 @@ class LinearHead:
     """`logits = hidden · weightᵀ`, plus `hidden · offsetsᵀ` at the ids of the offsets; no bias.
 
     Args:
-        vocab: the coordinate tokens.
+        vocab: the coordinate tokens; None for none.
         weight_VH: frozen or trained.
         offsets_KH: what is added to some rows of the weight, or None.
         offset_ids_K: those rows; None for the coordinate tokens.
@@ -31,7 +31,7 @@ class LinearHead:
 
     def __init__(
         self,
-        vocab: CoordVocab,
+        vocab: CoordVocab | None,
         weight_VH: Tensor,
         offsets_KH: Tensor | None = None,
         offset_ids_K: Tensor | Iterable[int] | None = None,
@@ -42,7 +42,7 @@ class LinearHead:
         self.vocab = vocab
         self.weight_VH = weight_VH
         self.offsets_KH = offsets_KH
-        self.coord = coord_range(vocab, len(weight_VH))
+        self.coord = slice(0, 0) if vocab is None else coord_range(vocab, len(weight_VH))
         self.offset_columns = self.coord
         if offset_ids_K is not None:
             self.offset_columns = _columns(offset_ids_K, weight_VH)

@@ -27,10 +27,15 @@ class CoordObjective:
 
     Args:
         config: which terms, with what weights.
-        vocab: the coordinate tokens.
+        vocab: the coordinate tokens; None where there are none, so that all tokens are text.
+
+    Raises:
+        ValueError: a coordinate term has a weight and there are no coordinate tokens.
     """
 
-    def __init__(self, config: ObjectiveConfig, vocab: CoordVocab) -> None:
+    def __init__(self, config: ObjectiveConfig, vocab: CoordVocab | None) -> None:
+        if vocab is None and (without := sorted(config.weights.keys() - {"text_ce"})):
+            raise ValueError(f"vocab is None, but {without[0]} has a weight: it needs coordinate tokens")
         self.config = config
         self.vocab = vocab
 
@@ -50,6 +55,8 @@ class CoordObjective:
         """
         config, weights = self.config, self.config.weights
         batch = Batch.sort(targets_N, objects, self.vocab, *logits_NV.shape)
+        if self.vocab is None:
+            return self._text_alone(token_cross_entropy(logits_NV, targets_N), batch)
         coord_CV = logits_NV[batch.coord_rows_C]
         coord_logits_CK = at_least_float32(coord_columns(coord_CV, self.vocab))
 
@@ -68,6 +75,7 @@ class CoordObjective:
                 **sub_vocabulary_diagnostics(coord_columns(seen_CV, self.vocab), batch.bins_C, config),
                 "gate": vocab_gate(seen_CV, self.vocab.ids, config.temperature),
                 "coord_vocab_mass": LossTerm.of(coord_columns(seen_CV.softmax(1), self.vocab).sum(dim=1)),
+                "coord_token_ce": token_cross_entropy(seen_CV, targets_N[batch.coord_rows_C]),
             }
 
         return ObjectiveOutput({name: terms[name] for name in weights}, weights, batch.counts, diagnose)
@@ -109,4 +117,11 @@ class CoordObjective:
                 "the last dimension must agree"
             )
         batch = Batch.sort(targets_N, objects, self.vocab, len(hidden_NH), len(head_weight_VH))
+        if self.vocab is None:
+            nothing = hidden_NH[:0]
+            return self._text_alone(LossTerm.of(head.read(hidden_NH, targets_N, nothing, nothing)[0]), batch)
         return fused_objective(self.config, head, hidden_NH, targets_N, batch)
+
+    def _text_alone(self, text_ce: LossTerm, batch: Batch) -> ObjectiveOutput:
+        """Without coordinate tokens: one term, and no diagnostics of coordinates."""
+        return ObjectiveOutput({"text_ce": text_ce}, self.config.weights, batch.counts, dict)

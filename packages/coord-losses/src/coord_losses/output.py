@@ -72,7 +72,8 @@ class ObjectiveOutput:
 
         Keys: `"soft_ce"`, `"w1"`, `"gate"` (whether trained on or not), `"coord_vocab_mass"` (full softmax
         mass on coordinate tokens), `"coord_entropy"` (nats, within the coordinate tokens) and
-        `"coord_error_bins"` (expected absolute distance from the true bin).
+        `"coord_error_bins"` (expected absolute distance from the true bin) and `"coord_token_ce"` (cross-entropy
+        over the full vocabulary, per coordinate token). Empty without coordinate tokens.
         """
         with torch.no_grad():
             return self._diagnose()
