@@ -9,6 +9,7 @@ from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
 from coord_eval.exporting import to_coco_results, to_fiftyone, to_supervision, write_exports
 from coord_eval.expressions import ExpressionScores, score_expressions
+from coord_eval.lvis import LvisScores, score_lvis
 from coord_eval.parsing import FORMATS, parse_answer
 from coord_eval.ranking import SCORE_SOURCES
 from coord_eval.report import ReportSection
@@ -30,6 +31,7 @@ __all__ = [
     "ExpressionScores",
     "GroundTruth",
     "InputError",
+    "LvisScores",
     "ParsedObject",
     "ReportSection",
     "Resamples",
@@ -40,6 +42,7 @@ __all__ = [
     "resample",
     "score",
     "score_expressions",
+    "score_lvis",
     "to_coco_results",
     "to_fiftyone",
     "to_supervision",

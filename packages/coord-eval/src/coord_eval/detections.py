@@ -35,6 +35,17 @@ class Detections:
         """Return the number of detections."""
         return len(self.image_D)
 
+    def take(self, rows: np.ndarray) -> Detections:
+        """Return the chosen detections."""
+        return Detections(
+            self.image_D[rows],
+            self.category_D[rows],
+            self.boxes_D4[rows],
+            self.scores_D[rows],
+            self.rank_D[rows],
+            self.unknown,
+        )
+
     def with_constant_score(self) -> Detections:
         """Return the same boxes, all with score 1."""
         return replace(self, scores_D=np.ones(len(self)))

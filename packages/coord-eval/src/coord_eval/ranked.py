@@ -25,7 +25,7 @@ class RankedMatches:
     Attributes:
         thresholds: The T IoU thresholds.
         hit_TD: The detection found a free object of its label.
-        ignored_TD: It counts neither way: in a crowd region, or beyond the hundredth of its label and image.
+        ignored_TD: It counts neither way: in a crowd region, or beyond the limit of its label and image.
         object_TD: Index of the object it found, -1 without one.
         order_D: Detections by falling score, ties in the order of image and answer.
     """
@@ -37,15 +37,27 @@ class RankedMatches:
     order_D: np.ndarray
 
 
-def ranked_matches(truth: GroundTruth, detections: Detections, thresholds: Sequence[float]) -> RankedMatches:
-    """Match the way COCO does, without area ranges."""
+def ranked_matches(
+    truth: GroundTruth,
+    detections: Detections,
+    thresholds: Sequence[float],
+    limit: int = MAX_DETECTIONS[-1],
+) -> RankedMatches:
+    """Match the way COCO does, without area ranges.
+
+    Args:
+        truth: The objects.
+        detections: The answers.
+        thresholds: IoU thresholds.
+        limit: Boxes of one label and image that are looked at.
+    """
     total, levels = len(detections), np.minimum(np.array(thresholds), 1 - 1e-10)
     hit_TD = np.zeros((len(levels), total), bool)
     ignored_TD = np.zeros_like(hit_TD)
     object_TD = np.full(hit_TD.shape, -1)
-    _ignore_beyond_limit(detections, ignored_TD)
+    _ignore_beyond_limit(detections, limit, ignored_TD)
     for objects_n, group_d in groups(truth, detections):
-        rows_d = group_d[np.argsort(-detections.scores_D[group_d], kind="stable")][: MAX_DETECTIONS[-1]]
+        rows_d = group_d[np.argsort(-detections.scores_D[group_d], kind="stable")][:limit]
         crowd_n = truth.crowd_N[objects_n]
         iou_dn = iou_xywh(detections.boxes_D4[rows_d], truth.boxes_N4[objects_n], crowd_n)
         # Of equal overlaps the last object wins in COCO: reversed, the first maximum is that one.
@@ -67,14 +79,14 @@ def ranked_matches(truth: GroundTruth, detections: Detections, thresholds: Seque
     return RankedMatches(tuple(thresholds), hit_TD, ignored_TD, object_TD, order_D)
 
 
-def _ignore_beyond_limit(detections: Detections, ignored_TD: np.ndarray) -> None:
-    """Mark what COCO never looks at: beyond the hundred best of a label in an image."""
+def _ignore_beyond_limit(detections: Detections, limit: int, ignored_TD: np.ndarray) -> None:
+    """Mark what is never looked at: beyond the best of a label in an image."""
     order = np.lexsort((-detections.scores_D, detections.category_D, detections.image_D))
     keys = np.stack([detections.image_D[order], detections.category_D[order]])
     fresh = np.ones(len(order), bool)
     fresh[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
     starts = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
-    ignored_TD[:, order[np.arange(len(order)) - starts >= MAX_DETECTIONS[-1]]] = True
+    ignored_TD[:, order[np.arange(len(order)) - starts >= limit]] = True
 
 
 def interpolated_ap(hit_d: np.ndarray, false_d: np.ndarray, objects: float) -> float:

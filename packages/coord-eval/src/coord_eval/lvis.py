@@ -1,0 +1,141 @@
+"""Average precision of the federated data set LVIS (Gupta et al. 2019, https://arxiv.org/abs/1908.03195).
+
+LVIS annotates only some labels in each picture. A box counts only where its label was looked for: labels with objects
+in the picture, and those stated to be absent (``neg_category_ids``); where a label's objects are not all annotated
+(``not_exhaustive_category_ids``), a box that finds none is neither right nor wrong. At most 300 boxes a picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coord_eval.collecting import collect_results
+from coord_eval.detection_metrics import IOU_THRESHOLDS
+from coord_eval.detections import Detections
+from coord_eval.errors import InputError
+from coord_eval.joining import JoinReport
+from coord_eval.predictions import CocoResult, from_records, read_predictions
+from coord_eval.ranked import ApTable, mean_present, ranked_matches
+from coord_eval.reading import read_json
+from coord_eval.truth import GroundTruth, from_coco
+
+MAX_DETECTIONS = 300
+_GROUPS = {"APr": "r", "APc": "c", "APf": "f"}
+
+
+@dataclass(frozen=True)
+class LvisScores:
+    """The LVIS numbers of one results list.
+
+    Attributes:
+        summary: ``AP``, ``AP50``, ``AP75``, and ``APr``, ``APc``, ``APf`` over rare, common and frequent labels;
+            -1 where there is no object of that kind.
+        detections: Boxes given for pictures of the data set.
+        beyond_limit: Boxes beyond the 300 best of a picture, left out.
+        unverified: Boxes with a label nobody looked for in that picture, left out.
+        unknown: Boxes with a label that the data set doesn't have, left out as unverified ones are.
+        join: How boxes and pictures met.
+    """
+
+    summary: dict[str, float]
+    detections: int
+    beyond_limit: int
+    unverified: int
+    unknown: int
+    join: JoinReport
+
+
+def score_lvis(
+    ground_truth: str | Path | Mapping[str, Any], results: str | Path | Sequence[Mapping[str, Any]]
+) -> LvisScores:
+    """Score a COCO results list by the rules of LVIS.
+
+    Args:
+        ground_truth: LVIS annotations, a path or the dictionary.
+        results: Boxes with ``image_id``, ``category_id``, ``bbox`` and ``score``; :func:`to_coco_results` makes them
+            from answers in words.
+
+    Raises:
+        InputError: When a file is not LVIS, or not a results list.
+    """
+    data = read_json(Path(ground_truth)) if isinstance(ground_truth, str | Path) else ground_truth
+    if not isinstance(data, Mapping):
+        raise InputError(f"{ground_truth}: expected LVIS annotations, found a {type(data).__name__}")
+    truth = from_coco(data, "LVIS annotations")
+    frequency_K = _frequencies(data, truth)
+    loaded = read_predictions(results) if isinstance(results, str | Path) else from_records(results)
+    if loaded and not isinstance(loaded[0], CocoResult):
+        raise InputError("LVIS scores results lists: turn answers into one with to_coco_results(score(...))")
+    collected = collect_results(truth, loaded)
+    limited = _best_of_each_image(collected.detections)
+    federated = _Federation(data, truth)
+    kept = federated.verified(limited)
+    matches = ranked_matches(truth, kept, IOU_THRESHOLDS, limit=MAX_DETECTIONS)
+    matches = replace(matches, ignored_TD=matches.ignored_TD | (~matches.hit_TD & federated.open(kept)))
+    ap_TK = ApTable(truth, kept, matches).average_precision()
+    summary = {"AP": mean_present(ap_TK), "AP50": mean_present(ap_TK[0]), "AP75": mean_present(ap_TK[5])}
+    summary |= {name: mean_present(ap_TK[:, frequency_K == letter]) for name, letter in _GROUPS.items()}
+    unknown = int((limited.category_D >= len(truth.categories)).sum())
+    return LvisScores(
+        summary=summary,
+        detections=len(collected.detections),
+        beyond_limit=len(collected.detections) - len(limited),
+        unverified=len(limited) - len(kept) - unknown,
+        unknown=unknown,
+        join=collected.join,
+    )
+
+
+class _Federation:
+    """Which labels were looked for in which picture."""
+
+    def __init__(self, data: Mapping[str, Any], truth: GroundTruth) -> None:
+        self.names = len(truth.categories)
+        index = {category_id: k for k, category_id in enumerate(truth.category_ids)}
+        place = {image_id: i for i, image_id in enumerate(truth.image_ids)}
+        self.looked_for = np.zeros((len(truth), self.names), bool)
+        self.not_exhaustive = np.zeros_like(self.looked_for)
+        for image in data["images"]:
+            for key, target in (
+                ("neg_category_ids", self.looked_for),
+                ("not_exhaustive_category_ids", self.not_exhaustive),
+            ):
+                if not isinstance(image.get(key), list):
+                    raise InputError(
+                        f"LVIS annotations, images[id={image['id']}].{key}: expected a list; is this an LVIS file?"
+                    )
+                target[place[image["id"]], [index[k] for k in image[key] if k in index]] = True
+        self.looked_for[truth.image_N, truth.category_N] = True
+
+    def verified(self, detections: Detections) -> Detections:
+        """Keep the boxes whose label was looked for in their picture."""
+        known = np.nonzero(detections.category_D < self.names)[0]
+        looked_for = self.looked_for[detections.image_D[known], detections.category_D[known]]
+        return detections.take(known[looked_for])
+
+    def open(self, detections: Detections) -> np.ndarray:
+        """Tell for each box whether its label is not annotated exhaustively in its picture."""
+        return self.not_exhaustive[detections.image_D, detections.category_D]
+
+
+def _best_of_each_image(detections: Detections) -> Detections:
+    """Keep the 300 best boxes of each picture, in their order."""
+    order = np.lexsort((-detections.scores_D, detections.image_D))
+    first = np.searchsorted(detections.image_D[order], detections.image_D[order], side="left")
+    return detections.take(np.sort(order[np.arange(len(order)) - first < MAX_DETECTIONS]))
+
+
+def _frequencies(data: Mapping[str, Any], truth: GroundTruth) -> np.ndarray:
+    """Return r, c or f for each category, in the order of the truth."""
+    by_id = {category["id"]: category.get("frequency") for category in data["categories"]}
+    for category_id, letter in by_id.items():
+        if letter not in _GROUPS.values():
+            raise InputError(
+                f"LVIS annotations, categories[id={category_id}].frequency: expected r, c or f, found {letter!r}"
+            )
+    return np.array([by_id[category_id] for category_id in truth.category_ids])
