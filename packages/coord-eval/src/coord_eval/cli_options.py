@@ -12,6 +12,7 @@ from typing import Any
 from coord_codec import MARKERS
 from coord_eval.coco import BACKENDS
 from coord_eval.errors import InputError
+from coord_eval.expected import BOX_SOURCES
 from coord_eval.parsing import FORMATS
 from coord_eval.ranking import SCORE_SOURCES
 from coord_eval.reading import read_json
@@ -32,6 +33,9 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
 def add_reading(parser: argparse.ArgumentParser) -> None:
     """Add how answers are read, labelled, ranked and scored."""
     add_format(parser, ("pixels", "input_pixels", "infer"))
+    parser.add_argument(
+        "--boxes", default="tokens", choices=BOX_SOURCES, help="what boxes are read from (default: tokens)"
+    )
     parser.add_argument("--synonyms", type=Path, metavar="FILE", help='JSON {"category": ["other name"]}')
     parser.add_argument(
         "--score-source",
@@ -70,6 +74,7 @@ def score_options(options: argparse.Namespace) -> dict[str, Any]:
     return {
         "format": options.format,
         "scale": options.scale,
+        "boxes": options.boxes,
         "backend": options.backend,
         "score_source": options.score_source,
         "markers": options.markers,

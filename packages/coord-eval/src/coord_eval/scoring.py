@@ -18,7 +18,7 @@ from coord_eval.detection_metrics import detection_table, mean_iou
 from coord_eval.detections import Detections
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
-from coord_eval.expected import BOX_SOURCES
+from coord_eval.expected import BOX_SOURCES, with_expected_boxes
 from coord_eval.joining import join
 from coord_eval.labels import LabelMatcher
 from coord_eval.matching import match
@@ -97,11 +97,15 @@ def score(
         if scale == "infer":
             choice = infer_scale(truth, loaded, images, format, grid)
             scale, evidence = choice.scale, choice.lines()
+        if boxes == "expected":
+            evidence.append("boxes are read from coord_expected, not from the tokens")
         answers = []
         for prediction, image in zip(loaded, images, strict=True):
             size = _seen_size(truth, prediction, image, scale) if isinstance(scale, str) else None
             given = size and "pixels" if isinstance(scale, str) else scale
             answers.append(parse_answer(prediction.text, format, scale=given, image_size=size, grid=grid))
+            if boxes == "expected":
+                answers[-1] = with_expected_boxes(answers[-1], prediction)
             report("parse", len(answers), len(loaded))
         labels = LabelMatcher(truth.categories, synonyms or {}, label_callback)
         collected = collect_answers(
