@@ -78,7 +78,8 @@ def one_pass(case: str, chunk_rows: int | None, states, weight, targets, objects
 
     @torch.no_grad()
     def products() -> None:
-        size = chunk_rows or max(1, (1 << 28) // (4 * VOCAB_SIZE))
+        chunks = -(-len(states) // (chunk_rows or (1 << 28) // (4 * VOCAB_SIZE)))
+        size = -(-len(states) // chunks)
         room = torch.empty(size, VOCAB_SIZE, dtype=weight.dtype, device=weight.device)
         for chunk in states.split(size):
             torch.mm(chunk, weight.T, out=room[: len(chunk)])
