@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 from tqdm import tqdm
@@ -39,6 +40,16 @@ class TrainingProgress(TrainerCallback):
     def on_train_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
         if self._bar is not None:
             self._bar.close()
+
+
+class EachEpoch(TrainerCallback):
+    """Tells somebody the epoch that begins, from 0; also after a resume."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
+
+    def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
+        self._tell(int(state.epoch or 0))
 
 
 class MetricsFile(TrainerCallback):

@@ -35,6 +35,9 @@ class RunSection(_Section):
     seed: int = 0
     resume: bool = Field(False, description="go on with the run in dir, from its newest complete checkpoint")
     threads: PositiveInt | None = Field(None, description="CPU threads of torch; all cores when not given")
+    gradient_norms: bool = Field(
+        False, description="log each term's own on log steps: a backward pass more each"
+    )
 
 
 class TinyModelConfig(_Section):
@@ -193,6 +196,21 @@ class RunConfig(_Section):
             raise ValueError(
                 "training.optimizer is multimodal_coord_offset but custom.coord_offset.enabled is false: there are "
                 "no offsets to give a rate of their own; enable them or use multimodal"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _extras_fit(self) -> RunConfig:
+        for name in ("deepspeed", "gradient_checkpointing"):
+            if self.run.gradient_norms and self.training.get(name):
+                raise ValueError(
+                    f"run.gradient_norms is true but training.{name} is set: a term's own gradient cannot be taken "
+                    "under it; switch one of the two off"
+                )
+        if self.data.preload and self.data.order == "random":
+            raise ValueError(
+                "data.preload is true but data.order is random: every epoch writes another order, so nothing can be "
+                "kept encoded; switch one of the two"
             )
         return self
 

@@ -43,13 +43,14 @@ class TargetWriter:
     seed: int
     vocab: CoordVocab | None
 
-    def objects(self, instance: Instance) -> tuple[list[Object], int]:
+    def objects(self, instance: Instance, epoch: int = 0) -> tuple[list[Object], int]:
         """The objects in training order, and how many the cap left out."""
-        kept, dropped = select_objects(instance, self.data.order, self.data.max_objects, self._seed(instance))
+        seed = self._seed(instance, epoch)
+        kept, dropped = select_objects(instance, self.data.order, self.data.max_objects, seed)
         return list(kept), dropped
 
-    def text(self, instance: Instance) -> str:
-        """The answer."""
+    def text(self, instance: Instance, epoch: int = 0) -> str:
+        """The answer; under `order: random` each epoch has an order of its own."""
         return encode_target(
             instance,
             markers=self.data.markers,
@@ -57,11 +58,11 @@ class TargetWriter:
             form="tokens" if self.coord_tokens else "numbers",
             order=self.data.order,
             max_objects=self.data.max_objects,
-            seed=self._seed(instance),
+            seed=self._seed(instance, epoch),
         )
 
-    def _seed(self, instance: Instance) -> int:
-        return zlib.crc32(f"{self.seed} {instance.image_id} {instance.image}".encode())
+    def _seed(self, instance: Instance, epoch: int) -> int:
+        return zlib.crc32(f"{self.seed} {epoch} {instance.image_id} {instance.image}".encode())
 
 
 class SampleSet(Dataset):
@@ -77,7 +78,9 @@ class SampleSet(Dataset):
         self.pictures, self._encode, self._writer, self._marker_ids = pictures, encode, writer, marker_ids
         self.dropped_objects = sum(writer.objects(i)[1] for i in pictures.instances)
         self._kept: list[dict[str, Any]] | None = None
-        wanted = writer.data.preload
+        self._epoch = 0
+        # What an epoch writes anew cannot be kept encoded.
+        wanted = writer.data.preload if writer.data.order != "random" else False
         if wanted if wanted is not None else self._bytes() < PRELOAD_BYTES:
             steps = tqdm(range(len(pictures)), desc=f"encoding {pictures.name}", unit="img", mininterval=0.5)
             self._kept = [self._make(index) for index in steps]
@@ -87,6 +90,10 @@ class SampleSet(Dataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return dict(self._kept[index]) if self._kept is not None else self._make(index)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Under `order: random`, write the objects in the order of that epoch from now on."""
+        self._epoch = epoch
 
     def _bytes(self) -> int:
         cap = self._writer.data.max_pixels or float("inf")
@@ -105,7 +112,7 @@ class SampleSet(Dataset):
             {
                 "messages": [
                     {"role": "user", "content": "<image>" + self._writer.data.prompt},
-                    {"role": "assistant", "content": self._writer.text(instance)},
+                    {"role": "assistant", "content": self._writer.text(instance, self._epoch)},
                 ],
                 "images": [picture],
             },
@@ -114,7 +121,7 @@ class SampleSet(Dataset):
         layout, boxes = None, None
         if self._writer.vocab is not None:
             layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids)
-            boxes = [tuple(found.bbox) for found in self._writer.objects(instance)[0]]
+            boxes = [tuple(found.bbox) for found in self._writer.objects(instance, self._epoch)[0]]
         return {**sample, "coord_layout": layout, "coord_boxes": boxes}
 
 

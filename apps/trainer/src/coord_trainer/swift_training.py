@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,9 @@ from coord_adapter import CoordOffsetConfig, build_param_groups, param_group_nam
 from coord_codec import CoordVocab
 from coord_losses import CoordObjective, ObjectSlots
 
+from .batch_digest import BatchDigest
 from .checkpoints import mark_complete, unmark
+from .gradient_norms import term_gradient_norms
 from .row_head import RowHead, row_selecting_head
 from .run_folder import write_text
 from .samples import WholeRounds
@@ -49,6 +51,8 @@ class TrainingParts:
     offset: CoordOffsetConfig
     fused: bool = True
     callbacks: tuple[TrainerCallback, ...] = ()
+    gradient_norms: bool = False
+    first_batches: BatchDigest = field(default_factory=BatchDigest)
 
 
 class CoordTrainer(Seq2SeqTrainer):
@@ -57,6 +61,8 @@ class CoordTrainer(Seq2SeqTrainer):
     def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
         self._objective, self._fused = coord_parts.objective, coord_parts.fused
         self.offset_config = coord_parts.offset
+        self._first_batches, self._norms_wanted = coord_parts.first_batches, coord_parts.gradient_norms
+        self._norms: dict[str, float] = {}
         super().__init__(*args, **kwargs)
         self._step_metrics = {
             mode: StepMetrics(self._objective.config, self.args.device) for mode in ("train", "eval")
@@ -106,7 +112,8 @@ class CoordTrainer(Seq2SeqTrainer):
     def _count(self, batch: dict[str, Any]) -> torch.Tensor:
         targets = batch["labels"][:, 1:]
         supervised = targets[targets != -100]
-        coordinates = self._objective.vocab.mask(supervised).sum()
+        vocab = self._objective.vocab
+        coordinates = vocab.mask(supervised).sum() if vocab is not None else 0
         return torch.tensor([len(supervised), int(coordinates), len(batch["coord_slots"].rows_M4)])
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # noqa: D102
@@ -115,6 +122,8 @@ class CoordTrainer(Seq2SeqTrainer):
         labels_BT, slots = inputs.pop("labels"), inputs.pop("coord_slots")
         slots = slots.to(labels_BT.device)
         training = self.model.training
+        if training:
+            self._first_batches.add(inputs, labels_BT)
         wanted = not training or self._logs_next()
         rows = RowHead(self._objective, labels_BT, slots, want_diagnostics=wanted, fused=self._fused)
         with row_selecting_head(self.accelerator.unwrap_model(model), rows):
@@ -124,6 +133,8 @@ class CoordTrainer(Seq2SeqTrainer):
         denominators = None
         if num_items_in_batch is not None:
             denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
+        if self._norms_wanted and training and wanted:
+            self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
         loss = output.total(denominators)
         if denominators is not None:
             loss = loss * self.accelerator.num_processes  # data parallelism averages over ranks afterwards
@@ -165,6 +176,8 @@ class CoordTrainer(Seq2SeqTrainer):
         """Add the token-weighted means of every term since the last line (all ranks log together)."""
         mode = "train" if self.model.training else "eval"
         logs.update(self._step_metrics[mode].flush(self._sum_over_ranks, "" if mode == "train" else "eval_"))
+        if mode == "train" and "train_total_loss" in logs:
+            logs.update({f"grad_norm/{name}": norm for name, norm in self._norms.items()})
         if "eval_total_loss" in logs:  # swift's is a mean of batch means, which depends on how they were cut
             logs["eval_loss"] = logs["eval_total_loss"]
         super().log(logs, *args, **kwargs)
@@ -175,12 +188,16 @@ class CoordTrainer(Seq2SeqTrainer):
         )
 
 
-def _collate(samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab) -> dict[str, Any]:
+def _collate(samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab | None) -> dict[str, Any]:
     """Swift's batch plus the slots of its objects (a function of the module, so that workers can pickle it)."""
     extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
     batch = collate(samples)
     layouts, boxes = zip(*extras, strict=True)
-    batch["coord_slots"] = ObjectSlots.from_layouts(layouts, batch["labels"], boxes, vocab)
+    if vocab is None:  # all is text: no coordinates, no objects
+        nothing = torch.zeros(0, 4)
+        batch["coord_slots"] = ObjectSlots(nothing.long(), nothing, torch.zeros(0, dtype=torch.long))
+    else:
+        batch["coord_slots"] = ObjectSlots.from_layouts(layouts, batch["labels"], boxes, vocab)
     return batch
 
 

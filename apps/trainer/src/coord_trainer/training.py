@@ -14,7 +14,7 @@ import torch
 from coord_adapter import offset_parameters
 from coord_losses import CoordObjective
 
-from .callbacks import MetricsFile, TrainingProgress
+from .callbacks import EachEpoch, MetricsFile, TrainingProgress
 from .checkpoints import needs_no_more, newest_complete, steps_of
 from .config import RunConfig
 from .console import say, swift_log
@@ -167,7 +167,12 @@ def _train(
             objective=CoordObjective(config.custom.objective, opened.vocab),
             offset=config.custom.coord_offset,
             fused=config.model.fused_head,
-            callbacks=(TrainingProgress(), MetricsFile(folder / "metrics.jsonl")),
+            callbacks=(
+                TrainingProgress(),
+                MetricsFile(folder / "metrics.jsonl"),
+                EachEpoch(train_samples.set_epoch),
+            ),
+            gradient_norms=config.run.gradient_norms,
         )
         started = time.time()
         finished = _continue_or_start(config, folder, opened.pipeline)
@@ -185,5 +190,6 @@ def _train(
         "checkpoint": os.path.relpath(checkpoint, folder),
         "objects_left_out_by_the_cap": train_samples.dropped_objects,
         "parameters": parameters,
+        "first_batches": opened.pipeline.parts.first_batches.values(),
     }
     return Path(checkpoint), facts
