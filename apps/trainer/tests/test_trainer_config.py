@@ -169,3 +169,25 @@ def test_the_list_of_swift_arguments_is_swifts():
     theirs = {field.name for field in dataclasses.fields(arguments.SftArguments) if field.init}
     assert set(known_arguments()) == theirs
     assert set(OWNED_BY_RUN_CONFIG) <= theirs
+
+
+def test_dora_on_the_vocabulary_is_refused():
+    lora = {"tuner_type": "lora", "use_dora": True}
+    resolve(training=lora | {"target_modules": ["all-linear"]})
+    with pytest.raises(InputError, match=r"training.use_dora.*lm_head"):
+        resolve(training=lora | {"target_modules": ["q_proj", "lm_head"]})
+
+
+def test_flash_attention_gives_way_where_it_cannot_run_and_says_so(capsys, monkeypatch):
+    from coord_trainer import attention
+
+    asked = resolve(model={"attention": "flash_attention_2", "dtype": "bfloat16"})
+    monkeypatch.setattr(attention, "find_spec", lambda name: None)
+    assert attention.with_usable_attention(asked).model.attention == "sdpa"
+    assert "flash_attn is not installed" in capsys.readouterr().out
+    monkeypatch.setattr(attention, "find_spec", lambda name: object())
+    monkeypatch.setattr(attention.torch.cuda, "is_available", lambda: True)
+    assert attention.with_usable_attention(asked) is asked
+    plain = resolve()
+    assert attention.with_usable_attention(plain) is plain
+    assert capsys.readouterr().out == ""

@@ -66,12 +66,12 @@ def _ordered(instance):
 
 def test_group_a_is_hugging_faces_loss_on_the_real_model(opened):
     from coord_trainer.row_head import RowHead, row_selecting_head
-    from coord_trainer.swift_training import _collate
+    from coord_trainer.swift_training import collate_samples
 
     _, run, _, samples = opened
     model = run.pipeline.model
     collate = run.pipeline.template.data_collator
-    batch = _collate([samples[i] for i in range(4)], collate, run.vocab)
+    batch = collate_samples([samples[i] for i in range(4)], collate, run.vocab)
     labels, slots = batch.pop("labels"), batch.pop("coord_slots")
     batch = {
         k: v

@@ -39,8 +39,20 @@ def first_run(
 
 
 @app.command()
-def train(overrides: Overrides = None, config: ConfigFile = None, strict: Strict = False) -> None:
+def train(
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    strict: Strict = False,
+    dry: Annotated[
+        bool, typer.Option("--dry-run", help="settings, vocabulary, rates and memory; no weights, no run")
+    ] = False,
+) -> None:
     """Train from a config, score, report; words like data.annotations=a.json override it."""
+    if dry:
+        from .dry_run import dry_run
+
+        dry_run(_resolve(config, overrides, strict))
+        return
     _train(_resolve(config, overrides, strict), config.stem if config is not None else "train")
 
 
@@ -96,7 +108,10 @@ def doctor() -> None:
 
 
 def _resolve(config: Path | None, overrides: list[str] | None, strict: bool) -> RunConfig:
-    return load_run_config(config, [*(overrides or []), *(["data.strict=true"] if strict else [])])
+    from .attention import with_usable_attention
+
+    words = [*(overrides or []), *(["data.strict=true"] if strict else [])]
+    return with_usable_attention(load_run_config(config, words))
 
 
 def _train(resolved: RunConfig, name: str) -> None:

@@ -181,7 +181,11 @@ class RunConfig(_Section):
                 raise ValueError(f"training.{name} is set by {OWNED_BY_RUN_CONFIG[name]}; set it there")
             if name not in known_arguments():
                 raise ValueError(_unknown_argument(name))
-        return value
+        # YAML reads the strategy `no` as false.
+        return {
+            name: "no" if given is False and name.endswith("_strategy") else given
+            for name, given in value.items()
+        }
 
     @model_validator(mode="after")
     def _offsets_need_an_adapter(self) -> RunConfig:
@@ -226,6 +230,20 @@ class RunConfig(_Section):
             raise ValueError(
                 f"evaluation.readings names {constrained[0]} but {free_text}: the grammar is that of markers with "
                 "coordinate tokens; read such answers greedily"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _vocabulary_stays_out_of_dora(self) -> RunConfig:
+        targets = self.training.get("target_modules") or []
+        named = {
+            str(name).rsplit(".", 1)[-1] for name in ([targets] if isinstance(targets, str) else targets)
+        }
+        hit = sorted(named & {"lm_head", "embed_tokens"})
+        if self.training.get("use_dora") and hit:
+            raise ValueError(
+                f"training.use_dora is true and training.target_modules names {hit[0]}: DoRA on the vocabulary merges "
+                "wrongly; leave it out of target_modules (all-linear does), or train its rows with custom.coord_offset"
             )
         return self
 

@@ -58,7 +58,7 @@ def install_offsets(
     """
     settings: CoordOffsetConfig = config.custom.coord_offset
     arguments = pipeline.args
-    ids = offset_ids(config, vocab, markers, pipeline.model.get_input_embeddings().weight.shape[0])
+    ids = offset_ids(config, vocab, markers, pipeline.model.get_input_embeddings().num_embeddings)
     try:
         check_peft_config(
             {

@@ -17,6 +17,7 @@ from .errors import InputError
 from .offsets import install_offsets
 from .picture_set import PictureSet
 from .pixels import set_pixels
+from .ranks import world_size
 from .samples import SampleSet, TargetWriter, marker_ids
 
 
@@ -29,8 +30,15 @@ class OpenRun:
     markers: tuple[int, ...] | None
 
 
-def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool) -> OpenRun:
+def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False) -> OpenRun:
     """Import swift (slow), register our template and model entry, and load `base` through them.
+
+    Args:
+        config: the run.
+        folder: where swift writes.
+        base: the checkpoint.
+        evaluates: whether there is something to evaluate on.
+        outline: without weights, on the meta device.
 
     Raises:
         InputError: a checkpoint that wants code of its own, or one without usable coordinate tokens.
@@ -46,9 +54,11 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool) -> Ope
         model_type = apply_coord_template_adapter(
             coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm
         )
+        if not torch.cuda.is_available() and config.training.get("deepspeed"):
+            os.environ["ACCELERATE_USE_CPU"] = "1"  # else accelerate looks for a GPU
         # swift keeps the first run's value for the life of the process; every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
-        pipeline = open_pipeline(_swift_arguments(config, folder, base, model_type, evaluates))
+        pipeline = open_pipeline(_swift_arguments(config, folder, base, model_type, evaluates), outline)
     set_pixels(pipeline.processor, config.data)
     tokenizer = pipeline.processor.tokenizer
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
@@ -78,7 +88,11 @@ def _swift_arguments(
     config: RunConfig, folder: Path, base: str, model_type: str, evaluates: bool
 ) -> dict[str, Any]:
     cuda = torch.cuda.is_available()
+    size = config.training.get("per_device_train_batch_size", 1)
     defaults = {
+        "per_device_train_batch_size": size,
+        "gradient_accumulation_steps": -(-16 // (size * world_size())),  # swift's own rule: 16 samples a step
+        "max_grad_norm": 1.0,
         "tuner_type": "full",
         "freeze_vit": False,
         "freeze_aligner": False,
@@ -87,7 +101,7 @@ def _swift_arguments(
         "logging_steps": 10,
         "save_strategy": "steps",
         "eval_strategy": "steps" if evaluates else "no",
-        "per_device_eval_batch_size": config.training.get("per_device_train_batch_size", 1),
+        "per_device_eval_batch_size": size,
         "dataloader_num_workers": 0,
         "lazy_tokenize": True,
         "load_from_cache_file": False,

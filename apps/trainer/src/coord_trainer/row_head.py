@@ -65,9 +65,7 @@ class RowHead:
         return torch.stack([term.sum for term in self.output.terms.values()])[None]
 
     @staticmethod
-    def _logits(
-        model: nn.Module, head: nn.Module, forward: Callable, hidden_H: torch.Tensor
-    ) -> torch.Tensor:
+    def _logits(model: nn.Module, head: nn.Module, forward: Callable, hidden_H: torch.Tensor) -> torch.Tensor:
         logits_V = forward(hidden_H)
         offsets = (
             active_offsets(model) if _is_plain(head) else None

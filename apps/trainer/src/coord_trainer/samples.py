@@ -79,9 +79,7 @@ class SampleSet(Dataset):
         self.dropped_objects = sum(writer.objects(i)[1] for i in pictures.instances)
         self._kept: list[dict[str, Any]] | None = None
         self._epoch = 0
-        # What an epoch writes anew cannot be kept encoded.
-        wanted = writer.data.preload if writer.data.order != "random" else False
-        if wanted if wanted is not None else self._bytes() < PRELOAD_BYTES:
+        if self.keeps(len(pictures)):
             steps = tqdm(range(len(pictures)), desc=f"encoding {pictures.name}", unit="img", mininterval=0.5)
             self._kept = [self._make(index) for index in steps]
 
@@ -94,6 +92,12 @@ class SampleSet(Dataset):
     def set_epoch(self, epoch: int) -> None:
         """Under `order: random`, write the objects in the order of that epoch from now on."""
         self._epoch = epoch
+
+    def keeps(self, pictures: int) -> bool:
+        """Whether so many pictures like these are encoded once and kept."""
+        # What an epoch writes anew cannot be kept encoded.
+        wanted = self._writer.data.preload if self._writer.data.order != "random" else False
+        return wanted if wanted is not None else self._bytes() * pictures < PRELOAD_BYTES * len(self)
 
     def _bytes(self) -> int:
         cap = self._writer.data.max_pixels or float("inf")

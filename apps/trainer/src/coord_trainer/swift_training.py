@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import swift
 import torch
 from swift.arguments import SftArguments
 from swift.dataloader import BatchSamplerShard, DataLoaderShard
@@ -32,7 +33,9 @@ from coord_losses import CoordObjective, ObjectSlots
 
 from .batch_digest import BatchDigest
 from .checkpoints import mark_complete, unmark
+from .deepspeed_settings import explicit, read_deepspeed
 from .gradient_norms import term_gradient_norms
+from .ranks import world_size
 from .row_head import RowHead, row_selecting_head
 from .run_folder import write_text
 from .samples import WholeRounds
@@ -78,7 +81,7 @@ class CoordTrainer(Seq2SeqTrainer):
 
     def _get_data_collator(self, args, template):
         return partial(
-            _collate, collate=super()._get_data_collator(args, template), vocab=self._objective.vocab
+            collate_samples, collate=super()._get_data_collator(args, template), vocab=self._objective.vocab
         )
 
     def get_eval_dataloader(self, eval_dataset=None):
@@ -188,7 +191,9 @@ class CoordTrainer(Seq2SeqTrainer):
         )
 
 
-def _collate(samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab | None) -> dict[str, Any]:
+def collate_samples(
+    samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab | None
+) -> dict[str, Any]:
     """Swift's batch plus the slots of its objects (a function of the module, so that workers can pickle it)."""
     extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
     batch = collate(samples)
@@ -227,10 +232,42 @@ class CoordSft(SwiftSft):
         return {"coord_parts": self.parts}
 
 
-def open_pipeline(arguments: dict[str, Any]) -> CoordSft:
-    """Load model, processor and template the way swift does, with our trainer class in its mapping."""
+class _OutlineSft(CoordSft):
+    """The pipeline on a model without weights."""
+
+    def _prepare_model_tokenizer(self):
+        with torch.device("meta"):
+            super()._prepare_model_tokenizer(return_dummy_model=True)
+
+
+def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
+    """Load model, processor and template the way swift does, with our trainer class in its mapping.
+
+    Args:
+        arguments: of swift's `SftArguments`.
+        outline: make the model on meta tensors, without reading weights.
+    """
+    if arguments.get("deepspeed"):
+        settings = read_deepspeed(arguments["deepspeed"], Path(swift.__file__).parent / "config")
+        arguments = {**arguments, "deepspeed": explicit(settings, arguments, world_size())}
     TrainerFactory.TRAINER_MAPPING["causal_lm"] = f"{__name__}.{CoordTrainer.__name__}"
     for name in param_group_names():
         if name not in optimizers_map:
             optimizers_map[name] = CoordOptimizer
-    return CoordSft(SftArguments(**arguments))
+    return (_OutlineSft if outline else CoordSft)(SftArguments(**arguments))
+
+
+def plan_optimizer(pipeline: CoordSft, offset: CoordOffsetConfig) -> tuple[Any, torch.optim.Optimizer]:
+    """Tuner and optimizer as training would make them, on an outline; nothing else of the trainer runs."""
+    pipeline.model = model = pipeline.prepare_model(pipeline.args, pipeline.model, template=pipeline.template)
+    arguments = pipeline.args.training_args
+    if arguments.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.enable_input_require_grads()
+    trainer = CoordTrainer.__new__(CoordTrainer)
+    trainer.model, trainer.args, trainer.offset_config = model, arguments, offset
+    trainer.optimizer = trainer.optimizer_cls_and_kwargs = None
+    optimizer = optimizers_map[arguments.optimizer or "default"](arguments, trainer).create_optimizer()
+    for group in optimizer.param_groups:
+        group.update(fused=False, foreach=False)  # there is no fused step for meta tensors
+    return model, optimizer

@@ -75,6 +75,23 @@ def build_tiny_checkpoint(
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def tiny_outline(config: RunConfig, folder: Path, train: PictureSet) -> str:
+    """The built-in checkpoint without its weights: configuration, tokenizer and processor in `folder`."""
+    processor = _build_processor(_train_tokenizer(_texts(config, train), CoordGrid()), config.model.tiny)
+    with torch.device("meta"):
+        without_rows = config.model.tiny.model_copy(update={"smooth_rows": False})
+        model = _build_model(processor, without_rows, CoordGrid())
+    processor.save_pretrained(folder)
+    model.config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
+    return str(folder)
+
+
+def _texts(config: RunConfig, train: PictureSet) -> list[str]:
+    words = {found.desc for instance in train.instances for found in instance.objects}
+    return [config.data.prompt, *sorted(words)]
+
+
 def check_model_path(config: RunConfig) -> None:
     """Raise `InputError` when `model.path` is no folder and downloading was not asked for."""
     path = config.model.path
@@ -91,8 +108,7 @@ def base_checkpoint(config: RunConfig, folder: Path, train: PictureSet) -> str:
         return config.model.path
     base = folder / "base"
     if not base.exists():  # a run that goes on has it, and so have the ranks after the first
-        words = {found.desc for instance in train.instances for found in instance.objects}
-        texts = [config.data.prompt, *sorted(words)]
+        texts = _texts(config, train)
         parameters = build_tiny_checkpoint(base, config.model.tiny, texts, config.run.seed)
         say(f"model: Qwen3-VL built with random weights, {parameters:,} parameters")
     return str(base)

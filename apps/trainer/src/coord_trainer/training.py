@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.integrations.deepspeed import unset_hf_deepspeed_config
 
 from coord_adapter import offset_parameters
 from coord_losses import CoordObjective
@@ -176,6 +177,7 @@ def _train(
         )
         started = time.time()
         finished = _continue_or_start(config, folder, opened.pipeline)
+        unset_hf_deepspeed_config()  # what is loaded next is not to be sharded
     parameters = count_parameters(opened.pipeline.model)
     say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
     checkpoint = finished.get("last_model_checkpoint")

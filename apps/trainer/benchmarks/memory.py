@@ -1,0 +1,107 @@
+"""Peak memory of real training steps on the CPU against the figure of `train --dry-run`.
+
+`python memory.py` measures the tiny model and one of Qwen3-VL-2B's width with few layers, each in a process of its
+own. Measured is the peak of the resident set above what imports and a minute run before it left behind, with
+malloc told to give freed memory back (what it would keep otherwise depends on the order of the steps).
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TINY = {"data.shapes.train": 96, "training.per_device_train_batch_size": 96}
+WIDE = {
+    "model.tiny.hidden": 2048,
+    "model.tiny.ffn": 6144,
+    "model.tiny.heads": 16,
+    "model.tiny.layers": 2,
+    "model.tiny.vision_hidden": 1024,
+    "model.tiny.vision_layers": 2,
+    "data.shapes.train": 8,
+    "training.per_device_train_batch_size": 8,
+}
+COMMON = {
+    "custom.coord_soft_ce_w1.enabled": "true",
+    "data.shapes.heldout": 1,
+    "evaluation.pictures": "none",
+    "run.threads": 1,
+    "training.gradient_accumulation_steps": 1,
+    "training.max_steps": 2,
+    "training.save_strategy": "no",
+    "training.report_to": "[]",
+}
+GIVE_BACK = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+
+
+def compare(settings):
+    """`(planned, measured)` bytes, from a process of its own."""
+    words = [f"{name}={value}" for name, value in (COMMON | settings).items()]
+    environment = os.environ | GIVE_BACK | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure", *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return tuple(json.loads(done.stdout.splitlines()[-1]))
+
+
+def _status(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+
+def _train(words, folder):
+    from coord_trainer import training
+    from coord_trainer.config_files import load_run_config
+    from coord_trainer.errors import RunError
+    from coord_trainer.picture_set import draw_sets
+    from coord_trainer.tiny_model import base_checkpoint
+
+    config = load_run_config(None, words)
+    train, _ = draw_sets(config, folder / "data")
+    base = base_checkpoint(config, folder, train)
+    _forget_peak()
+    before = _status("VmRSS")
+    try:
+        training._train(config, folder, base, train, None)
+    except RunError as error:
+        assert "without a checkpoint" in str(error)
+    return _status("VmHWM") - before
+
+
+def _forget_peak():
+    import ctypes
+    import gc
+
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _measure(words):
+    from coord_trainer.config_files import load_run_config
+    from coord_trainer.dry_run import dry_run
+
+    with tempfile.TemporaryDirectory() as folder:
+        small = [f"{name}={value}" for name, value in COMMON.items()]
+        _train([*small, "data.shapes.train=2", "training.per_device_train_batch_size=1"], Path(folder) / "a")
+        measured = _train(words, Path(folder) / "b")
+    planned = dry_run(load_run_config(None, words))["peak"]
+    print(json.dumps([planned, measured]))
+
+
+if __name__ == "__main__":
+    if "--measure" in sys.argv:
+        _measure(sys.argv[2:])
+    else:
+        for name, settings in (("tiny", TINY), ("2B's width", WIDE)):
+            planned, measured = compare(settings)
+            print(
+                f"{name}: planned {planned / 1e6:.0f} MB, measured {measured / 1e6:.0f} MB, {planned / measured:.3f}"
+            )

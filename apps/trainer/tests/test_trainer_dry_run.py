@@ -1,0 +1,49 @@
+"""`train --dry-run`: what it tells, and that its memory is what a real step takes."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from coord_trainer.config_files import load_run_config
+
+BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "memory.py"
+OFFSETS = [
+    "custom.coord_soft_ce_w1.enabled=true",
+    "custom.coord_offset.enabled=true",
+    "custom.coord_offset.embed_lr=4e-4",
+    "custom.coord_offset.head_lr=2e-4",
+    "custom.coord_offset.tie_head=false",
+    "training.tuner_type=lora",
+    "training.use_dora=true",
+    "training.target_modules=[all-linear]",
+    "training.learning_rate=1e-3",
+    "training.vit_lr=1e-4",
+    "training.aligner_lr=5e-4",
+    "data.shapes.train=8",
+]
+
+
+def test_rates_and_parameters_are_those_of_the_run(capsys):
+    pytest.importorskip("swift")
+    from coord_trainer.dry_run import dry_run
+
+    figures = dry_run(load_run_config(None, OFFSETS))
+    found = [(group["lr"], group["weight_decay"], group["parameters"]) for group in figures["groups"]]
+    rates = {lr for lr, _, _ in found}
+    assert rates == {1e-3, 1e-4, 5e-4, 4e-4, 2e-4}
+    assert [row for row in found if row[0] in (4e-4, 2e-4)] == [(4e-4, 0.0, 96_000), (2e-4, 0.0, 96_000)]
+    assert sum(parameters for _, _, parameters in found) == figures["parameters"]["trained"]
+    assert figures["parameters"]["offsets"] == 192_000
+    assert figures["gradients"] == 4 * figures["parameters"]["trained"]
+    assert figures["optimizer"] == pytest.approx(2 * figures["gradients"], rel=1e-3)
+    told = capsys.readouterr().out
+    assert "coordinates 3" in told and "peak" in told and "embed_lr: 0.0004" in told
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
+def test_the_memory_of_a_real_step_is_met_within_15_percent():
+    pytest.importorskip("swift")
+    benchmark = runpy.run_path(str(BENCHMARK))
+    planned, measured = benchmark["compare"](benchmark["TINY"])
+    assert 0.85 < planned / measured < 1.15
