@@ -63,6 +63,8 @@ def test_a_shift_shows_as_signed_edge_bias():
 def test_count_error_and_duplicates():
     truth = coco([(0, CAT, A), (1, CAT, A), (1, CAT, B)], images=3)
     twice = [(0, CAT, A, 0.9), (0, CAT, [11, 10, 40, 40], 0.8), (1, CAT, A, 0.9)]
+    stray = (0, CAT, [300, 100, 40, 40], 0.9)
+    assert analysis(truth, *twice, stray)["count"]["duplicates"] == 1
     count = analysis(truth, *twice)["count"]
     assert count == pytest.approx(
         {"mean_error": 0.0, "mean_absolute_error": 2 / 3, "exact_share": 1 / 3, "duplicates": 1}
@@ -92,6 +94,12 @@ def test_f1_against_threshold():
     curve = analysis(TRUTH, *rows)["f1_against_threshold"]
     assert curve["best"] == pytest.approx({"threshold": 0.6, "precision": 1.0, "recall": 2 / 3, "f1": 0.8})
     assert curve["points"][-1] == pytest.approx([0.3, 2 / 3, 2 / 3, 2 / 3])
+
+
+def test_boxes_of_equal_score_come_and_go_together():
+    rows = [(0, CAT, A, 0.5), (0, CAT, [300, 100, 20, 20], 0.5), (0, CAT, B, 0.5)]
+    curve = analysis(TRUTH, *rows)["f1_against_threshold"]
+    assert curve["points"] == [pytest.approx([0.5, 2 / 3, 2 / 3, 2 / 3])]
 
 
 def test_expected_calibration_error():

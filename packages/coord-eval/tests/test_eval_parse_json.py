@@ -103,6 +103,15 @@ def test_ordinals_count_tokens_anywhere_in_the_text():
     assert answer.objects[0].coord_indices == range(3, 7)
 
 
+def test_ordinals_of_whole_and_of_bent_records():
+    tokens = ", ".join(int_to_token(k) for k in (1, 2, 3, 4))
+    whole, bent = f'{{"desc": "a", "bbox": [{tokens}]}}', f'{{"id": 1, "desc": "b", "bbox": [{tokens}]}}'
+    answer = parse_answer(f"[{whole}, {bent}, {whole}]")
+    assert [o.coord_indices for o in answer] == [range(0, 4), range(4, 8), range(8, 12)]
+    assert [o.start_index for o in answer] == [0, 1, 2]
+    assert (answer.coord_count, answer.start_count) == (12, 3)
+
+
 def test_points_and_polygons_are_kept_and_have_a_box():
     text = (
         '[{"point_2d": [500, 0], "label": "p"}, {"poly": [[100, 100], [300, 100], [200, 400]], "label": "t"}]'

@@ -180,6 +180,16 @@ def test_coordinates_outside_objects_are_counted():
     assert answer.coord_count == 7
 
 
+def test_ordinals_are_right_however_bent_the_object():
+    """The second object is read the long way: its white space keeps it from being taken in one step."""
+    answer = parse_answer(
+        f"{CAT}{START}dog{coords(1, 2)} {coords(3, 4)}{END}{CAT}{START}cut{coords(5, 6, 7, 8)}"
+    )
+    assert [o.coord_indices for o in answer] == [range(n, n + 4) for n in (0, 4, 8, 12)]
+    assert [o.start_index for o in answer] == [0, 1, 2, 3]
+    assert (answer.coord_count, answer.start_count) == (16, 4)
+
+
 def test_an_object_without_description_counts_with_an_empty_one():
     assert parse_answer(obj("", 1, 2, 3, 4)).objects[0].desc == ""
 

@@ -96,6 +96,37 @@ def test_answers_about_unknown_pictures_are_counted_and_left_out():
     assert evaluation.detection["0.5"]["precision"] == 1.0
 
 
+def test_results_about_unknown_pictures_and_categories_are_counted(coco_set):
+    """pycocotools asserts on the first and passes over the second in silence."""
+    known = {"image_id": 0, "category_id": 10, "bbox": [1, 1, 9, 9], "score": 0.5}
+    evaluation = score(coco_set, [known, {**known, "image_id": 999}, {**known, "category_id": 77}])
+    assert (evaluation.join.unknown, evaluation.join.unknown_examples) == (1, ("999",))
+    assert evaluation.unknown_labels == {"category_id 77": 1}
+    assert evaluation.counts["detections"] == 2
+
+
+def test_corner_boxes_without_ids_score_as_the_same_coco_set(coco_set):
+    """Truth in the manner of VOC: a file name, corners and a name for each object, nothing else."""
+    names = {c["id"]: c["name"] for c in coco_set["categories"]}
+    boxed = {**coco_set, "annotations": []}
+    instances, records = [], oracle_predictions(coco_set, max_objects=2)
+    for image in coco_set["images"]:
+        width, height = image["width"], image["height"]
+        objects = []
+        for a in coco_set["annotations"]:
+            if a["image_id"] == image["id"] and not a["iscrowd"]:
+                x, y, w, h = a["bbox"]
+                box = [x / width, y / height, (x + w) / width, (y + h) / height]
+                objects.append({"desc": names[a["category_id"]], "bbox": box})
+                boxed["annotations"].append({**a, "area": w * h})
+        instances.append(Instance(image=image["file_name"], width=width, height=height, objects=objects))
+    by_name = [{"image": record["image"], "text": record["text"]} for record in records]
+    corners, coco = score(instances, by_name), score(boxed, records)
+    assert corners.join.by_name == len(instances)
+    assert corners.coco == pytest.approx(coco.coco, abs=1e-9)
+    assert corners.mean_iou == pytest.approx(coco.mean_iou)
+
+
 def test_predictions_of_another_data_set_are_an_error():
     with pytest.raises(InputError, match="none of the 1 predictions is about an image"):
         score([instance(1, CAT)], [answer(99, DOG)])

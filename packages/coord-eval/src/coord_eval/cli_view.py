@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coord_eval.cli_options import Progress, add_inputs, score_options
+from coord_eval.cli_options import Progress, add_inputs, positive, score_options
 from coord_eval.scoring import score
 
 _EPILOG = """examples:
@@ -27,7 +27,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     add_inputs(parser)
     parser.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder of the report")
     parser.add_argument("--images", type=Path, metavar="DIR", help="folder of the pictures")
-    parser.add_argument("--count", type=int, default=60, metavar="N", help="pictures (default: 60)")
+    parser.add_argument("--count", type=positive, default=60, metavar="N", help="pictures (default: 60)")
     parser.set_defaults(run=_run)
 
 
