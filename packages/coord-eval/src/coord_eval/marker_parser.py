@@ -17,6 +17,8 @@ from coord_eval.tokens import COORD, COORD_PATTERN
 _OUTSIDE, _DESC, _GAP, _COORDS, _AFTER = range(5)
 _PAIR = r"\(\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*,\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*\)"
 _PAIRS = re.compile(_PAIR)
+_PLAIN_PAIR = r"\([0-9]{1,9},[0-9]{1,9}\)"
+_DIGITS = re.compile(r"[0-9]+")
 _BETWEEN_PAIRS = frozenset(" ,\t\n")
 
 
@@ -24,14 +26,15 @@ _BETWEEN_PAIRS = frozenset(" ,\t\n")
 def _lexer(tokens: tuple[str, ...]) -> re.Pattern[str]:
     marks = [re.escape(token) for token in tokens]
     if len(marks) == 2:
-        (start, end), middle = marks, ""
+        (start, end), middle, desc = marks, "", r"[^<(]*"
         rest = rf"(?P<start>{start})|(?P<end>{end})"
     else:
         start, ref_end, box_start, end = marks
-        middle = ref_end + box_start
+        middle, desc = ref_end + box_start, "[^<]*"
         rest = rf"(?P<start>{start})|(?P<ref_end>{ref_end})|(?P<box_start>{box_start})|(?P<end>{end})"
     # The first alternative is the well-formed object, nearly all of a good model's answer, taken in one step.
-    whole = rf"(?P<whole>{start}(?P<desc>[^<]*){middle}(?P<four>(?:{COORD_PATTERN}){{4}}){end})"
+    inside = rf"(?:(?P<four>(?:{COORD_PATTERN}){{4}})|(?P<pairs>{_PLAIN_PAIR},{_PLAIN_PAIR}))"
+    whole = rf"(?P<whole>{start}(?P<desc>{desc}){middle}{inside}{end})"
     return re.compile(rf"{whole}|{rest}|(?P<coord>{COORD_PATTERN})")
 
 
@@ -84,11 +87,15 @@ class MarkerParser:
     # ------------------------------------------------------------------ marks
 
     def _whole(self, match: re.Match[str]) -> None:
-        tokens = COORD.findall(match["four"])
-        values = [self.units.get(token) for token in tokens]
         self._leave(match.start())
-        builder = self.builder
-        span = match.span()
+        builder, span = self.builder, match.span()
+        if match["pairs"]:
+            numbers = [float(digits) for digits in _DIGITS.findall(match["pairs"])]
+            builder.add_numbers(match["desc"], numbers, span, start_index=builder.start_count)
+            builder.start_count += 1
+            self._remember(match["desc"])
+            return
+        values = [self.units.get(token) for token in COORD.findall(match["four"])]
         first = builder.coord_count
         builder.coord_count += sum(value is not None for value in values)
         builder.start_count += 1
@@ -99,8 +106,12 @@ class MarkerParser:
             builder.add_box(
                 match["desc"], bins, unit, span, first_coord_index=first, start_index=builder.start_count - 1
             )
-        self.state, self.desc = (_AFTER if self.four_marks else _OUTSIDE), match["desc"]
-        self.start_index = builder.start_count - 1
+        self._remember(match["desc"])
+
+    def _remember(self, desc: str) -> None:
+        """Close a whole object; further boxes may follow its phrase."""
+        self.state, self.desc = (_AFTER if self.four_marks else _OUTSIDE), desc
+        self.start_index = self.builder.start_count - 1
         self._clear_box()
 
     def _start(self, match: re.Match[str]) -> None:
