@@ -57,6 +57,41 @@ def train(
 
 
 @app.command()
+def compare(
+    words: Annotated[list[str], typer.Argument(metavar="CONFIG... [section.key=value]...")],
+    *,
+    seeds: Annotated[int, typer.Option(min=1, help="each group is trained with seeds 0..N-1")] = 3,
+    base: Annotated[
+        Path | None, typer.Option(help="the setting all configs are laid over, see configs/base")
+    ] = None,
+    sweep: Annotated[Path | None, typer.Option(help="variants of some configs, see configs/sweeps")] = None,
+    out: Annotated[Path, typer.Option(help="finished runs in it are kept")] = Path("runs/compare"),
+    jobs: Annotated[int, typer.Option(min=1, help="runs side by side, one thread each if several")] = 2,
+    resamples: Annotated[int, typer.Option(min=0, help="draws of the pictures for intervals")] = 300,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="resolve and show, touch nothing")] = False,
+) -> None:
+    """Train several configs under one setting and the same seeds, read each in every way, write one report."""
+    from .compare import compare_configs
+    from .compare_plan import default_base
+
+    files = [Path(word) for word in words if "=" not in word or Path(word).is_file()]
+    overrides = [word for word in words if Path(word) not in files]
+    report = compare_configs(
+        files,
+        overrides,
+        seeds=seeds,
+        base=base or default_base(files),
+        sweep=sweep,
+        out=out,
+        jobs=jobs,
+        resamples=resamples,
+        dry_run=dry_run,
+    )
+    if report is not None:
+        say(f"report: {report}")
+
+
+@app.command()
 def evaluate(
     checkpoint: Path, out: Out, overrides: Overrides = None, config: ConfigFile = None, strict: Strict = False
 ) -> None:

@@ -15,7 +15,7 @@ from .errors import InputError
 from .readings import READINGS
 
 # Where a run lies, how it is carried out and how many pictures its report shows change no result.
-_NO_RESULT = {"run": {"dir", "threads", "resume"}, "evaluation": {"overlays"}}
+_NO_RESULT = {"run": {"dir", "threads", "resume", "profile"}, "evaluation": {"overlays"}}
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,21 @@ class Run:
     seed: int
     config: RunConfig
     folder: Path
+
+
+def default_base(files: Sequence[Path]) -> Path:
+    """The generated shapes: `base/shapes.yaml` beside the configs' folder, or in `configs` here.
+
+    Raises:
+        InputError: it is in neither place.
+    """
+    beside = [file.parent.parent / "base" / "shapes.yaml" for file in files[:1]]
+    for candidate in (*beside, Path("configs/base/shapes.yaml")):
+        if candidate.is_file():
+            return candidate
+    raise InputError(
+        "--base: no base/shapes.yaml beside the configs; name the setting that all of them share"
+    )
 
 
 def plan_groups(

@@ -1,0 +1,171 @@
+"""A comparison: what it consists of, which runs are kept, what its tables say; and a tiny one end to end."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+
+from coord_trainer.compare_plan import default_base, differing_settings, plan_groups, plan_runs
+from coord_trainer.compare_results import Comparison, Scored, mean_and_interval, paired_difference
+from coord_trainer.compare_runs import why_not_kept
+from coord_trainer.errors import InputError
+
+ROOT = Path(__file__).parents[3]
+PHASE1 = ROOT / "configs" / "phase1"
+A, SOFT = PHASE1 / "a.yaml", PHASE1 / "soft.yaml"
+DIGESTS = {"train": "1", "heldout": "2"}
+
+
+def plan(tmp_path, words=(), seeds=1, files=(A, SOFT)):
+    return plan_runs(plan_groups(files, default_base(files), words, None), seeds, tmp_path, 1)
+
+
+def finish(run, status="finished", digests=DIGESTS):
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / "config.yaml").write_text(yaml.safe_dump(run.config.model_dump(mode="json")))
+    manifest = {"status": status, "data": {name: {"digest": digest} for name, digest in digests.items()}}
+    (run.folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_runs_go_seed_by_seed_under_one_setting(tmp_path):
+    runs = plan(tmp_path, ["training.max_steps=7"], seeds=2)
+    assert [(run.group.name, run.seed) for run in runs] == [("a", 0), ("soft", 0), ("a", 1), ("soft", 1)]
+    assert {run.config.training["max_steps"] for run in runs} == {7}
+    assert runs[2].folder == tmp_path / "a" / "seed-1" == runs[2].config.run.dir
+    assert runs[0].group.question.startswith("A: is plain cross-entropy")
+    groups = [run.group for run in runs[:2]]
+    assert set(differing_settings(groups)) == {
+        "custom.coord_objective.use_coord_ce",
+        "custom.coord_soft_ce_w1.enabled",
+    }
+    assert groups[0].config.evaluation.readings == (
+        "greedy",
+        "grammar",
+        "grammar-expectation",
+        "grammar-feedback",
+    )
+
+
+def test_a_finished_run_is_kept_only_when_settings_and_data_are_the_same(tmp_path):
+    (run, _) = plan(tmp_path)
+    assert why_not_kept(run, DIGESTS) == "not there yet"
+    finish(run, status="running")
+    assert "not finished" in why_not_kept(run, DIGESTS)
+    finish(run)
+    assert why_not_kept(run, DIGESTS) is None
+    assert "other data" in why_not_kept(run, DIGESTS | {"train": "3"})
+    (other, _) = plan(tmp_path, ["training.max_steps=8", "custom.coord_objective.lambda_coord_ce=0.5"])
+    told = why_not_kept(other, DIGESTS)
+    assert "1.0 there and 0.5 now" in told and "1 further" in told
+    # Where a run lies and how many threads carry it out change nothing in its result.
+    (same, _) = plan(tmp_path, ["run.threads=2", "evaluation.overlays=3"])
+    assert why_not_kept(same, DIGESTS) is None
+    (run.folder / "config.yaml").write_text("nonsense: 1")
+    assert "cannot be read" in why_not_kept(run, DIGESTS)
+
+
+@pytest.mark.parametrize(
+    ("files", "sweep", "told"),
+    [
+        ([A, ROOT / "configs" / "memorise.yaml"], None, "evaluation.pictures"),
+        ([A, A], None, "two configs are called a"),
+        ([], None, "at least one config"),
+        ([A], "d: {x: [a.b=1]}", "none of them is among the configs"),
+        ([A], "a: [1, 2]", "variant name"),
+        ([A], "a: {x: {y: 1}}", "variant name"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(tmp_path, files, sweep, told):
+    from coord_trainer.compare import compare_configs
+
+    path = None
+    if sweep is not None:
+        path = tmp_path / "sweep.yaml"
+        path.write_text(sweep)
+    options = {"seeds": 1, "jobs": 1, "resamples": 0, "dry_run": True, "out": tmp_path / "out"}
+    base = ROOT / "configs" / "base" / "shapes.yaml"
+    words = ["data.annotations=a.jsonl", "data.heldout_annotations=b.jsonl"]
+    with pytest.raises(InputError, match=told):
+        compare_configs(files, words, base=base, sweep=path, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_interval_over_seeds_is_students():
+    from scipy import stats
+
+    values = [0.5, 0.61, 0.58, 0.44, 0.52]
+    low, high = stats.t.interval(0.95, 4, loc=statistics.mean(values), scale=stats.sem(values))
+    mean, half = mean_and_interval(values)
+    assert (mean - half, mean + half) == pytest.approx((low, high), abs=1e-4)
+    assert mean_and_interval([0.3]) == (0.3, None)
+
+
+def test_differences_are_paired_by_seed_and_by_picture():
+    generator = np.random.default_rng(0)
+    pictures = generator.normal(0, 0.2, 400)  # easy and hard draws, common to all
+    groups = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]
+    scored, runs = {}, []
+    for group, gain, seeds in (("a", 0.0, (0, 1, 2)), ("b", 0.05, (1, 2, 3))):
+        entries = []
+        for seed in seeds:
+            ap = 0.4 + 0.1 * seed + gain
+            evaluation = SimpleNamespace(coco={"AP": ap}, mean_iou=ap)
+            entries.append(Scored(evaluation, {"AP": ap + pictures}, np.array([]), np.array([])))
+            runs.append(SimpleNamespace(group=SimpleNamespace(name=group), seed=seed))
+        scored[group, "greedy"] = entries
+    found = paired_difference(Comparison(groups, runs, scored, {}, {}, 400), "b", "greedy")
+    assert found.mean == pytest.approx(0.05)
+    assert found.over_seeds == pytest.approx(0, abs=1e-12)  # seeds 1 and 2, that both have
+    assert (found.low, found.high) == pytest.approx((0.05, 0.05))
+    assert paired_difference(Comparison(groups, runs, scored, {}, {}, 400), "a", "greedy") is None
+
+
+@pytest.mark.slow
+def test_two_groups_a_few_steps_one_report_and_everything_kept_the_second_time(tmp_path):
+    words = [
+        "training.max_steps=4",
+        "training.save_steps=4",
+        "training.eval_steps=2",
+        "training.logging_steps=1",
+        "training.per_device_train_batch_size=4",
+        "data.shapes.train=16",
+        "data.shapes.heldout=6",
+        "model.tiny.hidden=32",
+        "model.tiny.vision_hidden=32",
+        "model.tiny.layers=2",
+        "model.tiny.vision_layers=2",
+    ]
+    command = [sys.executable, str(ROOT / "apps" / "trainer"), "compare", str(A), str(PHASE1 / "b.yaml")]
+    command += ["--seeds", "1", "--out", str(tmp_path / "out"), "--resamples", "20", *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+
+    def run():
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "started" in run()
+    out = tmp_path / "out"
+    rows = json.loads((out / "comparison.json").read_text())["rows"]
+    assert {(row["group"], row["reading"]) for row in rows} == {
+        (group, reading)
+        for group in "ab"
+        for reading in ("greedy", "grammar", "grammar-expectation", "grammar-feedback")
+    }
+    # Under the grammar even an untrained model's answers are whole.
+    assert all(row["metrics"]["parsed"] == [1.0] for row in rows if row["reading"] != "greedy")
+    first = [json.loads((out / g / "seed-0" / "manifest.json").read_text()) for g in "ab"]
+    assert first[0]["first_batches"] == first[1]["first_batches"] != {}
+    page = (out / "report.html").read_text()
+    assert page.count("<svg") > 20 and "http://" not in page and "https://" not in page
+    text = run()
+    assert text.count("finished before, kept") == 2 and "started" not in text
