@@ -125,6 +125,14 @@ def test_a_full_disk_leaves_the_old_report_whole(files, tmp_path, monkeypatch, c
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 
 
+def test_a_reader_that_goes_away_is_no_failure(files):
+    command = f"{sys.executable} -m coord_eval parse {files[3]} --json | head -c 10"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_as_a_module_and_as_a_command(files, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "coord_eval", "score", *files, "--out", str(tmp_path)],

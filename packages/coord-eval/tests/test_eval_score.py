@@ -143,6 +143,14 @@ def test_answers_without_id_are_joined_by_file_name():
     assert evaluation.coco["AP50"] == 1.0
 
 
+def test_an_id_and_a_file_name_that_disagree_are_an_error():
+    """Ids counted anew on one side would otherwise pair every answer with another picture."""
+    truth = [instance(1, CAT), instance(2, DOG)]
+    with pytest.raises(InputError, match=r"image_id 1 is '1.jpg' in the ground truth, and not 'data/2.jpg'"):
+        score(truth, [answer(1, DOG, image="data/2.jpg")])
+    assert score(truth, [answer(1, CAT, image="elsewhere/renamed.jpg")]).join.answered == 1
+
+
 def test_an_ambiguous_file_name_is_unknown_rather_than_guessed():
     truth = [instance(1, CAT, image="a/x.jpg"), instance(2, DOG, image="b/x.jpg")]
     record = {"image": "x.jpg", "text": ""}

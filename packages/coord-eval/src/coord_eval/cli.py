@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -36,9 +37,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"coord-eval: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): nothing is wrong, and nothing is left to say.
-        sys.stderr.close()
+        # The reader of our output went away (`| head`): nothing is wrong. What Python still has to flush on its
+        # way out goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        print("coord-eval: interrupted", file=sys.stderr)
+        return 1
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         print(f"coord-eval: {place}{error.strerror or error}", file=sys.stderr)

@@ -45,7 +45,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
 def _run(options: argparse.Namespace) -> int:
     files: dict[str, Path] = {}
     for word in options.runs:
-        name, _, path = word.rpartition("=")
+        name, _, path = (word, "", word) if Path(word).exists() else word.rpartition("=")
         name = name or word
         if name in files:
             raise InputError(f"compare: two runs are called {name!r}; name them: NAME=FILE")

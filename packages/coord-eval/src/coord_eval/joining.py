@@ -69,7 +69,7 @@ def join(
         The image index of each answer, -1 for unknown images, and the report.
 
     Raises:
-        InputError: When two answers are about one image, or none is about any.
+        InputError: When two answers are about one image, none is about any, or id and file name disagree.
     """
     index = ImageIndex(truth)
     owner: dict[int, str] = {}
@@ -82,6 +82,11 @@ def join(
             images.append(-1)
             continue
         by_name += image_id is None
+        if image_id is not None and name and index.by_name(name) not in (None, image):
+            raise InputError(
+                f"{where}: image_id {image_id!r} is {truth.file_names[image]!r} in the ground truth, and not {name!r}; "
+                "are these files of one data set?"
+            )
         if image in owner:
             raise InputError(
                 f"{where}: a second answer for image {truth.image_ids[image]!r}, the first is at "
