@@ -1,8 +1,10 @@
 """Configuration: what resolves, and that every mistake is named with both sides."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
+import yaml
 
 from coord_losses import ObjectiveConfig
 from coord_trainer.config_files import check_run_config, load_run_config
@@ -81,6 +83,95 @@ def test_the_soft_terms_resolve_and_combine_with_coordinate_ce():
 def test_flags_that_contradict_each_other_are_an_error_that_names_both(custom, named):
     with pytest.raises(InputError) as caught:
         check_run_config({"custom": custom}, "test")
+    assert all(name in str(caught.value) for name in named)
+
+
+SWITCHES = (
+    "custom.coord_tokens.enabled",
+    "custom.coord_soft_ce_w1.enabled",
+    "custom.coord_objective.use_coord_ce",
+    "custom.coord_objective.use_coordexp_loss",
+    "custom.coord_objective.use_geom_loss",
+)
+# tokens, soft, coordinate CE, expected box, its loss -> the weights of the terms that are on.
+LEGAL = {
+    (1, 1, 0, 0, 0): {"soft_ce": 0.2, "w1": 0.3, "gate": 0.4},
+    (1, 0, 1, 0, 0): {"coord_ce": 0.6},
+    (1, 1, 1, 0, 0): {"coord_ce": 0.6, "soft_ce": 0.2, "w1": 0.3, "gate": 0.4},
+    (1, 0, 0, 1, 1): {"box": 0.7},
+    (1, 0, 1, 1, 1): {"coord_ce": 0.6, "box": 0.7},
+    (1, 1, 0, 1, 1): {"soft_ce": 0.2, "w1": 0.3, "gate": 0.4, "box": 0.7},
+    (1, 1, 1, 1, 1): {"coord_ce": 0.6, "soft_ce": 0.2, "w1": 0.3, "gate": 0.4, "box": 0.7},
+    (0, 0, 0, 0, 0): {},
+}
+WEIGHTS = (
+    "custom.coord_soft_ce_w1.soft_ce_weight=0.2",
+    "custom.coord_soft_ce_w1.w1_weight=0.3",
+    "custom.coord_soft_ce_w1.gate_weight=0.4",
+    "custom.coord_objective.lambda_coord_ce=0.6",
+    "custom.coord_objective.lambda_coord=0.7",
+)
+
+
+@pytest.mark.parametrize("on", list(product((0, 1), repeat=5)), ids=lambda on: "".join(map(str, on)))
+@pytest.mark.parametrize("way", ["command line", "yaml"])
+def test_every_combination_of_the_switches_resolves_or_names_both_sides(tmp_path, on, way):
+    words = [*(f"{name}={bool(value)}" for name, value in zip(SWITCHES, on, strict=True)), *WEIGHTS]
+    file = None
+    if way == "yaml":
+        file, nested = tmp_path / "run.yaml", {}
+        for word in words:
+            name, value = word.split("=")
+            _, section, key = name.split(".")
+            nested.setdefault(section, {})[key] = yaml.safe_load(value)
+        file.write_text(yaml.safe_dump({"custom": nested}))
+        words = []
+    if on in LEGAL:
+        assert load_run_config(file, words).custom.objective.weights == {"text_ce": 1.0} | LEGAL[on]
+        return
+    with pytest.raises(InputError) as caught:
+        load_run_config(file, words)
+    tokens, _, _, expected, geometry = on
+    told = str(caught.value)
+    if expected != geometry:
+        assert "use_geom_loss is" in told and "use_coordexp_loss is" in told
+    elif tokens:
+        assert "coord_tokens.enabled is true" in told and "coord_soft_ce_w1.enabled" in told
+    else:
+        first = next(name for name, value in zip(SWITCHES[1:], on[1:], strict=True) if value)
+        assert "coord_tokens.enabled is false" in told
+        assert f"{first} is true" in told or "use_geom_loss is true" in told
+
+
+@pytest.mark.parametrize(
+    ("sections", "named"),
+    [
+        (
+            {"evaluation": {"readings": ["grammar"]}, "data": {"style": "json"}},
+            ("evaluation.readings", "data.style"),
+        ),
+        (
+            {
+                "evaluation": {"readings": ["greedy", "grammar-feedback"]},
+                "custom": {"coord_tokens": {"enabled": False}},
+            },
+            ("evaluation.readings", "custom.coord_tokens.enabled"),
+        ),
+        ({"evaluation": {"readings": ["wish"]}}, ("evaluation.readings", "grammar-expectation")),
+        ({"evaluation": {"readings": []}}, ("evaluation.readings", "greedy")),
+        (
+            {"run": {"gradient_norms": True}, "training": {"gradient_checkpointing": True}},
+            ("run.gradient_norms", "training.gradient_checkpointing"),
+        ),
+        (
+            {"run": {"gradient_norms": True}, "training": {"deepspeed": "zero3"}},
+            ("run.gradient_norms", "training.deepspeed"),
+        ),
+    ],
+)
+def test_switches_of_two_sections_that_contradict_each_other_are_both_named(sections, named):
+    with pytest.raises(InputError) as caught:
+        resolve(**sections)
     assert all(name in str(caught.value) for name in named)
 
 
