@@ -142,6 +142,20 @@ def test_base_without_tokenizer_and_adapter_without_fingerprint(tmp_path):
     assert report.verification["image"] is False and report.verification["equal_tokens"] == 64
 
 
+@pytest.mark.parametrize("spelling", [None, "qwen", "obj", "ids"])
+def test_fingerprints_of_any_marker_family_are_known(bases, tmp_path, spelling):
+    from export_tiny import make_tokenizer
+
+    from coord_codec import MARKERS
+
+    markers = MARKERS["qwen"].ids(make_tokenizer()) if spelling == "ids" else spelling
+    make_adapter(
+        tmp_path / "adapter", bases(True), "tied", fingerprint=coord_vocab().fingerprint(markers=markers)
+    )
+    report = merge(bases(True), tmp_path / "adapter", tmp_path / "out", verify=False, quiet=True)
+    assert not report.warnings
+
+
 def test_tokenizer_from_the_adapter(tmp_path, sharded):
     from export_tiny import make_processor, make_tokenizer
 
