@@ -28,9 +28,13 @@ _Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
 @app.command("merge")
 def merge_command(
-    base: Annotated[Path, typer.Argument(help="Checkpoint folder the adapter was trained on.")],
-    adapter: Annotated[Path, typer.Argument(help="PEFT adapter folder.")],
-    out: Annotated[Path, typer.Argument(help="Folder to make; it appears whole or not at all.")],
+    base: Annotated[
+        Path, typer.Argument(metavar="BASE", help="Checkpoint folder the adapter was trained on.")
+    ],
+    adapter: Annotated[Path, typer.Argument(metavar="ADAPTER", help="PEFT adapter folder.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Folder to make; it appears whole or not at all.")
+    ],
     *,
     force: _Force = False,
     max_shard_size: _ShardSize = None,
@@ -58,8 +62,10 @@ def merge_command(
 
 @app.command("expand-vocab")
 def expand_command(
-    base: Annotated[Path, typer.Argument(help="Checkpoint folder to extend.")],
-    out: Annotated[Path, typer.Argument(help="Folder to make; it appears whole or not at all.")],
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="Checkpoint folder to extend.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Folder to make; it appears whole or not at all.")
+    ],
     *,
     wildcard: Annotated[
         bool, typer.Option(help="Add <|coord_*|> first, so that ids are the specification's.")
