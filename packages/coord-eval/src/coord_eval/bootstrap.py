@@ -56,6 +56,8 @@ def resample(
 
     The same seed draws the same pictures from any evaluation of the same ground truth, so differences of two are
     paired. Precision, recall and F1 are micro figures at IoU .5; ``f1_miou`` is the mean F1 over .5:.95.
+    A label that a resample happens to leave out takes no part in its AP, as COCO has it; where many labels are rare
+    that shifts AP's resamples as a whole, and the paired difference of two runs is the safer thing to read.
 
     Raises:
         InputError: When there are no pictures, or fewer than one resample is asked for.
