@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from coord_trainer.compare_plan import plan_groups
+from coord_trainer.compare_plan import differing_settings, plan_groups, result_settings
 from coord_trainer.config_files import load_run_config
 
 ROOT = Path(__file__).parents[1]
@@ -50,8 +50,16 @@ def test_a_group_says_nothing_but_custom(file):
 
 
 @pytest.mark.parametrize("file", SWEEPS, ids=[path.name for path in SWEEPS])
-def test_every_variant_of_a_sweep_resolves_to_weights_of_its_own(file):
+def test_every_variant_of_a_sweep_resolves_to_settings_of_its_own(file):
     groups = plan_groups(GROUPS, BASES[-1], [], file)
-    weights = [group.config.custom.objective for group in groups]
-    assert len(groups) == 13  # a, and four groups with three variants each
-    assert all(one not in weights[:place] for place, one in enumerate(weights))
+    settings = [result_settings(group.config) for group in groups]
+    assert len(groups) == {"weights.yaml": 13, "order.yaml": 7}[file.name]
+    assert all(one not in settings[:place] for place, one in enumerate(settings))
+
+
+def test_targets_are_a_row_beside_the_groups():
+    files = [GROUPS[0], *sorted(ROOT.glob("configs/targets/*.yaml"))]
+    a, digits, json = plan_groups(files, BASES[-1], [], None)
+    assert set(differing_settings([digits, json])) == {"data.style"}
+    assert digits.config.evaluation.readings == json.config.evaluation.readings == ("greedy",)
+    assert len(a.config.evaluation.readings) == 4

@@ -11,36 +11,36 @@ from coord_eval.html_text import safe
 #: One colour a group, told apart also by people who see fewer colours (Okabe and Ito 2008, darkened).
 COLOURS = ("#2563eb", "#d97706", "#0f766e", "#b91c5c", "#6d28d9", "#0284c7", "#65a30d", "#78350f", "#475569")
 _GREY, _LINE = "#5c6878", "#e3e7ec"
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 12, 34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 20, 12, 34
 
 
 def line_chart(
-    series: Mapping[str, tuple[str, Sequence[Sequence[tuple[float, float]]]]], x_name: str, y_name: str
+    series: Mapping[str, tuple[str, Sequence[Sequence[tuple[float, float]]]]], x_name: str, title: str
 ) -> str:
     """Curves: the mean over seeds in full, each seed in pale.
 
     Args:
         series: label -> (colour, one list of (x, y) per seed); seeds share their x.
         x_name: of the axis.
-        y_name: likewise, read by screen readers too.
+        title: for screen readers.
     """
     points = [p for _, seeds in series.values() for curve in seeds for p in curve]
     if len({x for x, _ in points}) < 2:
         return "<p>Fewer than two log lines: nothing to draw.</p>"
     frame = _Frame(
-        560,
-        230,
+        460,
+        220,
         (min(x for x, _ in points), max(x for x, _ in points)),
         _round_range([y for _, y in points]),
     )
-    body = [frame.axes(x_name, y_name)]
+    body = [frame.axes(x_name, "")]
     for colour, seeds in series.values():
         shown = [curve for curve in seeds if len(curve) > 1]
         if len(shown) > 1:
             body.extend(frame.path(curve, colour, opacity=0.25, width=1) for curve in shown)
         if shown:
             body.append(frame.path(_mean_curve(shown), colour, opacity=1, width=2))
-    return frame.svg(y_name, body)
+    return frame.svg(title, body)
 
 
 def outline_chart(
@@ -48,7 +48,7 @@ def outline_chart(
 ) -> str:
     """Histograms as outlines over the same bins; `shares` holds (colour, height of each bin)."""
     top = max((float(heights.max()) for _, heights in shares.values() if len(heights)), default=0.0) or 1.0
-    frame = _Frame(560, 230, (float(edges[0]), float(edges[-1])), (0.0, top * 1.05))
+    frame = _Frame(460, 220, (float(edges[0]), float(edges[-1])), (0.0, top * 1.05))
     body = [frame.axes(x_name, y_name)]
     for colour, heights in shares.values():
         steps = [(x, h) for k, h in enumerate(heights) for x in (float(edges[k]), float(edges[k + 1]))]

@@ -102,7 +102,8 @@ def distributions(comparison: Comparison, colours: Mapping[str, str]) -> str:
     ]
     return (
         f"<p>All seeds together. Answers read as: {safe(used)}. Boxes of the last charts: line 5 to 95 %, "
-        f'bar the middle half, stroke the median.</p><div class="charts">{"".join(charts)}{"".join(sides)}</div>'
+        f'bar the middle half, stroke the median.</p><div class="charts">{"".join(charts)}</div>'
+        f'<div class="charts four" style="margin-top:22px">{"".join(sides)}</div>'
     )
 
 
@@ -122,7 +123,7 @@ def same_pictures(comparison: Comparison, pictures: PictureSet) -> str:
             svg, _ = overlay(evaluation, image, mine, pictures.root)
             f1 = _image_f1(evaluation)[image]
             cells.append(f"<figure>{svg}<figcaption>{safe(group)}: F1 {f1:.2f}</figcaption></figure>")
-        columns = f"grid-template-columns:repeat({len(shown)},minmax(120px,1fr))"
+        columns = f"grid-template-columns:repeat({len(shown)},minmax(120px,300px))"
         html.append(f'<div class="row" style="{columns}">{"".join(cells)}</div>')
     legend = (
         '<p class="legend"><i class="truth"></i>truth <i class="hit"></i>answer, IoU ≥ .50 with its label '

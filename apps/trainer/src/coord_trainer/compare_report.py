@@ -28,9 +28,16 @@ from .readings import READINGS
 from .run_folder import write_text
 
 _CHARTS = """
+main { max-width: 1400px; }
+section table { font-size: 13.5px; }
+th:not(.n), td:not(.n) { white-space: nowrap; }
+td.n { padding-left: 12px; }
+th.n { padding-left: 12px; white-space: normal; }
 svg.chart { height: auto; display: block; }
 svg.chart text { font: 11px system-ui, sans-serif; fill: #5c6878; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(330px, 1fr)); gap: 18px 28px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr));
+  gap: 22px 28px; }
+.charts.four { grid-template-columns: repeat(auto-fit, minmax(300px, 1fr)); }
 .charts h3, .row h3 { font-size: 14px; margin: 0 0 4px; }
 .row { display: grid; gap: 10px; margin: 0 0 18px; }
 tr.first td { border-top: 2px solid var(--line); }
@@ -92,7 +99,7 @@ def _questions(comparison: Comparison) -> str:
 
 def _metric_table(comparison: Comparison) -> str:
     first = comparison.groups[0].name
-    head = ["group", "reading", *METRICS, f"AP minus {first}'s, over seeds", "over pictures"]
+    head = ["group", "reading", *METRICS, f"AP against {first}, by seed", "over pictures"]
     best = {
         (reading, name): max(
             np.mean([read(e.evaluation) for e in entries])
@@ -111,7 +118,8 @@ def _metric_table(comparison: Comparison) -> str:
             cells = [f"<td>{safe(group.name) if not place else ''}</td><td>{safe(reading)}</td>"]
             for name, read in METRICS.items():
                 mean, half = mean_and_interval([read(entry.evaluation) for entry in entries])
-                mark = " best" if mean == best[reading, name] else ""
+                alone = len(comparison.groups) > 1 and name != "parsed"
+                mark = " best" if alone and mean == best[reading, name] else ""
                 cells.append(f'<td class="n{mark}">{_value(mean, half)}</td>')
             cells += _difference_cells(paired_difference(comparison, group.name, reading))
             rows.append(f"<tr{' class=first' if not place else ''}>{''.join(cells)}</tr>")
@@ -193,8 +201,7 @@ def _cell(value: float | None, form: str) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[str], words: int = 1) -> str:
     names = "".join(
-        f"<th{' class=n' if place >= words else ''} style='white-space:normal'>{safe(name)}</th>"
-        for place, name in enumerate(head)
+        f"<th{' class=n' if place >= words else ''}>{safe(name)}</th>" for place, name in enumerate(head)
     )
     return f"<table><thead><tr>{names}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
