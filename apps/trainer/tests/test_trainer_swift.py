@@ -104,12 +104,12 @@ def one_step(opened, tmp_path_factory):
 
     _, _, train, _ = opened
 
-    def step(batch_size, accumulate, custom):
+    def step(batch_size, accumulate, custom, packing=False):
         from coord_trainer.training import _train
 
         folder = tmp_path_factory.mktemp("step")
         training = {"per_device_train_batch_size": batch_size, "gradient_accumulation_steps": accumulate}
-        settings = config(custom=custom)
+        settings = config(custom=custom, data={"packing": packing})
         settings = settings.model_copy(
             update={
                 # Plain gradient steps: Adam would make a full step of a rounding error.
@@ -141,3 +141,35 @@ def test_accumulating_four_batches_of_one_is_one_batch_of_four(one_step, custom)
             assert cut[name] == pytest.approx(value, rel=2e-5, abs=1e-6), name
     assert whole["loss"] == pytest.approx(whole["train_total_loss"], rel=1e-5)
     assert all(torch.allclose(whole_weights[k], cut_weights[k], atol=1e-5) for k in whole_weights)
+
+
+def test_a_packed_batch_is_a_padded_one(one_step):
+    custom = {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"use_coord_ce": True}}
+    (padded, padded_weights), (packed, packed_weights) = (
+        one_step(4, 1, custom, packing) for packing in (False, True)
+    )
+    for name, value in padded.items():
+        assert packed[name] == pytest.approx(value, rel=2e-5, abs=1e-6), name
+    assert all(torch.allclose(padded_weights[k], packed_weights[k], atol=1e-5) for k in padded_weights)
+
+
+def test_a_sample_packed_among_others_has_the_logits_it_has_alone(opened):
+    from coord_trainer.swift_training import collate_samples
+
+    _, run, _, samples = opened
+    model, collate = run.pipeline.model.eval(), run.pipeline.template.data_collator
+    known = ("input_ids", "pixel_values", "image_grid_thw", "mm_token_type_ids", "position_ids")
+    packed = collate_samples([samples[i] for i in range(3)], collate, run.vocab, packing=True)
+    assert "attention_mask" not in packed
+    with torch.no_grad():
+        together = model(**{name: packed[name] for name in known}, use_cache=False).logits[0]
+        start = 0
+        for index in range(3):
+            alone = collate_samples([samples[index]], collate, run.vocab)
+            given = {name: alone[name] for name in (*known[:-1], "attention_mask")}
+            expected = model(**given).logits[0]
+            torch.testing.assert_close(together[start : start + len(expected)], expected, rtol=0, atol=2e-5)
+            assert packed["labels"][0, start] == -100
+            start += len(expected)
+    boxes = [box for i in range(3) for box in samples[i]["coord_boxes"]]
+    torch.testing.assert_close(packed["coord_slots"].boxes_M4, torch.tensor(boxes))

@@ -19,6 +19,7 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if os.environ.get("RANK", "0") != "0":
         os.environ["TQDM_DISABLE"] = "1"  # one bar is enough
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler looks for a GPU and complains aloud
     from coord_eval import InputError as ScoringInputError
 
     from .errors import InputError, RunError

@@ -46,8 +46,10 @@ def train(
     dry: Annotated[
         bool, typer.Option("--dry-run", help="settings, vocabulary, rates and memory; no weights, no run")
     ] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="tell where a step's time goes")] = False,
 ) -> None:
     """Train from a config, score, report; words like data.annotations=a.json override it."""
+    overrides = [*(overrides or []), *(["run.profile=true"] if profile else [])]
     if dry:
         from .dry_run import dry_run
 

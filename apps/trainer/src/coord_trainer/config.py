@@ -33,6 +33,7 @@ class RunSection(_Section):
 
     dir: Path | None = Field(None, description="run folder; runs/<name of the config> when not given")
     seed: int = 0
+    profile: bool = Field(False, description="tell after a few steps where a step's time goes")
     resume: bool = Field(False, description="go on with the run in dir, from its newest complete checkpoint")
     threads: PositiveInt | None = Field(None, description="CPU threads of torch; all cores when not given")
     gradient_norms: bool = Field(
@@ -109,6 +110,7 @@ class DataSection(_Section):
     style: Literal["markers", "json"] = "markers"
     min_pixels: PositiveInt | None = None
     max_pixels: PositiveInt | None = None
+    packing: bool = Field(False, description="a rank's batch as one row without padding, with any attention")
     preload: bool | None = Field(None, description="encode once and keep; by size when not given")
     strict: bool = Field(False, description="any bad record is an error instead of being left out and listed")
 

@@ -79,7 +79,7 @@ def _rehearse(config: RunConfig, opened, samples) -> dict[str, Any]:
     kept = _kept_bytes(config, samples, looked_at)
     chosen = [dict(looked_at[index % len(looked_at)]) for index in range(size)]
     objective = CoordObjective(config.custom.objective, opened.vocab)
-    batch = collate_samples(chosen, opened.pipeline.template.data_collator, opened.vocab)
+    batch = collate_samples(chosen, opened.pipeline.template.data_collator, opened.vocab, config.data.packing)
     labels, slots = batch["labels"], batch["coord_slots"]
     supervised = int((labels[:, 1:] != -100).sum())
     trained_head = model.get_output_embeddings().weight.requires_grad

@@ -14,9 +14,12 @@ from dataclasses import dataclass, field, replace
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
+from torch.profiler import record_function
 
 from coord_adapter import active_offsets, bypass_head_hook
 from coord_losses import CoordObjective, LossTerm, ObjectiveOutput, ObjectSlots, supervised_rows
+
+from .profiling import HEAD
 
 
 @dataclass
@@ -99,7 +102,12 @@ def row_selecting_head(model: nn.Module, rows: RowHead) -> Iterator[RowHead]:
     """Let the head of `model` compute the objective on supervised rows, within this block only."""
     head = active_head(model)
     original, own = head.forward, head.__dict__.get("forward")
-    head.forward = lambda hidden_BTH: rows.run(model, head, original, hidden_BTH)
+
+    def forward(hidden_BTH: torch.Tensor) -> torch.Tensor:
+        with record_function(HEAD):
+            return rows.run(model, head, original, hidden_BTH)
+
+    head.forward = forward
     try:
         # The offsets' hook expects logits; a plain head's sums are none, and the offsets are in them already.
         with bypass_head_hook(model) if _is_plain(head) else nullcontext():

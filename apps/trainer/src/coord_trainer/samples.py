@@ -93,6 +93,11 @@ class SampleSet(Dataset):
         """Under `order: random`, write the objects in the order of that epoch from now on."""
         self._epoch = epoch
 
+    @property
+    def kept(self) -> bool:
+        """Whether all samples are encoded already."""
+        return self._kept is not None
+
     def keeps(self, pictures: int) -> bool:
         """Whether so many pictures like these are encoded once and kept."""
         # What an epoch writes anew cannot be kept encoded.

@@ -21,6 +21,8 @@ OWNED_BY_RUN_CONFIG = {
     "seed": "run.seed",
     "data_seed": "run.seed",
     "strict": "data.strict",
+    "packing": "data.packing",
+    "padding_free": "data.packing",
     "check_model": "model.download",
 }
 

@@ -35,6 +35,7 @@ from .batch_digest import BatchDigest
 from .checkpoints import mark_complete, unmark
 from .deepspeed_settings import explicit, read_deepspeed
 from .gradient_norms import term_gradient_norms
+from .packing import pack
 from .ranks import world_size
 from .row_head import RowHead, row_selecting_head
 from .run_folder import write_text
@@ -53,6 +54,7 @@ class TrainingParts:
     objective: CoordObjective
     offset: CoordOffsetConfig
     fused: bool = True
+    packing: bool = False
     callbacks: tuple[TrainerCallback, ...] = ()
     gradient_norms: bool = False
     first_batches: BatchDigest = field(default_factory=BatchDigest)
@@ -63,6 +65,7 @@ class CoordTrainer(Seq2SeqTrainer):
 
     def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
         self._objective, self._fused = coord_parts.objective, coord_parts.fused
+        self._packing = coord_parts.packing
         self.offset_config = coord_parts.offset
         self._first_batches, self._norms_wanted = coord_parts.first_batches, coord_parts.gradient_norms
         self._norms: dict[str, float] = {}
@@ -81,7 +84,10 @@ class CoordTrainer(Seq2SeqTrainer):
 
     def _get_data_collator(self, args, template):
         return partial(
-            collate_samples, collate=super()._get_data_collator(args, template), vocab=self._objective.vocab
+            collate_samples,
+            collate=super()._get_data_collator(args, template),
+            vocab=self._objective.vocab,
+            packing=self._packing,
         )
 
     def get_eval_dataloader(self, eval_dataset=None):
@@ -130,7 +136,8 @@ class CoordTrainer(Seq2SeqTrainer):
         wanted = not training or self._logs_next()
         rows = RowHead(self._objective, labels_BT, slots, want_diagnostics=wanted, fused=self._fused)
         with row_selecting_head(self.accelerator.unwrap_model(model), rows):
-            outputs = model(**inputs)
+            # With a cache, transformers would not look for sample boundaries in packed position ids.
+            outputs = model(**inputs, use_cache=False)
         output = rows.rejoin(outputs.logits)
         self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
         denominators = None
@@ -192,17 +199,21 @@ class CoordTrainer(Seq2SeqTrainer):
 
 
 def collate_samples(
-    samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab | None
+    samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab | None, packing: bool = False
 ) -> dict[str, Any]:
     """Swift's batch plus the slots of its objects (a function of the module, so that workers can pickle it)."""
     extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
-    batch = collate(samples)
-    layouts, boxes = zip(*extras, strict=True)
+    if packing:
+        batch, starts = pack([collate([sample]) for sample in samples])
+        places = {"batch_rows": [0] * len(samples), "starts": starts}
+    else:
+        batch, places = collate(samples), {}
     if vocab is None:  # all is text: no coordinates, no objects
         nothing = torch.zeros(0, 4)
         batch["coord_slots"] = ObjectSlots(nothing.long(), nothing, torch.zeros(0, dtype=torch.long))
     else:
-        batch["coord_slots"] = ObjectSlots.from_layouts(layouts, batch["labels"], boxes, vocab)
+        layouts, boxes = zip(*extras, strict=True)
+        batch["coord_slots"] = ObjectSlots.from_layouts(layouts, batch["labels"], boxes, vocab, **places)
     return batch
 
 

@@ -22,6 +22,7 @@ from .console import say, swift_log
 from .errors import RunError
 from .picture_set import PictureSet, draw_sets, load_sets, write_problems
 from .pipeline import open_run, sample_set
+from .profiling import StepProfile
 from .ranks import first_rank_first, is_first, world_size
 from .resuming import check_same_data, prepare_resume
 from .run_folder import Manifest, command_line, explain_full_disk, open_run_folder, write_config
@@ -158,6 +159,10 @@ def _train(
             f"  the last {len(train) % world_size()} training pictures are left out, so that {world_size()} ranks "
             "have as many each"
         )
+    if not train_samples.kept and "dataloader_num_workers" not in config.training:
+        workers = max(1, min(4, (os.cpu_count() or 1) // world_size()))
+        opened.pipeline.args.training_args.dataloader_num_workers = workers
+        say(f"  pictures are encoded on the way, by {workers} processes beside the training")
     scored_samples = train_samples if scored is train else scored and sample_set(config, opened, scored)
     with swift_log(folder / "swift.log") as take_over_loggers:
         from .swift_training import TrainingParts
@@ -168,10 +173,12 @@ def _train(
             objective=CoordObjective(config.custom.objective, opened.vocab),
             offset=config.custom.coord_offset,
             fused=config.model.fused_head,
+            packing=config.data.packing,
             callbacks=(
                 TrainingProgress(),
                 MetricsFile(folder / "metrics.jsonl"),
                 EachEpoch(train_samples.set_epoch),
+                *([StepProfile(folder / "metrics.jsonl")] if config.run.profile else []),
             ),
             gradient_norms=config.run.gradient_norms,
         )
