@@ -97,6 +97,12 @@ def test_what_cannot_be_compared_is_told(tmp_path, files, sweep, told):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("word", "told"), [("run.seed=3", "--seeds"), ("run.dir=x", "--out")])
+def test_what_each_run_has_of_its_own_is_not_overridden_in_silence(word, told):
+    with pytest.raises(InputError, match=told):
+        plan_groups([A], default_base([A]), [word], None)
+
+
 def test_the_interval_over_seeds_is_students():
     from scipy import stats
 

@@ -14,6 +14,8 @@ from .config_files import load_run_config
 from .errors import InputError
 from .readings import READINGS
 
+# Set for each run by the comparison itself.
+_PER_RUN = {"run.seed": "--seeds", "run.dir": "--out", "run.resume": "--out"}
 # Where a run lies, how it is carried out and how many pictures its report shows change no result.
 _NO_RESULT = {"run": {"dir", "threads", "resume", "profile"}, "evaluation": {"overlays"}}
 
@@ -72,6 +74,9 @@ def plan_groups(
     Raises:
         InputError: a config that does not resolve, two groups of one name, a sweep that names no config.
     """
+    for word in overrides:
+        if (name := word.split("=")[0]) in _PER_RUN:
+            raise InputError(f"{word}: every run of a comparison has its own; see {_PER_RUN[name]}")
     variants = _read_sweep(sweep, [file.stem for file in files]) if sweep is not None else {}
     groups = []
     for file in files:

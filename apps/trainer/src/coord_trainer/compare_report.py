@@ -28,7 +28,7 @@ from .readings import READINGS
 from .run_folder import write_text
 
 _CHARTS = """
-main { max-width: 1400px; }
+main { max-width: 1500px; }
 section table { font-size: 13.5px; }
 th:not(.n), td:not(.n) { white-space: nowrap; }
 td.n { padding-left: 12px; }
@@ -90,11 +90,18 @@ def numbers(comparison: Comparison) -> dict[str, Any]:
 
 def _questions(comparison: Comparison) -> str:
     items = "".join(
-        f"<li><b>{safe(group.name)}</b> {safe(group.question)}</li>" for group in comparison.groups
+        f"<li><b>{safe(group.name)}</b>: {safe(_without_name(group.question))}</li>"
+        for group in comparison.groups
     )
     notes = "".join(f"<li>{safe(note)}</li>" for note in comparison.notes)
     notes = f'<ul class="notes">{notes}</ul>' if notes else ""
     return f'{notes}<section><h2>Questions</h2><ul style="margin:0;padding-left:20px">{items}</ul></section>'
+
+
+def _without_name(question: str) -> str:
+    """The question after the group's own name, where it begins with one."""
+    name, colon, rest = question.partition(": ")
+    return rest if colon and " " not in name else question
 
 
 def _metric_table(comparison: Comparison) -> str:
@@ -120,7 +127,8 @@ def _metric_table(comparison: Comparison) -> str:
                 mean, half = mean_and_interval([read(entry.evaluation) for entry in entries])
                 alone = len(comparison.groups) > 1 and name != "parsed"
                 mark = " best" if alone and mean == best[reading, name] else ""
-                cells.append(f'<td class="n{mark}">{_value(mean, half)}</td>')
+                shown = f"{mean:.1%}" if name == "parsed" else _value(mean, half)
+                cells.append(f'<td class="n{mark}">{shown}</td>')
             cells += _difference_cells(paired_difference(comparison, group.name, reading))
             rows.append(f"<tr{' class=first' if not place else ''}>{''.join(cells)}</tr>")
     seeds = max(len(entries) for entries in comparison.scored.values())
