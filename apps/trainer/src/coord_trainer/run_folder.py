@@ -91,7 +91,9 @@ def write_text(path: Path, text: str) -> None:
 
 def write_config(folder: Path, config: RunConfig) -> None:
     """The resolved configuration; feeding it back with `-c` gives the same run."""
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    values = config.model_dump(mode="json")
+    values["run"]["resume"] = False  # how it was begun is no part of what it is
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     write_text(folder / "config.yaml", text)
 
 

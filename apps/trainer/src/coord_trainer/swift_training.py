@@ -259,13 +259,19 @@ def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
         outline: make the model on meta tensors, without reading weights.
     """
     if arguments.get("deepspeed"):
+        import deepspeed
+
         settings = read_deepspeed(arguments["deepspeed"], Path(swift.__file__).parent / "config")
         arguments = {**arguments, "deepspeed": explicit(settings, arguments, world_size())}
     TrainerFactory.TRAINER_MAPPING["causal_lm"] = f"{__name__}.{CoordTrainer.__name__}"
     for name in param_group_names():
         if name not in optimizers_map:
             optimizers_map[name] = CoordOptimizer
-    return (_OutlineSft if outline else CoordSft)(SftArguments(**arguments))
+    parsed = SftArguments(**arguments)
+    if arguments.get("deepspeed") and world_size() > 1:
+        # ZeRO-3 shards while loading, and would count one rank without this.
+        deepspeed.init_distributed(dist_backend=arguments["ddp_backend"], auto_mpi_discovery=False)
+    return (_OutlineSft if outline else CoordSft)(parsed)
 
 
 def plan_optimizer(pipeline: CoordSft, offset: CoordOffsetConfig) -> tuple[Any, torch.optim.Optimizer]:
