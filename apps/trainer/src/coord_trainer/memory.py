@@ -172,6 +172,7 @@ def rehearse_step(
     for part in (core, vision, text):
         part.config._attn_implementation = _REHEARSED
     model.train()
+    trained = [p for p in model.parameters() if p.requires_grad]
     with LiveBytes("meta") as live:
         for tensor in (*model.parameters(), *model.buffers()):
             live.note(tensor)
@@ -183,11 +184,13 @@ def rehearse_step(
             hidden_BTH = _hidden(vision, text, inputs)
             _Loss.apply(hidden_BTH.flatten(0, 1)[:rows], core.lm_head.weight, appetite).backward()
             del hidden_BTH
+            for parameter in trained:
+                if parameter.grad is None:  # deepstack and the head's offsets are not rehearsed
+                    parameter.grad = torch.empty_like(parameter)
             peak = live.peak
             optimizer.step()
             optimizer.zero_grad()
             peak = max(peak, live.peak)
-    trained = [p for p in model.parameters() if p.requires_grad]
     gradients = sum(p.numel() * p.itemsize for p in trained)
     states = live.now - weights - given
     return StepMemory(weights, gradients, states, max(peak - weights - states - gradients, 0), peak)
