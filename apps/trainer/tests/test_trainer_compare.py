@@ -1,10 +1,7 @@
 """A comparison: what it consists of, which runs are kept, what its tables say; and a tiny one end to end."""
 
 import json
-import os
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -134,10 +131,13 @@ def test_differences_are_paired_by_seed_and_by_picture():
 
 
 @pytest.mark.slow
-def test_two_groups_a_few_steps_one_report_and_everything_kept_the_second_time(tmp_path):
+def test_two_groups_a_few_steps_one_report_and_everything_kept_the_second_time(tmp_path, capsys):
+    pytest.importorskip("swift")
+    from coord_trainer.compare import compare_configs
+
     words = [
         "training.max_steps=4",
-        "training.save_steps=4",
+        "training.save_steps=2",
         "training.eval_steps=2",
         "training.logging_steps=1",
         "training.per_device_train_batch_size=4",
@@ -148,29 +148,31 @@ def test_two_groups_a_few_steps_one_report_and_everything_kept_the_second_time(t
         "model.tiny.layers=2",
         "model.tiny.vision_layers=2",
     ]
-    command = [sys.executable, str(ROOT / "apps" / "trainer"), "compare", str(A), str(PHASE1 / "b.yaml")]
-    command += ["--seeds", "1", "--out", str(tmp_path / "out"), "--resamples", "20", *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    files, out = [A, PHASE1 / "b.yaml"], tmp_path / "out"
 
     def run():
-        done = subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        options = {"seeds": 1, "jobs": 2, "resamples": 20, "dry_run": False, "sweep": None}
+        assert compare_configs(files, words, base=default_base(files), out=out, **options) == (
+            out / "report.html"
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return capsys.readouterr().out
 
-    assert "started" in run()
-    out = tmp_path / "out"
+    assert run().count("started") == 2
     rows = json.loads((out / "comparison.json").read_text())["rows"]
     assert {(row["group"], row["reading"]) for row in rows} == {
         (group, reading)
         for group in "ab"
         for reading in ("greedy", "grammar", "grammar-expectation", "grammar-feedback")
     }
-    # Under the grammar even an untrained model's answers are whole.
-    assert all(row["metrics"]["parsed"] == [1.0] for row in rows if row["reading"] != "greedy")
+    for group in "ab":  # under the grammar even a model that has learnt nothing answers in whole objects
+        health = json.loads((out / group / "seed-0/readings/grammar/evaluation.json").read_text())["format"]
+        assert health["truncated"] == 0 and set(health["dropped"]) <= {"no_area"}
     first = [json.loads((out / g / "seed-0" / "manifest.json").read_text()) for g in "ab"]
     assert first[0]["first_batches"] == first[1]["first_batches"] != {}
+    steps = json.loads((out / "a" / "seed-0" / "convergence.json").read_text())
+    assert [(row["step"], row["reading"]) for row in steps] == [
+        (step, reading) for step in (2, 4) for reading in ("greedy", "grammar")
+    ]
     page = (out / "report.html").read_text()
     assert page.count("<svg") > 20 and "http://" not in page and "https://" not in page
     text = run()

@@ -134,10 +134,10 @@ def test_steps_are_read_as_distributions_over_the_coordinates():
 def test_feeding_back_says_the_bin_nearest_to_the_expectation_and_only_where_a_coordinate_is_said():
     vocab = CoordVocab(1, CoordGrid())
     scores = torch.full((2, 1003), -20.0)
-    scores[:, 1 + 100], scores[:, 1 + 400] = 2.0, 2.1  # the likeliest is 400, the mean lies between
+    scores[:, 1 + 100], scores[:, 1 + 400] = 2.0, 2.2  # the likeliest is 400, the mean lies between
     scores[1, 0] = 9.0  # the second answer wants to say a word
     recorder = StepRecorder(vocab, feed_expectation=True)
     said = recorder(torch.zeros(2, 1, dtype=torch.long), scores).argmax(dim=1)
-    p = torch.softmax(torch.tensor([2.0, 2.1]).double(), dim=0)
+    p = torch.softmax(torch.tensor([2.0, 2.2]).double(), dim=0)
     assert said.tolist() == [1 + round(float(100 * p[0] + 400 * p[1])), 0]
     assert recorder.log_p[0][0] < -15  # nobody would have said that bin

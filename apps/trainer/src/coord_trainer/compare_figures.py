@@ -38,7 +38,8 @@ _TERMS = {
     "grad_norm/box": "gradient norm of the box loss",
 }
 _EVALUATED = {
-    "eval_AP": "AP of free answers",
+    "AP/greedy": "AP of free answers",
+    "AP/grammar": "AP under the grammar",
     "eval_coord_diag/coord_token_ce": "CE per coordinate token, held out (nats, full vocabulary)",
     "eval_coord_diag/coord_error_bins": "expected distance from the true bin, held out",
     "eval_coord_diag/coord_vocab_mass": "mass on coordinate tokens, held out",

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from coord_eval import Evaluation, resample
 
 from .compare_plan import Group, Run
+from .convergence import FILE as CONVERGENCE_FILE
 from .picture_set import PictureSet
 from .readings import READINGS, Reading
 from .scoring import score_reading
@@ -85,12 +86,20 @@ def collect(groups: Sequence[Group], runs: Sequence[Run], pictures: PictureSet, 
         for place, name in enumerate(run.config.evaluation.readings):
             entry = _score(run, READINGS[name], place == 0, pictures, resamples)
             scored.setdefault((run.group.name, name), []).append(entry)
-        lines = (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        logs[run.group.name].append([json.loads(line) for line in lines])
+        logs[run.group.name].append(_log(run))
         manifests[run.group.name].append(
             json.loads((run.folder / "manifest.json").read_text(encoding="utf-8"))
         )
     return Comparison(kept, runs, scored, logs, manifests, resamples, _notes(groups, kept, manifests))
+
+
+def _log(run: Run) -> list[dict[str, Any]]:
+    """Lines of metrics.jsonl, and of convergence.json where checkpoints were scored."""
+    lines = (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    path = run.folder / CONVERGENCE_FILE
+    scored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    along = [{"step": row["step"], f"AP/{row['reading']}": row["AP"]} for row in scored]
+    return [*(json.loads(line) for line in lines), *along]
 
 
 def _score(run: Run, reading: Reading, first: bool, pictures: PictureSet, resamples: int) -> Scored:

@@ -8,6 +8,7 @@ from coord_codec import CoordGrid
 from coord_eval import Evaluation, score
 
 from .config import RunConfig
+from .convergence import score_checkpoints
 from .picture_set import PictureSet
 from .readings import READINGS, Reading
 from .report_sections import run_sections
@@ -17,6 +18,8 @@ from .truth import truth_for
 
 def report_on(config: RunConfig, folder: Path, pictures: PictureSet) -> Evaluation:
     """Score every reading's predictions; the first one's evaluation.json and report.html lie in `folder`."""
+    if config.evaluation.each_checkpoint:
+        score_checkpoints(config, folder, pictures)
     main, *others = (READINGS[name] for name in config.evaluation.readings)
     for reading in others:
         place = reading.folder(folder, first=False)
