@@ -71,6 +71,8 @@ SOFT = "custom.coord_soft_ce_w1.enabled=true"
         ),
         (["prepare", "a.json", ".", "--out", "a.png"], "exists already"),
         (["evaluate", "nowhere", "--out", "a.png", SOFT], "exists already"),
+        (["compare", "nowhere.yaml"], "base/shapes.yaml"),
+        (["compare", "run.seed=1"], "base/shapes.yaml"),
         (["dance"], "dance"),
     ],
 )
