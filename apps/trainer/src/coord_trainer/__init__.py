@@ -6,10 +6,11 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["RunConfig", "apply_coord_template_adapter", "load_run_config", "train_and_score"]
+__all__ = ["CoordGrammar", "RunConfig", "apply_coord_template_adapter", "load_run_config", "train_and_score"]
 
 # Looked up when asked for: swift alone takes many seconds to import, and a config needs none of it.
 _HOMES = {
+    "CoordGrammar": "grammar",
     "RunConfig": "config",
     "apply_coord_template_adapter": "swift_model",
     "load_run_config": "config_files",
