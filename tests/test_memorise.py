@@ -21,6 +21,7 @@ def test_real_photographs_are_learnt_up_to_the_ceiling(tmp_path):
         f"data.annotations={PHOTOGRAPHS / 'instances.json'}",
         f"data.images={PHOTOGRAPHS / 'images'}",
         f"run.dir={tmp_path / 'run'}",
+        "run.threads=1",  # steady beside other tests
     ]
     command = [
         sys.executable,
