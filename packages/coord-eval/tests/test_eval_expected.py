@@ -37,6 +37,15 @@ def test_swapped_expectations_are_put_right_and_no_area_is_dropped():
     assert flat.format["dropped"] == {"no_area": 1}
 
 
+def test_sides_that_were_said_alike_may_be_expected_apart():
+    flat = TEXT.replace("900", "100")
+    given = {"image_id": 1, "text": flat, "coord_expected": [0.1004, 0.2, 0.5, 0.6]}
+    assert score(TRUTH, [given]).format["dropped"] == {"no_area": 1}
+    read = score(TRUTH, [given], boxes="expected")
+    assert read.mean_iou == pytest.approx(1.0, rel=1e-9)
+    assert read.format["dropped"] == {} and read.format["parsed"] == 1
+
+
 @pytest.mark.parametrize(
     ("more", "boxes", "told"),
     [

@@ -51,6 +51,7 @@ class AnswerBuilder:
     Attributes:
         format: The format being read.
         scale: Set where plain numbers are read.
+        keep_flat: Whether boxes without area stay, for somebody who reads their sides elsewhere.
     """
 
     format: str
@@ -63,6 +64,7 @@ class AnswerBuilder:
     explicit_empty: bool = False
     repeats: int = 0
     numbers_read: bool = False
+    keep_flat: bool = False
     _seen: set[tuple] = field(default_factory=set)
 
     def drop(self, reason: str, start: int, end: int) -> None:
@@ -85,7 +87,7 @@ class AnswerBuilder:
     ) -> None:
         """Add a box given in [0, 1]; swapped corners are repaired, boxes without area dropped."""
         x1, y1, x2, y2 = unit
-        if x1 == x2 or y1 == y2:
+        if (x1 == x2 or y1 == y2) and not self.keep_flat:
             self.drop("no_area", *span)
             return
         if x1 > x2 or y1 > y2:

@@ -42,7 +42,8 @@ def with_expected_boxes(answer: Answer, prediction: Prediction) -> Answer:
         else:
             dropped.append(Drop("no_area", item.span))
     dropped.sort(key=lambda drop: drop.span)
-    return replace(answer, objects=tuple(objects), dropped=tuple(dropped))
+    status = "failed" if not objects else "partial" if dropped else answer.status
+    return replace(answer, objects=tuple(objects), dropped=tuple(dropped), status=status)
 
 
 def _box(item: ParsedObject, given: tuple[float, ...], where: str) -> tuple[float, float, float, float]:

@@ -33,6 +33,7 @@ def parse_answer(
     scale: float | Literal["pixels"] | None = None,
     image_size: tuple[float, float] | None = None,
     grid: CoordGrid = _DEFAULT_GRID,
+    keep_flat: bool = False,
 ) -> Answer:
     """Read the objects of one answer.
 
@@ -47,6 +48,7 @@ def parse_answer(
             grid's own (1000), and the answer says so. Coordinate tokens never use it.
         image_size: ``(width, height)`` of the picture as the model saw it, for ``scale="pixels"``.
         grid: The grid of the coordinate tokens.
+        keep_flat: Keep boxes without area, which are dropped otherwise: for callers that read the sides elsewhere.
 
     Raises:
         ValueError: For an unknown format or an impossible scale; never because of the text.
@@ -58,7 +60,7 @@ def parse_answer(
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
     begin = text.rfind(_THOUGHT_END) + len(_THOUGHT_END) if _THOUGHT_END in text else 0
     name = family.name if family else format if format != "auto" else detect_format(text, begin)
-    builder = AnswerBuilder(name, resolved)
+    builder = AnswerBuilder(name, resolved, keep_flat=keep_flat)
     # Ordinals count the whole text, reasoning included, as the producer's lists do.
     builder.coord_count = sum(token in units for token in COORD.findall(text, 0, begin))
     if begin == 0 and text.lstrip().startswith("<think>"):
