@@ -63,7 +63,8 @@ def _curves(comparison: Comparison, colours: Mapping[str, str], names: Mapping[s
         series = {}
         for group, logs in comparison.logs.items():
             seeds = [[(line["step"], line[key]) for line in log if key in line] for log in logs]
-            if any(y for curve in seeds for _, y in curve):  # a term that is switched off is 0 throughout
+            # A term that is switched off is 0 throughout; an AP of 0 is a result.
+            if any(y or key.startswith("AP/") for curve in seeds for _, y in curve):
                 series[group] = (colours[group], seeds)
         if series:
             figures.append(f"<div><h3>{safe(title)}</h3>{line_chart(series, 'step', title)}</div>")

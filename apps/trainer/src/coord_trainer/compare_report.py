@@ -136,7 +136,9 @@ def _metric_table(comparison: Comparison) -> str:
         f"<p>Mean over {seeds} seed{'s' * (seeds > 1)} ± half the 95 % interval of that mean (Student's t). The last "
         f"two columns pair each group with <b>{safe(first)}</b> in the same reading: seed by seed, and over "
         f"{comparison.resamples} draws of the same pictures with seeds averaged; an interval that holds 0 decides "
-        "nothing. Bold: the best mean of a reading. <i>Any label</i>: localisation without class.</p>"
+        "nothing. Answers are ranked by their own probabilities where they have them, which differ in kind "
+        "between readings; the constant score is free of that. Bold: the best mean of a reading. "
+        "<i>Any label</i>: localisation without class.</p>"
         + _table(head, rows, words=2)
         + "<p>"
         + "<br>".join(
