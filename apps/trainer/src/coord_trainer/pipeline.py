@@ -54,8 +54,6 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         model_type = apply_coord_template_adapter(
             coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm
         )
-        if not torch.cuda.is_available() and config.training.get("deepspeed"):
-            os.environ["ACCELERATE_USE_CPU"] = "1"  # else accelerate looks for a GPU
         # swift keeps the first run's value for the life of the process; every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         pipeline = open_pipeline(_swift_arguments(config, folder, base, model_type, evaluates), outline)

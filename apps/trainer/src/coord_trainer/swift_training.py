@@ -8,6 +8,7 @@ the process; it names a class of this module, which refuses to run without the s
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from coord_losses import CoordObjective, ObjectSlots
 from .batch_digest import BatchDigest
 from .checkpoints import mark_complete, unmark
 from .deepspeed_settings import explicit, read_deepspeed
+from .errors import RunError
 from .gradient_norms import term_gradient_norms
 from .packing import pack
 from .ranks import world_size
@@ -70,6 +72,8 @@ class CoordTrainer(Seq2SeqTrainer):
         self._first_batches, self._norms_wanted = coord_parts.first_batches, coord_parts.gradient_norms
         self._norms: dict[str, float] = {}
         super().__init__(*args, **kwargs)
+        if self.args.deepspeed and not self.is_deepspeed_enabled:
+            raise RunError("training.deepspeed is set, but accelerate has not taken it up: see swift.log")
         self._step_metrics = {
             mode: StepMetrics(self._objective.config, self.args.device) for mode in ("train", "eval")
         }
@@ -268,6 +272,9 @@ def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
         if name not in optimizers_map:
             optimizers_map[name] = CoordOptimizer
     parsed = SftArguments(**arguments)
+    if arguments.get("deepspeed"):
+        # transformers has counted the ranks by now; with this still set, accelerate would leave DeepSpeed out.
+        os.environ.pop("ACCELERATE_USE_CPU", None)
     if arguments.get("deepspeed") and world_size() > 1:
         # ZeRO-3 shards while loading, and would count one rank without this.
         deepspeed.init_distributed(dist_backend=arguments["ddp_backend"], auto_mpi_discovery=False)

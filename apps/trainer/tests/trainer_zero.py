@@ -1,0 +1,83 @@
+"""LoRA with offsets under DeepSpeed: `torchrun ... trainer_zero.py BASE OUT STAGE...`, or one rank without it."""
+
+import json
+import sys
+from pathlib import Path
+
+from coord_trainer import training
+from coord_trainer.config_files import check_run_config
+from coord_trainer.picture_set import draw_sets
+
+CUSTOM = {
+    "coord_soft_ce_w1": {"enabled": True},
+    "coord_offset": {"enabled": True, "tie_head": False, "embed_lr": 2e-2, "head_lr": 1e-2},
+}
+
+
+def settings(batch, **training_of_run):
+    return check_run_config(
+        {
+            "data": {"markers": "obj", "shapes": {"train": 12, "heldout": 2}},
+            "custom": CUSTOM,
+            "run": {"threads": 1},
+            "model": {
+                "tiny": {"hidden": 32, "ffn": 48, "vision_hidden": 32, "layers": 2, "vision_layers": 2}
+            },
+            "training": {
+                "tuner_type": "lora",
+                "target_modules": ["all-linear"],
+                "max_steps": 3,
+                "logging_steps": 1,
+                "save_steps": 3,
+                "learning_rate": 1e-2,
+                "lr_scheduler_type": "constant",
+                "train_dataloader_shuffle": False,
+                "max_grad_norm": 0.7,
+                "per_device_train_batch_size": batch,
+                "gradient_accumulation_steps": 1,
+                "report_to": [],
+                **training_of_run,
+            },
+        },
+        "test",
+    )
+
+
+def run(config, base, folder):
+    train, _ = draw_sets(config, folder / "data")
+    checkpoint, _ = training._train(config, folder, base, train, None)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return checkpoint, [line for line in lines if "train_total_loss" in line]
+
+
+def watch_the_optimizer(folder):
+    """Writes down how many numbers of optimizer state this rank holds, when training ends."""
+    from coord_trainer.ranks import rank
+    from coord_trainer.swift_training import CoordTrainer
+
+    save = CoordTrainer._save_checkpoint
+
+    def counted(trainer, *words, **more):
+        states = trainer.optimizer.optimizer.state.values()
+        held = sum(value.numel() for state in states for name, value in state.items() if "exp_avg" in name)
+        (folder / f"state.{rank()}").write_text(str(held))
+        return save(trainer, *words, **more)
+
+    CoordTrainer._save_checkpoint = counted
+
+
+def without_compiling():
+    """DeepSpeed would compile a faster collective for the CPU first, for a minute."""
+    import deepspeed.ops
+    from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
+
+    deepspeed.ops.__compatible_ops__[ShareMemCommBuilder.NAME] = False
+
+
+if __name__ == "__main__":
+    without_compiling()
+    base, out = sys.argv[1], Path(sys.argv[2])
+    for stage in sys.argv[3:]:
+        (out / stage).mkdir(parents=True, exist_ok=True)
+        watch_the_optimizer(out / stage)
+        run(settings(2, deepspeed=stage), base, out / stage)
