@@ -66,8 +66,8 @@ def test_zero_begins_as_one_rank_does_shards_the_optimizer_and_saves_the_offsets
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     found = [line for line in lines if "train_total_loss" in line]
     assert [line["step"] for line in found] == [1, 2, 3]
-    # Only the first step: swift computes the forward pass under DeepSpeed in its own way, and the gradients of a
-    # run without DeepSpeed differ from it by some thousandths.
+    # Only the first step's: gradient norms differ by .4 % from a run without DeepSpeed, so later losses do too. swift
+    # replaces the forward pass under DeepSpeed; whether that is the reason has not been established.
     for name, value in expected[0].items():
         if name.startswith(("train_", "coord_diag")) and "speed" not in name:
             assert found[0][name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
