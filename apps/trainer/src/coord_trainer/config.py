@@ -156,7 +156,9 @@ class EvaluationSection(_Section):
     readings: tuple[str, ...] = Field(
         ("greedy",), description="how answers are generated; the first is the run's"
     )
-    each_checkpoint: bool = Field(False, description="answer and score every saved checkpoint, not the last alone")
+    each_checkpoint: bool = Field(
+        False, description="answer and score every saved checkpoint, not the last alone"
+    )
 
     @field_validator("readings")
     @classmethod
