@@ -15,7 +15,15 @@ from coord_losses import LossTerm, ObjectiveConfig, ObjectiveOutput, denominator
 _TERMS = ("text_ce", "coord_ce", "soft_ce", "w1", "gate", "box")
 _COUNTS = ("tokens", "coord_tokens", "objects")
 # Looked at on log steps only; the first three stand in where the term itself is not trained on.
-_LOOKED_AT = ("soft_ce", "w1", "gate", "coord_vocab_mass", "coord_entropy", "coord_error_bins", "coord_token_ce")
+_LOOKED_AT = (
+    "soft_ce",
+    "w1",
+    "gate",
+    "coord_vocab_mass",
+    "coord_entropy",
+    "coord_error_bins",
+    "coord_token_ce",
+)
 # One vector of a fixed layout, so that no collective depends on what a rank happened to see.
 _SLOTS = (
     *_TERMS,
