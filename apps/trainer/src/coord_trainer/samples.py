@@ -7,10 +7,12 @@ its lazy data set replaces a failing sample by a random one. Neither happens her
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
@@ -65,6 +67,17 @@ class TargetWriter:
         return zlib.crc32(f"{self.seed} {epoch} {instance.image_id} {instance.image}".encode())
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """A picture is too small for several threads: beside a busy process they wait for each other (5 x slower)."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class SampleSet(Dataset):
     """Encoded samples: ids, labels, pixels, plus `coord_layout` and `coord_boxes` for the collator."""
 
@@ -81,7 +94,8 @@ class SampleSet(Dataset):
         self._epoch = 0
         if self.keeps(len(pictures)):
             steps = tqdm(range(len(pictures)), desc=f"encoding {pictures.name}", unit="img", mininterval=0.5)
-            self._kept = [self._make(index) for index in steps]
+            with _one_thread():
+                self._kept = [self._make(index) for index in steps]
 
     def __len__(self) -> int:
         return len(self.pictures)
