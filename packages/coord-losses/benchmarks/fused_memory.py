@@ -197,6 +197,7 @@ def main() -> None:
                 print(f"{case}: {(done.stderr.strip().splitlines() or ['killed'])[-1]}", file=sys.stderr)
                 continue
             results[case] = json.loads(done.stdout)
+            print(f"N={rows} {case}: {results[case]}", file=sys.stderr, flush=True)
         report(rows, args, results)
 
 
