@@ -15,7 +15,6 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_DATASETS_OFFLINE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin starve whatever else runs here
     os.environ.setdefault("LOG_LEVEL", "WARNING")  # of swift's logger while it is imported
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if os.environ.get("RANK", "0") != "0":
