@@ -1,6 +1,6 @@
 """Time and memory of `merge` against PEFT's merge and save, on random weights with the widths of a 2B Qwen3-VL.
 
-    python apps/exporter/benchmarks/merge_against_peft.py --folder /tmp/bench --layers 20 [--cases lora-tied,...]
+    python apps/exporter/benchmarks/merge_against_peft.py --folder SCRATCH --layers 20 [--cases lora-tied,...]
 
 Each side runs in a process of its own; memory is the peak above what the imports leave resident. The outputs
 are compared bit by bit and removed; the folder must have room for three checkpoints (about 3 GB each).
