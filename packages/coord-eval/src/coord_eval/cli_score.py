@@ -72,10 +72,11 @@ def summary(evaluation: Evaluation, report: Path) -> str:
     """Return the lines a person reads after a run."""
     coco, ceiling, health = evaluation.coco, evaluation.ceiling, evaluation.format
     lines = [
-        f"{'':6} {'score':>7} {'constant':>9} {'ceiling':>8}   ranked by {evaluation.score_source}",
+        f"{'':6} {'score':>7} {'constant':>9} {'any label':>10} {'ceiling':>8}   "
+        f"ranked by {evaluation.score_source}",
         *(
             f"{key:6} {number(coco[key]):>7} {number(evaluation.coco_constant_score[key]):>9} "
-            f"{number(ceiling.get(key, -1)):>8}"
+            f"{number(evaluation.coco_class_agnostic[key]):>10} {number(ceiling.get(key, -1)):>8}"
             for key in ("AP", "AP50", "AP75", "AR100")
         ),
         *(

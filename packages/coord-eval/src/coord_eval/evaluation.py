@@ -30,6 +30,8 @@ class Evaluation:
     Attributes:
         coco: The twelve COCO numbers under ``score_source``; -1 where no object of that kind exists.
         coco_constant_score: The same with every score 1.
+        coco_class_agnostic: The same as ``coco`` when any label may find any object: COCO's ``useCats=0``, all labels
+            one, unknown labels included, the 100 best boxes of a picture.
         score_source: What detections are ranked by.
         backend: What computed ``coco``.
         detection: Micro precision, recall and F1 at .5, .75 and over .5:.95; no score enters.
@@ -55,6 +57,7 @@ class Evaluation:
 
     coco: dict[str, float]
     coco_constant_score: dict[str, float]
+    coco_class_agnostic: dict[str, float]
     score_source: str
     backend: str
     detection: dict[str, dict[str, float]]
@@ -87,6 +90,7 @@ class Evaluation:
             "schema_version": SCHEMA_VERSION,
             "coco": self.coco,
             "coco_constant_score": self.coco_constant_score,
+            "coco_class_agnostic": self.coco_class_agnostic,
             "score_source": self.score_source,
             "backend": self.backend,
             "detection": self.detection,

@@ -25,9 +25,9 @@ _COCO_NAMES = {
     "APs": "AP, small objects (below 32² pixels)",
     "APm": "AP, medium objects",
     "APl": "AP, large objects (above 96² pixels)",
-    "AR1": "AR, 1 box of a label",
-    "AR10": "AR, 10 boxes of a label",
-    "AR100": "AR, 100 boxes of a label",
+    "AR1": "AR, 1 box of a label and picture",
+    "AR10": "AR, 10 boxes of a label and picture",
+    "AR100": "AR, 100 boxes of a label and picture",
     "ARs": "AR, small objects",
     "ARm": "AR, medium objects",
     "ARl": "AR, large objects",
@@ -106,14 +106,16 @@ def _coco_table(evaluation: Evaluation) -> str:
             name,
             number(evaluation.coco[key]),
             number(evaluation.coco_constant_score[key]),
+            number(evaluation.coco_class_agnostic[key]),
             number(evaluation.ceiling.get(key, -1)),
         )
         for key, name in _COCO_NAMES.items()
     ]
     return (
         f"<p>Ranked by <b>{safe(source)}</b>: {safe(SCORE_SOURCES[source])}. The ceiling is the truth "
-        f"itself, encoded and parsed back, under a constant score. By {safe(evaluation.backend)}.</p>"
-        + table(("", "ranked", "constant score", "ceiling"), rows)
+        f"itself, encoded and parsed back, under a constant score. Any label: all labels taken as one. "
+        f"By {safe(evaluation.backend)}.</p>"
+        + table(("", "ranked", "constant score", "ranked, any label", "ceiling"), rows)
     )
 
 

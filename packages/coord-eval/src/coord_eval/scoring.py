@@ -22,6 +22,7 @@ from coord_eval.expected import BOX_SOURCES, with_expected_boxes
 from coord_eval.joining import join
 from coord_eval.labels import LabelMatcher
 from coord_eval.matching import match
+from coord_eval.one_label import one_label
 from coord_eval.oracle import oracle_records
 from coord_eval.parsing import parse_answer
 from coord_eval.predictions import Prediction, from_records, read_predictions
@@ -119,17 +120,20 @@ def score(
     ceiling, notes = _ceiling(
         truth, markers=markers, order=order, max_objects=max_objects, grid=grid, backend=backend
     )
-    report("score", 1, 3)
+    report("score", 1, 4)
     scores = coco_scores(truth, collected.detections, backend)
-    report("score", 2, 3)
-    constant = coco_scores(truth, collected.detections.with_constant_score(), backend).summary
-    report("score", 3, 3)
+    report("score", 2, 4)
+    constant = _constant(truth, collected.detections, scores, backend)
+    report("score", 3, 4)
+    agnostic = coco_scores(*one_label(truth, collected.detections), backend).summary
+    report("score", 4, 4)
     any_label = match(truth, collected.detections, use_categories=False)
     matches = match(truth, collected.detections)
     crowd_N = truth.crowd_N
     evaluation = Evaluation(
         coco=scores.summary,
         coco_constant_score=constant,
+        coco_class_agnostic=agnostic,
         score_source=collected.score_source,
         backend=backend,
         detection=detection_table(matches, crowd_N),
@@ -186,6 +190,15 @@ def _seen_size(
     if not truth.sizes_known or math.isnan(width):
         raise InputError(f"{prediction.where}: pixels need a picture size, and neither file states one")
     return (width, height)
+
+
+def _constant(
+    truth: GroundTruth, detections: Detections, scores: CocoScores, backend: str
+) -> dict[str, float]:
+    """Return the twelve numbers under a constant score; ``scores`` has them where all scores are equal."""
+    if len(np.unique(detections.scores_D)) < 2:
+        return dict(scores.summary)
+    return coco_scores(truth, detections.with_constant_score(), backend).summary
 
 
 def _ceiling(
