@@ -143,6 +143,18 @@ def test_accumulating_four_batches_of_one_is_one_batch_of_four(one_step, custom)
     assert all(torch.allclose(whole_weights[k], cut_weights[k], atol=1e-5) for k in whole_weights)
 
 
+def test_rows_that_are_not_packed_are_refused_where_samples_attend_to_themselves(opened):
+    from coord_trainer.packing import attend_by_sample
+
+    model = opened[1].pipeline.model
+    try:
+        attend_by_sample(model)
+        with pytest.raises(ValueError, match="batch size 1"):
+            model(input_ids=torch.ones(2, 3, dtype=torch.long))
+    finally:
+        model.set_attn_implementation("sdpa")
+
+
 def test_a_packed_batch_is_a_padded_one(one_step):
     custom = {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"use_coord_ce": True}}
     (padded, padded_weights), (packed, packed_weights) = (
@@ -153,7 +165,9 @@ def test_a_packed_batch_is_a_padded_one(one_step):
     assert all(torch.allclose(padded_weights[k], packed_weights[k], atol=1e-5) for k in padded_weights)
 
 
-def test_a_sample_packed_among_others_has_the_logits_it_has_alone(opened):
+@pytest.mark.parametrize("attention", ["sdpa", "by sample", "eager"])
+def test_a_sample_packed_among_others_has_the_logits_it_has_alone(opened, attention):
+    from coord_trainer.packing import attend_by_sample
     from coord_trainer.swift_training import collate_samples
 
     _, run, _, samples = opened
@@ -162,7 +176,9 @@ def test_a_sample_packed_among_others_has_the_logits_it_has_alone(opened):
     packed = collate_samples([samples[i] for i in range(3)], collate, run.vocab, packing=True)
     assert "attention_mask" not in packed
     with torch.no_grad():
+        attend_by_sample(model) if attention == "by sample" else model.set_attn_implementation(attention)
         together = model(**{name: packed[name] for name in known}, use_cache=False).logits[0]
+        model.set_attn_implementation("sdpa")
         start = 0
         for index in range(3):
             alone = collate_samples([samples[index]], collate, run.vocab)

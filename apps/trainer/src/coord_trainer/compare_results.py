@@ -29,6 +29,7 @@ METRICS = {
     "AP75": lambda e: e.coco["AP75"],
     "AP, constant score": lambda e: e.coco_constant_score["AP"],
     "mean IoU": lambda e: e.mean_iou,
+    "AP any label": lambda e: e.coco_class_agnostic["AP"],
     "F1 any label": lambda e: e.detection_class_agnostic["0.5:0.95"]["f1"],
     "mean IoU any label": lambda e: e.mean_iou_class_agnostic,
     "parsed": lambda e: e.format["parsed"] / max(e.format["answers"], 1),

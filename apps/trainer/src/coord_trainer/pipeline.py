@@ -15,6 +15,7 @@ from .config import RunConfig
 from .console import swift_log
 from .errors import InputError
 from .offsets import install_offsets
+from .packing import attend_by_sample
 from .picture_set import PictureSet
 from .pixels import set_pixels
 from .ranks import world_size
@@ -57,6 +58,8 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         # swift keeps the first run's value for the life of the process; every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         pipeline = open_pipeline(_swift_arguments(config, folder, base, model_type, evaluates), outline)
+    if config.data.packing and config.model.attention == "sdpa":
+        attend_by_sample(pipeline.model)
     set_pixels(pipeline.processor, config.data)
     tokenizer = pipeline.processor.tokenizer
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
