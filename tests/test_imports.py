@@ -41,3 +41,13 @@ def test_only_the_trainer_imports_swift_and_there_in_few_files():
     }
     home = "apps/trainer/src/coord_trainer/"
     assert importing == {home + name for name in ("swift_model.py", "swift_training.py", "doctor.py")}
+
+
+def test_the_apps_use_only_what_the_evaluation_package_makes_public():
+    import re
+    from pathlib import Path
+
+    root = Path(__file__).parents[1]
+    sources = "\n".join(path.read_text() for path in (root / "apps").glob("*/src/**/*.py"))
+    modules = set(re.findall(r"^\s*(?:from|import) (coord_eval[\w.]*)", sources, re.MULTILINE))
+    assert modules == {"coord_eval", "coord_eval.html"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from coord_eval.html_text import safe
+from coord_eval.html import safe
 
 #: One colour a group, told apart also by people who see fewer colours (Okabe and Ito 2008, darkened).
 COLOURS = ("#2563eb", "#d97706", "#0f766e", "#b91c5c", "#6d28d9", "#0284c7", "#65a30d", "#78350f", "#475569")

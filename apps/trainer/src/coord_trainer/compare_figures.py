@@ -9,9 +9,7 @@ import numpy as np
 
 from coord_codec import CoordGrid
 from coord_eval import Evaluation
-from coord_eval.collecting import group_by_image
-from coord_eval.html_text import safe
-from coord_eval.pictures import overlay
+from coord_eval.html import overlay, safe
 
 from .charts import line_chart, outline_chart, spread_chart
 from .compare_results import Comparison
@@ -116,13 +114,11 @@ def same_pictures(comparison: Comparison, pictures: PictureSet) -> str:
     first = next(iter(shown.values()))
     order = np.argsort(_image_f1(first), kind="stable")
     places = np.unique(np.linspace(0, len(order) - 1, _PICTURES).round().astype(int))
-    rows = {g: group_by_image(e.detections, len(e.truth)) for g, e in shown.items()}
     html = []
     for image in order[places].tolist():
         cells = []
         for group, evaluation in shown.items():
-            mine = rows[group].get(image, np.array([], np.int64))
-            svg, _ = overlay(evaluation, image, mine, pictures.root)
+            svg, _ = overlay(evaluation, image, pictures.root)
             f1 = _image_f1(evaluation)[image]
             cells.append(f"<figure>{svg}<figcaption>{safe(group)}: F1 {f1:.2f}</figcaption></figure>")
         columns = f"grid-template-columns:repeat({len(shown)},minmax(120px,300px))"

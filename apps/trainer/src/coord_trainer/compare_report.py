@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from coord_eval.html_text import safe
-from coord_eval.report_style import PAGE, STYLE
+from coord_eval.html import page, safe
 
 from .charts import COLOURS, legend
 from .compare_figures import convergence, distributions, loss_curves, same_pictures
@@ -49,7 +48,7 @@ def write_comparison(out: Path, comparison: Comparison, pictures: PictureSet) ->
         _card("Settings", settings_table(comparison)),
     ]
     body = "\n".join(parts)
-    write_text(out / "report.html", PAGE.format(title="Comparison", style=STYLE + _CHARTS, body=body))
+    write_text(out / "report.html", page("Comparison", body, style=_CHARTS))
     return out / "report.html"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.html_text import safe
+from coord_eval.html import safe
 
 from .compare_plan import differing_settings
 from .compare_results import METRICS, Comparison, PairedDifference, mean_and_interval, paired_difference

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from coord_eval.report import ReportSection
+from coord_eval import ReportSection
 
 _WIDTH, _HEIGHT, _PAD = 640, 200, 36
 _COLOURS = ("#2563eb", "#16a34a", "#dc2626", "#9333ea", "#ea580c", "#0891b2")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -148,10 +148,7 @@ def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) 
         "truncated": sum(a.truncated or p.finish_reason == "length" for a, p in pairs),
         "objects": len(objects),
         "dropped": dict(sorted(dropped.items())),
-        "clean": sum(
-            a.status in ("ok", "empty") and all(o.completeness == "complete" for o in a.objects)
-            for a in answers
-        ),
+        "clean": sum(map(_is_clean, answers)),
         "empty": sum(answer.status == "empty" for answer in answers),
         "errors": sum(p.finish_reason == "error" for p in predictions),
         "repeats": sum(answer.repeats for answer in answers),
@@ -198,10 +195,3 @@ def _size_notes(truth: GroundTruth, predictions: Sequence[Prediction], images: S
         width, height = truth.sizes_I2[image]
         odd += abs(prediction.width * height / (prediction.height * width) - 1) > 0.1
     return [f"{odd} answers state other proportions than the ground truth: rotated pictures?"] if odd else []
-
-
-def group_by_image(detections: Detections, images: int) -> Mapping[int, np.ndarray]:
-    """Return the rows of each image that has any."""
-    order = np.argsort(detections.image_D, kind="stable")
-    bounds = np.searchsorted(detections.image_D[order], np.arange(images + 1))
-    return {i: order[bounds[i] : bounds[i + 1]] for i in range(images) if bounds[i] < bounds[i + 1]}

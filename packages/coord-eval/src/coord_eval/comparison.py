@@ -14,7 +14,7 @@ from coord_eval.bootstrap import RESAMPLED, Resamples, interval, resample
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
 from coord_eval.html_text import safe
-from coord_eval.report_style import PAGE, STYLE
+from coord_eval.report_style import page
 from coord_eval.report_tables import number, section, table
 from coord_eval.writing import write_text
 
@@ -75,8 +75,7 @@ class Comparison:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "comparison.json", self.to_json())
-        page = PAGE.format(title="Comparison", style=STYLE, body=_render(self))
-        write_text(folder / "comparison.html", page)
+        write_text(folder / "comparison.html", page("Comparison", _render(self)))
         return folder / "comparison.html"
 
 

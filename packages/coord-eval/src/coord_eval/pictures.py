@@ -20,21 +20,19 @@ SHARPNESS = 1.5
 _TRUTH, _HIT, _FALSE = "#0f766e", "#2563eb", "#dc2626"
 
 
-def overlay(
-    evaluation: Evaluation, image: int, rows_d: np.ndarray, root: Path | None
-) -> tuple[str, str | None]:
-    """Draw one picture.
+def overlay(evaluation: Evaluation, image: int, root: Path | None = None) -> tuple[str, str | None]:
+    """Draw truth and answer over one picture: objects dashed, hits and false boxes in colours of their own.
 
     Args:
         evaluation: Where the boxes come from.
-        image: Index of the image.
-        rows_d: Its detections.
-        root: Folder of the pictures.
+        image: Index of the image in the ground truth.
+        root: Folder of the pictures; None draws on an empty ground.
 
     Returns:
         The SVG, and why there is no photograph in it, None when there is one.
     """
     truth, matches = evaluation.truth, evaluation.matches
+    rows_d = np.nonzero(evaluation.detections.image_D == image)[0]
     width, height = truth.sizes_I2[image].tolist()
     if not truth.sizes_known or not np.isfinite([width, height]).all():
         width = height = 1.0

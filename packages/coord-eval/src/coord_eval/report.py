@@ -8,14 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from coord_eval.collecting import group_by_image
 from coord_eval.evaluation import Evaluation
 from coord_eval.html_text import safe
 from coord_eval.image_scores import image_table
 from coord_eval.pictures import overlay
 from coord_eval.ranking import SCORE_SOURCES
 from coord_eval.report_analysis import analysis_sections
-from coord_eval.report_style import PAGE, STYLE
+from coord_eval.report_style import page
 from coord_eval.report_tables import number, section, table
 
 _COCO_NAMES = {
@@ -70,8 +69,7 @@ def render_report(
         section("Pictures", _pictures(evaluation, root, max_overlays)) if max_overlays > 0 else "",
         section("Classes", _class_table(evaluation)) if evaluation.per_class else "",
     ]
-    heading = safe(title or "Evaluation")
-    return PAGE.format(title=heading, style=STYLE, body="\n".join(part for part in parts if part))
+    return page(title or "Evaluation", "\n".join(part for part in parts if part))
 
 
 def _tiles(evaluation: Evaluation) -> str:
@@ -173,10 +171,9 @@ def _pictures(evaluation: Evaluation, root: Path | None, limit: int) -> str:
     if len(order) > limit:
         half = limit // 2
         order = np.concatenate([order[: limit - half], order[len(order) - half :]])
-    rows = group_by_image(evaluation.detections, len(evaluation.truth))
     figures, problems = [], []
     for image in order.tolist():
-        svg, problem = overlay(evaluation, image, rows.get(image, np.array([], np.int64)), root)
+        svg, problem = overlay(evaluation, image, root)
         problems += [problem] if problem else []
         name = evaluation.truth.file_names[image] or str(evaluation.truth.image_ids[image])
         text = evaluation.answers.get(image, (None,))[0]

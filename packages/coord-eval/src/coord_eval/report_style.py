@@ -1,6 +1,10 @@
 """Page frame and style sheet of the report."""
 
-PAGE = """<!doctype html>
+from __future__ import annotations
+
+from coord_eval.html_text import safe
+
+_PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -19,7 +23,7 @@ PAGE = """<!doctype html>
 </html>
 """
 
-STYLE = """
+_STYLE = """
 :root { --ink: #1c2430; --soft: #5c6878; --line: #e3e7ec; --card: #ffffff; --page: #f5f7f9; }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
@@ -62,3 +66,16 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); p
 .legend .false { border-color: #dc2626; }
 @media print { body { background: #fff; } section, .tiles div { break-inside: avoid; } }
 """
+
+
+def page(title: str, body: str, style: str = "") -> str:
+    """Return a whole HTML document.
+
+    Its policy lets a browser show inline styles and pictures inside the file, run nothing and fetch nothing.
+
+    Args:
+        title: Heading, plain text.
+        body: HTML, taken as it is.
+        style: CSS added to the report's own.
+    """
+    return _PAGE.format(title=safe(title), style=_STYLE + style, body=body)
