@@ -12,7 +12,8 @@ import pytest
 import coord_codec
 
 ROOT = Path(__file__).parents[1]
-SOURCES = sorted((ROOT / "src" / "coord_codec").glob("*.py"))
+PACKAGE = Path(coord_codec.__file__).parent  # as imported: the sources, or a wheel's
+SOURCES = sorted(PACKAGE.glob("*.py"))
 HEAVY = "torch", "numpy", "transformers", "pydantic", "pandas", "PIL"
 
 
@@ -40,7 +41,7 @@ def test_everything_public_is_there():
         assert name in dir(coord_codec)
     with pytest.raises(AttributeError, match="no attribute 'Polygon'"):
         coord_codec.Polygon  # noqa: B018
-    assert (ROOT / "src" / "coord_codec" / "py.typed").exists()
+    assert (PACKAGE / "py.typed").exists()
 
 
 def test_every_public_callable_has_a_docstring():

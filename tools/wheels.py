@@ -1,0 +1,100 @@
+"""Build every wheel of the workspace and try the four libraries each alone in a fresh environment.
+
+    python tools/wheels.py             all four on the running Python, codec and eval also at the lowest
+                                       requirements on the oldest Python there is: what CI runs
+    python tools/wheels.py --full      codec and eval on Python 3.10 to 3.13, each also at the lowest requirements
+    python tools/wheels.py coord-eval  one package alone
+
+Prints what ran and what didn't; exit 1 where anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from installed import ROOT, Place, StepFailedError, interpreter, running_python, try_wheel
+from wheel_contents import check_wheel, wheels_in
+
+LIGHT = ["coord-codec", "coord-eval"]  # no torch: cheap to install, and of use on every Python
+LIBRARIES = [*LIGHT, "coord-losses", "coord-adapter"]
+PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+
+
+def build(out: Path) -> dict[str, Path]:
+    """Wheels (and source distributions) of the whole workspace, by name."""
+    subprocess.run(["uv", "build", "--quiet", "--all-packages", "--out-dir", out], cwd=ROOT, check=True)
+    return wheels_in(out)
+
+
+def folder_of(name: str) -> Path:
+    """A package's or app's folder."""
+    folder = ROOT / "packages" / name
+    return folder if folder.is_dir() else ROOT / "apps" / name.removeprefix("coord-")
+
+
+def places(name: str, *, full: bool) -> list[Place]:
+    """Where a package is tried."""
+    there = [version for version in PYTHONS if interpreter(version)]
+    current = Place(running_python())
+    if name not in LIGHT:
+        return [current]
+    if not full:
+        return [current, Place(there[0], lowest=True)]
+    return [Place(version, lowest) for version in there for lowest in (False, True)]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command; its exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "packages", nargs="*", metavar="PACKAGE", help=f"of {', '.join(LIBRARIES)}; all if left out"
+    )
+    parser.add_argument("--full", action="store_true", help="every Python there is, each at both resolutions")
+    parser.add_argument(
+        "--no-tests", action="store_true", help="install, import and run README examples only"
+    )
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.packages if name not in LIBRARIES]:
+        parser.error(f"no package {unknown[0]!r} here; expected one of {', '.join(LIBRARIES)}")
+    missing = [version for version in PYTHONS if not interpreter(version)]
+    if missing:
+        print(f"not on this machine, so not tried: Python {', '.join(missing)}")
+    with tempfile.TemporaryDirectory(prefix="wheels-") as folder:
+        wheels = build(Path(folder) / "dist")
+        failures = [
+            fault for name, wheel in wheels.items() for fault in check_wheel(wheel, folder_of(name), wheels)
+        ]
+        print(*failures, sep="\n", end="\n" if failures else "")
+        print(
+            f"{len(wheels)} wheels built, {len(failures)} faults in files, metadata, ranges and imports",
+            flush=True,
+        )
+        for name in options.packages or LIBRARIES:
+            for place in places(name, full=options.full):
+                failures += tried(name, wheels, Path(folder) / "trial", place, tests=not options.no_tests)
+    return 1 if failures else 0
+
+
+def tried(name: str, wheels: dict[str, Path], folder: Path, place: Place, *, tests: bool) -> list[str]:
+    """One trial, told in a line; the failure if there is one."""
+    start = time.monotonic()
+    print(f"{name} alone, {place} ...", flush=True)
+    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=folder.parent) as fresh:
+        try:
+            try_wheel(name, wheels, Path(fresh), place, tests=tests)
+        except StepFailedError as error:
+            print(f"{name} alone, {place}: FAILED: {error}", flush=True)
+            return [f"{name}, {place}: {error}"]
+    print(f"{name} alone, {place}: good ({time.monotonic() - start:.0f} s)", flush=True)
+    return []
+
+
+if __name__ == "__main__":
+    sys.exit(main())
