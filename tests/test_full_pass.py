@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coord_eval import score
-from coord_trainer.config import ShapesConfig
+from coord_trainer.config_sections import ShapesConfig
 from coord_trainer.shapes import CATEGORIES, draw_shapes
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from coord_trainer.coco import read_coco
-from coord_trainer.config import RunConfig, ShapesConfig
+from coord_trainer.config import RunConfig
+from coord_trainer.config_sections import ShapesConfig
 from coord_trainer.errors import InputError
 from coord_trainer.picture_set import load_annotated, load_sets, make_shapes
 from coord_trainer.shapes import COLOURS, draw_shapes

@@ -94,13 +94,13 @@ def test_every_term_with_a_weight_logs_the_norm_of_its_own_gradient(groups):
 @pytest.fixture(scope="module")
 def without_coord_tokens(tmp_path_factory):
     """A checkpoint whose tokenizer has never heard of coordinates."""
-    from coord_trainer import tiny_model
+    from coord_trainer import tiny_processor
 
     folder = tmp_path_factory.mktemp("plain")
     settings = config(PLAIN, model={"tiny": TINY | {"smooth_rows": False}})
     train, _ = draw_sets(settings, folder / "data")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny_model, "coord_tokens", lambda grid: [])
+        patch.setattr(tiny_processor, "coord_tokens", lambda grid: [])
         return base_checkpoint(settings, folder, train)
 
 

@@ -15,7 +15,8 @@ from tqdm import tqdm
 from coord_codec import CoordGrid, Instance, Problem, read_instances
 
 from .coco import Reading, read_coco
-from .config import RunConfig, ShapesConfig
+from .config import RunConfig
+from .config_sections import ShapesConfig
 from .errors import InputError
 from .ranks import is_first
 from .shapes import draw_shapes

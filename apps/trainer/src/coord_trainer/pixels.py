@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .config import DataSection
+from .config_sections import DataSection
 
 
 def set_pixels(processor: Any, data: DataSection) -> None:

@@ -2,67 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
-from transformers import AutoModelForImageTextToText, AutoProcessor, LogitsProcessorList
+from transformers import LogitsProcessorList
 
-from coord_codec import CoordVocab
-
+from .answer_records import answer_record, write_predictions
+from .checkpoint_model import Checkpoint, open_checkpoint
 from .config import RunConfig
-from .errors import InputError
 from .grammar import CoordGrammar
-from .offsets import base_of, is_adapter, put_on
 from .picture_set import PictureSet
-from .pixels import set_pixels
 from .readings import READINGS, Reading
 from .samples import TargetWriter, marker_ids
 from .step_recorder import StepRecorder
 
 _SPARE_TOKENS = 16
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A model ready to answer, with the processor and vocabulary that belong to it."""
-
-    model: Any
-    processor: Any
-    vocab: CoordVocab | None
-
-
-def open_checkpoint(path: Path, config: RunConfig) -> Checkpoint:
-    """Load a whole checkpoint, or an adapter and its base, from disk: no network and none of its own code.
-
-    Raises:
-        InputError: when there is no complete checkpoint at `path`.
-    """
-    adapter = is_adapter(path)
-    source = base_of(path) if adapter else path
-    try:
-        processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)
-        model = AutoModelForImageTextToText.from_pretrained(
-            source,
-            dtype=getattr(torch, config.model.dtype),
-            attn_implementation=config.model.attention,
-            local_files_only=True,
-            trust_remote_code=False,
-        )
-    except (OSError, ValueError) as error:
-        raise InputError(f"{source}: not a complete checkpoint ({str(error).splitlines()[0]})") from None
-    set_pixels(processor, config.data)
-    vocab = CoordVocab.from_tokenizer(processor.tokenizer) if config.custom.coord_tokens.enabled else None
-    if adapter:
-        markers = marker_ids(config.data, processor.tokenizer)
-        model = put_on(model, path, vocab.fingerprint(markers=markers) if vocab is not None else None)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Checkpoint(model.eval().to(device), processor, vocab)
 
 
 def predict_pictures(config: RunConfig, checkpoint: Path, pictures: PictureSet, out: Path) -> int:
@@ -137,7 +95,7 @@ def predict(
                 "image": instance.image,
                 "width": instance.width,
                 "height": instance.height,
-                **_answer(checkpoint, answers[row], recorder, row, marker_ids),
+                **answer_record(checkpoint, answers[row], recorder, row, marker_ids),
             }
         bar.update(len(indices))
     bar.close()
@@ -180,64 +138,3 @@ def _generate(
         logits_processor=LogitsProcessorList([recorder]),
     )
     return ids_BT[:, inputs["input_ids"].shape[1] :].tolist()
-
-
-def _answer(
-    checkpoint: Checkpoint,
-    ids: Sequence[int],
-    recorder: StepRecorder,
-    row: int,
-    marker_ids: tuple[int, ...] | None,
-) -> dict[str, Any]:
-    tokenizer = checkpoint.processor.tokenizer
-    stopped = tokenizer.eos_token_id in ids
-    ids = list(ids[: ids.index(tokenizer.eos_token_id)]) if stopped else list(ids)
-    # Qwen's box markers count as special tokens: they are the answer, so nothing is skipped.
-    record: dict[str, Any] = {
-        "text": tokenizer.decode(ids, skip_special_tokens=False),
-        "finish_reason": "stop" if stopped else "length",
-    }
-    if checkpoint.vocab is not None:
-        sides = [position for position, token in enumerate(ids) if token in checkpoint.vocab.ids]
-        record["coord_logprobs"] = [recorder.log_p[i][row].item() for i in sides]
-        record["coord_expected"] = [recorder.expected[i][row].item() for i in sides]
-        record["coord_spread"] = [recorder.spread[i][row].item() for i in sides]
-        record["coord_mass"] = [recorder.mass[i][row].item() for i in sides]
-    if checkpoint.vocab is not None and marker_ids is not None:
-        words = _description_positions(ids, checkpoint.vocab, marker_ids)
-        record["desc_logprobs"] = [recorder.log_p[i][row].item() for found in words for i in found]
-        record["desc_token_counts"] = [len(found) for found in words]
-    return record
-
-
-def _description_positions(
-    ids: Sequence[int], vocab: CoordVocab, marker_ids: tuple[int, ...]
-) -> list[list[int]]:
-    """Positions of the description after each start marker, well-formed or not, for scores by description."""
-    stops = {*marker_ids, *vocab.ids}
-    found: list[list[int]] = []
-    open_object = False
-    for position, token in enumerate(ids):
-        if token == marker_ids[0]:
-            found.append([])
-            open_object = True
-        elif token in stops:
-            open_object = False
-        elif open_object:
-            found[-1].append(position)
-    return found
-
-
-def write_predictions(path: Path, records: Iterator[dict[str, Any]]) -> int:
-    """Write predictions.jsonl under a temporary name and rename it; returns how many answers there are."""
-    temporary = path.with_name(f".{path.name}.partial")
-    count = 0
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            for record in records:
-                file.write(json.dumps(record, ensure_ascii=False) + "\n")
-                count += 1
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return count

@@ -27,7 +27,7 @@ from coord_codec import (
     select_objects,
 )
 
-from .config import DataSection
+from .config_sections import DataSection
 from .errors import RunError
 from .picture_set import PictureSet
 

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw
 
 from coord_codec import Instance, Object
 
-from .config import ShapesConfig
+from .config_sections import ShapesConfig
 
 COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 220)}
 SHAPES = ("circle", "square", "triangle")

@@ -6,7 +6,6 @@ template in Qwen's format), so whatever runs on it runs on a downloaded checkpoi
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,41 +13,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from coord_codec import MARKERS, WILDCARD_TOKEN, CoordGrid, CoordVocab, coord_tokens
+from coord_codec import CoordGrid, CoordVocab
 
 from .console import say
 from .errors import InputError
 from .row_init import smooth_rows, smooth_rows_2d
+from .tiny_processor import MERGE, PATCH, build_processor, train_tokenizer
 
 if TYPE_CHECKING:
     from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
-    from .config import RunConfig, TinyModelConfig
+    from .config import RunConfig
+    from .config_sections import TinyModelConfig
     from .picture_set import PictureSet
-
-# Qwen3's specials that a vision-language sample uses, in Qwen's order.
-_SPECIALS = [
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    *MARKERS["qwen"].tokens,
-    "<|vision_start|>",
-    "<|vision_end|>",
-    "<|vision_pad|>",
-    "<|image_pad|>",
-    "<|video_pad|>",
-]
-
-_CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.content is string %}{{ message.content }}{% else %}"
-    "{% for part in message.content %}"
-    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
-    "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-PATCH, MERGE = 16, 2
 
 
 def build_tiny_checkpoint(
@@ -66,7 +43,7 @@ def build_tiny_checkpoint(
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    processor = _build_processor(_train_tokenizer(list(texts), grid), config)
+    processor = build_processor(train_tokenizer(list(texts), grid), config)
     torch.manual_seed(seed)
     model = _build_model(processor, config, grid)
     processor.save_pretrained(partial)
@@ -77,7 +54,7 @@ def build_tiny_checkpoint(
 
 def tiny_outline(config: RunConfig, folder: Path, train: PictureSet) -> str:
     """The built-in checkpoint without its weights: configuration, tokenizer and processor in `folder`."""
-    processor = _build_processor(_train_tokenizer(_texts(config, train), CoordGrid()), config.model.tiny)
+    processor = build_processor(train_tokenizer(_texts(config, train), CoordGrid()), config.model.tiny)
     with torch.device("meta"):
         without_rows = config.model.tiny.model_copy(update={"smooth_rows": False})
         model = _build_model(processor, without_rows, CoordGrid())
@@ -112,49 +89,6 @@ def base_checkpoint(config: RunConfig, folder: Path, train: PictureSet) -> str:
         parameters = build_tiny_checkpoint(base, config.model.tiny, texts, config.run.seed)
         say(f"model: Qwen3-VL built with random weights, {parameters:,} parameters")
     return str(base)
-
-
-def _train_tokenizer(texts: list[str], grid: CoordGrid):
-    from tokenizers import AddedToken, trainers
-    from tokenizers.pre_tokenizers import ByteLevel
-    from transformers import Qwen2Tokenizer
-
-    empty = Qwen2Tokenizer(vocab={}, merges=[])
-    bpe = empty.backend_tokenizer
-    learn = trainers.BpeTrainer(
-        vocab_size=4096, min_frequency=1, initial_alphabet=sorted(ByteLevel.alphabet()), show_progress=False
-    )
-    bpe.train_from_iterator([*texts, "user assistant system \n"], learn)
-    state = json.loads(bpe.to_str())["model"]
-    tokenizer = Qwen2Tokenizer(
-        vocab=state["vocab"],
-        merges=[tuple(m) for m in state["merges"]],
-        eos_token="<|im_end|>",
-        extra_special_tokens=_SPECIALS,
-    )
-    # Boxes are part of the answer, not control tokens: decoding with skip_special_tokens must keep them.
-    plain = [WILDCARD_TOKEN, *coord_tokens(grid), *MARKERS["obj"].tokens]
-    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in plain])
-    return tokenizer
-
-
-def _build_processor(tokenizer, config: TinyModelConfig) -> Qwen3VLProcessor:
-    from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
-
-    images = Qwen2VLImageProcessor(
-        patch_size=PATCH,
-        merge_size=MERGE,
-        temporal_patch_size=2,
-        image_mean=[0.5] * 3,
-        image_std=[0.5] * 3,
-        size={"shortest_edge": config.min_pixels, "longest_edge": config.max_pixels},
-    )
-    return Qwen3VLProcessor(
-        image_processor=images,
-        tokenizer=tokenizer,
-        video_processor=Qwen3VLVideoProcessor(patch_size=PATCH),
-        chat_template=_CHAT_TEMPLATE,
-    )
 
 
 def _build_model(
