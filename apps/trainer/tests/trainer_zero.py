@@ -1,4 +1,4 @@
-"""LoRA with offsets under DeepSpeed: `torchrun ... trainer_zero.py BASE OUT STAGE...`, or one rank without it."""
+"""LoRA with offsets, cut over ranks: `torchrun ... trainer_zero.py BASE OUT WAY...`, or all of it on one rank."""
 
 import json
 import sys
@@ -14,10 +14,18 @@ CUSTOM = {
 }
 
 
-def settings(batch, **training_of_run):
+WAYS = {  # batch and data settings of a run on two ranks
+    "packed": {"packing": True},
+    "zero2": {"deepspeed": "zero2"},
+    "zero3": {"deepspeed": "zero3"},
+    "packed-zero2": {"packing": True, "deepspeed": "zero2"},
+}
+
+
+def settings(batch, packing=False, **training_of_run):
     return check_run_config(
         {
-            "data": {"markers": "obj", "shapes": {"train": 12, "heldout": 2}},
+            "data": {"markers": "obj", "packing": packing, "shapes": {"train": 12, "heldout": 2}},
             "custom": CUSTOM,
             "run": {"threads": 1},
             "model": {
@@ -51,7 +59,7 @@ def run(config, base, folder):
     return checkpoint, [line for line in lines if "train_total_loss" in line]
 
 
-def watch_the_optimizer(folder):
+def watch_the_optimizer():
     """Writes down how many numbers of optimizer state this rank holds, when training ends."""
     from coord_trainer.ranks import rank
     from coord_trainer.swift_training import CoordTrainer
@@ -61,7 +69,7 @@ def watch_the_optimizer(folder):
     def counted(trainer, *words, **more):
         states = trainer.optimizer.optimizer.state.values()
         held = sum(value.numel() for state in states for name, value in state.items() if "exp_avg" in name)
-        (folder / f"state.{rank()}").write_text(str(held))
+        (Path(trainer.args.output_dir).parent / f"state.{rank()}").write_text(str(held))
         return save(trainer, *words, **more)
 
     CoordTrainer._save_checkpoint = counted
@@ -77,8 +85,8 @@ def without_compiling():
 
 if __name__ == "__main__":
     without_compiling()
+    watch_the_optimizer()
     base, out = sys.argv[1], Path(sys.argv[2])
-    for stage in sys.argv[3:]:
-        (out / stage).mkdir(parents=True, exist_ok=True)
-        watch_the_optimizer(out / stage)
-        run(settings(2, deepspeed=stage), base, out / stage)
+    for way in sys.argv[3:]:
+        (out / way).mkdir(parents=True, exist_ok=True)
+        run(settings(2, **WAYS[way]), base, out / way)
