@@ -71,3 +71,38 @@ def make_results(truth, seed):
             score_ = round(float(draw.random()), 1)  # coarse, so that ties occur
             results.append({"image_id": a["image_id"], "category_id": label, "bbox": box, "score": score_})
     return results
+
+
+@pytest.fixture
+def shrunk():
+    """A function that halves a set and its results, so that all of COCO's sizes occur."""
+    return make_shrunk
+
+
+def make_shrunk(truth, results):
+    def half(row):
+        area = {"area": row["area"] / 4} if "area" in row else {}
+        return {**row, **area, "bbox": [side / 2 for side in row["bbox"]]}
+
+    annotations = [half(a) for a in truth["annotations"]]
+    areas = [a["area"] for a in annotations]
+    assert min(areas) < 32**2 < 96**2 < max(areas)
+    images = [{**i, "width": i["width"] / 2, "height": i["height"] / 2} for i in truth["images"]]
+    return {**truth, "images": images, "annotations": annotations}, [half(r) for r in results]
+
+
+@pytest.fixture
+def copied():
+    """A function that copies each picture as often as its weight says, for real and under ids of their own."""
+    return make_copies
+
+
+def make_copies(truth, results, weights):
+    copied, boxes = {**truth, "images": [], "annotations": []}, []
+    for image, weight in zip(truth["images"], weights, strict=True):
+        for copy in range(weight):
+            new = 1000 * image["id"] + copy
+            copied["images"].append({**image, "id": new})
+            for source, target in ((truth["annotations"], copied["annotations"]), (results, boxes)):
+                target += [{**row, "image_id": new} for row in source if row["image_id"] == image["id"]]
+    return copied, boxes

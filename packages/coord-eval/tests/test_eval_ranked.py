@@ -1,4 +1,4 @@
-"""Our own average precision is COCO's, threshold by threshold and label by label, weights included."""
+"""Our own precision and recall are COCO's, threshold by threshold and label by label, weights included."""
 
 import importlib.util
 
@@ -6,49 +6,50 @@ import numpy as np
 import pytest
 
 from coord_eval import score
+from coord_eval.ap_table import ApTable
 from coord_eval.coco import coco_scores
 from coord_eval.detection_metrics import IOU_THRESHOLDS
-from coord_eval.ranked import ApTable, interpolated_ap, mean_present, ranked_matches
+from coord_eval.ranked import interpolated_ap, mean_present, ranked_matches, ranked_matches_by_area
+
+
+def tables(truth, detections):
+    return [ApTable(truth, detections, m) for m in ranked_matches_by_area(truth, detections, IOU_THRESHOLDS)]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_equals_pycocotools(coco_set, noisy_results, seed):
-    evaluation = score(coco_set, noisy_results(coco_set, seed))
-    reference_TRK = coco_scores(evaluation.truth, evaluation.detections).precision_TRKAM[:, :, :, 0, 2]
-    table = ApTable(
-        evaluation.truth,
-        evaluation.detections,
-        ranked_matches(evaluation.truth, evaluation.detections, IOU_THRESHOLDS),
-    )
-    ap_TK = table.average_precision()
-    np.testing.assert_allclose(ap_TK, reference_TRK.mean(axis=1), atol=1e-12)
-    assert mean_present(ap_TK) == pytest.approx(evaluation.coco["AP"], abs=1e-12)
+def test_equals_pycocotools(coco_set, noisy_results, shrunk, seed):
+    """Precision and recall of every label, threshold, size and limit, with ties of score and crowds."""
+    evaluation = score(*shrunk(coco_set, noisy_results(coco_set, seed)))
+    reference = coco_scores(evaluation.truth, evaluation.detections)
+    for area, table in enumerate(tables(evaluation.truth, evaluation.detections)):
+        expected_TRK = reference.precision_TRKAM[:, :, :, area, 2]
+        expected_TRK = np.where(expected_TRK < 0, np.nan, expected_TRK)
+        np.testing.assert_allclose(table.average_precision()[0], expected_TRK.mean(axis=1), atol=1e-12)
+        for place, limit in enumerate((1, 10, 100)):
+            expected_TK = reference.recall_TKAM[:, :, area, place]
+            expected_TK = np.where(expected_TK < 0, np.nan, expected_TK)
+            np.testing.assert_allclose(table.average_recall(limit)[0], expected_TK.mean(axis=0), atol=1e-12)
 
 
-def test_a_weight_is_that_many_copies_of_the_picture(coco_set, noisy_results):
-    """Pictures are copied for real, under new ids, and scored by pycocotools."""
-    results = noisy_results(coco_set, 1)
+def test_a_weight_is_that_many_copies_of_the_picture(coco_set, noisy_results, shrunk, copied):
+    """Two weightings at once, a label without objects in one of them, against pycocotools on real copies."""
+    coco_set, results = shrunk(coco_set, noisy_results(coco_set, 1))
     for n, result in enumerate(results):
         result["score"] = 1 / (n + 2)  # no ties, whose order the copies would change
     draw = np.random.default_rng(3)
-    weights = draw.integers(0, 4, len(coco_set["images"]))
-    copied = {**coco_set, "images": [], "annotations": []}
-    copied_results = []
-    for image, weight in zip(coco_set["images"], weights, strict=True):
-        for copy in range(weight):
-            new = 1000 * image["id"] + copy
-            copied["images"].append({**image, "id": new})
-            for source, target in (
-                (coco_set["annotations"], copied["annotations"]),
-                (results, copied_results),
-            ):
-                target += [{**row, "image_id": new} for row in source if row["image_id"] == image["id"]]
+    weights_BI = draw.integers(0, 4, (2, len(coco_set["images"])))
+    with_cats = {a["image_id"] for a in coco_set["annotations"] if a["category_id"] == 0}
+    weights_BI[1, sorted(with_cats)] = 0
     evaluation = score(coco_set, results)
-    matches = ranked_matches(evaluation.truth, evaluation.detections, IOU_THRESHOLDS)
-    weighted = ApTable(evaluation.truth, evaluation.detections, matches).average_precision(
-        weights.astype(float)
-    )
-    assert mean_present(weighted) == pytest.approx(score(copied, copied_results).coco["AP"], abs=1e-9)
+    found = tables(evaluation.truth, evaluation.detections)
+    for b, weights in enumerate(weights_BI):
+        expected = score(*copied(coco_set, results, weights)).coco
+        for key, table in zip(("AP", "APs", "APm", "APl"), found, strict=True):
+            ap_TK = table.average_precision(weights_BI)[b]
+            assert mean_present(ap_TK) == pytest.approx(expected[key], abs=1e-12)
+        for limit in (1, 10, 100):
+            recall_K = found[0].average_recall(limit, weights_BI)[b]
+            assert mean_present(recall_K) == pytest.approx(expected[f"AR{limit}"], abs=1e-12)
 
 
 def test_average_precision_by_hand():
@@ -97,3 +98,10 @@ def test_beyond_a_hundred_of_one_label_coco_looks_away():
     assert evaluation.detection["0.5"]["recall"] == 1.0  # no such limit without scores
     matches = ranked_matches(evaluation.truth, evaluation.detections, [0.5])
     assert ApTable(evaluation.truth, evaluation.detections, matches).average_precision() == 0.0
+
+
+def test_neither_objects_nor_boxes():
+    evaluation = score({"images": [], "annotations": [], "categories": []}, [])
+    for table in tables(evaluation.truth, evaluation.detections):
+        assert table.average_precision().shape == (1, 10, 0)
+        assert table.average_recall(1).shape == (1, 0)

@@ -1,23 +1,33 @@
 """How far numbers would move on another draw of pictures (Efron 1979): percentile intervals over images.
 
-Shape legend: B resamples, I images, D detections.
+Shape legend: B resamples, I images, T IoU thresholds, K categories.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
 
+from coord_eval.ap_table import ApTable
+from coord_eval.coco import COCO_KEYS, MAX_DETECTIONS
 from coord_eval.detection_metrics import IOU_THRESHOLDS
+from coord_eval.detections import Detections
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
-from coord_eval.ranked import ApTable, mean_present, ranked_matches
+from coord_eval.image_ratios import ImageRatios
+from coord_eval.one_label import one_label
+from coord_eval.ranked import ranked_matches, ranked_matches_by_area
+from coord_eval.truth import GroundTruth
 
-#: Metrics that are resampled, in the order in which they are shown.
-RESAMPLED = ("AP", "AP50", "AP75", "precision", "recall", "f1", "f1_75", "f1_miou", "mean_iou")
+#: The metrics that are shown first; there are some eighty in all.
+HEADLINE = ("AP", "AP50", "AP75", "precision", "recall", "f1", "f1_75", "f1_miou", "mean_iou")
 LEVEL = 0.95
+_ANY_LABEL = ("AP_any_label", "AP50_any_label", "AP75_any_label")
+_CONSTANT = ("AP_constant_score",)
+#: Resamples that are computed together.
+_CHUNK = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +35,8 @@ class Resamples:
     """Metrics of the data set and of its resamples.
 
     Attributes:
-        point: Each metric on the pictures as they are.
-        draws: Each metric [B] on the resamples.
+        point: Each metric on the pictures as they are; NaN where there is nothing to measure.
+        draws: Each metric [B] on the resamples; NaN likewise.
         seed: What the draws came from.
     """
 
@@ -35,14 +45,22 @@ class Resamples:
     seed: int
 
     def intervals(self) -> dict[str, dict[str, float]]:
-        """Return ``value``, ``low`` and ``high`` of the central 95 % of the resamples."""
-        return {name: interval(self.point[name], self.draws[name]) for name in self.point}
+        """Return ``value``, ``low`` and ``high`` of the central 95 % of the resamples.
+
+        Metrics with nothing to measure are left out, as are the single resamples in which there is nothing.
+        """
+        return {
+            name: interval(value, self.draws[name])
+            for name, value in self.point.items()
+            if not np.isnan(value)
+        }
 
 
 def interval(value: float, draws_B: np.ndarray) -> dict[str, float]:
-    """Return a value with the central 95 % of its resamples."""
+    """Return a value with the central 95 % of its resamples, of those in which there is something to measure."""
     tail = 100 * (1 - LEVEL) / 2
-    low, high = np.percentile(draws_B, [tail, 100 - tail])
+    present_B = draws_B[~np.isnan(draws_B)]
+    low, high = np.percentile(present_B if len(present_B) else [value], [tail, 100 - tail])
     return {"value": value, "low": float(low), "high": float(high)}
 
 
@@ -51,66 +69,108 @@ def resample(
     resamples: int = 1000,
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
+    metrics: Collection[str] | None = None,
 ) -> Resamples:
-    """Draw the pictures anew, with replacement, and recompute every metric of :data:`RESAMPLED`.
+    """Draw the pictures anew, with replacement, and recompute every metric.
 
     The same seed draws the same pictures from any evaluation of the same ground truth, so differences of two are
-    paired. Precision, recall and F1 are micro figures at IoU .5; ``f1_miou`` is the mean F1 over .5:.95.
-    A label that a resample happens to leave out takes no part in its AP, as COCO has it; where many labels are rare
-    that shifts AP's resamples as a whole, and the paired difference of two runs is the safer thing to read.
+    paired. The README lists the names. Precision, recall and F1 are at IoU .5, with ``_75`` at .75 and with ``_miou``
+    the mean over .5:.95. A label that a resample happens to leave out takes no part in its AP, as COCO has it; where
+    many labels are rare that shifts AP's resamples as a whole, and the paired difference of two runs is the safer
+    thing to read. A picture drawn twice has the boxes of both among equal scores side by side.
+
+    Args:
+        evaluation: The scored answers.
+        resamples: Draws of the pictures.
+        seed: Of the draws.
+        progress: Called with a stage's name, what is done and what there is to do.
+        metrics: Names to compute; None for all. AP by size and AP of any label cost the most.
 
     Raises:
-        InputError: When there are no pictures, or fewer than one resample is asked for.
+        InputError: When there are no pictures, fewer than one resample is asked for, or a name is unknown.
     """
-    truth, images = evaluation.truth, len(evaluation.truth)
+    images = len(evaluation.truth)
     if not images or resamples < 1:
         raise InputError(
             f"bootstrap: expected pictures and at least one resample, found {images} and {resamples}"
         )
-    matches = ranked_matches(truth, evaluation.detections, IOU_THRESHOLDS)
-    table = ApTable(truth, evaluation.detections, matches)
-    sums = _ImageSums(evaluation)
+    wanted = None if metrics is None else set(metrics)
+    figures = _Figures(evaluation, wanted)
+    point = {name: float(values_B[0]) for name, values_B in figures(np.ones((1, images), np.int32)).items()}
+    if unknown := sorted((wanted or set()) - set(point)):
+        raise InputError(f"bootstrap: unknown metric {unknown[0]!r}; known are {', '.join(point)}")
     draw = np.random.default_rng(seed)
-    rows = []
-    for b in range(resamples):
-        weights_I = np.bincount(draw.integers(0, images, images), minlength=images).astype(float)
-        rows.append(_metrics(table, sums, weights_I))
+    parts = []
+    for start in range(0, resamples, _CHUNK):
+        drawn = (draw.integers(0, images, images) for _ in range(min(_CHUNK, resamples - start)))
+        parts.append(figures(np.stack([np.bincount(chosen, minlength=images) for chosen in drawn])))
         if progress:
-            progress("bootstrap", b + 1, resamples)
-    point = _metrics(table, sums, np.ones(images))
-    return Resamples(point, {name: np.array([row[name] for row in rows]) for name in point}, seed)
+            progress("bootstrap", min(start + _CHUNK, resamples), resamples)
+    return Resamples(point, {name: np.concatenate([part[name] for part in parts]) for name in point}, seed)
 
 
-class _ImageSums:
-    """What each picture adds to the figures that are ratios of sums."""
+class _Figures:
+    """All metrics, or the wanted ones, of any weighting of the pictures."""
 
-    def __init__(self, evaluation: Evaluation) -> None:
-        truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches
-        images, regular_N = len(truth), ~truth.crowd_N
-        self.objects_I = np.bincount(truth.image_N[regular_N], minlength=images)
-        self.iou_I = np.bincount(truth.image_N[regular_N], matches.iou_N[regular_N], minlength=images)
-        hits, answered = [], []
-        for t in IOU_THRESHOLDS:
-            hit_D = matches.iou_D >= t
-            counted_D = hit_D | (matches.crowd_D < t)
-            hits.append(np.bincount(detections.image_D[hit_D], minlength=images))
-            answered.append(np.bincount(detections.image_D[counted_D], minlength=images))
-        self.hits_TI, self.answered_TI = np.array(hits), np.array(answered)
+    def __init__(self, evaluation: Evaluation, wanted: set[str] | None) -> None:
+        self._wanted = wanted
+        truth, detections = evaluation.truth, evaluation.detections
+        self._parts: list[Callable[[np.ndarray], dict[str, np.ndarray]]] = []
+        if self._wants(COCO_KEYS):
+            sized = self._wants([key for key in COCO_KEYS if key[-1] in "sml"])
+            self._parts.append(_Coco(truth, detections, sized and truth.sizes_known))
+        if self._wants(_CONSTANT):
+            self._parts.append(_ApOnly(truth, detections.with_constant_score(), _CONSTANT))
+        if self._wants(_ANY_LABEL):
+            self._parts.append(_ApOnly(*one_label(truth, detections), _ANY_LABEL))
+        if wanted is None or wanted - {*COCO_KEYS, *_CONSTANT, *_ANY_LABEL}:
+            self._parts.append(ImageRatios(evaluation).figures)
+
+    def __call__(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        found = {name: values for part in self._parts for name, values in part(weights_BI).items()}
+        return {name: values for name, values in found.items() if self._wants([name])}
+
+    def _wants(self, names: Collection[str]) -> bool:
+        return self._wanted is None or not self._wanted.isdisjoint(names)
 
 
-def _metrics(table: ApTable, sums: _ImageSums, weights_I: np.ndarray) -> dict[str, float]:
-    ap_TK = table.average_precision(weights_I)
-    objects = float(sums.objects_I @ weights_I)
-    hits_T, answered_T = sums.hits_TI @ weights_I, sums.answered_TI @ weights_I
-    f1_T = 2 * hits_T / np.maximum(answered_T + objects, 1)
-    return {
-        "AP": mean_present(ap_TK),
-        "AP50": mean_present(ap_TK[0]),
-        "AP75": mean_present(ap_TK[5]),
-        "precision": float(hits_T[0] / max(answered_T[0], 1)),
-        "recall": float(hits_T[0] / max(objects, 1)),
-        "f1": float(f1_T[0]),
-        "f1_75": float(f1_T[5]),
-        "f1_miou": float(f1_T.mean()),
-        "mean_iou": float(sums.iou_I @ weights_I / max(objects, 1)),
-    }
+class _Coco:
+    """COCO's twelve numbers, or, without sizes, the six of them that need none."""
+
+    def __init__(self, truth: GroundTruth, detections: Detections, sized: bool) -> None:
+        if sized:
+            found = ranked_matches_by_area(truth, detections, IOU_THRESHOLDS)
+        else:
+            found = [ranked_matches(truth, detections, IOU_THRESHOLDS)]
+        self._every, *self._sized = (ApTable(truth, detections, matches) for matches in found)
+
+    def __call__(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        ap_BTK = self._every.average_precision(weights_BI)
+        numbers = {"AP": _mean(ap_BTK), "AP50": _mean(ap_BTK[:, 0]), "AP75": _mean(ap_BTK[:, 5])}
+        for limit in MAX_DETECTIONS:
+            numbers[f"AR{limit}"] = _mean(self._every.average_recall(limit, weights_BI))
+        for size, table in zip("sml", self._sized, strict=False):
+            numbers[f"AP{size}"] = _mean(table.average_precision(weights_BI))
+            numbers[f"AR{size}"] = _mean(table.average_recall(MAX_DETECTIONS[-1], weights_BI))
+        return {key: numbers[key] for key in COCO_KEYS if key in numbers}
+
+
+class _ApOnly:
+    """Average precision over all thresholds, at .5 and at .75, as many of them as there are names."""
+
+    def __init__(self, truth: GroundTruth, detections: Detections, names: tuple[str, ...]) -> None:
+        self._table = ApTable(truth, detections, ranked_matches(truth, detections, IOU_THRESHOLDS))
+        self._names = names
+
+    def __call__(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        ap_BTK = self._table.average_precision(weights_BI)
+        chosen = (ap_BTK, ap_BTK[:, 0], ap_BTK[:, 5])
+        return {name: _mean(part) for name, part in zip(self._names, chosen, strict=False)}
+
+
+def _mean(values_BX: np.ndarray) -> np.ndarray:
+    """Return the mean [B] of what is not NaN, NaN where nothing is."""
+    flat_BX = values_BX.reshape(len(values_BX), -1)
+    there_BX = ~np.isnan(flat_BX)
+    sums_B, counts_B = np.where(there_BX, flat_BX, 0.0).sum(axis=1), there_BX.sum(axis=1)
+    return np.divide(sums_B, counts_B, out=np.full(len(flat_BX), np.nan), where=counts_B > 0)

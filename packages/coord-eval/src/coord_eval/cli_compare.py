@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from coord_eval.bootstrap import RESAMPLED
+from coord_eval.bootstrap import HEADLINE
 from coord_eval.cli_options import Progress, add_ceiling, add_reading, positive, score_options
 from coord_eval.comparison import Comparison, compare
 from coord_eval.errors import InputError
@@ -68,13 +68,14 @@ def _summary(comparison: Comparison) -> str:
     lines = []
     for run, differences in comparison.differences.items():
         lines.append(f"{run} against {first}")
-        for name in RESAMPLED:
+        for name in [name for name in HEADLINE if name in differences]:
             d = differences[name]
             before, after = (comparison.metrics[r][name]["value"] for r in (first, run))
             lines.append(
                 f"  {name:9} {before:7.4f} -> {after:7.4f}  {d.value:+.4f} [{d.low:+.4f}, {d.high:+.4f}]  "
                 f"better in {100 * d.share_better:.1f} %"
             )
+    lines.append("more metrics: --json, --out")
     lines.append(
         f"{comparison.resamples} resamples of the pictures, seed {comparison.seed}, paired 95 % intervals"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from coord_eval.bootstrap import HEADLINE
 from coord_eval.cli_options import Progress, add_inputs, positive, score_options
 from coord_eval.evaluation import Evaluation
 from coord_eval.exporting import write_exports
@@ -95,6 +96,6 @@ def summary(evaluation: Evaluation, report: Path) -> str:
         lines.append(f"{unknown} boxes with labels that the ground truth doesn't have, counted as false")
     if evaluation.join.unknown:
         lines.append(f"{evaluation.join.unknown} predictions about unknown images, left out")
-    for name, row in evaluation.intervals.items():
+    for name, row in ((name, row) for name, row in evaluation.intervals.items() if name in HEADLINE):
         lines.append(f"{name:9} {row['value']:.4f}  95 % interval {row['low']:.4f} to {row['high']:.4f}")
     return "\n".join([*lines, *(f"note: {note}" for note in evaluation.notes), f"report: {report}"])

@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.bootstrap import RESAMPLED, Resamples, interval, resample
+from coord_eval.bootstrap import HEADLINE, Resamples, interval, resample
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
 from coord_eval.html_text import safe
 from coord_eval.report_style import page
-from coord_eval.report_tables import number, section, table
+from coord_eval.report_tables import folded, section, table
 from coord_eval.writing import write_text
+
+#: Metrics that are best at 0.
+_ERRORS = ("count_error", "count_absolute_error", "duplicates", "ece")
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,8 @@ class Difference:
         value: Run minus first run.
         low: Lower end of the paired 95 % interval.
         high: Upper end.
-        share_better: Share of the resamples in which the run is strictly better.
+        share_better: Share of the resamples in which the run is strictly better: higher, or lower where the metric
+            is an error, or nearer to 0 where that has a sign.
     """
 
     value: float
@@ -138,11 +142,20 @@ def _check_same_truth(first: str, a: Evaluation, second: str, b: Evaluation) -> 
 
 def _differences(first: Resamples, other: Resamples) -> dict[str, Difference]:
     result = {}
-    for name in RESAMPLED:
-        draws_B = other.draws[name] - first.draws[name]
-        bounds = interval(other.point[name] - first.point[name], draws_B)
-        result[name] = Difference(**bounds, share_better=float((draws_B > 0).mean()))
+    for name in [name for name in other.point if name in first.point]:
+        value = other.point[name] - first.point[name]
+        if np.isnan(value):
+            continue
+        bounds = interval(value, other.draws[name] - first.draws[name])
+        gain_B = _quality(name, other.draws[name]) - _quality(name, first.draws[name])
+        gain_B = gain_B[~np.isnan(gain_B)]
+        result[name] = Difference(**bounds, share_better=float((gain_B > 0).mean()) if len(gain_B) else 0.0)
     return result
+
+
+def _quality(name: str, values_B: np.ndarray) -> np.ndarray:
+    """Turn a metric so that more is better."""
+    return -np.abs(values_B) if name in _ERRORS or name.startswith("bias_") else values_B
 
 
 def _class_gains(first: Evaluation, other: Evaluation) -> dict[str, float]:
@@ -158,20 +171,24 @@ def _render(comparison: Comparison) -> str:
     runs = list(comparison.metrics)
     how = f"{comparison.resamples} resamples of the pictures, seed {comparison.seed}, 95 % intervals"
     rows = []
-    for metric in RESAMPLED:
-        cells = (comparison.metrics[run][metric] for run in runs)
-        rows.append(
-            (metric, *(f"{number(c['value'])} [{number(c['low'])}, {number(c['high'])}]" for c in cells))
-        )
+    for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
+        cells = (comparison.metrics[run].get(metric) for run in runs)
+        shown = ("n/a" if c is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**c) for c in cells)
+        rows.append((metric, *shown))
     parts = [f"<p>{safe(how)}.</p>", *(f"<p>{safe(note)}</p>" for note in comparison.notes)]
-    parts.append(section("Metrics", table(("", *runs), rows)))
+    head = ("", *runs)
+    first = [row for row in rows if row[0] in HEADLINE]
+    others = [row for row in rows if row[0] not in HEADLINE]
+    parts.append(section("Metrics", table(head, first) + folded("all metrics", table(head, others))))
     for run, differences in comparison.differences.items():
-        rows = [
-            (name, f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", f"{100 * d.share_better:.1f} %")
+        head = ("", "difference", "paired 95 % interval", "better in")
+        rows = {
+            name: (name, f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", f"{100 * d.share_better:.1f} %")
             for name, d in differences.items()
-        ]
-        html = table(("", "difference", "paired 95 % interval", "better in"), rows)
+        }
+        html = table(head, [row for name, row in rows.items() if name in HEADLINE])
+        more = folded("all metrics", table(head, [row for name, row in rows.items() if name not in HEADLINE]))
         gains = [(name, f"{gain:+.3f}") for name, gain in list(comparison.class_gains[run].items())[:30]]
         html += table(("label", "AP gained"), gains) if gains else ""
-        parts.append(section(f"{run} against {runs[0]}", f'<div class="columns">{html}</div>'))
+        parts.append(section(f"{run} against {runs[0]}", f'<div class="columns">{html}</div>{more}'))
     return "\n".join(parts)

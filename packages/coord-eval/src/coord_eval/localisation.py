@@ -5,7 +5,7 @@ Shape legend: N objects, D detections, I images.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from coord_eval.detections import Detections
 from coord_eval.matching import Matches
 from coord_eval.truth import GroundTruth
 
-_EDGES = ("x1", "y1", "x2", "y2")
-_AREAS = (("small", 0.0, 32.0**2), ("medium", 32.0**2, 96.0**2), ("large", 96.0**2, np.inf))
-_CROWDING = ((1, 1), (2, 3), (4, 7), (8, 15), (16, None))
-_RANKS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
+EDGES = ("x1", "y1", "x2", "y2")
+SIZES = (("small", 0.0, 32.0**2), ("medium", 32.0**2, 96.0**2), ("large", 96.0**2, np.inf))
+CROWDING = ((1, 1), (2, 3), (4, 7), (8, 15), (16, None))
+RANKS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
 
 
 def macro_table(truth: GroundTruth, detections: Detections, matches: Matches) -> dict[str, dict[str, float]]:
@@ -66,16 +66,26 @@ def edge_bias(
     Returns:
         ``pixels`` and ``bins``: mean error by edge; ``pairs``: how many; all 0 without pairs.
     """
-    found_D = np.nonzero(matches.iou_D >= 0.5)[0]
-    a, b = detections.boxes_D4[found_D], truth.boxes_N4[matches.object_D[found_D]]
-    error = np.concatenate([a[:, :2] - b[:, :2], (a[:, :2] + a[:, 2:]) - (b[:, :2] + b[:, 2:])], axis=1)
-    sizes = np.tile(truth.sizes_I2[detections.image_D[found_D]], 2)
-    known = np.isfinite(sizes).all(axis=1)
-    result = {"pairs": {"count": len(found_D)}}
-    for name, values in (("pixels", error), ("bins", error[known] / sizes[known] * bins)):
+    found_d, pixels_d4, bins_d4 = edge_errors(truth, detections, matches, bins)
+    result = {"pairs": {"count": len(found_d)}}
+    for name, values in (("pixels", pixels_d4), ("bins", bins_d4[np.isfinite(bins_d4).all(axis=1)])):
         means = values.mean(axis=0) if len(values) else np.zeros(4)
-        result[name] = dict(zip(_EDGES, map(float, means), strict=True))
+        result[name] = dict(zip(EDGES, map(float, means), strict=True))
     return result
+
+
+def edge_errors(
+    truth: GroundTruth, detections: Detections, matches: Matches, bins: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the detections with a partner (IoU of at least .5) and the errors of their edges.
+
+    Returns:
+        Indices [d]; answer minus truth [d, 4] in pixels; the same in bins, NaN where the picture's size is unknown.
+    """
+    found_d = np.nonzero(matches.iou_D >= 0.5)[0]
+    a, b = detections.boxes_D4[found_d], truth.boxes_N4[matches.object_D[found_d]]
+    error = np.concatenate([a[:, :2] - b[:, :2], (a[:, :2] + a[:, 2:]) - (b[:, :2] + b[:, 2:])], axis=1)
+    return found_d, error, error / np.tile(truth.sizes_I2[detections.image_D[found_d]], 2) * bins
 
 
 def count_errors(truth: GroundTruth, detections: Detections, matches: Matches) -> dict[str, float]:
@@ -84,24 +94,32 @@ def count_errors(truth: GroundTruth, detections: Detections, matches: Matches) -
     A duplicate is a box without a partner that overlaps, with IoU of at least .5, an object of its label that
     another box found.
     """
-    images = len(truth)
-    objects_I = np.bincount(truth.image_N[~truth.crowd_N], minlength=images)
-    answered_I = np.bincount(detections.image_D[matches.crowd_D < 0.5], minlength=images)
-    error_I = answered_I - objects_I
-    duplicates = (matches.iou_D < 0.5) & (matches.best_D >= 0.5) & (matches.crowd_D < 0.5)
+    error_I, duplicates_I = count_by_image(truth, detections, matches)
     return {
         "mean_error": _mean(error_I),
         "mean_absolute_error": _mean(np.abs(error_I)),
         "exact_share": _mean(error_I == 0),
-        "duplicates": int(duplicates.sum()),
+        "duplicates": int(duplicates_I.sum()),
     }
+
+
+def count_by_image(
+    truth: GroundTruth, detections: Detections, matches: Matches
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return answered minus true objects, and duplicates, of each image."""
+    images = len(truth)
+    objects_I = np.bincount(truth.image_N[~truth.crowd_N], minlength=images)
+    outside_crowds_D = matches.crowd_D < 0.5
+    answered_I = np.bincount(detections.image_D[outside_crowds_D], minlength=images)
+    duplicate_D = (matches.iou_D < 0.5) & (matches.best_D >= 0.5) & outside_crowds_D
+    return answered_I - objects_I, np.bincount(detections.image_D[duplicate_D], minlength=images)
 
 
 def by_size(truth: GroundTruth, matches: Matches) -> dict[str, dict[str, float]]:
     """Return recall at IoU .5 and mean IoU of small, medium and large objects (COCO's areas)."""
     regular_N = ~truth.crowd_N
     rows = {}
-    for name, low, high in _AREAS:
+    for name, low, high in SIZES:
         chosen = regular_N & (truth.area_N >= low) & (truth.area_N < high)
         rows[name] = {
             "objects": int(chosen.sum()),
@@ -130,7 +148,7 @@ def by_object_count(
             "f1": 2 * hits / (answered + of) if answered + of else 0.0,
         }
 
-    return _bucketed(_CROWDING, objects_I, row)
+    return _bucketed(CROWDING, objects_I, row)
 
 
 def by_rank(detections: Detections, matches: Matches) -> dict[str, dict[str, float]]:
@@ -141,7 +159,7 @@ def by_rank(detections: Detections, matches: Matches) -> dict[str, dict[str, flo
         rows = chosen & counted_D
         return {"detections": int(rows.sum()), "precision": _mean(matches.iou_D[rows] >= 0.5)}
 
-    return _bucketed(_RANKS, detections.rank_D, row)
+    return _bucketed(RANKS, detections.rank_D, row)
 
 
 def _bucketed(
@@ -150,12 +168,19 @@ def _bucketed(
     row: Callable[[np.ndarray], dict[str, float]],
 ) -> dict[str, dict[str, float]]:
     rows = {}
-    for low, high in buckets:
-        chosen = (values >= low) & (values <= (np.inf if high is None else high))
-        name = f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"
+    for name, chosen in chosen_by(buckets, values):
         if chosen.any():
             rows[name] = row(chosen)
     return rows
+
+
+def chosen_by(
+    buckets: Sequence[tuple[int, int | None]], values: np.ndarray
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name (``2-3``, ``16+``) and members of each bucket; both ends belong to it."""
+    for low, high in buckets:
+        name = f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"
+        yield name, (values >= low) & (values <= (np.inf if high is None else high))
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -14,18 +14,19 @@ from typing import Any
 
 import numpy as np
 
+from coord_eval.ap_table import ApTable
 from coord_eval.collecting import collect_results
 from coord_eval.detection_metrics import IOU_THRESHOLDS
 from coord_eval.detections import Detections
 from coord_eval.errors import InputError
 from coord_eval.joining import JoinReport
 from coord_eval.predictions import CocoResult, from_records, read_predictions
-from coord_eval.ranked import ApTable, mean_present, ranked_matches
+from coord_eval.ranked import mean_present, ranked_matches_by_area
 from coord_eval.reading import read_json
 from coord_eval.truth import GroundTruth, from_coco
 
 MAX_DETECTIONS = 300
-_GROUPS = {"APr": "r", "APc": "c", "APf": "f"}
+_FREQUENCIES = "rcf"
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,9 @@ class LvisScores:
     """The LVIS numbers of one results list.
 
     Attributes:
-        summary: ``AP``, ``AP50``, ``AP75``, and ``APr``, ``APc``, ``APf`` over rare, common and frequent labels;
-            -1 where there is no object of that kind.
+        summary: ``AP``, ``AP50``, ``AP75``; ``APs``, ``APm``, ``APl`` over small, medium and large objects; ``APr``,
+            ``APc``, ``APf`` over rare, common and frequent labels; ``AR@300`` and ``ARs@300``, ``ARm@300``,
+            ``ARl@300``: recall of the 300 best boxes. -1 where there is no object of that kind.
         detections: Boxes given for pictures of the data set.
         beyond_limit: Boxes beyond the 300 best of a picture, left out.
         unverified: Boxes with a label nobody looked for in that picture, left out.
@@ -75,20 +77,30 @@ def score_lvis(
     limited = _best_of_each_image(collected.detections)
     federated = _Federation(data, truth)
     kept = federated.verified(limited)
-    matches = ranked_matches(truth, kept, IOU_THRESHOLDS, limit=MAX_DETECTIONS)
-    matches = replace(matches, ignored_TD=matches.ignored_TD | (~matches.hit_TD & federated.open(kept)))
-    ap_TK = ApTable(truth, kept, matches).average_precision()
-    summary = {"AP": mean_present(ap_TK), "AP50": mean_present(ap_TK[0]), "AP75": mean_present(ap_TK[5])}
-    summary |= {name: mean_present(ap_TK[:, frequency_K == letter]) for name, letter in _GROUPS.items()}
+    open_D = federated.open(kept)
+    tables = [
+        ApTable(truth, kept, replace(found, ignored_TD=found.ignored_TD | (~found.hit_TD & open_D)))
+        for found in ranked_matches_by_area(truth, kept, IOU_THRESHOLDS, limit=MAX_DETECTIONS)
+    ]
     unknown = int((limited.category_D >= len(truth.categories)).sum())
     return LvisScores(
-        summary=summary,
+        summary=_summarize(tables, frequency_K),
         detections=len(collected.detections),
         beyond_limit=len(collected.detections) - len(limited),
         unverified=len(limited) - len(kept) - unknown,
         unknown=unknown,
         join=collected.join,
     )
+
+
+def _summarize(tables: Sequence[ApTable], frequency_K: np.ndarray) -> dict[str, float]:
+    """Return the thirteen numbers of LVIS from the tables of all, small, medium and large objects."""
+    every, *sized = (table.average_precision()[0] for table in tables)
+    summary = {"AP": mean_present(every), "AP50": mean_present(every[0]), "AP75": mean_present(every[5])}
+    summary |= {f"AP{a}": mean_present(ap_TK) for a, ap_TK in zip("sml", sized, strict=True)}
+    summary |= {f"AP{f}": mean_present(every[:, frequency_K == f]) for f in _FREQUENCIES}
+    recall = (mean_present(table.average_recall(MAX_DETECTIONS)) for table in tables)
+    return summary | {f"AR{a}@{MAX_DETECTIONS}": r for a, r in zip(("", *"sml"), recall, strict=True)}
 
 
 class _Federation:
@@ -134,7 +146,7 @@ def _frequencies(data: Mapping[str, Any], truth: GroundTruth) -> np.ndarray:
     """Return r, c or f for each category, in the order of the truth."""
     by_id = {category["id"]: category.get("frequency") for category in data["categories"]}
     for category_id, letter in by_id.items():
-        if letter not in _GROUPS.values():
+        if letter not in tuple(_FREQUENCIES):
             raise InputError(
                 f"LVIS annotations, categories[id={category_id}].frequency: expected r, c or f, found {letter!r}"
             )

@@ -1,6 +1,6 @@
 """COCO's own matching as arrays, for what the twelve numbers do not tell: intervals, error kinds, thresholds.
 
-Shape legend: T IoU thresholds, D detections, N objects, I images, K categories; d and n those of one group.
+Shape legend: T IoU thresholds, D detections, N objects, P pairs.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import numpy as np
 
 from coord_eval.coco import MAX_DETECTIONS
 from coord_eval.detections import Detections
-from coord_eval.matching import groups, iou_xywh
+from coord_eval.pairs import Pairs, overlapping_pairs
 from coord_eval.truth import GroundTruth
 
-_RECALL_POINTS = np.linspace(0.0, 1.0, 101)
+RECALL_POINTS = np.linspace(0.0, 1.0, 101)
+#: COCO's area ranges in pixels, both ends included: all, small, medium, large.
+AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,9 +27,12 @@ class RankedMatches:
     Attributes:
         thresholds: The T IoU thresholds.
         hit_TD: The detection found a free object of its label.
-        ignored_TD: It counts neither way: in a crowd region, or beyond the limit of its label and image.
+        ignored_TD: It counts neither way: in a crowd region, on an object outside the area range or of such an area
+            itself, or beyond the limit of its label and image.
         object_TD: Index of the object it found, -1 without one.
         order_D: Detections by falling score, ties in the order of image and answer.
+        place_D: Place of the detection among those of its label and image by falling score, from 0.
+        counted_N: Objects that count: no crowd regions, and of the area range.
     """
 
     thresholds: tuple[float, ...]
@@ -35,6 +40,8 @@ class RankedMatches:
     ignored_TD: np.ndarray
     object_TD: np.ndarray
     order_D: np.ndarray
+    place_D: np.ndarray
+    counted_N: np.ndarray
 
 
 def ranked_matches(
@@ -43,7 +50,7 @@ def ranked_matches(
     thresholds: Sequence[float],
     limit: int = MAX_DETECTIONS[-1],
 ) -> RankedMatches:
-    """Match the way COCO does, without area ranges.
+    """Match the way COCO does, objects of all areas.
 
     Args:
         truth: The objects.
@@ -51,42 +58,86 @@ def ranked_matches(
         thresholds: IoU thresholds.
         limit: Boxes of one label and image that are looked at.
     """
-    total, levels = len(detections), np.minimum(np.array(thresholds), 1 - 1e-10)
-    hit_TD = np.zeros((len(levels), total), bool)
-    ignored_TD = np.zeros_like(hit_TD)
-    object_TD = np.full(hit_TD.shape, -1)
-    _ignore_beyond_limit(detections, limit, ignored_TD)
-    for objects_n, group_d in groups(truth, detections):
-        rows_d = group_d[np.argsort(-detections.scores_D[group_d], kind="stable")][:limit]
-        crowd_n = truth.crowd_N[objects_n]
-        iou_dn = iou_xywh(detections.boxes_D4[rows_d], truth.boxes_N4[objects_n], crowd_n)
-        # Of equal overlaps the last object wins in COCO: reversed, the first maximum is that one.
-        regular_n = objects_n[~crowd_n][::-1]
-        regular_dn = iou_dn[:, ~crowd_n][:, ::-1]
-        crowd_d = iou_dn[:, crowd_n].max(axis=1) if crowd_n.any() else np.zeros(len(rows_d))
-        for t, level in enumerate(levels):
-            free_n = np.ones(len(regular_n), bool)
-            for i in np.nonzero((regular_dn >= level).any(axis=1))[0]:
-                overlap_n = np.where(free_n, regular_dn[i], -1.0)
-                best = int(overlap_n.argmax())
-                if overlap_n[best] >= level:
-                    free_n[best] = False
-                    hit_TD[t, rows_d[i]] = True
-                    object_TD[t, rows_d[i]] = regular_n[best]
-            ignored_TD[t, rows_d] = ~hit_TD[t, rows_d] & (crowd_d >= level)
+    return ranked_matches_by_area(truth, detections, thresholds, limit, AREAS[:1])[0]
+
+
+def ranked_matches_by_area(
+    truth: GroundTruth,
+    detections: Detections,
+    thresholds: Sequence[float],
+    limit: int = MAX_DETECTIONS[-1],
+    areas: Sequence[tuple[float, float]] = AREAS,
+) -> list[RankedMatches]:
+    """Match the way COCO does, once for each area range.
+
+    Arguments as in :func:`ranked_matches`; ``areas`` are ranges in pixels, both ends included.
+    """
+    total = len(detections)
     by_image = np.lexsort((np.arange(total), detections.image_D))
     order_D = by_image[np.argsort(-detections.scores_D[by_image], kind="stable")]
-    return RankedMatches(tuple(thresholds), hit_TD, ignored_TD, object_TD, order_D)
+    place_D = _places(detections)
+    pairs = overlapping_pairs(truth, detections)
+    pairs = pairs.take((pairs.iou_P >= min(thresholds)) & (place_D[pairs.det_P] < limit))
+    area_D = detections.boxes_D4[:, 2:].prod(axis=1)
+    found = []
+    for low, high in areas:
+        counted_N = ~truth.crowd_N & (truth.area_N >= low) & (truth.area_N <= high)
+        outside_D = (area_D < low) | (area_D > high)
+        ranked = _in_order_of_choice(pairs, place_D, counted_N)
+        object_TD = np.stack([_choose(ranked, truth.crowd_N, total, t) for t in thresholds])
+        hit_TD = np.append(counted_N, False)[object_TD]
+        ignored_TD = np.where(object_TD >= 0, ~hit_TD, outside_D) | (place_D >= limit)
+        found.append(
+            RankedMatches(
+                tuple(thresholds),
+                hit_TD,
+                ignored_TD,
+                np.where(hit_TD, object_TD, -1),
+                order_D,
+                place_D,
+                counted_N,
+            )
+        )
+    return found
 
 
-def _ignore_beyond_limit(detections: Detections, limit: int, ignored_TD: np.ndarray) -> None:
-    """Mark what is never looked at: beyond the best of a label in an image."""
+def _in_order_of_choice(pairs: Pairs, place_D: np.ndarray, counted_N: np.ndarray) -> Pairs:
+    """Sort pairs so that the first one that is free is the one COCO takes.
+
+    The best ranked detection chooses first; an object that counts goes before one that doesn't, then the larger
+    overlap, and of equal overlaps the last object.
+    """
+    keys = (-pairs.object_P, -pairs.iou_P, ~counted_N[pairs.object_P], pairs.det_P, place_D[pairs.det_P])
+    return pairs.take(np.lexsort(keys))
+
+
+def _choose(pairs: Pairs, crowd_N: np.ndarray, total: int, threshold: float) -> np.ndarray:
+    """Return the object that each detection finds, -1 without one; crowd regions can be found many times."""
+    chosen_D = np.full(total, -1)
+    near = pairs.take(pairs.iou_P >= min(threshold, 1 - 1e-10))
+    taken, waiting = bytearray(len(crowd_N)), bytearray(b"\1") * total
+    found = []
+    crowd_P = crowd_N[near.object_P].tolist()
+    rows = zip(near.det_P.tolist(), near.object_P.tolist(), crowd_P, strict=True)
+    for p, (d, n, crowd) in enumerate(rows):
+        if waiting[d] and (crowd or not taken[n]):
+            taken[n], waiting[d] = True, False
+            found.append(p)
+    matched = near.take(np.array(found, np.int64))
+    chosen_D[matched.det_P] = matched.object_P
+    return chosen_D
+
+
+def _places(detections: Detections) -> np.ndarray:
+    """Return each detection's place by falling score among those of its label and image."""
     order = np.lexsort((-detections.scores_D, detections.category_D, detections.image_D))
     keys = np.stack([detections.image_D[order], detections.category_D[order]])
     fresh = np.ones(len(order), bool)
     fresh[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
     starts = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
-    ignored_TD[:, order[np.arange(len(order)) - starts >= limit]] = True
+    place_D = np.empty(len(order), np.int64)
+    place_D[order] = np.arange(len(order)) - starts
+    return place_D
 
 
 def interpolated_ap(hit_d: np.ndarray, false_d: np.ndarray, objects: float) -> float:
@@ -102,42 +153,8 @@ def interpolated_ap(hit_d: np.ndarray, false_d: np.ndarray, objects: float) -> f
     hits_d = np.cumsum(hit_d)
     precision_d = hits_d / np.maximum(hits_d + np.cumsum(false_d), np.finfo(float).tiny)
     best_d = np.maximum.accumulate(precision_d[::-1])[::-1]
-    at = np.searchsorted(hits_d / objects, _RECALL_POINTS, side="left")
-    return float(best_d[at[at < len(best_d)]].sum() / len(_RECALL_POINTS))
-
-
-class ApTable:
-    """Average precision of every category and threshold, recomputed for any weighting of the images."""
-
-    def __init__(self, truth: GroundTruth, detections: Detections, matches: RankedMatches) -> None:
-        names = len(truth.categories)
-        order = matches.order_D[detections.category_D[matches.order_D] < names]
-        order = order[np.argsort(detections.category_D[order], kind="stable")]
-        bounds = np.searchsorted(detections.category_D[order], np.arange(names + 1))
-        counted_N = ~truth.crowd_N
-        self.objects_KI = np.zeros((names, len(truth)))
-        np.add.at(self.objects_KI, (truth.category_N[counted_N], truth.image_N[counted_N]), 1)
-        self.thresholds = matches.thresholds
-        self._rows = [order[bounds[k] : bounds[k + 1]] for k in range(names)]
-        self._image = [detections.image_D[rows] for rows in self._rows]
-        self._hit = [matches.hit_TD[:, rows] for rows in self._rows]
-        self._false = [~matches.hit_TD[:, rows] & ~matches.ignored_TD[:, rows] for rows in self._rows]
-
-    def average_precision(self, weights_I: np.ndarray | None = None) -> np.ndarray:
-        """Return AP [T, K], NaN for categories without objects.
-
-        Args:
-            weights_I: How often each image counts; None counts each once.
-        """
-        weights_I = np.ones(self.objects_KI.shape[1]) if weights_I is None else weights_I
-        objects_K = self.objects_KI @ weights_I
-        ap_TK = np.full((len(self.thresholds), len(objects_K)), np.nan)
-        for k in np.nonzero(objects_K)[0]:
-            weight_d = weights_I[self._image[k]]
-            for t in range(len(self.thresholds)):
-                hit_d, false_d = self._hit[k][t] * weight_d, self._false[k][t] * weight_d
-                ap_TK[t, k] = interpolated_ap(hit_d, false_d, objects_K[k])
-        return ap_TK
+    at = np.searchsorted(hits_d / objects, RECALL_POINTS, side="left")
+    return float(best_d[at[at < len(best_d)]].sum() / len(RECALL_POINTS))
 
 
 def mean_present(values: np.ndarray) -> float:

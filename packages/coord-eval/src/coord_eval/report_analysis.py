@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from coord_eval.bootstrap import HEADLINE
 from coord_eval.confusion import BACKGROUND
 from coord_eval.error_kinds import ERROR_KINDS
 from coord_eval.evaluation import Evaluation
 from coord_eval.html_text import safe
-from coord_eval.report_tables import number, section, table
+from coord_eval.report_tables import folded, number, section, table
 
 _PAIRS_SHOWN = 15
 
@@ -18,11 +19,7 @@ def analysis_sections(evaluation: Evaluation) -> list[str]:
     found = evaluation.analysis
     parts = []
     if evaluation.intervals:
-        rows = [
-            (name, number(row["value"]), f"{number(row['low'])} to {number(row['high'])}")
-            for name, row in evaluation.intervals.items()
-        ]
-        parts.append(section("95 % intervals over pictures", table(("", "value", "interval"), rows)))
+        parts.append(section("95 % intervals over pictures", _intervals(evaluation.intervals)))
     if found["errors"]:
         parts.append(section("What the errors cost", _errors(found["errors"])))
     parts.append(section("Places and counts", _places(evaluation)))
@@ -31,6 +28,17 @@ def analysis_sections(evaluation: Evaluation) -> list[str]:
     if confused := _confused(found["confusion"]):
         parts.append(section("Confusions", confused))
     return parts
+
+
+def _intervals(intervals: Mapping[str, Mapping[str, float]]) -> str:
+    head = ("", "value", "interval")
+    rows = {
+        name: (name, f"{row['value']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}")
+        for name, row in intervals.items()
+    }
+    first = [row for name, row in rows.items() if name in HEADLINE]
+    others = [row for name, row in rows.items() if name not in HEADLINE]
+    return table(head, first) + (folded("all metrics", table(head, others)) if others else "")
 
 
 def _errors(errors: dict) -> str:

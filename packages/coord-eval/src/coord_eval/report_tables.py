@@ -23,6 +23,11 @@ def _cell(tag: str, column: int, value: object) -> str:
     return f"<{tag}{' class=n' if column else ''}>{safe(value)}</{tag}>"
 
 
+def folded(title: str, html: str) -> str:
+    """Return content behind a line that opens it; ``html`` is taken as it is."""
+    return f"<details><summary>{safe(title)}</summary>{html}</details>"
+
+
 def section(title: str, html: str) -> str:
     """Return a card with a heading; ``html`` is taken as it is."""
     return f"<section><h2>{safe(title)}</h2>{html}</section>"

@@ -10,7 +10,7 @@ import numpy as np
 from coord_eval.ranked import RankedMatches
 
 _POINTS = 50
-_BINS = 10
+BINS = 10
 #: Sources whose values claim to be probabilities; a rank or a constant does not.
 PROBABILITIES = ("coord_logprobs", "coord_desc_logprobs", "coord_min", "results")
 
@@ -55,12 +55,17 @@ def reliability(scores_D: np.ndarray, hit_D: np.ndarray, counted_D: np.ndarray) 
     score_d, hit_d = scores_D[counted_D], hit_D[counted_D]
     if not len(score_d) or score_d.min() < 0 or score_d.max() > 1:
         return None
-    index = np.minimum((score_d * _BINS).astype(int), _BINS - 1)
+    index = score_bins(score_d)
     bins, error = [], 0.0
-    for b in range(_BINS):
+    for b in range(BINS):
         chosen = index == b
         if chosen.any():
             confidence, accuracy = float(score_d[chosen].mean()), float(hit_d[chosen].mean())
-            bins.append([b / _BINS, (b + 1) / _BINS, int(chosen.sum()), confidence, accuracy])
+            bins.append([b / BINS, (b + 1) / BINS, int(chosen.sum()), confidence, accuracy])
             error += abs(confidence - accuracy) * chosen.sum() / len(score_d)
     return {"ece": float(error), "bins": bins}
+
+
+def score_bins(scores_D: np.ndarray) -> np.ndarray:
+    """Return the interval, from 0, that each score in [0, 1] lies in."""
+    return np.minimum((scores_D * BINS).astype(int), BINS - 1)

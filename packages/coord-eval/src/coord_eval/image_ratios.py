@@ -1,0 +1,220 @@
+"""Figures that are ratios of sums over pictures, for any weighting of the pictures.
+
+Shape legend: B weightings, I images, N objects, D detections, K categories, C ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from coord_eval.category_sums import CategorySums
+from coord_eval.detection_metrics import IOU_THRESHOLDS
+from coord_eval.evaluation import Evaluation
+from coord_eval.localisation import CROWDING, EDGES, RANKS, SIZES, chosen_by, count_by_image, edge_errors
+from coord_eval.matching import Matches, match
+from coord_eval.ranked import ranked_matches
+from coord_eval.thresholds import BINS, PROBABILITIES, score_bins
+
+#: Ending of a name, and the thresholds that the figure is the mean of.
+_LEVELS = {"": (0,), "_75": (5,), "_miou": tuple(range(len(IOU_THRESHOLDS)))}
+_KEYS = ("precision", "recall", "f1")
+
+
+@dataclass(frozen=True, eq=False)
+class _Ratio:
+    """One sum over pictures by another.
+
+    Attributes:
+        part_I: What each picture adds above the line.
+        whole_I: And below it.
+        nothing: Value where the sum below is 0.
+    """
+
+    part_I: np.ndarray
+    whole_I: np.ndarray
+    nothing: float = np.nan
+
+
+class ImageRatios:
+    """Precision, recall and F1, IoU, counts, bias, calibration and breakdowns of one evaluation."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        """Sum up every picture once."""
+        any_label = match(evaluation.truth, evaluation.detections, use_categories=False)
+        ratios = dict(
+            chain(
+                _detection(evaluation, evaluation.matches, ""),
+                _detection(evaluation, any_label, "_any_label"),
+                _counts(evaluation),
+                _bias(evaluation),
+                _sizes(evaluation),
+                _crowding(evaluation),
+                _ranks(evaluation),
+                _calibration(evaluation),
+            )
+        )
+        self._names = list(ratios)
+        self._part_IC = np.stack([ratio.part_I for ratio in ratios.values()], axis=1).astype(float)
+        self._whole_IC = np.stack([ratio.whole_I for ratio in ratios.values()], axis=1).astype(float)
+        self._nothing_C = np.array([ratio.nothing for ratio in ratios.values()])
+        self._macro = _Macro(evaluation)
+
+    def figures(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        """Return each figure [B], NaN where there is nothing to measure.
+
+        Args:
+            weights_BI: How often each picture counts, whole numbers.
+        """
+        part_BC, whole_BC = weights_BI @ self._part_IC, weights_BI @ self._whole_IC
+        nothing_BC = np.broadcast_to(self._nothing_C, part_BC.shape).copy()
+        ratio_BC = np.divide(part_BC, whole_BC, out=nothing_BC, where=whole_BC > 0)
+        found = dict(zip(self._names, ratio_BC.T, strict=True))
+        levels = {
+            f"{key}{level}{ending}": np.mean([found[f"{key}{ending}@{t}"] for t in chosen], axis=0)
+            for ending in ("", "_any_label")
+            for level, chosen in _LEVELS.items()
+            for key in _KEYS
+        }
+        gaps = [np.abs(values) for name, values in found.items() if name.startswith("ece@")]
+        calibration = {"ece": np.sum(gaps, axis=0)} if gaps else {}
+        rest = {name: values for name, values in found.items() if "@" not in name}
+        return {**levels, **self._macro.figures(weights_BI), **rest, **calibration}
+
+
+def _detection(evaluation: Evaluation, matches: Matches, ending: str) -> Iterator[tuple[str, _Ratio]]:
+    """Micro precision, recall and F1 at each threshold, ``precision@0``, and mean IoU."""
+    truth, images = evaluation.truth, len(evaluation.truth)
+    regular_N = ~truth.crowd_N
+    objects_I = np.bincount(truth.image_N[regular_N], minlength=images)
+    for t, threshold in enumerate(IOU_THRESHOLDS):
+        hit_D = matches.iou_D >= threshold
+        counted_D = hit_D | (matches.crowd_D < threshold)
+        hits_I = np.bincount(evaluation.detections.image_D[hit_D], minlength=images)
+        answered_I = np.bincount(evaluation.detections.image_D[counted_D], minlength=images)
+        yield f"precision{ending}@{t}", _Ratio(hits_I, answered_I, 0.0)
+        yield f"recall{ending}@{t}", _Ratio(hits_I, objects_I, 0.0)
+        yield f"f1{ending}@{t}", _Ratio(2 * hits_I, answered_I + objects_I, 0.0)
+    iou_I = np.bincount(truth.image_N[regular_N], matches.iou_N[regular_N], minlength=images)
+    yield f"mean_iou{ending}", _Ratio(iou_I, objects_I, 0.0)
+
+
+def _counts(evaluation: Evaluation) -> Iterator[tuple[str, _Ratio]]:
+    """Answered minus true objects a picture, and duplicates in all."""
+    error_I, duplicates_I = count_by_image(evaluation.truth, evaluation.detections, evaluation.matches)
+    each_I = np.ones(len(error_I))
+    yield "count_error", _Ratio(error_I, each_I)
+    yield "count_absolute_error", _Ratio(np.abs(error_I), each_I)
+    yield "count_exact_share", _Ratio(error_I == 0, each_I)
+    yield "duplicates", _Ratio(duplicates_I, each_I / len(each_I))
+
+
+def _bias(evaluation: Evaluation) -> Iterator[tuple[str, _Ratio]]:
+    """Signed mean error of each edge."""
+    truth, detections, images = evaluation.truth, evaluation.detections, len(evaluation.truth)
+    found_d, pixels_d4, bins_d4 = edge_errors(truth, detections, evaluation.matches, evaluation.bins)
+    for unit, error_d4 in (("pixels", pixels_d4), ("bins", bins_d4)):
+        known_d = np.isfinite(error_d4).all(axis=1)
+        image_d = detections.image_D[found_d[known_d]]
+        pairs_I = np.bincount(image_d, minlength=images)
+        for side, edge in enumerate(EDGES):
+            sum_I = np.bincount(image_d, error_d4[known_d, side], minlength=images)
+            yield f"bias_{edge}_{unit}", _Ratio(sum_I, pairs_I)
+
+
+def _sizes(evaluation: Evaluation) -> Iterator[tuple[str, _Ratio]]:
+    """Recall at IoU .5 and mean IoU of small, medium and large objects."""
+    truth, images = evaluation.truth, len(evaluation.truth)
+    for name, low, high in SIZES if truth.sizes_known else ():
+        chosen_N = ~truth.crowd_N & (truth.area_N >= low) & (truth.area_N < high)
+        image_n, iou_n = truth.image_N[chosen_N], evaluation.matches.iou_N[chosen_N]
+        objects_I = np.bincount(image_n, minlength=images)
+        yield f"recall_{name}", _Ratio(np.bincount(image_n, iou_n >= 0.5, minlength=images), objects_I)
+        yield f"mean_iou_{name}", _Ratio(np.bincount(image_n, iou_n, minlength=images), objects_I)
+
+
+def _crowding(evaluation: Evaluation) -> Iterator[tuple[str, _Ratio]]:
+    """F1 at IoU .5 of pictures with so many objects."""
+    f1 = dict(_detection(evaluation, evaluation.matches, ""))["f1@0"]
+    objects_I = np.bincount(
+        evaluation.truth.image_N[~evaluation.truth.crowd_N], minlength=len(evaluation.truth)
+    )
+    for name, chosen_I in chosen_by(CROWDING, objects_I):
+        yield f"f1_of_{name}_objects", _Ratio(f1.part_I * chosen_I, f1.whole_I * chosen_I)
+
+
+def _ranks(evaluation: Evaluation) -> Iterator[tuple[str, _Ratio]]:
+    """Precision at IoU .5 of the first, second, … object of the answers."""
+    detections, matches, images = evaluation.detections, evaluation.matches, len(evaluation.truth)
+    hit_D = matches.iou_D >= 0.5
+    counted_D = hit_D | (matches.crowd_D < 0.5)
+    for name, chosen_D in chosen_by(RANKS, detections.rank_D):
+        hits_I = np.bincount(detections.image_D[chosen_D & hit_D], minlength=images)
+        boxes_I = np.bincount(detections.image_D[chosen_D & counted_D], minlength=images)
+        yield f"precision_at_place_{name}", _Ratio(hits_I, boxes_I)
+
+
+def _calibration(evaluation: Evaluation) -> Iterator[tuple[str, _Ratio]]:
+    """Gap between score and share of hits in each interval of scores, by all boxes: ``ece@0``."""
+    detections, images = evaluation.detections, len(evaluation.truth)
+    if evaluation.score_source not in PROBABILITIES:
+        return
+    ranked = ranked_matches(evaluation.truth, detections, [0.5])
+    score_D, counted_D = detections.scores_D, ~ranked.ignored_TD[0]
+    if not counted_D.any() or score_D[counted_D].min() < 0 or score_D[counted_D].max() > 1:
+        return
+    bin_D = score_bins(score_D)
+    boxes_I = np.bincount(detections.image_D[counted_D], minlength=images)
+    gap_D = score_D - ranked.hit_TD[0]
+    for b in range(BINS):
+        chosen_D = counted_D & (bin_D == b)
+        gap_I = np.bincount(detections.image_D[chosen_D], gap_D[chosen_D], minlength=images)
+        yield f"ece@{b}", _Ratio(gap_I, boxes_I)
+
+
+class _Macro:
+    """Precision, recall and F1 as the plain mean over labels that have objects."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches
+        names, images = len(truth.categories), len(truth)
+        regular_N, known_D = ~truth.crowd_N, detections.category_D < names
+        self._objects = CategorySums(truth.category_N[regular_N], truth.image_N[regular_N], names, images)
+        self._hits: list[CategorySums] = []
+        # Without crowd regions every threshold looks at the same boxes, and they are many.
+        self._answered: list[CategorySums] = []
+        last_D = None
+        for t in IOU_THRESHOLDS:
+            hit_D = matches.iou_D >= t
+            counted_D = known_D & (hit_D | (matches.crowd_D < t))
+            image, label = detections.image_D, detections.category_D
+            self._hits.append(CategorySums(label[hit_D], image[hit_D], names, images))
+            if last_D is not None and np.array_equal(last_D, counted_D):
+                self._answered.append(self._answered[-1])
+            else:
+                self._answered.append(CategorySums(label[counted_D], image[counted_D], names, images))
+            last_D = counted_D
+
+    def figures(self, weights_BI: np.ndarray) -> Mapping[str, np.ndarray]:
+        """Return ``macro_precision``, ``macro_recall``, ``macro_f1`` and their levels, each [B]."""
+        objects_BK = self._objects(weights_BI)
+        present_BK = objects_BK > 0
+        at: dict[str, list[np.ndarray]] = {key: [] for key in _KEYS}
+        sums = {answered: answered(weights_BI) for answered in set(self._answered)}
+        for hits, answered in zip(self._hits, self._answered, strict=True):
+            hits_BK, answered_BK = hits(weights_BI), sums[answered]
+            for key, part, whole in (
+                ("precision", hits_BK, answered_BK),
+                ("recall", hits_BK, objects_BK),
+                ("f1", 2 * hits_BK, answered_BK + objects_BK),
+            ):
+                ratio_BK = np.divide(part, whole, out=np.zeros_like(part), where=present_BK & (whole > 0))
+                at[key].append(ratio_BK.sum(axis=1) / np.maximum(present_BK.sum(axis=1), 1))
+        return {
+            f"macro_{key}{level}": np.mean([at[key][t] for t in chosen], axis=0)
+            for level, chosen in _LEVELS.items()
+            for key in _KEYS
+        }
