@@ -106,7 +106,7 @@ def _log(run: Run) -> list[dict[str, Any]]:
 def _score(run: Run, reading: Reading, first: bool, pictures: PictureSet, resamples: int) -> Scored:
     path = reading.folder(run.folder, first) / "predictions.jsonl"
     evaluation = score_reading(run.config, path, pictures, reading)
-    drawn = resample(evaluation, resamples) if resamples else None
+    drawn = resample(evaluation, resamples, metrics=BOOTSTRAPPED) if resamples else None
     draws = {name: drawn.draws[name] for name in BOOTSTRAPPED} if drawn is not None else {}
     records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     mass, spread = (
