@@ -1,15 +1,24 @@
 """How long and how much memory does a set of COCO's size take: 5,000 pictures, 80 labels, 500,000 detections?
 
-Run: python benchmarks/large_set.py [pycocotools|faster-coco-eval]
+Run: python benchmarks/large_set.py [faster-coco-eval|pycocotools]   the whole command, reading and report included
+     python benchmarks/large_set.py backends                         one evaluation by each backend
+     python benchmarks/large_set.py intervals                        the bootstrap
 """
 
+import json
 import resource
+import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 
-from coord_eval import score
+from coord_eval import load_ground_truth, resample, score
+from coord_eval.coco import BACKENDS, coco_scores
+from coord_eval.collecting import collect_results
+from coord_eval.predictions import from_records
 
 IMAGES, LABELS, OBJECTS, DETECTIONS = 5_000, 80, 36_000, 500_000
 
@@ -39,15 +48,55 @@ def make(seed: int = 0) -> tuple[dict, list[dict]]:
     return truth, [{"image_id": i, "category_id": k, "bbox": b, "score": s} for i, k, b, s in rows]
 
 
-def main() -> None:
-    backend = sys.argv[1] if len(sys.argv) > 1 else "faster-coco-eval"
+def run_command(backend: str) -> None:
+    """Time ``coord-eval score`` as a user runs it: start, reading, scoring, report."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        truth, results = make()
+        (folder / "truth.json").write_text(json.dumps(truth))
+        (folder / "results.json").write_text(json.dumps(results))
+        del truth, results
+        words = ["--ground-truth", str(folder / "truth.json"), "--predictions", str(folder / "results.json")]
+        words += ["--out", str(folder / "report"), "--backend", backend]
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "coord_eval", "score", *words], check=True, capture_output=True)
+        seconds = time.perf_counter() - start
+        ap = json.loads((folder / "report" / "evaluation.json").read_text())["coco"]["AP"]
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6
+    print(
+        f"coord-eval score, {backend}: {seconds:.1f} s ({cpu:.1f} s of CPU), peak {peak:.2f} GB, AP {ap:.4f}"
+    )
+
+
+def compare_backends() -> None:
+    """Time one evaluation of the twelve numbers by each backend."""
     truth, results = make()
+    ground_truth = load_ground_truth(truth)
+    detections = collect_results(ground_truth, from_records(results)).detections
+    for backend in reversed(BACKENDS):
+        start = time.perf_counter()
+        ap = coco_scores(ground_truth, detections, backend).summary["AP"]
+        print(f"one evaluation, {backend}: {time.perf_counter() - start:.1f} s, AP {ap:.4f}")
+
+
+def time_intervals(resamples: int = 16) -> None:
+    """Time the bootstrap of every metric, by the resample."""
+    truth, results = make()
+    evaluation = score(truth, results, backend="faster-coco-eval")
     start = time.perf_counter()
-    evaluation = score(truth, results, backend=backend)
-    seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    print(f"{backend}: {seconds:.1f} s, peak {peak:.2f} GB, AP {evaluation.coco['AP']:.4f}")
+    resample(evaluation, 1)
+    first = time.perf_counter()
+    resample(evaluation, 1 + resamples)
+    seconds = (time.perf_counter() - first - (first - start)) / resamples
+    print(f"intervals of every metric: {first - start:.1f} s and {1000 * seconds:.0f} ms a resample")
 
 
 if __name__ == "__main__":
-    main()
+    chosen = sys.argv[1] if len(sys.argv) > 1 else BACKENDS[1]
+    if chosen == "backends":
+        compare_backends()
+    elif chosen == "intervals":
+        time_intervals()
+    else:
+        run_command(chosen)

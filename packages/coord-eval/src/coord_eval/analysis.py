@@ -9,7 +9,6 @@ import numpy as np
 from coord_eval.confusion import confusion
 from coord_eval.error_kinds import error_costs
 from coord_eval.localisation import by_object_count, by_rank, by_size, count_errors, edge_bias, macro_table
-from coord_eval.matching import match
 from coord_eval.ranked import ranked_matches
 from coord_eval.thresholds import PROBABILITIES, f1_curve, reliability
 
@@ -25,7 +24,6 @@ def analyse(evaluation: Evaluation, bins: int) -> dict[str, Any]:
         bins: Units per picture side in which errors are given.
     """
     truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches
-    any_label = match(truth, detections, use_categories=False)
     ranked = ranked_matches(truth, detections, [0.5])
     objects = int((~truth.crowd_N).sum())
     counted_D = ~ranked.ignored_TD[0]
@@ -41,5 +39,5 @@ def analyse(evaluation: Evaluation, bins: int) -> dict[str, Any]:
         "f1_against_threshold": f1_curve(detections.scores_D, ranked, objects),
         "reliability": reliability(detections.scores_D, ranked.hit_TD[0], counted_D) if calibrated else None,
         "errors": error_costs(truth, detections, ranked) if np.any(objects) else {},
-        "confusion": confusion(truth, detections, any_label),
+        "confusion": confusion(truth, detections, evaluation.matches_any_label),
     }

@@ -50,6 +50,7 @@ class Evaluation:
         truth: The objects.
         detections: The answers as boxes.
         matches: Who found whom.
+        matches_any_label: The same when any label may find any object.
         answers: The parsed answers with the image each is about; empty for results lists.
         bins: Units per picture side in which ``analysis`` gives errors: the grid's scale.
         intervals: Metrics with their 95 % intervals over pictures, where a bootstrap was asked for.
@@ -75,6 +76,7 @@ class Evaluation:
     truth: GroundTruth = field(repr=False)
     detections: Detections = field(repr=False)
     matches: Matches = field(repr=False)
+    matches_any_label: Matches = field(repr=False)
     answers: dict[int, tuple[str, Answer]] = field(repr=False)
     bins: int = field(repr=False)
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from coord_eval.category_sums import CategorySums
 from coord_eval.detection_metrics import IOU_THRESHOLDS
 from coord_eval.evaluation import Evaluation
 from coord_eval.localisation import CROWDING, EDGES, RANKS, SIZES, chosen_by, count_by_image, edge_errors
-from coord_eval.matching import Matches, match
+from coord_eval.matching import Matches
 from coord_eval.ranked import ranked_matches
 from coord_eval.thresholds import BINS, PROBABILITIES, score_bins
 
@@ -44,11 +44,10 @@ class ImageRatios:
 
     def __init__(self, evaluation: Evaluation) -> None:
         """Sum up every picture once."""
-        any_label = match(evaluation.truth, evaluation.detections, use_categories=False)
         ratios = dict(
             chain(
                 _detection(evaluation, evaluation.matches, ""),
-                _detection(evaluation, any_label, "_any_label"),
+                _detection(evaluation, evaluation.matches_any_label, "_any_label"),
                 _counts(evaluation),
                 _bias(evaluation),
                 _sizes(evaluation),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from coord_eval.errors import InputError
 from coord_eval.reading import finite_numbers, identifier, read_json, read_json_lines
 
+_FIVE_FLOATS = [float] * 5
 FINISH_REASONS = ("stop", "length", "error")
 
 
@@ -47,9 +49,8 @@ class Prediction:
     coord_expected: tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True)
-class CocoResult:
-    """One box of a COCO results list: pixels ``xywh`` and a score."""
+class CocoResult(NamedTuple):
+    """One box of a COCO results list: pixels ``xywh`` and a score. A tuple, since there may be millions."""
 
     image_id: int | str
     category_id: int | str
@@ -82,10 +83,13 @@ def from_records(records: Iterable[Mapping[str, Any]], source: str = "prediction
     """
     records = list(records)
     for position, record in enumerate(records):
-        if not isinstance(record, Mapping):
+        if type(record) is not dict and not isinstance(record, Mapping):
             raise InputError(f"{source}[{position}]: expected an object, found {type(record).__name__}")
     if all("text" not in record and ("bbox" in record or "category_id" in record) for record in records):
-        return [_coco_result(record, f"{source}[{position}]") for position, record in enumerate(records)]
+        return [
+            _plain_result(record) or _coco_result(record, f"{source}[{position}]")
+            for position, record in enumerate(records)
+        ]
     return [_prediction(record, f"{source}[{position}]") for position, record in enumerate(records)]
 
 
@@ -167,6 +171,23 @@ def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, 
         )
     ends = accumulate(lengths)
     return tuple(flat[end - n : end] for n, end in zip(lengths, ends, strict=True))
+
+
+def _plain_result(record: Mapping[str, Any]) -> CocoResult | None:
+    """Read a record that has nothing unusual about it, which is nearly every one; None leaves it to a closer look."""
+    box, image_id, category_id = record.get("bbox"), record.get("image_id"), record.get("category_id")
+    score = record.get("score")
+    if (
+        type(box) is list
+        and [*map(type, box), type(score)] == _FIVE_FLOATS
+        and type(image_id) is int
+        and type(category_id) is int
+        and isfinite(sum(box) + score)
+        and box[2] >= 0
+        and box[3] >= 0
+    ):
+        return CocoResult(image_id, category_id, tuple(box), score)
+    return None
 
 
 def _coco_result(record: Mapping[str, Any], where: str) -> CocoResult:

@@ -14,6 +14,7 @@ from coord_codec import CoordGrid, MarkerFamily
 from coord_eval.bootstrap import resample
 from coord_eval.coco import BACKENDS, CocoScores, beyond_limit, coco_scores
 from coord_eval.collecting import collect_answers, collect_results
+from coord_eval.collector import collector_paused
 from coord_eval.detection_metrics import detection_table, mean_iou
 from coord_eval.detections import Detections
 from coord_eval.errors import InputError
@@ -33,6 +34,7 @@ from coord_eval.truth_files import TruthSource, load_ground_truth
 _DEFAULT_GRID = CoordGrid()
 
 
+@collector_paused()
 def score(
     ground_truth: TruthSource,
     predictions: str | Path | Iterable[Mapping[str, Any]],
@@ -89,7 +91,9 @@ def score(
     if isinstance(scale, str) and scale not in ("pixels", "input_pixels", "infer"):
         raise InputError(f"scale: expected a number, pixels, input_pixels, infer or None, found {scale!r}")
     report = progress or _silent
+    report("read", 0, 2)
     truth = load_ground_truth(ground_truth)
+    report("read", 1, 2)
     from_file = isinstance(predictions, str | Path)
     loaded = read_predictions(predictions) if from_file else from_records(predictions)
     if loaded and isinstance(loaded[0], Prediction):
@@ -151,6 +155,7 @@ def score(
         truth=truth,
         detections=collected.detections,
         matches=matches,
+        matches_any_label=any_label,
         answers=by_image,
         bins=grid.scale,
     )
