@@ -222,6 +222,22 @@ def test_a_wrapped_base_is_told_what_to_call(folder):
         load_adapter(peft_model(), folder)
 
 
+def test_a_checkpoint_of_the_trained_parameters_alone_goes_on(combination):
+    """As DeepSpeed saves a PEFT model: every buffer, and of the parameters those that learn."""
+    trained = shake(peft_model(*combination))
+    frozen = {name for name, parameter in trained.named_parameters() if not parameter.requires_grad}
+    saved = {name: value for name, value in trained.state_dict().items() if name not in frozen}
+    again = peft_model(*combination)
+    again.load_state_dict(saved, strict=False)
+    assert torch.equal(logits(again), logits(trained))
+    with again.disable_adapter(), trained.disable_adapter():
+        assert torch.equal(logits(again), logits(trained))
+    table = f"base_model.model.{MODULE_NAME}.modules_to_save.default.embed_offset"
+    del saved[table]
+    with pytest.raises(RuntimeError, match=r"embed_offset.*missing"):
+        again.load_state_dict(saved, strict=False)
+
+
 def test_offsets_of_a_bare_model_survive_a_plain_state_dict():
     trained = shake(ready(tie_head=False))
     again = ready(ids=[1, 2])

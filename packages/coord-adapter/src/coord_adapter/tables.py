@@ -136,8 +136,10 @@ class CoordOffsetAdapter(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Take sizes and tie mode from the checkpoint, refuse what does not fit, then load as usual."""
         saved = {name: state_dict[prefix + name] for name in self.state_dict() if prefix + name in state_dict}
+        # The original that PEFT keeps aside is frozen, so DeepSpeed's checkpoints of a PEFT model leave its tables out.
+        aside = prefix.endswith(".original_module.") and "embed_offset" not in saved
         # Parameters that DeepSpeed has partitioned are restored from its own shards; here they have no size.
-        if saved and not hasattr(self.embed_offset, "ds_id"):
+        if saved and not aside and not hasattr(self.embed_offset, "ds_id"):
             problem = self._problem_with(saved)
             if problem:
                 error_messages: list[str] = rest[-1]
