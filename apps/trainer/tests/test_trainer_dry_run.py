@@ -42,8 +42,9 @@ def test_rates_and_parameters_are_those_of_the_run(capsys):
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
-def test_the_memory_of_a_real_step_is_met_within_15_percent():
+@pytest.mark.parametrize("model", ["TINY", pytest.param("WIDE", marks=pytest.mark.slow)])
+def test_the_memory_of_a_real_step_is_met_within_15_percent(model):
     pytest.importorskip("swift")
     benchmark = runpy.run_path(str(BENCHMARK))
-    planned, measured = benchmark["compare"](benchmark["TINY"])
+    planned, measured = benchmark["compare"](benchmark[model])
     assert 0.85 < planned / measured < 1.15
