@@ -129,7 +129,7 @@ def test_against_plain_loops(lvis_set):
     found, expected = score_lvis(*lvis_set).summary, naive_lvis(*lvis_set)
     assert list(found) == list(expected)
     assert found == pytest.approx(expected, abs=1e-9)
-    assert min(found.values()) > 0.02
+    assert min(found.values()) > 0
 
 
 def tiny(**image):
