@@ -197,8 +197,3 @@ def test_a_file_that_is_not_lvis(change, message):
     change(data)
     with pytest.raises(InputError, match=message):
         score_lvis(data, [])
-
-
-def test_answers_in_words_are_turned_away():
-    with pytest.raises(InputError, match="to_coco_results"):
-        score_lvis(tiny(), [{"image_id": 1, "text": ""}])

@@ -8,7 +8,7 @@ from coord_eval.detections import Detections
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
 from coord_eval.exporting import to_coco_results, to_fiftyone, to_supervision, write_exports
-from coord_eval.expressions import ExpressionScores, score_expressions
+from coord_eval.expressions import ExpressionScores, score_expression_files, score_expressions
 from coord_eval.lvis import LvisScores, score_lvis
 from coord_eval.parsing import FORMATS, parse_answer
 from coord_eval.ranking import SCORE_SOURCES
@@ -41,6 +41,7 @@ __all__ = [
     "parse_answer",
     "resample",
     "score",
+    "score_expression_files",
     "score_expressions",
     "score_lvis",
     "to_coco_results",

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from coord_eval import cli_compare, cli_parse, cli_score, cli_view
+from coord_eval import cli_compare, cli_expressions, cli_lvis, cli_parse, cli_score, cli_view
 from coord_eval.errors import InputError
 
 _EPILOG = """examples:
@@ -15,6 +15,8 @@ _EPILOG = """examples:
   coord-eval parse answers.txt
   coord-eval compare --ground-truth instances.json base=a.jsonl new=b.jsonl
   coord-eval view --ground-truth instances.json --predictions predictions.jsonl --out pictures --count 40
+  coord-eval lvis --ground-truth lvis_v1_val.json --predictions predictions.jsonl
+  coord-eval expressions --ground-truth refcoco_val.jsonl --predictions predictions.jsonl
 
 exit codes: 0 done, 1 failed while running, 2 bad usage or bad input"""
 
@@ -28,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (cli_score, cli_parse, cli_compare, cli_view):
+    for module in (cli_score, cli_parse, cli_compare, cli_view, cli_lvis, cli_expressions):
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     try:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from coord_eval.bootstrap import HEADLINE
-from coord_eval.cli_options import Progress, add_ceiling, add_reading, positive, score_options
+from coord_eval.cli_options import Progress, add_backend, add_ceiling, add_reading, positive, score_options
 from coord_eval.comparison import Comparison, compare
 from coord_eval.errors import InputError
 from coord_eval.scoring import score
@@ -18,7 +18,7 @@ _EPILOG = """examples:
 the first run is what the others are measured against; with --out writes OUT/comparison.json and .html"""
 
 
-def add_parser(commands: argparse._SubParsersAction) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "compare",
@@ -34,6 +34,7 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
         "--ground-truth", required=True, type=Path, metavar="G", help="COCO .json or instance .jsonl"
     )
     add_reading(parser)
+    add_backend(parser)
     add_ceiling(parser)
     parser.add_argument("--resamples", type=positive, default=1000, metavar="N", help="default: 1000")
     parser.add_argument("--seed", type=int, default=0, help="of the resamples (default: 0)")

@@ -27,11 +27,12 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
         "--predictions", required=True, type=Path, metavar="P", help="predictions.jsonl or COCO results .json"
     )
     add_reading(parser)
+    add_backend(parser)
     add_ceiling(parser)
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
-    """Add how answers are read, labelled, ranked and scored."""
+    """Add how answers are read, labelled and ranked."""
     add_format(parser, ("pixels", "input_pixels", "infer"))
     parser.add_argument(
         "--boxes", default="tokens", choices=BOX_SOURCES, help="what boxes are read from (default: tokens)"
@@ -43,6 +44,10 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         choices=["auto", *(name for name in SCORE_SOURCES if name != "results")],
         help="what boxes are ranked by (default: auto)",
     )
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """Add what computes COCO's numbers."""
     parser.add_argument("--backend", default="pycocotools", choices=BACKENDS, help="default: pycocotools")
 
 
@@ -72,14 +77,21 @@ def add_format(parser: argparse.ArgumentParser, scales: tuple[str, ...] = ("pixe
 def score_options(options: argparse.Namespace) -> dict[str, Any]:
     """Return the keyword arguments of :func:`coord_eval.score` that the options stand for."""
     return {
-        "format": options.format,
-        "scale": options.scale,
-        "boxes": options.boxes,
+        **reading_options(options),
         "backend": options.backend,
-        "score_source": options.score_source,
         "markers": options.markers,
         "max_objects": options.max_objects,
         "order": options.order,
+    }
+
+
+def reading_options(options: argparse.Namespace) -> dict[str, Any]:
+    """Return those of them that say how answers are read, labelled and ranked."""
+    return {
+        "format": options.format,
+        "scale": options.scale,
+        "boxes": options.boxes,
+        "score_source": options.score_source,
         "synonyms": _synonyms(options.synonyms),
     }
 

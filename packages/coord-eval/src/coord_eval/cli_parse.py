@@ -21,7 +21,7 @@ _EPILOG = """examples:
   echo '[{"bbox_2d": [12, 34, 56, 78], "label": "cat"}]' | coord-eval parse -"""
 
 
-def add_parser(commands: argparse._SubParsersAction) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "parse",

@@ -21,7 +21,7 @@ writes OUT/evaluation.json and OUT/report.html; with --export also images.csv, c
 coco_results.json and fiftyone.json"""
 
 
-def add_parser(commands: argparse._SubParsersAction) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "score",

@@ -15,7 +15,7 @@ _EPILOG = """examples:
 writes OUT/evaluation.json and OUT/report.html with COUNT pictures"""
 
 
-def add_parser(commands: argparse._SubParsersAction) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command."""
     parser = commands.add_parser(
         "view",

@@ -93,7 +93,7 @@ def collect_answers(
         {layer: layers[layer] for layer in LABEL_LAYERS},
         dict(unknown.most_common()),
         joined,
-        (*notes, *_scale_notes(answers), *_size_notes(truth, predictions, images)),
+        (*notes, *assumed_scale_notes(answers), *_size_notes(truth, predictions, images)),
     )
 
 
@@ -178,7 +178,8 @@ def _detections(rows: list[tuple], unknown: tuple[str, ...]) -> Detections:
     )
 
 
-def _scale_notes(answers: Sequence[Answer]) -> list[str]:
+def assumed_scale_notes(answers: Sequence[Answer]) -> list[str]:
+    """Say how many answers were read on a scale that nobody named."""
     assumed = [answer for answer in answers if answer.scale_assumed]
     if not assumed:
         return []

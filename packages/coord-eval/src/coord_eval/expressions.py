@@ -7,13 +7,23 @@ least .5 with the true one, Acc@.5.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any
 
 import numpy as np
 
+from coord_codec import CoordGrid, Instance, MarkerFamily
 from coord_eval.answer import Answer
+from coord_eval.collecting import assumed_scale_notes
 from coord_eval.errors import InputError
+from coord_eval.intake import PredictionSource, Progress, Reading, Scale, load_predictions, parse_all, silent
 from coord_eval.matching import iou_xywh
+from coord_eval.predictions import CocoResult, Prediction
+from coord_eval.truth import from_instances
+from coord_eval.truth_files import read_instance_lines
+
+_DEFAULT_GRID = CoordGrid()
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class ExpressionScores:
         mean_iou: Mean IoU, an answer without box counting 0.
         without_box: Answers without a box, which count as wrong.
         several_boxes: Answers with more than one box; the first one counts.
+        notes: What a reader of the numbers has to know.
     """
 
     phrases: int
@@ -33,6 +44,11 @@ class ExpressionScores:
     mean_iou: float
     without_box: int
     several_boxes: int
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, values unrounded."""
+        return asdict(self)
 
 
 def score_expressions(
@@ -65,6 +81,73 @@ def score_expressions(
         without_box=sum(not answer.objects for answer in answers),
         several_boxes=sum(len(answer) > 1 for answer in answers),
     )
+
+
+def score_expression_files(
+    ground_truth: str | Path | Sequence[Instance],
+    predictions: PredictionSource,
+    thresholds: Sequence[float] = (0.5,),
+    *,
+    format: str | MarkerFamily = "auto",
+    scale: Scale = None,
+    grid: CoordGrid = _DEFAULT_GRID,
+    progress: Progress | None = None,
+) -> ExpressionScores:
+    """Score a file of answers against a file of phrases, line by line.
+
+    Args:
+        ground_truth: Instance JSON lines, a phrase and its box each: one object, whose description is the phrase. A
+            picture with several phrases has several lines.
+        predictions: ``predictions.jsonl``, the answer to each phrase in the same order. Where both sides name picture
+            or id they have to agree.
+        thresholds: IoU from which a box is right.
+        format: Format of the answers, see :func:`coord_eval.parse_answer`.
+        scale: What plain numbers are divided by, see :func:`coord_eval.score`.
+        grid: Grid of the coordinate tokens.
+        progress: Called with a stage's name, what is done and what there is to do.
+
+    Raises:
+        InputError: When the files don't fit each other, naming the line.
+    """
+    instances = read_instance_lines(ground_truth)
+    for number, item in enumerate(instances, 1):
+        if len(item.objects) != 1:
+            raise InputError(
+                f"ground truth, phrase {number} ({item.image}): expected one object, found {len(item.objects)}; "
+                "give each phrase a line of its own"
+            )
+    loaded = load_predictions(predictions)
+    if loaded and isinstance(loaded[0], CocoResult):
+        raise InputError("expressions: expected answers in words, found a COCO results list")
+    if len(loaded) != len(instances):
+        raise InputError(
+            f"expressions: {len(instances)} phrases and {len(loaded)} answers; give one answer a phrase, in order"
+        )
+    for prediction, item in zip(loaded, instances, strict=True):
+        _check_same_picture(prediction, item)
+    # Pictures recur, phrases do not: each line is a picture of its own here.
+    truth = from_instances([item.model_copy(update={"image_id": None}) for item in instances])
+    reading = Reading(format=format, scale=scale, grid=grid)
+    answers, notes = parse_all(truth, loaded, range(len(loaded)), reading, progress or silent)
+    boxes = [item.objects[0].bbox for item in instances]
+    return replace(
+        score_expressions(boxes, answers, thresholds), notes=(*notes, *assumed_scale_notes(answers))
+    )
+
+
+def _check_same_picture(prediction: Prediction, item: Instance) -> None:
+    """Raise when an answer says that it is about another picture than the phrase in its place."""
+    if prediction.image is not None:
+        same = PurePath(prediction.image).name == PurePath(item.image).name
+        found, expected = prediction.image, item.image
+    else:
+        same = item.image_id is None or str(prediction.image_id) == str(item.image_id)
+        found, expected = prediction.image_id, item.image_id
+    if not same:
+        raise InputError(
+            f"{prediction.where}: about {found!r}, where the phrase in its place is about {expected!r}; "
+            "answers must come in the order of the phrases"
+        )
 
 
 def _iou(a: Sequence[float], b: Sequence[float]) -> float:

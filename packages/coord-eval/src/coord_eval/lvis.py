@@ -7,31 +7,34 @@ in the picture, and those stated to be absent (``neg_category_ids``); where a la
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coord_codec import CoordGrid, MarkerFamily
 from coord_eval.ap_table import ApTable
-from coord_eval.collecting import collect_results
+from coord_eval.collector import collector_paused
 from coord_eval.detection_metrics import IOU_THRESHOLDS
 from coord_eval.detections import Detections
 from coord_eval.errors import InputError
+from coord_eval.intake import PredictionSource, Progress, Reading, Scale, silent, take_in
 from coord_eval.joining import JoinReport
-from coord_eval.predictions import CocoResult, from_records, read_predictions
+from coord_eval.labels import LabelMatcher
 from coord_eval.ranked import mean_present, ranked_matches_by_area
 from coord_eval.reading import read_json
 from coord_eval.truth import GroundTruth, from_coco
 
 MAX_DETECTIONS = 300
+_DEFAULT_GRID = CoordGrid()
 _FREQUENCIES = "rcf"
 
 
 @dataclass(frozen=True)
 class LvisScores:
-    """The LVIS numbers of one results list.
+    """The LVIS numbers of one set of answers or results.
 
     Attributes:
         summary: ``AP``, ``AP50``, ``AP75``; ``APs``, ``APm``, ``APl`` over small, medium and large objects; ``APr``,
@@ -41,7 +44,10 @@ class LvisScores:
         beyond_limit: Boxes beyond the 300 best of a picture, left out.
         unverified: Boxes with a label nobody looked for in that picture, left out.
         unknown: Boxes with a label that the data set doesn't have, left out as unverified ones are.
-        join: How boxes and pictures met.
+        join: How answers or boxes and pictures met.
+        score_source: What boxes are ranked by.
+        format: Format health of answers in words.
+        notes: What a reader of the numbers has to know.
     """
 
     summary: dict[str, float]
@@ -50,30 +56,62 @@ class LvisScores:
     unverified: int
     unknown: int
     join: JoinReport
+    score_source: str
+    format: dict[str, Any]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, values unrounded."""
+        return asdict(self)
 
 
+@collector_paused()
 def score_lvis(
-    ground_truth: str | Path | Mapping[str, Any], results: str | Path | Sequence[Mapping[str, Any]]
+    ground_truth: str | Path | Mapping[str, Any],
+    predictions: PredictionSource,
+    score_source: str = "auto",
+    *,
+    boxes: str = "tokens",
+    format: str | MarkerFamily = "auto",
+    scale: Scale = None,
+    grid: CoordGrid = _DEFAULT_GRID,
+    synonyms: Mapping[str, Sequence[str]] | None = None,
+    label_callback: Callable[[str], str | None] | None = None,
+    progress: Progress | None = None,
 ) -> LvisScores:
-    """Score a COCO results list by the rules of LVIS.
+    """Score answers, or a COCO results list, by the rules of LVIS.
 
     Args:
         ground_truth: LVIS annotations, a path or the dictionary.
-        results: Boxes with ``image_id``, ``category_id``, ``bbox`` and ``score``; :func:`to_coco_results` makes them
-            from answers in words.
+        predictions: ``predictions.jsonl``, a COCO results list, or the records of either.
+        score_source: As for :func:`coord_eval.score`, as all that follow.
+        boxes: What boxes are read from.
+        format: Format of the answers.
+        scale: What plain numbers are divided by.
+        grid: Grid of the coordinate tokens.
+        synonyms: Further names of categories; LVIS names its own in ``categories[].synonyms``, which are not taken
+            by themselves, since several stand for two categories.
+        label_callback: Asked last for the category of a label.
+        progress: Called with a stage's name, what is done and what there is to do.
 
     Raises:
-        InputError: When a file is not LVIS, or not a results list.
+        InputError: When a file is not LVIS, or the predictions cannot be scored.
     """
+    report = progress or silent
+    reading = Reading(boxes=boxes, format=format, scale=scale, grid=grid)
     data = read_json(Path(ground_truth)) if isinstance(ground_truth, str | Path) else ground_truth
     if not isinstance(data, Mapping):
         raise InputError(f"{ground_truth}: expected LVIS annotations, found a {type(data).__name__}")
     truth = from_coco(data, "LVIS annotations")
     frequency_K = _frequencies(data, truth)
-    loaded = read_predictions(results) if isinstance(results, str | Path) else from_records(results)
-    if loaded and not isinstance(loaded[0], CocoResult):
-        raise InputError("LVIS scores results lists: turn answers into one with to_coco_results(score(...))")
-    collected = collect_results(truth, loaded)
+    collected, _ = take_in(
+        truth,
+        predictions,
+        reading,
+        labels=lambda: LabelMatcher(truth.categories, synonyms or {}, label_callback),
+        score_source=score_source,
+        progress=report,
+    )
     limited = _best_of_each_image(collected.detections)
     federated = _Federation(data, truth)
     kept = federated.verified(limited)
@@ -90,6 +128,9 @@ def score_lvis(
         unverified=len(limited) - len(kept) - unknown,
         unknown=unknown,
         join=collected.join,
+        score_source=collected.score_source,
+        format=collected.format,
+        notes=(*truth.notes, *collected.notes),
     )
 
 

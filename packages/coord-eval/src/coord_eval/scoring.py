@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from coord_codec import CoordGrid, MarkerFamily
 from coord_eval.bootstrap import resample
 from coord_eval.coco import BACKENDS, CocoScores, beyond_limit, coco_scores
-from coord_eval.collecting import collect_answers, collect_results
+from coord_eval.collecting import collect_answers
 from coord_eval.collector import collector_paused
 from coord_eval.detection_metrics import detection_table, mean_iou
 from coord_eval.detections import Detections
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
-from coord_eval.expected import BOX_SOURCES, with_expected_boxes
+from coord_eval.intake import PredictionSource, Progress, Reading, Scale, silent, take_in
 from coord_eval.joining import join
 from coord_eval.labels import LabelMatcher
 from coord_eval.matching import match
 from coord_eval.one_label import one_label
 from coord_eval.oracle import oracle_records
 from coord_eval.parsing import parse_answer
-from coord_eval.predictions import Prediction, from_records, read_predictions
-from coord_eval.scale_inference import infer_scale
+from coord_eval.predictions import from_records
 from coord_eval.truth import GroundTruth
 from coord_eval.truth_files import TruthSource, load_ground_truth
 
@@ -37,13 +34,13 @@ _DEFAULT_GRID = CoordGrid()
 @collector_paused()
 def score(
     ground_truth: TruthSource,
-    predictions: str | Path | Iterable[Mapping[str, Any]],
+    predictions: PredictionSource,
     backend: str = "pycocotools",
     score_source: str = "auto",
     *,
     boxes: str = "tokens",
     format: str | MarkerFamily = "auto",
-    scale: float | Literal["pixels", "input_pixels", "infer"] | None = None,
+    scale: Scale = None,
     grid: CoordGrid = _DEFAULT_GRID,
     markers: str | MarkerFamily = "obj",
     max_objects: int | None = None,
@@ -52,7 +49,7 @@ def score(
     label_callback: Callable[[str], str | None] | None = None,
     bootstrap: int = 0,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Score answers against ground truth.
 
@@ -86,41 +83,19 @@ def score(
     """
     if backend not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
-    if boxes not in BOX_SOURCES:
-        raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {boxes!r}")
-    if isinstance(scale, str) and scale not in ("pixels", "input_pixels", "infer"):
-        raise InputError(f"scale: expected a number, pixels, input_pixels, infer or None, found {scale!r}")
-    report = progress or _silent
+    report = progress or silent
     report("read", 0, 2)
     truth = load_ground_truth(ground_truth)
     report("read", 1, 2)
-    from_file = isinstance(predictions, str | Path)
-    loaded = read_predictions(predictions) if from_file else from_records(predictions)
-    if loaded and isinstance(loaded[0], Prediction):
-        images, joined = join(truth, ((p.image_id, p.image, p.where) for p in loaded))
-        evidence: list[str] = []
-        if scale == "infer":
-            choice = infer_scale(truth, loaded, images, format, grid)
-            scale, evidence = choice.scale, choice.lines()
-        if boxes == "expected":
-            evidence.append("boxes are read from coord_expected, not from the tokens")
-        answers = []
-        for prediction, image in zip(loaded, images, strict=True):
-            size = _seen_size(truth, prediction, image, scale) if isinstance(scale, str) else None
-            given = size and "pixels" if isinstance(scale, str) else scale
-            expected = boxes == "expected"  # the sides may differ where the tokens are the same
-            answer = parse_answer(
-                prediction.text, format, scale=given, image_size=size, grid=grid, keep_flat=expected
-            )
-            answers.append(with_expected_boxes(answer, prediction) if expected else answer)
-            report("parse", len(answers), len(loaded))
-        labels = LabelMatcher(truth.categories, synonyms or {}, label_callback)
-        collected = collect_answers(
-            truth, loaded, answers, images=images, joined=joined, labels=labels, score_source=score_source
-        )
-        by_image = {i: (p.text, a) for p, a, i in zip(loaded, answers, images, strict=True) if i >= 0}
-    else:
-        collected, by_image, evidence = collect_results(truth, loaded), {}, []
+    reading = Reading(boxes=boxes, format=format, scale=scale, grid=grid)
+    collected, by_image = take_in(
+        truth,
+        predictions,
+        reading,
+        labels=lambda: LabelMatcher(truth.categories, synonyms or {}, label_callback),
+        score_source=score_source,
+        progress=report,
+    )
     ceiling, notes = _ceiling(
         truth, markers=markers, order=order, max_objects=max_objects, grid=grid, backend=backend
     )
@@ -151,7 +126,7 @@ def score(
         counts=_counts(truth, collected.detections),
         join=collected.join,
         per_class=_per_class(truth, collected.detections, scores),
-        notes=(*truth.notes, *evidence, *collected.notes, *notes, *_limit_note(collected.detections)),
+        notes=(*truth.notes, *collected.notes, *notes, *_limit_note(collected.detections)),
         truth=truth,
         detections=collected.detections,
         matches=matches,
@@ -171,30 +146,6 @@ def oracle_predictions(ground_truth: TruthSource, **options: Any) -> list[dict[s
         InputError: When the ground truth cannot be read.
     """
     return oracle_records(load_ground_truth(ground_truth), **options)
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    """Report nothing."""
-
-
-def _seen_size(
-    truth: GroundTruth, prediction: Prediction, image: int, scale: str
-) -> tuple[float, float] | None:
-    """Return the size of the picture that pixel coordinates refer to, None for an unknown picture."""
-    if scale == "input_pixels":
-        if prediction.input_size is None:
-            raise InputError(
-                f"{prediction.where}, input_width: scale input_pixels needs input_width and _height"
-            )
-        return prediction.input_size
-    if prediction.width and prediction.height:
-        return (prediction.width, prediction.height)
-    if image < 0:
-        return None
-    width, height = truth.sizes_I2[image].tolist()
-    if not truth.sizes_known or math.isnan(width):
-        raise InputError(f"{prediction.where}: pixels need a picture size, and neither file states one")
-    return (width, height)
 
 
 def _constant(

@@ -37,11 +37,22 @@ def load_ground_truth(source: TruthSource) -> GroundTruth:
         if not isinstance(data, Mapping):
             raise InputError(f"{path}: expected COCO annotations, found a {type(data).__name__}")
         return from_coco(data, str(path), path.parent)
+    return from_instances(read_instance_lines(path), path.parent)
+
+
+def read_instance_lines(source: str | Path | Sequence[Instance]) -> list[Instance]:
+    """Read instance JSON lines; a sequence of instances passes through.
+
+    Raises:
+        InputError: Naming file, line and field.
+    """
+    if not isinstance(source, str | Path):
+        return list(source)
+    path = Path(source)
     try:
         # A line left out would raise the score in silence, so a bad line is an error here.
-        found = read_instances(path, strict=True)
+        return list(read_instances(path, strict=True).instances)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except ValueError as error:
         raise InputError(str(error)) from error
-    return from_instances(found.instances, path.parent)
