@@ -43,8 +43,6 @@ class MarkerFamily:
         return tuple(single_token_ids(tokenizer, self.tokens, what="marker", advice=advice))
 
 
-#: "obj" is the specification's own pair, which a vocabulary must be extended by; "qwen" is the four tokens
-#: that pretrained Qwen checkpoints know already.
 MARKERS: Mapping[str, MarkerFamily] = MappingProxyType(
     {
         "obj": MarkerFamily("obj", ("<obj_start>", "<obj_end>")),
@@ -53,6 +51,8 @@ MARKERS: Mapping[str, MarkerFamily] = MappingProxyType(
         ),
     }
 )
+"""Families by name: `obj` is a pair of our own, which a vocabulary must be extended by; `qwen` is the four tokens
+that pretrained Qwen checkpoints know already."""
 
 # Anything spelled like a control token, known or not: a tokenizer reads it as one wherever it stands.
 _CONTROL = re.compile(

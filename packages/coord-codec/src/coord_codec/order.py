@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Literal, Protocol, TypeVar
 
 Order = Literal["top_left", "given", "random", "size"]
+"""How objects follow one another in the target: by (y1, x1), as they come, shuffled by a seed, largest first."""
 
 
 class _HasBox(Protocol):

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from coord_codec.instances import Instance, Object
 
 Style = Literal["markers", "json"]
+"""Marker tokens around each object, or JSON text."""
 Form = Literal["tokens", "numbers"]
+"""Coordinates as tokens, or as plain numbers 0..999."""
 _DEFAULT_GRID = CoordGrid()
 
 

@@ -14,8 +14,8 @@ _SUFFIX = "|>"
 _PATTERN = re.compile(re.escape(_PREFIX) + r"(0|[1-9][0-9]*)" + re.escape(_SUFFIX))
 _DEFAULT_GRID = CoordGrid()
 
-#: Stands for "some coordinate" in prompts; precedes the coordinates in Qwen3-VL vocabularies; never a target.
 WILDCARD_TOKEN = f"{_PREFIX}*{_SUFFIX}"
+"""Stands for "some coordinate" in prompts; precedes the coordinates in Qwen3-VL vocabularies; never a target."""
 
 
 def is_coord_token(token: Any, grid: CoordGrid = _DEFAULT_GRID) -> bool:

@@ -17,8 +17,10 @@ class CoordExp:
         temperature: of the softmax.
 
     Example:
+        ```python
         positions = [[found.logit_positions for found in layout.objects] for layout in layouts]
         boxes = CoordExp(vocab)(logits_BSV, positions)
+        ```
     """
 
     def __init__(self, vocab: CoordVocab, temperature: float = 1.0) -> None:

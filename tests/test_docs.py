@@ -1,0 +1,138 @@
+"""The documentation: pictures drawn by the code they show, every public name, and guides that run."""
+
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GUIDES = ROOT / "docs" / "guides"
+FENCE = re.compile(
+    r"^```(?P<kind>bash|python)(?P<title> title=[^\n]*)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("name", ["soft-targets", "wasserstein", "gate", "giou", "quantisation"])
+def test_pictures_are_what_the_code_draws_today(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "pictures"))
+    drawn = importlib.import_module("draw").PICTURES[name]()
+    kept = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text()
+    number = re.compile(r"-?\d+\.\d")
+    assert number.sub("#", drawn) == number.sub("#", kept)
+    # A tenth of a pixel may fall to either side on another processor.
+    ours, theirs = ([float(found) for found in number.findall(text)] for text in (drawn, kept))
+    assert ours == pytest.approx(theirs, abs=0.11)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.parametrize("package", ["codec", "losses", "adapter", "eval"])
+def test_every_public_name_is_in_the_reference(site, package):
+    page = (site / "reference" / f"{package}.html").read_text()
+    headings = set(re.findall(r'<h[23] id="coord_[\w.]*\.(\w+)"', page))
+    module = importlib.import_module(f"coord_{package}")
+    assert set(module.__all__) - headings == set()
+
+
+def test_pages_fetch_nothing(site):
+    for page in site.rglob("*.html"):
+        fetched = re.findall(
+            r'<(?:script|img|link)[^>]+(?:src|href)="(https?:[^"]*|//[^"]*)"', page.read_text()
+        )
+        assert fetched == [], page
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """The files that the guides speak of: pictures, annotations, answers."""
+    from coord_trainer.config_sections import ShapesConfig
+    from coord_trainer.shapes import CATEGORIES, draw_shapes
+
+    folder = tmp_path_factory.mktemp("guides")
+    (folder / "images").mkdir()
+    (folder / "configs").symlink_to(ROOT / "configs")
+    truth = {
+        "images": [],
+        "annotations": [],
+        "categories": [{"id": i, "name": n} for i, n in enumerate(CATEGORIES)],
+    }
+    answers = []
+    for instance, picture in draw_shapes(ShapesConfig(), "train", 6):
+        name = instance.image.replace("/", "-")
+        picture.save(folder / "images" / name)
+        truth["images"].append({"id": instance.image_id, "file_name": name, "width": 96, "height": 96})
+        said = []
+        for found in instance.objects:
+            x1, y1, x2, y2 = (96 * side for side in found.bbox)
+            annotation = {"id": len(truth["annotations"]) + 1, "image_id": instance.image_id}
+            annotation |= {"category_id": CATEGORIES.index(found.desc), "bbox": [x1, y1, x2 - x1, y2 - y1]}
+            truth["annotations"].append(annotation | {"area": (x2 - x1) * (y2 - y1), "iscrowd": 0})
+            said.append({"bbox_2d": [round(999 * side) for side in found.bbox], "label": found.desc})
+        answers.append(
+            json.dumps({"image_id": instance.image_id, "text": json.dumps(said), "finish_reason": "stop"})
+        )
+    (folder / "instances.json").write_text(json.dumps(truth))
+    for name in ("predictions.jsonl", "qwen.jsonl", "other.jsonl"):
+        (folder / name).write_text("\n".join(answers))
+    return folder
+
+
+def as_typed(command):
+    """The words of a command line, run by this environment's programs instead of through uv."""
+    words = shlex.split(command.replace("\\\n", " "), comments=True)
+    assert words[:2] == ["uv", "run"], command
+    if words[2].startswith("apps/"):
+        return [sys.executable, str(ROOT / words[2]), *words[3:]]
+    return [shutil.which(words[2], path=str(Path(sys.executable).parent)), *words[3:]]
+
+
+def run_guide(name, folder):
+    """Run all of a guide in order, but for commands whose title says how long they take."""
+    for block in FENCE.finditer((GUIDES / name).read_text()):
+        if block["title"]:
+            continue
+        if block["kind"] == "python":
+            commands = [[sys.executable, "-W", "ignore", "-c", block["text"]]]
+        else:
+            commands = [as_typed(line) for line in re.split(r"(?<!\\)\n", block["text"].strip())]
+        for command in commands:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{name}: {command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("name", ["own-data.md", "groups.md", "evaluation.md", "from-elsewhere.md"])
+def test_what_a_guide_says_runs(name, workplace):
+    run_guide(name, workplace)
+
+
+def test_the_adapter_of_one_guide_is_exported_by_the_next(tmp_path):
+    run_guide("adapter.md", tmp_path)
+    run_guide("export.md", tmp_path)
+    assert (tmp_path / "merged" / "export.json").exists()
+
+
+def test_every_guide_is_run():
+    assert {path.name for path in GUIDES.glob("*.md")} == {
+        "own-data.md", "groups.md", "evaluation.md", "from-elsewhere.md", "adapter.md", "export.md",
+    }  # fmt: skip
