@@ -21,3 +21,15 @@ def bases(tmp_path_factory):
         return made[tied, dtype]
 
     return get
+
+
+@pytest.fixture(scope="session")
+def qwen_base(tmp_path_factory):
+    """Qwen's real vocabulary, saved by transformers, under a model of width 16."""
+    import torch
+    from export_tiny import make_model, make_qwen_tokenizer
+
+    tokenizer, folder = make_qwen_tokenizer(), tmp_path_factory.mktemp("qwen") / "base"
+    make_model(tokenizer, True, torch.bfloat16, rows=151_936, hidden=16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

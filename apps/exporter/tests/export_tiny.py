@@ -43,6 +43,38 @@ def make_tokenizer(expanded=True):
     return tokenizer
 
 
+def make_qwen_tokenizer():
+    """Qwen's real vocabulary (151,669 entries)."""
+    import dashscope
+    from transformers import PreTrainedTokenizerFast
+    from transformers.convert_slow_tokenizer import TikTokenConverter
+
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>"]
+    specials += ["<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>"]
+    specials += [
+        "<|vision_end|>",
+        "<|vision_pad|>",
+        "<|image_pad|>",
+        "<|video_pad|>",
+        "<tool_call>",
+        "</tool_call>",
+    ]
+    specials += [
+        "<|fim_prefix|>",
+        "<|fim_middle|>",
+        "<|fim_suffix|>",
+        "<|fim_pad|>",
+        "<|repo_name|>",
+        "<|file_sep|>",
+    ]
+    specials += ["<tool_response>", "</tool_response>", "<think>", "</think>"]
+    pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    pattern += r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+    vocab = Path(dashscope.__file__).parent / "resources" / "qwen.tiktoken"
+    converted = TikTokenConverter(str(vocab), pattern=pattern, extra_special_tokens=specials).converted()
+    return PreTrainedTokenizerFast(tokenizer_object=converted, eos_token="<|im_end|>")
+
+
 def make_processor(tokenizer):
     from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
 
@@ -131,9 +163,9 @@ def coord_vocab():
     return CoordVocab.from_tokenizer(make_tokenizer())
 
 
-def make_adapter(folder, base, offsets=None, fingerprint="right", **lora):
+def make_adapter(folder, base, offsets=None, fingerprint="right", vocab=None, **lora):
     """Save an adapter for a base; `offsets` is None, "tied" or "separate". Returns the live PEFT model."""
-    vocab = coord_vocab()
+    vocab = vocab or coord_vocab()
     model = load(base)
     torch.manual_seed(1)
     arguments = {"r": 8, "lora_alpha": 12, "target_modules": TEXT_LINEAR, **lora}

@@ -243,45 +243,6 @@ def test_expanded_base_takes_an_adapter(tmp_path):
     assert kinds == ["expand-vocab", "merge"]
 
 
-@pytest.fixture(scope="module")
-def qwen_base(tmp_path_factory):
-    """Qwen's real vocabulary (151,669 entries), saved by transformers, under a model of width 16."""
-    from pathlib import Path
-
-    import dashscope
-    from transformers import PreTrainedTokenizerFast
-    from transformers.convert_slow_tokenizer import TikTokenConverter
-
-    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>"]
-    specials += ["<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>"]
-    specials += [
-        "<|vision_end|>",
-        "<|vision_pad|>",
-        "<|image_pad|>",
-        "<|video_pad|>",
-        "<tool_call>",
-        "</tool_call>",
-    ]
-    specials += [
-        "<|fim_prefix|>",
-        "<|fim_middle|>",
-        "<|fim_suffix|>",
-        "<|fim_pad|>",
-        "<|repo_name|>",
-        "<|file_sep|>",
-    ]
-    specials += ["<tool_response>", "</tool_response>", "<think>", "</think>"]
-    pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    pattern += r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-    vocab = Path(dashscope.__file__).parent / "resources" / "qwen.tiktoken"
-    converted = TikTokenConverter(str(vocab), pattern=pattern, extra_special_tokens=specials).converted()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=converted, eos_token="<|im_end|>")
-    folder = tmp_path_factory.mktemp("qwen") / "base"
-    make_model(tokenizer, True, torch.bfloat16, rows=151_936, hidden=16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
 def test_real_qwen_vocabulary(qwen_base, tmp_path):
     old = load_tokenizer(qwen_base)
     assert len(old) == 151_669 and old.convert_tokens_to_ids("</think>") == 151_668

@@ -206,6 +206,7 @@ def test_transposed_layers(tmp_path, dora):
 
     from coord_exporter.checkpoint import TensorInfo, read_safetensors
     from coord_exporter.lora import LoraStep
+    from coord_exporter.workspace import Workspace
 
     torch.manual_seed(0)
     layer = torch.nn.Sequential(Conv1D(24, 40))
@@ -221,4 +222,4 @@ def test_transposed_layers(tmp_path, dora):
     step = LoraStep(
         infos["lora_A"], infos["lora_B"], 1.5, infos.get("lora_magnitude_vector"), transposed=True
     )
-    assert torch.equal(step.open()(weight, 0, 40), model.merge_and_unload()[0].weight)
+    assert torch.equal(step.open(Workspace())(weight, 0, 40), model.merge_and_unload()[0].weight)

@@ -12,6 +12,7 @@ from coord_exporter.checkpoint import TensorInfo, read_safetensors
 from coord_exporter.lora import LoraStep
 from coord_exporter.offsets import OffsetStep
 from coord_exporter.recipe import Recipe, row_chunks
+from coord_exporter.workspace import Workspace
 
 
 def plain(rows, width, steps=()):
@@ -36,7 +37,7 @@ def test_a_product_in_chunks_has_the_bits_of_the_whole(tmp_path, monkeypatch):
     infos = {t.name: t for t in read_safetensors(tmp_path / "f.safetensors").tensors}
     monkeypatch.setattr(recipe, "_CHUNK_VALUES", 128 * 700)
     for magnitude in (None, infos["m"]):
-        change = LoraStep(infos["a"], infos["b"], 0.3, magnitude).open()
+        change = LoraStep(infos["a"], infos["b"], 0.3, magnitude).open(Workspace())
         chunks = list(row_chunks(plain(2100, 700)))
         assert len(chunks) == 16
         found = torch.cat([change(weight[lo:hi].clone(), lo, hi) for lo, hi in chunks])

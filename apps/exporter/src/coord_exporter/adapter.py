@@ -8,7 +8,7 @@ from pathlib import Path
 from .adapter_config import AdapterConfig, read_adapter_config
 from .checkpoint import FLOATS, SafetensorsFile, TensorInfo, read_safetensors
 from .errors import InputError
-from .recipe import all_finite, opened, read_rows
+from .recipe import first_not_finite, opened, read_rows
 
 _WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -165,8 +165,7 @@ def _check_finite(file: SafetensorsFile) -> None:
         with opened(tensor) as fd:
             for lo in range(0, tensor.rows, step):
                 rows = read_rows(tensor, fd, lo, min(lo + step, tensor.rows))
-                if not all_finite(rows):
-                    row = lo + int((~rows.isfinite()).reshape(len(rows), -1).any(1).nonzero()[0])
+                if (bad := first_not_finite(rows)) is not None:
                     raise InputError(
-                        f"{file.path}: {tensor.name}: row {row} holds NaN or infinity; train it again"
+                        f"{file.path}: {tensor.name}: row {lo + bad} holds NaN or infinity; train it again"
                     )

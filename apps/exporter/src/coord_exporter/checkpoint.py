@@ -33,8 +33,8 @@ ITEM_BYTES = {
 ITEM_BYTES |= {"F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "U32": 4, "U64": 8}
 FLOATS = ("BF16", "F16", "F32")
 
-_INDEX = "model.safetensors.index.json"
-_SINGLE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+SINGLE_FILE = "model.safetensors"
 _MAX_HEADER = 100_000_000  # the format's own limit
 
 
@@ -66,13 +66,17 @@ class TensorInfo:
     def pread(self, fd: int, lo: int, hi: int) -> bytearray:
         """Read rows lo..hi-1 of this tensor from its opened file."""
         buffer = bytearray((hi - lo) * self.row_bytes)
-        view, done = memoryview(buffer), 0
-        while done < len(buffer):
-            count = os.preadv(fd, [view[done:]], self.start + lo * self.row_bytes + done)
+        self.pread_into(memoryview(buffer), fd, lo)
+        return buffer
+
+    def pread_into(self, view: memoryview, fd: int, lo: int) -> None:
+        """Fill memory with the rows from lo on, read from the opened file of this tensor."""
+        at = self.start + lo * self.row_bytes
+        while view:
+            count = os.preadv(fd, [view], at)
             if count == 0:
                 raise InputError(f"{self.path}: the file ended while tensor {self.name} was being read")
-            done += count
-        return buffer
+            view, at = view[count:], at + count
 
 
 @dataclass(frozen=True)
@@ -174,23 +178,27 @@ def open_checkpoint(folder: Path) -> Checkpoint:
         raise InputError(
             f"{folder / 'config.json'}: quantization_config: a quantized base cannot be changed exactly"
         )
-    if (folder / _INDEX).exists():
-        index = read_json(folder / _INDEX)
+    if (folder / INDEX_FILE).exists():
+        index = read_json(folder / INDEX_FILE)
         weight_map = index.get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map or {*map(type, weight_map.values())} != {str}:
-            raise InputError(f"{folder / _INDEX}: expected a weight_map of tensor names to files")
+            raise InputError(f"{folder / INDEX_FILE}: expected a weight_map of tensor names to files")
         files = _open_files(folder, dict.fromkeys(weight_map.values()))
         held = {tensor.name: file.path.name for file in files for tensor in file.tensors}
         if wrong := sorted(name for name, file in weight_map.items() if held.get(name) != file):
-            raise InputError(f"{folder / _INDEX}: {weight_map[wrong[0]]} does not hold the tensor {wrong[0]}")
+            raise InputError(
+                f"{folder / INDEX_FILE}: {weight_map[wrong[0]]} does not hold the tensor {wrong[0]}"
+            )
         return Checkpoint(folder, config, files, index.get("metadata", {}))
-    if not (folder / _SINGLE).exists():
+    if not (folder / SINGLE_FILE).exists():
         others = sorted(
             p.name for p in folder.iterdir() if p.suffix in {".bin", ".pt", ".pth", ".safetensors"}
         )
         found = f"only {', '.join(others[:3])}" if others else "no weights"
-        raise InputError(f"{folder}: expected {_SINGLE} or {_INDEX}, found {found} (safetensors only)")
-    return Checkpoint(folder, config, _open_files(folder, [_SINGLE]), None)
+        raise InputError(
+            f"{folder}: expected {SINGLE_FILE} or {INDEX_FILE}, found {found} (safetensors only)"
+        )
+    return Checkpoint(folder, config, _open_files(folder, [SINGLE_FILE]), None)
 
 
 def _open_files(folder: Path, names: Collection[str]) -> tuple[SafetensorsFile, ...]:

@@ -84,7 +84,7 @@ def expand_vocab(
     base, out = Path(base), Path(out)
     if init not in INITS:
         raise InputError(f"--init: expected one of {', '.join(INITS)}, found {init!r}")
-    check_out(out, (base,), force)
+    notes = check_out(out, (base,), force)
     checkpoint = open_checkpoint(base)
     tables, new = find_tables(checkpoint), find_new_tokens(base, wildcard=wildcard, markers=markers)
     rows = _check_rows(checkpoint, tables, new)
@@ -105,7 +105,7 @@ def expand_vocab(
 
     write_export(export, out, force=force, max_shard_size=max_shard_size, quiet=quiet, verify=check)
     reused = max(0, min(rows, new.size) - new.vocabulary.size)
-    return ExpandReport(out, len(new.tokens), new.first_coord, reused, rows, rows_after, tuple(warnings))
+    return ExpandReport(out, len(new.tokens), new.first_coord, reused, rows, rows_after, (*notes, *warnings))
 
 
 def _check_rows(base: Checkpoint, tables: Tables, new: NewTokens) -> int:

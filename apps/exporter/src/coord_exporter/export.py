@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .checkpoint import Checkpoint
+from .checkpoint import INDEX_FILE, Checkpoint
 from .companions import Companions, copy_companions, write_json
 from .errors import ExportError
 from .flushing import Flusher
@@ -18,9 +18,8 @@ from .progress import Progress
 from .recipe import Recipe
 from .record import RECORD, history_of, record_of, sha256_of, versions
 from .staging import check_space, staged
+from .workers import Workers
 from .writer import write_file
-
-_INDEX = "model.safetensors.index.json"
 
 
 @dataclass(frozen=True)
@@ -103,17 +102,19 @@ def _write_weights(
 ) -> dict:
     """Write the weight files; other threads take the base's digests and make each file durable meanwhile."""
     inputs = [base.folder / "config.json", *(file.path for file in base.files)]
-    with ThreadPoolExecutor(1) as digester, Flusher() as flusher, _one_compute_thread():
+    lock = threading.Lock()
+    with ThreadPoolExecutor(1) as digester, Flusher() as flusher, Workers() as workers:
         digests = {path.name: digester.submit(sha256_of, path) for path in inputs}
         try:
             for file in files:
                 path = stage / file.name
 
                 def advance(count: int, path: Path = path) -> None:
-                    progress(count)
-                    flusher.wrote(path, count)
+                    with lock:
+                        progress(count)
+                        flusher.wrote(path, count)
 
-                write_file(path, file, advance)
+                write_file(path, file, advance, workers)
                 flusher.finish(path)
             flusher.wait()
         except BaseException:
@@ -124,19 +125,6 @@ def _write_weights(
         return {name: digest.result() for name, digest in digests.items()}
 
 
-@contextmanager
-def _one_compute_thread() -> Iterator[None]:
-    """Keep torch to one thread: reading and writing set the pace, and waking others for each chunk costs more."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 def _write_small(export: Export, files: tuple[OutFile, ...], stage: Path) -> None:
     copy_companions(export.companions, stage)
     for name, content in export.rewritten.items():
@@ -144,4 +132,4 @@ def _write_small(export: Export, files: tuple[OutFile, ...], stage: Path) -> Non
     write_json(stage / "config.json", export.config)
     index = index_of(files, export.base)
     if index is not None:
-        write_json(stage / _INDEX, index)
+        write_json(stage / INDEX_FILE, index)

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from .checkpoint import ITEM_BYTES, Checkpoint
+from .checkpoint import ITEM_BYTES, SINGLE_FILE, Checkpoint
 from .errors import InputError
 from .recipe import Recipe
 
@@ -52,7 +52,7 @@ def lay_out(
         metadata = base.files[0].metadata
         shards = _split(recipes.values(), max_shard_size)
         names = [f"model-{i:05d}-of-{len(shards):05d}.safetensors" for i in range(1, len(shards) + 1)]
-        names = names if len(shards) > 1 else ["model.safetensors"]
+        names = names if len(shards) > 1 else [SINGLE_FILE]
         return tuple(
             OutFile(name, tuple(shard), _header(shard, metadata))
             for name, shard in zip(names, shards, strict=True)
@@ -72,7 +72,7 @@ def lay_out(
 
 def index_of(files: tuple[OutFile, ...], base: Checkpoint) -> dict | None:
     """The content of the index file, None where a single file needs none."""
-    if len(files) == 1 and (base.index_metadata is None or files[0].name == "model.safetensors"):
+    if len(files) == 1 and (base.index_metadata is None or files[0].name == SINGLE_FILE):
         return None
     recipes = [recipe for file in files for recipe in file.recipes]
     metadata = dict(base.index_metadata or {})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from .checkpoint import TensorInfo
 from .recipe import RowFunction, read_float
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     import torch
@@ -45,14 +46,18 @@ class LoraStep:
         """Every row changes."""
         return True
 
-    def open(self) -> RowFunction:
+    def open(self, workspace: Workspace) -> RowFunction:
         """Load the factors."""
+        import torch
+
         a, b = read_float(self.a), read_float(self.b)
         magnitude = None if self.magnitude is None else read_float(self.magnitude).reshape(-1)
 
         def change(rows: torch.Tensor, lo: int, hi: int) -> torch.Tensor:
-            delta = (b @ a[:, lo:hi]).T if self.transposed else b[lo:hi] @ a
-            rows += delta.mul_(self.scale)
+            left, right = (b, a[:, lo:hi]) if self.transposed else (b[lo:hi], a)
+            delta = workspace.take("delta", (len(left), right.shape[1]), rows.dtype)
+            torch.mm(left, right, out=delta).mul_(self.scale)
+            rows += delta.T if self.transposed else delta
             if magnitude is None:
                 return rows
             if self.transposed:
@@ -80,7 +85,7 @@ class BiasStep:
         """Every value changes."""
         return True
 
-    def open(self) -> RowFunction:
+    def open(self, workspace: Workspace) -> RowFunction:
         """Load the vector."""
         bias = read_float(self.bias)
         return lambda rows, lo, hi: rows.add_(bias[lo:hi] * self.scale)

@@ -66,13 +66,13 @@ def merge(
         ExportError: if writing or verifying fails; nothing was written.
     """
     base, adapter, out = Path(base), Path(adapter), Path(out)
-    check_out(out, (base, adapter), force)
+    notes = check_out(out, (base, adapter), force)
     checkpoint, opened_adapter = open_checkpoint(base), open_adapter(adapter)
     digest = sha256_of(opened_adapter.file.path)
     refuse_second_merge(history_of(base), digest, base, adapter)
     plan = plan_merge(checkpoint, opened_adapter)
     companions, warnings = find_companions(base, adapter)
-    warnings += _warnings(checkpoint, opened_adapter, plan)
+    warnings = notes + warnings + _warnings(checkpoint, opened_adapter, plan)
     if companions.left_out:
         warnings.append(
             f"{base}: {len(companions.left_out)} files left out: {', '.join(companions.left_out[:5])}"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from .checkpoint import TensorInfo
 from .recipe import RowFunction, opened, read_rows
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +43,7 @@ class NewRowsStep:
         """Whether rows lo..hi-1 overlap the new ones."""
         return lo < self.first + len(self.rows) and self.first < hi
 
-    def open(self) -> RowFunction:
+    def open(self, workspace: Workspace) -> RowFunction:
         """Nothing to load."""
 
         def change(rows: torch.Tensor, lo: int, hi: int) -> torch.Tensor:

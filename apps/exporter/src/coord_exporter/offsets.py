@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .checkpoint import TensorInfo
 from .recipe import RowFunction, read_float
+from .workspace import Workspace
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +33,7 @@ class OffsetStep:
         at = bisect_left(ids, lo)
         return at < len(ids) and ids[at] < hi
 
-    def open(self) -> RowFunction:
+    def open(self, workspace: Workspace) -> RowFunction:
         """Load the table."""
         import torch
 
@@ -64,7 +65,7 @@ class TokenRowsStep:
         """Whether an id lies in lo..hi-1."""
         return any(lo <= token_id < hi for token_id in self.ids)
 
-    def open(self) -> RowFunction:
+    def open(self, workspace: Workspace) -> RowFunction:
         """Load the rows."""
         import torch
 

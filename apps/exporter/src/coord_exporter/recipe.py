@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from .checkpoint import ITEM_BYTES, TensorInfo
+from .workspace import Workspace, bytes_of
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +31,8 @@ class Step(Protocol):
     def touches(self, lo: int, hi: int) -> bool:
         """Whether any of rows lo..hi-1 changes."""
 
-    def open(self) -> RowFunction:
-        """Load what the step needs (factors, offsets); dropped when the tensor is done."""
+    def open(self, workspace: Workspace) -> RowFunction:
+        """Load what the step needs (factors, offsets), dropped when the tensor is done; the rest is worked in."""
 
 
 @dataclass(frozen=True)
@@ -97,22 +98,27 @@ def torch_dtype(name: str) -> torch.dtype:
     return {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}[name]
 
 
-def read_rows(tensor: TensorInfo, fd: int, lo: int, hi: int) -> torch.Tensor:
-    """Rows lo..hi-1 in float32, shape [hi - lo, ...]."""
+def read_rows(
+    tensor: TensorInfo, fd: int, lo: int, hi: int, workspace: Workspace | None = None
+) -> torch.Tensor:
+    """Rows lo..hi-1 in float32, shape [hi - lo, ...]; in a workspace they are valid until the next are read."""
     import torch
 
-    shape = (hi - lo, *tensor.shape[1:])
-    if hi == lo or not tensor.row_bytes:
-        return torch.zeros(shape)
-    return torch.frombuffer(tensor.pread(fd, lo, hi), dtype=torch_dtype(tensor.dtype)).reshape(shape).float()
+    shape, workspace = (hi - lo, *tensor.shape[1:]), workspace or Workspace()
+    stored = workspace.take("stored", shape, torch_dtype(tensor.dtype))
+    tensor.pread_into(bytes_of(stored), fd, lo)
+    if stored.dtype == torch.float32:
+        return stored
+    return workspace.take("rows", shape, torch.float32).copy_(stored)
 
 
-def all_finite(rows: torch.Tensor) -> bool:
-    """Whether no value is NaN or infinite: both pass through to the extremes, which are quick to find."""
+def first_not_finite(rows: torch.Tensor) -> int | None:
+    """The first row with NaN or infinity, if any: both pass through to the extremes, which are quick to find."""
     import torch
 
-    low, high = torch.aminmax(rows) if rows.numel() else (torch.zeros(()), torch.zeros(()))
-    return bool(low.isfinite() and high.isfinite())
+    if not rows.numel() or all(extreme.isfinite() for extreme in torch.aminmax(rows)):
+        return None
+    return int((~rows.isfinite()).reshape(len(rows), -1).any(1).nonzero()[0])
 
 
 def read_float(tensor: TensorInfo) -> torch.Tensor:

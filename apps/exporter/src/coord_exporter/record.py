@@ -17,10 +17,10 @@ _BLOCK = 1 << 20
 
 def sha256_of(path: Path) -> str:
     """Digest of a file's content, read in blocks."""
-    digest = hashlib.sha256()
+    digest, block = hashlib.sha256(), memoryview(bytearray(_BLOCK))
     with path.open("rb", buffering=0) as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
+        while count := file.readinto(block):
+            digest.update(block[:count])
     return digest.hexdigest()
 
 

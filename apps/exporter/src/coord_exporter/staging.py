@@ -12,12 +12,16 @@ from pathlib import Path
 
 from .errors import ExportError, InputError
 from .flushing import sync_file
+from .replacing import abandoned, beside, put_back, replace_folder
 
 _MARGIN = 16 << 20  # small files and the file system's own bookkeeping
 
 
-def check_out(out: Path, inputs: tuple[Path, ...], force: bool) -> None:
+def check_out(out: Path, inputs: tuple[Path, ...], force: bool) -> list[str]:
     """Refuse an OUT that would overwrite something or mix with the inputs.
+
+    Returns:
+        Warnings: that an OUT was brought back which a killed run had moved aside.
 
     Raises:
         InputError: saying which.
@@ -29,14 +33,16 @@ def check_out(out: Path, inputs: tuple[Path, ...], force: bool) -> None:
             raise InputError(f"OUT {out}: lies inside, around or on the input {folder}; choose another place")
     if not place.parent.is_dir():
         raise InputError(f"OUT {out}: the folder {place.parent} does not exist; create it first")
+    back = " (brought back: a run that was to replace it was killed)" if put_back(place) else ""
     if not os.path.lexists(out):
-        return
+        return []
     if not force:
-        raise InputError(f"OUT {out}: exists already; choose another name, or --force to replace it")
+        raise InputError(f"OUT {out}: exists already{back}; choose another name, or --force to replace it")
     if not out.is_dir() or (any(out.iterdir()) and not (out / "config.json").exists()):
         raise InputError(
             f"OUT {out}: --force replaces a checkpoint folder, and this is something else; move it away"
         )
+    return [f"OUT {out}: was there already{back}"] if back else []
 
 
 def check_space(out: Path, needed: int) -> None:
@@ -57,14 +63,15 @@ def check_space(out: Path, needed: int) -> None:
 def staged(out: Path, force: bool) -> Iterator[Path]:
     """A hidden folder beside OUT, which becomes OUT if the block ends well and vanishes if it does not.
 
-    A killed process leaves its hidden folder behind and no OUT; the next export to the same OUT removes it.
+    A killed process leaves its hidden folder behind, and OUT as it was or whole and new; the next export to the same
+    OUT removes what lies about.
 
     Raises:
         ExportError: if OUT appeared meanwhile.
     """
     place = out.resolve()
     prefix = f".{place.name}.partial-"
-    _remove_abandoned(place.parent, prefix)
+    _remove_abandoned(place, prefix)
     stage = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
     lock = os.open(stage, os.O_RDONLY)
     try:
@@ -73,47 +80,27 @@ def staged(out: Path, force: bool) -> Iterator[Path]:
         yield stage
         for path in (*stage.rglob("*"), stage):
             sync_file(path)
-        _rename(stage, place, force)
+        _put_in_place(stage, place, force)
         sync_file(place.parent)
-    except BaseException:
-        shutil.rmtree(stage, ignore_errors=True)
-        raise
     finally:
+        shutil.rmtree(stage, ignore_errors=True)  # unfinished, or the folder that was replaced
         os.close(lock)
 
 
-def _rename(stage: Path, place: Path, force: bool) -> None:
+def _put_in_place(stage: Path, place: Path, force: bool) -> None:
     if not os.path.lexists(place):
         stage.rename(place)
-        return
-    if not force:
+    elif force:
+        replace_folder(stage, place)
+    else:
         raise ExportError(f"OUT {place}: appeared while the export ran; nothing was written")
-    # A folder that is not empty cannot be replaced in one step: the old one steps aside, and back on failure.
-    aside = Path(tempfile.mkdtemp(prefix=f".{place.name}.replaced-", dir=place.parent)) / place.name
-    place.rename(aside)
-    try:
-        stage.rename(place)
-    except OSError:
-        aside.rename(place)
-        raise
-    finally:
-        shutil.rmtree(aside.parent, ignore_errors=True)
 
 
-def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Remove stages whose process is gone: the lock on a folder ends with its process."""
-    for stage in parent.glob(f"{prefix}*"):
-        try:
-            fd = os.open(stage, os.O_RDONLY)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(stage, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(fd)
+def _remove_abandoned(place: Path, prefix: str) -> None:
+    for stage in beside(place, prefix):
+        with abandoned(stage) as free:
+            if free:
+                shutil.rmtree(stage, ignore_errors=True)
 
 
 def _umask() -> int:

@@ -6,24 +6,28 @@ import errno
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .errors import ExportError
 from .layout import OutFile
-from .recipe import Recipe, all_finite, opened, read_rows, row_chunks, torch_dtype
+from .recipe import Recipe, first_not_finite, opened, read_rows, row_chunks, torch_dtype
+from .workers import Workers
+from .workspace import Workspace, bytes_of
 
 if TYPE_CHECKING:
     import torch
 
-#: Called with the number of bytes just written.
+#: Called with the number of bytes just written, from any thread.
 Advance = Callable[[int], None]
 
 _COPY_BYTES = 64 << 20  # per system call, so that progress moves
 
 
-def write_file(path: Path, file: OutFile, advance: Advance) -> None:
-    """Write a new weight file, of which never more than a chunk is in memory.
+def write_file(path: Path, file: OutFile, advance: Advance, workers: Workers) -> None:
+    """Write a new weight file, of which never more than a chunk for each worker is in memory.
 
     Raises:
         ExportError: if a merged value is not finite.
@@ -33,21 +37,20 @@ def write_file(path: Path, file: OutFile, advance: Advance) -> None:
     try:
         _reserve(fd, file.size)
         _pwrite(fd, file.header, 0)
-        start = len(file.header)
-        for recipe in file.recipes:
-            _write_tensor(fd, start, recipe, advance)
-            start += recipe.nbytes
+        starts = accumulate((recipe.nbytes for recipe in file.recipes), initial=len(file.header))
+        workers.run(partial(_write_tensor, fd, advance), zip(starts, file.recipes, strict=False))
     finally:
         os.close(fd)
 
 
-def _write_tensor(fd: int, start: int, recipe: Recipe, advance: Advance) -> None:
+def _write_tensor(fd: int, advance: Advance, placed: tuple[int, Recipe], workspace: Workspace) -> None:
+    start, recipe = placed
     with ExitStack() as stack:
         source_fd = stack.enter_context(opened(recipe.source))
         if recipe.copied:
             _copy(source_fd, recipe.source.start, fd, start, size=recipe.nbytes, advance=advance)
             return
-        functions = [step.open() for step in recipe.steps]
+        functions = [step.open(workspace) for step in recipe.steps]
         dtype, row_bytes = torch_dtype(recipe.dtype), recipe.nbytes // max(1, recipe.rows)
         copyable = recipe.dtype == recipe.source.dtype
         for lo, hi in row_chunks(recipe):
@@ -56,34 +59,28 @@ def _write_tensor(fd: int, start: int, recipe: Recipe, advance: Advance) -> None
             if copyable and inside and not any(step.touches(lo, hi) for step in recipe.steps):
                 _copy(source_fd, recipe.source.start + lo * row_bytes, fd, at, size=size, advance=advance)
                 continue
-            rows = _source_rows(recipe, source_fd, lo, hi)
+            rows = _source_rows(recipe, source_fd, lo, hi, workspace)
             for change in functions:
                 rows = change(rows, lo, hi)
-            rows = rows.to(dtype)
+            if rows.dtype != dtype:
+                rows = workspace.take("rounded", rows.shape, dtype).copy_(rows)
             _check_finite(recipe, rows, lo)
-            _pwrite(fd, _bytes_of(rows), at)
+            _pwrite(fd, bytes_of(rows), at)
             advance(size)
 
 
-def _bytes_of(rows: torch.Tensor) -> memoryview:
-    import torch
-
-    return memoryview(rows.contiguous().view(-1).view(torch.uint8).numpy())
-
-
-def _source_rows(recipe: Recipe, source_fd: int, lo: int, hi: int) -> torch.Tensor:
+def _source_rows(recipe: Recipe, source_fd: int, lo: int, hi: int, workspace: Workspace) -> torch.Tensor:
     import torch
 
     held = min(max(recipe.source.rows, lo), hi)
-    rows = read_rows(recipe.source, source_fd, lo, held)
+    rows = read_rows(recipe.source, source_fd, lo, held, workspace)
     return rows if held == hi else torch.cat([rows, torch.zeros(hi - held, *recipe.shape[1:])])
 
 
 def _check_finite(recipe: Recipe, rows: torch.Tensor, lo: int) -> None:
-    if not all_finite(rows):
-        bad = lo + int((~rows.isfinite()).reshape(len(rows), -1).any(1).nonzero()[0])
+    if (bad := first_not_finite(rows)) is not None:
         raise ExportError(
-            f"{recipe.name}: row {bad} is not finite in {recipe.dtype} after merging (a value too large for "
+            f"{recipe.name}: row {lo + bad} is not finite in {recipe.dtype} after merging (a value too large for "
             "the type, or a DoRA row of norm zero); nothing was written"
         )
 
