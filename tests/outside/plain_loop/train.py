@@ -22,13 +22,13 @@ layout = find_layout(tokens, vocab, markers=(start, end))
 objects = ObjectSlots.from_layouts([layout], labels, [[box]], vocab)
 objective = CoordObjective(ObjectiveConfig.soft(box_weight=1.0), vocab)
 optimizer = torch.optim.AdamW((p for p in model.parameters() if p.requires_grad), lr=5e-3)
-for step in range(101):
+for step in range(61):
     logits = model(input_ids=ids).logits
     output = objective(*supervised_rows(logits, labels), objects)
     output.total().backward()
     optimizer.step()
     optimizer.zero_grad()
-    if step % 25 == 0:
+    if step % 20 == 0:
         print(step, {name: round((term.sum / term.count).item(), 3) for name, term in output.terms.items()})
 boxes = CoordExp(vocab)(logits, [[found.logit_positions for found in layout.objects]])
 print("expected box", boxes[0].tolist())

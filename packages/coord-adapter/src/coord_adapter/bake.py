@@ -1,5 +1,7 @@
 """Write the offsets into the rows of the vocabulary and take the adapter off."""
 
+from typing import Any
+
 import torch
 from peft import PeftModel
 from peft.utils import ModulesToSaveWrapper
@@ -63,7 +65,7 @@ def add_rows(weight_VH: Tensor, ids_K: Tensor, offset_KH: Tensor) -> None:
     weight_VH[ids_K] = moved_rows(weight_VH, ids_K, offset_KH)
 
 
-def _untie(owner: nn.Module, head: nn.Module) -> None:
+def _untie(owner: Any, head: nn.Module) -> None:
     head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
     for config in (owner.config, getattr(owner.config, "text_config", None)):
         if config is not None:

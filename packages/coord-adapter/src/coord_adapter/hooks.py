@@ -8,7 +8,7 @@ reattach step exists.
 import contextlib
 from collections.abc import Iterator
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import ModulesToSaveWrapper
@@ -31,11 +31,14 @@ class OwnerHook:
         return twin
 
 
+_Hook = TypeVar("_Hook", bound=OwnerHook)
+
+
 class EmbeddingHook(OwnerHook):
     """Adds the offsets to the embeddings of the coordinate ids."""
 
     def __call__(
-        self, module: nn.Module, args: tuple, kwargs: dict[str, Any], embeds_BTH: Tensor
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], embeds_BTH: Tensor
     ) -> Tensor | None:
         """Forward hook; None leaves the output as it is."""
         adapter = active_adapter(self.owner)
@@ -50,20 +53,26 @@ class HeadHook(OwnerHook):
         self.bypassed = False
 
     def __call__(
-        self, module: nn.Module, args: tuple, kwargs: dict[str, Any], logits_BTV: Tensor
+        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], logits_BTV: Tensor
     ) -> Tensor | None:
         """Forward hook; None leaves the output as it is."""
         adapter = None if self.bypassed else active_adapter(self.owner)
         return None if adapter is None else adapter(_first_input(args, kwargs), logits_BTV, "head")
 
 
-def find_owner(model: nn.Module) -> nn.Module | None:
-    """The module inside `model` (PEFT, DDP, DeepSpeed, compiled, or itself) that carries the offsets."""
+def find_owner(model: nn.Module) -> Any:
+    """The module inside `model` (PEFT, DDP, DeepSpeed, compiled, or itself) that carries the offsets, or None.
+
+    It is a transformers model, whose attributes torch knows no types of.
+    """
     return next((module for module in model.modules() if MODULE_NAME in module._modules), None)
 
 
-def active_adapter(owner: nn.Module) -> nn.Module | None:
-    """The module to call for the active tables, or None while PEFT has them disabled or inactive."""
+def active_adapter(owner: nn.Module) -> Any:
+    """The module to call for the active tables, or None while PEFT has them disabled or inactive.
+
+    It is a `CoordOffsetAdapter`, or PEFT's wrapper that answers for one.
+    """
     module = owner._modules.get(MODULE_NAME)
     if isinstance(module, ModulesToSaveWrapper):
         names = module.active_adapters
@@ -93,9 +102,9 @@ def plain_layer(layer: nn.Module) -> nn.Module:
             return layer
 
 
-def find_hook(layer: nn.Module, kind: type[OwnerHook], owner: nn.Module) -> OwnerHook | None:
+def find_hook(layer: nn.Module, kind: type[_Hook], owner: nn.Module) -> _Hook | None:
     """The owner's hook on this layer, if it is there."""
-    hooks = (*layer._forward_hooks.values(), *layer._forward_pre_hooks.values())
+    hooks: tuple[Any, ...] = (*layer._forward_hooks.values(), *layer._forward_pre_hooks.values())
     return next((hook for hook in hooks if isinstance(hook, kind) and hook.owner is owner), None)
 
 
@@ -118,5 +127,6 @@ def bypass_head_hook(model: nn.Module) -> Iterator[None]:
         hook.bypassed = before
 
 
-def _first_input(args: tuple, kwargs: dict[str, Any]) -> Tensor:
-    return args[0] if args else next(iter(kwargs.values()))
+def _first_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    first: Tensor = args[0] if args else next(iter(kwargs.values()))
+    return first

@@ -109,7 +109,7 @@ def vocabulary_rows(model: nn.Module) -> int:
     """V, the smaller of embedding and head."""
     # From the modules' own fields: under ZeRO-3 weights have no size.
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-    return min(embedding.num_embeddings, head.out_features)
+    return min(int(embedding.num_embeddings), int(head.out_features))
 
 
 def _check_model(model: nn.Module) -> None:

@@ -19,7 +19,7 @@ from coord_adapter.install import deepspeed_keeps_master
 from coord_adapter.tables import MODULE_NAME
 
 Group = dict[str, Any]
-GroupBuilder = Callable[[nn.Module, Sequence[Group], CoordOffsetConfig], list[Group]]
+GroupBuilder = Callable[[nn.Module, Sequence[Group], CoordOffsetConfig], Sequence[Group]]
 
 _BUILDERS: dict[str, GroupBuilder] = {}
 

@@ -17,7 +17,7 @@ FUSED_HEAD_PACKAGES = ("liger_kernel", "cut_cross_entropy")
 class PlacementCheck(OwnerHook):
     """Forward pre-hook on the model's body: PEFT calls the owner's `forward` directly, past its own hooks."""
 
-    def __call__(self, module: nn.Module, args: tuple) -> None:
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Raise where offsets would be skipped or would not train."""
         if not torch.compiler.is_compiling():
             check_placement(self.owner)
@@ -35,10 +35,11 @@ class SaveGuard(OwnerHook):
                 "reads and lose the offsets. Call bake_offsets(model) to write them into the vocabulary "
                 "first; to save an adapter, call save_pretrained of the PeftModel."
             )
-        return type(self.owner).save_pretrained(self.owner, save_directory, **kwargs)
+        kind: Any = type(self.owner)
+        return kind.save_pretrained(self.owner, save_directory, **kwargs)
 
 
-def attach_hooks(owner: nn.Module) -> int:
+def attach_hooks(owner: Any) -> int:
     """Put every missing hook in its place and freeze the base rows; returns how many were missing."""
     embedding, head = plain_layer(owner.get_input_embeddings()), plain_layer(owner.get_output_embeddings())
     body = owner.base_model

@@ -100,6 +100,7 @@ class CoordOffsetAdapter(nn.Module):
         """
         if site == "head_table":
             return self._head_table().clone()
+        assert inputs is not None and outputs is not None
         if site == "embed":
             return self._add_to_embeddings(inputs, outputs)
         return self._add_to_logits(inputs, outputs)

@@ -61,7 +61,8 @@ class CoordGrid:
             return _to_int64((values * self.scale).round().clip(0, self.bins - 1))
         if isinstance(c, bool) or not isinstance(c, numbers.Real):
             raise TypeError(f"a coordinate is a number, a NumPy array or a torch tensor, found {c!r}")
-        if not -_TOLERANCE <= c <= 1 + _TOLERANCE:
+        value: Any = c  # real numbers compare with floats, though their abstract class does not promise it
+        if not -_TOLERANCE <= value <= 1 + _TOLERANCE:
             raise ValueError(_coordinate_error(c))
         return min(max(round(float(c) * self.scale), 0), self.bins - 1)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -108,7 +109,7 @@ def write_instances(path: str | os.PathLike[str], instances: Iterable[Instance])
         raise
 
 
-def _parse_line(line: bytes, first: bool) -> dict:
+def _parse_line(line: bytes, first: bool) -> dict[str, Any]:
     try:
         text = line.decode("utf-8-sig" if first else "utf-8")
     except UnicodeDecodeError as error:
@@ -128,9 +129,9 @@ def _field(loc: tuple[int | str, ...]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 
-def _message(error: dict) -> str:
+def _message(error: Mapping[str, Any]) -> str:
     if error["type"] == "value_error":
-        return error["msg"].removeprefix("Value error, ")
+        return str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "missing":
         return "expected a value, found none"
     return f"{error['msg']}, found {error['input']!r}"

@@ -89,13 +89,13 @@ class Instance(BaseModel):
         return record
 
 
-class _Bins(tuple):
+class _Bins(tuple[Any, ...]):
     """A box whose numbers the record calls bins; the box's own check reads it and can name the field."""
 
 
 def _call_bins(obj: Any) -> Any:
     box = obj.get("bbox") if isinstance(obj, Mapping) else None
-    box = box.tolist() if hasattr(box, "tolist") else box
+    box = box.tolist() if box is not None and hasattr(box, "tolist") else box
     return {**obj, "bbox": _Bins(box)} if isinstance(box, (list, tuple)) else obj
 
 

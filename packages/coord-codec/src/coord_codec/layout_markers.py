@@ -34,7 +34,9 @@ class _Scanner:
     def __init__(self, vocab: CoordVocab, markers: Sequence[int]) -> None:
         self.vocab = vocab
         self.start, self.end = markers[0], markers[-1]
-        self.desc_end, self.box_start = markers[1:3] if len(markers) == 4 else (None, None)
+        inner = len(markers) == 4
+        self.desc_end = markers[1] if inner else None
+        self.box_start = markers[2] if inner else None
         self.markers = frozenset(markers)
         self.objects: list[ObjectLayout] = []
         self.omissions: list[Omission] = []

@@ -33,4 +33,5 @@ def expectation(coord_logits_NK: Tensor, grid: CoordGrid = CoordGrid(), temperat
 
 def bin_values(grid: CoordGrid, like: Tensor) -> Tensor:
     """`dequantize(k)` for every bin [K], in the dtype and on the device of `like`."""
-    return grid.dequantize(torch.arange(grid.bins, dtype=like.dtype, device=like.device))
+    values_K: Tensor = grid.dequantize(torch.arange(grid.bins, dtype=like.dtype, device=like.device))
+    return values_K

@@ -41,7 +41,7 @@ class ReadFrozenHead(torch.autograd.Function):
             gate_G, *gate_kept = _read(head, gate_hidden_GH, spec.coord, spec, *keep)
             coord_logits_CJ = coord_head.logits(coord_hidden_CH, coord_head.allocate(len(coord_hidden_CH)))
         ctx.spec, ctx.hidden_dtype = spec, coord_hidden_CH.dtype
-        ctx.offsets_dtype = offsets_KH.dtype if offsets_asked else None
+        ctx.offsets_dtype = None if offsets_KH is None else offsets_KH.dtype
         hidden = (ce_hidden_RH, gate_hidden_GH, coord_hidden_CH) if offsets_asked else (None, None, None)
         # Neither weight nor offsets but copies of the coordinate rows: sharded ones are gone by the backward
         # pass.
@@ -57,7 +57,8 @@ class ReadFrozenHead(torch.autograd.Function):
         ce_RH, ce_RK, gate_GH, gate_GK, *rest = ctx.saved_tensors
         ce_hidden_RH, gate_hidden_GH, coord_hidden_CH, weight_JH, coord_offsets = rest
         chosen, columns = shared_columns(ctx.spec.offset_columns, ctx.spec.coord)
-        hidden_gradients, offsets_gradient = (None, None, None), None
+        hidden_gradients: list[Tensor | None] = [None, None, None]
+        offsets_gradient = None
         with torch.autocast(grad_nll_R.device.type, enabled=False):
             if ce_RH is not None:
                 coord_head = Head(weight_JH, coord_offsets, columns, ctx.spec.dtype)
@@ -79,11 +80,13 @@ def _read(
     """The gaps [R], and the gradients of each with respect to its hidden state [R, H] and offset logits [R, K]."""
     value_R = hidden_RH.new_empty(len(hidden_RH), dtype=head.wide)
     grad_RH = torch.empty_like(hidden_RH) if keep_hidden else None
-    offset_RK = value_R.new_empty(len(hidden_RH), len(head.offsets_KH)) if keep_offsets else None
+    offset_RK = None
+    if keep_offsets and head.offsets_KH is not None:
+        offset_RK = value_R.new_empty(len(hidden_RH), len(head.offsets_KH))
     for gap in gaps(head, hidden_RH, some, spec.chunk_rows):
         value_R[gap.rows] = gap.value_c
-        if keep_hidden:
+        if grad_RH is not None:
             grad_RH[gap.rows] = head.hidden_gradient(gap.grad_cV, gap.narrow())
-        if keep_offsets:
+        if offset_RK is not None:
             offset_RK[gap.rows] = gap.grad_cV[:, head.columns]
     return value_R, grad_RH, offset_RK

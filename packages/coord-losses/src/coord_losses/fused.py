@@ -29,12 +29,15 @@ def fused_objective(
         targets_N: the token id each row should predict.
         batch: the same targets, sorted.
     """
+    assert head.vocab is not None  # without coordinate tokens the objective has no more than text
     weights = config.weights
     coord_hidden_CH, nothing = hidden_NH[batch.coord_rows_C], hidden_NH[:0]
     # At temperature 1 the gate is cross-entropy over all tokens less that over coordinates.
     gate_from_ce = "gate" in weights and "coord_ce" in weights and config.temperature == 1
     gate_from_head = "gate" in weights and not gate_from_ce
     needs_coord_logits = gate_from_ce or weights.keys() & {"soft_ce", "w1", "box"}
+    text: Tensor | slice
+    coord: Tensor | slice
     if "text_ce" in weights and "coord_ce" in weights:
         ce_hidden, ce_targets = hidden_NH, targets_N
         text, coord = batch.text_rows, batch.coord_rows_C

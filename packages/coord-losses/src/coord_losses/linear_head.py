@@ -43,7 +43,7 @@ class LinearHead:
         self.weight_VH = weight_VH
         self.offsets_KH = offsets_KH
         self.coord = slice(0, 0) if vocab is None else coord_range(vocab, len(weight_VH))
-        self.offset_columns = self.coord
+        self.offset_columns: slice | Tensor = self.coord
         if offset_ids_K is not None:
             self.offset_columns = _columns(offset_ids_K, weight_VH)
         self.chunk_rows = chunk_rows
@@ -85,9 +85,10 @@ class LinearHead:
         grad = torch.is_grad_enabled()
         spec = HeadSpec(self.coord, self.offset_columns, dtype, self.chunk_rows, grad)
         function = ReadTrainedHead if grad and self.weight_VH.requires_grad else ReadFrozenHead
-        return function.apply(
+        read: tuple[Tensor, Tensor, Tensor] = function.apply(
             self.weight_VH, self.offsets_KH, ce_hidden_RH, gate_hidden_GH, coord_hidden_CH, targets_R, spec
         )
+        return read
 
 
 def _columns(ids_K: Tensor | Iterable[int], weight_VH: Tensor) -> slice | Tensor:

@@ -53,28 +53,28 @@ class CoordObjective:
             ValueError: shapes disagree, a target lies outside the vocabulary, the vocabulary does not reach
                 the coordinate tokens, or an object's row is not one whose target is a coordinate.
         """
-        config, weights = self.config, self.config.weights
-        batch = Batch.sort(targets_N, objects, self.vocab, *logits_NV.shape)
-        if self.vocab is None:
+        config, weights, vocab = self.config, self.config.weights, self.vocab
+        batch = Batch.sort(targets_N, objects, vocab, *logits_NV.shape)
+        if vocab is None:
             return self._text_alone(token_cross_entropy(logits_NV, targets_N), batch)
         coord_CV = logits_NV[batch.coord_rows_C]
-        coord_logits_CK = at_least_float32(coord_columns(coord_CV, self.vocab))
+        coord_logits_CK = at_least_float32(coord_columns(coord_CV, vocab))
 
-        terms = sub_vocabulary_terms(coord_logits_CK, batch, config, self.vocab.grid)
+        terms = sub_vocabulary_terms(coord_logits_CK, batch, config, vocab.grid)
         if "text_ce" in weights:
             terms["text_ce"] = token_cross_entropy(logits_NV[batch.text_rows], targets_N[batch.text_rows])
         if "coord_ce" in weights:
             terms["coord_ce"] = token_cross_entropy(coord_CV, targets_N[batch.coord_rows_C])
         if "gate" in weights:
-            terms["gate"] = vocab_gate(coord_CV, self.vocab.ids, config.temperature)
+            terms["gate"] = vocab_gate(coord_CV, vocab.ids, config.temperature)
 
         seen_CV = at_least_float32(coord_CV.detach())
 
         def diagnose() -> dict[str, LossTerm]:
             return {
-                **sub_vocabulary_diagnostics(coord_columns(seen_CV, self.vocab), batch.bins_C, config),
-                "gate": vocab_gate(seen_CV, self.vocab.ids, config.temperature),
-                "coord_vocab_mass": LossTerm.of(coord_columns(seen_CV.softmax(1), self.vocab).sum(dim=1)),
+                **sub_vocabulary_diagnostics(coord_columns(seen_CV, vocab), batch.bins_C, config),
+                "gate": vocab_gate(seen_CV, vocab.ids, config.temperature),
+                "coord_vocab_mass": LossTerm.of(coord_columns(seen_CV.softmax(1), vocab).sum(dim=1)),
                 "coord_token_ce": token_cross_entropy(seen_CV, targets_N[batch.coord_rows_C]),
             }
 

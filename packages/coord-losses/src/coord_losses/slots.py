@@ -106,10 +106,11 @@ class ObjectSlots:
                     continue
                 decoded = [vocab.grid.dequantize(vocab.id_to_bin(labels[b][column])) for column in columns]
                 true_box = given[index] if given is not None and index < len(given) else None
-                usable = true_box is not None and _agree(true_box, decoded, vocab)
-                fallbacks += not usable
+                if true_box is None or not _agree(true_box, decoded, vocab):
+                    true_box = decoded
+                    fallbacks += 1
                 rows.append(four_rows)
-                truths.append(list(true_box) if usable else decoded)
+                truths.append(list(true_box))
                 images.append(image)
         return cls(
             torch.tensor(rows, dtype=torch.long).view(-1, 4),

@@ -18,7 +18,7 @@ class LossTerm(NamedTuple):
     """
 
     sum: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, on purpose
 
     @classmethod
     def of(cls, values_N: Tensor) -> "LossTerm":

@@ -55,7 +55,7 @@ class ReadTrainedHead(torch.autograd.Function):
         with torch.autocast(weight_VH.device.type, enabled=False):
             head = Head(weight_VH, offsets_KH, spec.offset_columns, spec.dtype)
             total_VH = torch.zeros_like(weight_VH, dtype=head.wide)
-            total_KH = None if offsets_KH is None else torch.zeros_like(head.offsets_KH)
+            total_KH = None if head.offsets_KH is None else torch.zeros_like(head.offsets_KH)
             totals = total_VH, total_KH
             asked = any(ctx.needs_input_grad[2:5])
             ce_RH = _read_again(head, ce_hidden_RH, targets_R, spec, grad_nll_R, totals, asked)
@@ -95,7 +95,7 @@ def _read_again(
     for gap in gaps(head, hidden_RH, some, spec.chunk_rows):
         gap.grad_cV.mul_(upstream_R[gap.rows, None])
         narrow_cV = gap.narrow()
-        if asked:
+        if grad_RH is not None:
             grad_RH[gap.rows] = head.hidden_gradient(gap.grad_cV, narrow_cV)
         add_product(total_VH, narrow_cV, hidden_RH[gap.rows])
         if total_KH is not None:
