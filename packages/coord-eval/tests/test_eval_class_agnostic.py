@@ -1,4 +1,4 @@
-"""AP when any label may find any object, against pycocotools with ``useCats=0`` used by hand."""
+"""What stands beside the headline: AP of any label and under a constant score, against pycocotools used by hand."""
 
 import collections
 import contextlib
@@ -14,31 +14,36 @@ from coord_codec import Instance, encode_target
 from coord_eval import COCO_KEYS, score
 
 
-def by_hand(truth, results, folder):
+def by_hand(truth, results, folder, use_categories=0):
     """Ids are moved up by one, since pycocotools cannot match an object with id 0."""
     truth = {**truth, "annotations": [{**a, "id": a["id"] + 1} for a in truth["annotations"]]}
     (folder / "truth.json").write_text(json.dumps(truth))
     with contextlib.redirect_stdout(io.StringIO()):
         coco = COCO(str(folder / "truth.json"))
         evaluator = COCOeval(coco, coco.loadRes(results), "bbox")
-        evaluator.params.useCats = 0
+        evaluator.params.useCats = use_categories
         evaluator.evaluate()
         evaluator.accumulate()
         evaluator.summarize()
     return dict(zip(COCO_KEYS, evaluator.stats, strict=True))
 
 
-@pytest.mark.parametrize("backend", ["pycocotools", "faster-coco-eval"])
 @pytest.mark.parametrize("seed", range(3))
-def test_equal_to_pycocotools_without_categories(coco_set, noisy_results, seed, backend, tmp_path):
-    """Coarse scores and boxes said twice under two labels: ties of score and of overlap, crowds included."""
-    if backend != "pycocotools":
-        pytest.importorskip("faster_coco_eval")
-    results = noisy_results(coco_set, seed)
+def test_equal_to_pycocotools_without_categories(coco_set, noisy_results, shrunk, seed, tmp_path):
+    """Coarse scores and boxes said twice under two labels: ties of score and of overlap, sizes, crowds."""
+    coco_set, results = shrunk(coco_set, noisy_results(coco_set, seed))
     results += [{**r, "category_id": 10 * ((r["category_id"] // 10 + 1) % 6)} for r in results[::3]]
-    evaluation = score(coco_set, results, backend=backend)
+    evaluation = score(coco_set, results)
     assert evaluation.coco_class_agnostic == pytest.approx(by_hand(coco_set, results, tmp_path), abs=1e-12)
     assert evaluation.coco_class_agnostic["AP50"] > 1.1 * evaluation.coco["AP50"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_constant_score_equals_pycocotools(coco_set, noisy_results, shrunk, seed, tmp_path):
+    """All ties: COCO's order is that of pictures and of answers."""
+    coco_set, results = shrunk(coco_set, noisy_results(coco_set, seed))
+    expected = by_hand(coco_set, [{**r, "score": 1.0} for r in results], tmp_path, use_categories=1)
+    assert score(coco_set, results).coco_constant_score == pytest.approx(expected, abs=1e-12)
 
 
 def test_more_than_a_hundred_boxes_in_a_picture(coco_set, noisy_results, tmp_path):

@@ -62,7 +62,10 @@ class ApTable:
         )
         objects_BK = self._objects(weights_BI)
         recall_BK = np.full(objects_BK.shape, np.nan)
-        return np.divide(hits(weights_BI), self.levels * objects_BK, out=recall_BK, where=objects_BK > 0)
+        found_BK: np.ndarray = np.divide(
+            hits(weights_BI), self.levels * objects_BK, out=recall_BK, where=objects_BK > 0
+        )
+        return found_BK
 
     def _weights(self, weights_BI: np.ndarray | None) -> np.ndarray:
         return np.ones((1, self.images), np.int32) if weights_BI is None else weights_BI.astype(np.int32)

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_eval.ap_table import ApTable
-from coord_eval.coco import COCO_KEYS, MAX_DETECTIONS
+from coord_eval.coco import COCO_KEYS
+from coord_eval.coco_table import CocoTable, mean_of_present
 from coord_eval.detection_metrics import IOU_THRESHOLDS
 from coord_eval.detections import Detections
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
 from coord_eval.image_ratios import ImageRatios
 from coord_eval.one_label import one_label
-from coord_eval.ranked import ranked_matches, ranked_matches_by_area
+from coord_eval.ranked import ranked_matches
 from coord_eval.truth import GroundTruth
 
 #: The metrics that are shown first; there are some eighty in all.
@@ -118,7 +119,7 @@ class _Figures:
         self._parts: list[Callable[[np.ndarray], dict[str, np.ndarray]]] = []
         if self._wants(COCO_KEYS):
             sized = self._wants([key for key in COCO_KEYS if key[-1] in "sml"])
-            self._parts.append(_Coco(truth, detections, sized and truth.sizes_known))
+            self._parts.append(CocoTable(truth, detections, sized).numbers)
         if self._wants(_CONSTANT):
             self._parts.append(_ApOnly(truth, detections.with_constant_score(), _CONSTANT))
         if self._wants(_ANY_LABEL):
@@ -134,27 +135,6 @@ class _Figures:
         return self._wanted is None or not self._wanted.isdisjoint(names)
 
 
-class _Coco:
-    """COCO's twelve numbers, or, without sizes, the six of them that need none."""
-
-    def __init__(self, truth: GroundTruth, detections: Detections, sized: bool) -> None:
-        if sized:
-            found = ranked_matches_by_area(truth, detections, IOU_THRESHOLDS)
-        else:
-            found = [ranked_matches(truth, detections, IOU_THRESHOLDS)]
-        self._every, *self._sized = (ApTable(truth, detections, matches) for matches in found)
-
-    def __call__(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
-        ap_BTK = self._every.average_precision(weights_BI)
-        numbers = {"AP": _mean(ap_BTK), "AP50": _mean(ap_BTK[:, 0]), "AP75": _mean(ap_BTK[:, 5])}
-        for limit in MAX_DETECTIONS:
-            numbers[f"AR{limit}"] = _mean(self._every.average_recall(limit, weights_BI))
-        for size, table in zip("sml", self._sized, strict=False):
-            numbers[f"AP{size}"] = _mean(table.average_precision(weights_BI))
-            numbers[f"AR{size}"] = _mean(table.average_recall(MAX_DETECTIONS[-1], weights_BI))
-        return {key: numbers[key] for key in COCO_KEYS if key in numbers}
-
-
 class _ApOnly:
     """Average precision over all thresholds, at .5 and at .75, as many of them as there are names."""
 
@@ -165,12 +145,4 @@ class _ApOnly:
     def __call__(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
         ap_BTK = self._table.average_precision(weights_BI)
         chosen = (ap_BTK, ap_BTK[:, 0], ap_BTK[:, 5])
-        return {name: _mean(part) for name, part in zip(self._names, chosen, strict=False)}
-
-
-def _mean(values_BX: np.ndarray) -> np.ndarray:
-    """Return the mean [B] of what is not NaN, NaN where nothing is."""
-    flat_BX = values_BX.reshape(len(values_BX), -1)
-    there_BX = ~np.isnan(flat_BX)
-    sums_B, counts_B = np.where(there_BX, flat_BX, 0.0).sum(axis=1), there_BX.sum(axis=1)
-    return np.divide(sums_B, counts_B, out=np.full(len(flat_BX), np.nan), where=counts_B > 0)
+        return {name: mean_of_present(part) for name, part in zip(self._names, chosen, strict=False)}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from coord_eval.answer import Answer, Drop, Geometry, ParsedObject
+from coord_eval.answer import Answer, Completeness, Drop, Geometry, ParsedObject, Status
 
 #: Plain numbers may overshoot the picture by this share (rounding of pixels) and are then clipped.
 OVERSHOOT = 0.01
@@ -65,7 +65,7 @@ class AnswerBuilder:
     repeats: int = 0
     numbers_read: bool = False
     keep_flat: bool = False
-    _seen: set[tuple] = field(default_factory=set)
+    _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)
 
     def drop(self, reason: str, start: int, end: int) -> None:
         """Leave out the characters ``[start, end)``."""
@@ -93,7 +93,7 @@ class AnswerBuilder:
         if x1 > x2 or y1 > y2:
             repairs = (*repairs, "swapped_corners")
             x1, y1, x2, y2 = min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
-        state = "partial" if partial else "repaired" if repairs else "complete"
+        state: Completeness = "partial" if partial else "repaired" if repairs else "complete"
         self._append(
             ParsedObject(
                 desc.strip(),
@@ -194,6 +194,7 @@ class AnswerBuilder:
 
     def build(self, text: str) -> Answer:
         """Return the finished answer."""
+        status: Status
         if self.objects:
             status = "partial" if self.dropped else "ok"
         elif not self.dropped and (self.explicit_empty or not text.strip()):

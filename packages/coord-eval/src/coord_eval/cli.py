@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module.add_parser(commands)
     options = parser.parse_args(arguments)
     try:
-        return options.run(options)
+        return int(options.run(options))
     except InputError as error:
         print(f"coord-eval: {error}", file=sys.stderr)
         return 2

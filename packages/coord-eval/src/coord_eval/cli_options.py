@@ -103,7 +103,7 @@ def _synonyms(path: Path | None) -> dict[str, list[str]] | None:
     lists = data.values() if isinstance(data, dict) else [None]
     if not all(isinstance(v, list) and all(isinstance(name, str) for name in v) for v in lists):
         raise InputError(f'{path}: expected {{"category": ["other name", ...]}}, found {data!s:.80}')
-    return data
+    return dict(data)
 
 
 def positive(text: str) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -131,7 +132,7 @@ def _backend(name: str) -> tuple[type, type]:
     return COCO, COCOeval_faster
 
 
-def _index(coco_class: type, truth: GroundTruth, annotations: list[dict]):
+def _index(coco_class: type, truth: GroundTruth, annotations: list[dict[str, Any]]) -> Any:
     """Return an indexed ``COCO`` object; made by hand since ``loadRes`` cannot take an empty list."""
     coco = coco_class()
     coco.dataset = {
@@ -143,7 +144,7 @@ def _index(coco_class: type, truth: GroundTruth, annotations: list[dict]):
     return coco
 
 
-def _truth_records(truth: GroundTruth) -> list[dict]:
+def _truth_records(truth: GroundTruth) -> list[dict[str, Any]]:
     columns = zip(
         (truth.image_N + 1).tolist(),
         (truth.category_N + 1).tolist(),
@@ -158,7 +159,7 @@ def _truth_records(truth: GroundTruth) -> list[dict]:
     ]
 
 
-def _detection_records(truth: GroundTruth, detections: Detections) -> list[dict]:
+def _detection_records(truth: GroundTruth, detections: Detections) -> list[dict[str, Any]]:
     columns = zip(
         (detections.image_D + 1).tolist(),
         (detections.category_D + 1).tolist(),

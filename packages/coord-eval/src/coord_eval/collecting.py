@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Collected:
 
     detections: Detections
     score_source: str
-    format: dict
+    format: dict[str, Any]
     labels: dict[str, int]
     unknown_labels: dict[str, int]
     join: JoinReport
@@ -132,7 +133,7 @@ def collect_results(truth: GroundTruth, results: Sequence[CocoResult]) -> Collec
     )
 
 
-def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict:
+def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict[str, Any]:
     """Count how well answers keep to their format.
 
     ``parsed`` counts the answers that were understood at least in part, or that say, in so many words or by
@@ -162,11 +163,11 @@ def _is_clean(answer: Answer) -> bool:
     return answer.status in ("ok", "empty") and all(o.completeness == "complete" for o in answer.objects)
 
 
-def _counts(values) -> dict[str, int]:
+def _counts(values: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(values).items()))
 
 
-def _detections(rows: list[tuple], unknown: tuple[str, ...]) -> Detections:
+def _detections(rows: Sequence[tuple[float, ...]], unknown: tuple[str, ...]) -> Detections:
     table = np.array(rows, dtype=np.float64).reshape(-1, 8)
     return Detections(
         table[:, 0].astype(np.int64),
@@ -183,7 +184,8 @@ def assumed_scale_notes(answers: Sequence[Answer]) -> list[str]:
     assumed = [answer for answer in answers if answer.scale_assumed]
     if not assumed:
         return []
-    divisor = f"/{assumed[0].scale[0]:g}"
+    scale = assumed[0].scale
+    divisor = f"/{scale[0]:g}" if scale else "a scale"
     return [f"{len(assumed)} answers give plain numbers; {divisor} was assumed, name the scale to be sure"]
 
 

@@ -112,7 +112,7 @@ def compare(
         _check_same_truth(names[0], base, name, runs[name])
     drawn = {name: resample(run, resamples, seed, progress) for name, run in runs.items()}
     sources = {name: run.score_source for name, run in runs.items()}
-    notes = ()
+    notes: tuple[str, ...] = ()
     if len(set(sources.values())) > 1:
         notes = (
             "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU",
@@ -182,12 +182,14 @@ def _render(comparison: Comparison) -> str:
     parts.append(section("Metrics", table(head, first) + folded("all metrics", table(head, others))))
     for run, differences in comparison.differences.items():
         head = ("", "difference", "paired 95 % interval", "better in")
-        rows = {
+        lines = {
             name: (name, f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", f"{100 * d.share_better:.1f} %")
             for name, d in differences.items()
         }
-        html = table(head, [row for name, row in rows.items() if name in HEADLINE])
-        more = folded("all metrics", table(head, [row for name, row in rows.items() if name not in HEADLINE]))
+        html = table(head, [row for name, row in lines.items() if name in HEADLINE])
+        more = folded(
+            "all metrics", table(head, [row for name, row in lines.items() if name not in HEADLINE])
+        )
         gains = [(name, f"{gain:+.3f}") for name, gain in list(comparison.class_gains[run].items())[:30]]
         html += table(("label", "AP gained"), gains) if gains else ""
         parts.append(section(f"{run} against {runs[0]}", f'<div class="columns">{html}</div>{more}'))

@@ -49,7 +49,9 @@ def error_costs(
     hit_D, ignored_D = matches.hit_TD[0], matches.ignored_TD[0]
     kinds = _classify(truth, detections, matches)
 
-    def repaired(hits, ignored, labels, without_N=None) -> float:
+    def repaired(
+        hits: np.ndarray, ignored: np.ndarray, labels: np.ndarray, without_N: np.ndarray | None = None
+    ) -> float:
         return _ap50(
             truth, matches.order_D, hit_D=hits, ignored_D=ignored, label_D=labels, without_N=without_N
         )
@@ -118,7 +120,15 @@ def _classify(truth: GroundTruth, detections: Detections, matches: RankedMatches
     return _Kinds(kind_D, target_D, explained_N)
 
 
-def _ap50(truth, order_D, *, hit_D, ignored_D, label_D, without_N=None) -> float:
+def _ap50(
+    truth: GroundTruth,
+    order_D: np.ndarray,
+    *,
+    hit_D: np.ndarray,
+    ignored_D: np.ndarray,
+    label_D: np.ndarray,
+    without_N: np.ndarray | None = None,
+) -> float:
     """Return AP50 of changed hits and labels, over fewer objects where some are left out."""
     counted_N = ~truth.crowd_N if without_N is None else ~truth.crowd_N & ~without_N
     objects_K = np.bincount(truth.category_N[counted_N], minlength=len(truth.categories))

@@ -29,11 +29,11 @@ class Evaluation:
 
     Attributes:
         coco: The twelve COCO numbers under ``score_source``; -1 where no object of that kind exists.
-        coco_constant_score: The same with every score 1.
+        coco_constant_score: The same with every score 1, by our own matching, as the next.
         coco_class_agnostic: The same as ``coco`` when any label may find any object: COCO's ``useCats=0``, all labels
             one, unknown labels included, the 100 best boxes of a picture.
         score_source: What detections are ranked by.
-        backend: What computed ``coco``.
+        backend: What computed ``coco``, ``per_class`` and ``ceiling``.
         detection: Micro precision, recall and F1 at .5, .75 and over .5:.95; no score enters.
         detection_class_agnostic: The same when any label may find any object.
         mean_iou: Mean over objects of the IoU with their one-to-one partner of the same label.

@@ -19,7 +19,7 @@ from coord_eval.collecting import assumed_scale_notes
 from coord_eval.errors import InputError
 from coord_eval.intake import PredictionSource, Progress, Reading, Scale, load_predictions, parse_all, silent
 from coord_eval.matching import iou_xywh
-from coord_eval.predictions import CocoResult, Prediction
+from coord_eval.predictions import Prediction
 from coord_eval.truth import from_instances
 from coord_eval.truth_files import read_instance_lines
 
@@ -116,8 +116,9 @@ def score_expression_files(
                 f"ground truth, phrase {number} ({item.image}): expected one object, found {len(item.objects)}; "
                 "give each phrase a line of its own"
             )
-    loaded = load_predictions(predictions)
-    if loaded and isinstance(loaded[0], CocoResult):
+    answered = load_predictions(predictions)
+    loaded = [item for item in answered if isinstance(item, Prediction)]
+    if len(loaded) < len(answered):
         raise InputError("expressions: expected answers in words, found a COCO results list")
     if len(loaded) != len(instances):
         raise InputError(
@@ -137,6 +138,8 @@ def score_expression_files(
 
 def _check_same_picture(prediction: Prediction, item: Instance) -> None:
     """Raise when an answer says that it is about another picture than the phrase in its place."""
+    found: object
+    expected: object
     if prediction.image is not None:
         same = PurePath(prediction.image).name == PurePath(item.image).name
         found, expected = prediction.image, item.image

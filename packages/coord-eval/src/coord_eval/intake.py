@@ -75,10 +75,12 @@ def take_in(
     Returns:
         The boxes, and by image the text and the parsed answer, none for results.
     """
-    loaded = load_predictions(predictions)
+    answered = load_predictions(predictions)
     progress("read", 2, 2)
-    if not loaded or isinstance(loaded[0], CocoResult):
-        return collect_results(truth, loaded), {}
+    results = [item for item in answered if isinstance(item, CocoResult)]
+    if len(results) == len(answered):
+        return collect_results(truth, results), {}
+    loaded = [item for item in answered if isinstance(item, Prediction)]
     images, joined = join(truth, ((p.image_id, p.image, p.where) for p in loaded))
     answers, evidence = parse_all(truth, loaded, images, reading, progress)
     collected = collect_answers(

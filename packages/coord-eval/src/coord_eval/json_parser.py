@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from coord_eval.answer import Geometry
 from coord_eval.building import AnswerBuilder
 from coord_eval.tokens import COORD, COORD_PATTERN
 
@@ -19,7 +20,7 @@ BOX_KEYS = frozenset({"bbox_2d", "bbox", "box", "bounding_box"})
 POINT_KEYS = frozenset({"point_2d", "point"})
 POLYGON_KEYS = frozenset({"poly", "polygon", "polygon_2d"})
 LABEL_KEYS = frozenset({"label", "desc", "description", "name", "category", "class", "ref", "text_content"})
-_GEOMETRY = {
+_GEOMETRY: dict[str, Geometry] = {
     **dict.fromkeys(BOX_KEYS, "box"),
     **dict.fromkeys(POINT_KEYS, "point"),
     **dict.fromkeys(POLYGON_KEYS, "polygon"),
@@ -47,6 +48,10 @@ _WHOLE = re.compile(
 _IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})")
 
 
+#: Numbers of one shape: the value, the same in [0, 1] and the ordinal of its token, both None for plain numbers.
+_Group = list[tuple[float, float | None, int | None]]
+
+
 @dataclass
 class _Record:
     """One ``{...}`` being read."""
@@ -56,10 +61,10 @@ class _Record:
     key: str | None = None
     pending: str | None = None
     label: str | None = None
-    geometry: str | None = None
+    geometry: Geometry | None = None
     depth: int = 0
     done: bool = False
-    groups: list[list[tuple[float, float | None, int | None]]] = field(default_factory=list)
+    groups: list[_Group] = field(default_factory=list)
     invalid: bool = False
     bent: tuple[str, ...] = ()
     has_children: bool = False
@@ -108,16 +113,18 @@ class JsonParser:
     def _take(self, match: re.Match[str]) -> bool:
         """Add a faultless record; False when a token of it is not on the grid."""
         builder = self.builder
-        common = {"span": match.span(), "start_index": builder.start_count}
+        span, start_index = match.span(), builder.start_count
         desc = match[1] if match[1] is not None else match[4] or ""
         if match["numbers"]:
-            builder.add_numbers(desc, [float(n) for n in match["numbers"].split(",")], **common)
+            numbers = [float(n) for n in match["numbers"].split(",")]
+            builder.add_numbers(desc, numbers, span, start_index=start_index)
         else:
-            values = [self.units.get(token) for token in COORD.findall(match["tokens"])]
-            if None in values:
+            tokens = COORD.findall(match["tokens"])
+            if not all(token in self.units for token in tokens):
                 return False
-            bins, unit = zip(*values, strict=True)
-            builder.add_box(desc, bins, unit, first_coord_index=builder.coord_count, **common)
+            bins, unit = zip(*(self.units[token] for token in tokens), strict=True)
+            first = builder.coord_count
+            builder.add_box(desc, bins, unit, span, first_coord_index=first, start_index=start_index)
             builder.coord_count += 4
         builder.start_count += 1
         if self.stack:
@@ -257,26 +264,39 @@ class JsonParser:
             builder.drop("invalid_coordinate", *span)
         else:
             for group in _split(record.geometry, groups):
-                self._add(record, group, span, partial)
+                self._add(record, record.geometry, group, span, partial)
 
-    def _add(self, record: _Record, group, span: tuple[int, int], partial: bool) -> None:
+    def _add(
+        self, record: _Record, geometry: Geometry, group: _Group, span: tuple[int, int], partial: bool
+    ) -> None:
         numbers = [value[0] for value in group]
-        common = {
-            "geometry": record.geometry,
-            "start_index": self.builder.start_count - 1,
-            "repairs": record.bent,
-            "partial": partial,
-        }
-        if group[0][1] is None:
-            self.builder.add_numbers(record.label or "", numbers, span, **common)
+        unit = [value[1] for value in group if value[1] is not None]
+        start_index = self.builder.start_count - 1
+        if not unit:
+            self.builder.add_numbers(
+                record.label or "",
+                numbers,
+                span,
+                geometry=geometry,
+                start_index=start_index,
+                repairs=record.bent,
+                partial=partial,
+            )
         else:
-            unit = [value[1] for value in group]
             self.builder.add_shape(
-                record.label or "", numbers, unit, span, first_coord_index=group[0][2], **common
+                record.label or "",
+                numbers,
+                unit,
+                span,
+                geometry=geometry,
+                first_coord_index=group[0][2],
+                start_index=start_index,
+                repairs=record.bent,
+                partial=partial,
             )
 
 
-def _split(geometry: str, groups):
+def _split(geometry: Geometry, groups: list[_Group]) -> list[_Group]:
     """Return the number lists of the single shapes: a list of boxes or points is several of them."""
     arity = {"box": 4, "point": 2}.get(geometry)
     if arity and len(groups) > 1 and all(len(group) == arity for group in groups):
@@ -290,7 +310,7 @@ def _unescape(raw: str) -> str:
         return raw
     try:
         quoted = raw.replace("\\'", "'")  # Python's way of quoting, which JSON does not know
-        value = json.loads(f'"{quoted}"', strict=False)
+        value = str(json.loads(f'"{quoted}"', strict=False))
     except ValueError:
         return raw
     # A lone surrogate cannot be written to any file.

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from coord_eval.answer import Geometry
 from coord_eval.building import AnswerBuilder
 
 # PaliGemma (Beyer et al. 2024): tokens <loc0000> to <loc1023>, y before x, coordinate k/1024 (big_vision).
@@ -101,10 +102,9 @@ class LocParser:
         builder.coord_count += len(run.numbers)
         builder.start_count += 1
         at_end = not text[run.end :].strip()
-        geometry, groups = "box", [run.numbers]
-        if run.polygon:
-            geometry = "polygon"
-        elif family.label_first and run.numbers and len(run.numbers) % 4 == 0:
+        geometry: Geometry = "polygon" if run.polygon else "box"
+        groups = [run.numbers]
+        if not run.polygon and family.label_first and run.numbers and len(run.numbers) % 4 == 0:
             groups = [run.numbers[i : i + 4] for i in range(0, len(run.numbers), 4)]
         if any(n >= family.bins for n in run.numbers):
             builder.drop("invalid_coordinate", *span)

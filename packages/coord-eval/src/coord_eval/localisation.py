@@ -67,10 +67,10 @@ def edge_bias(
         ``pixels`` and ``bins``: mean error by edge; ``pairs``: how many; all 0 without pairs.
     """
     found_d, pixels_d4, bins_d4 = edge_errors(truth, detections, matches, bins)
-    result = {"pairs": {"count": len(found_d)}}
+    result: dict[str, dict[str, float]] = {"pairs": {"count": len(found_d)}}
     for name, values in (("pixels", pixels_d4), ("bins", bins_d4[np.isfinite(bins_d4).all(axis=1)])):
         means = values.mean(axis=0) if len(values) else np.zeros(4)
-        result[name] = dict(zip(EDGES, map(float, means), strict=True))
+        result[name] = dict(zip(EDGES, means.tolist(), strict=True))
     return result
 
 
@@ -184,7 +184,8 @@ def chosen_by(
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+    ratio: np.ndarray = np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+    return ratio
 
 
 def _mean(values: np.ndarray) -> float:

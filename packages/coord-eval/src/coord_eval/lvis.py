@@ -173,7 +173,8 @@ class _Federation:
 
     def open(self, detections: Detections) -> np.ndarray:
         """Tell for each box whether its label is not annotated exhaustively in its picture."""
-        return self.not_exhaustive[detections.image_D, detections.category_D]
+        open_D: np.ndarray = self.not_exhaustive[detections.image_D, detections.category_D]
+        return open_D
 
 
 def _best_of_each_image(detections: Detections) -> Detections:

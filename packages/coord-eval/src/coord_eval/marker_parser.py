@@ -69,7 +69,7 @@ class MarkerParser:
         }
         self.seen = begin
         for match in self.lexer.finditer(text, begin):
-            handlers[match.lastgroup](match)
+            handlers[str(match.lastgroup)](match)
             self.seen = match.end()
         if self.state not in (_OUTSIDE, _AFTER):
             self.builder.truncated = True

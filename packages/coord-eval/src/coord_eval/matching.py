@@ -42,7 +42,8 @@ def iou_xywh(boxes_d4: np.ndarray, objects_n4: np.ndarray) -> np.ndarray:
     sides = np.minimum(a[..., :2] + a[..., 2:], b[..., :2] + b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
     inter = np.clip(sides, 0, None).prod(-1)
     union = a[..., 2:].prod(-1) + b[..., 2:].prod(-1) - inter
-    return np.divide(inter, union, out=np.zeros_like(inter), where=union > 0)
+    iou_dn: np.ndarray = np.divide(inter, union, out=np.zeros_like(inter), where=union > 0)
+    return iou_dn
 
 
 def match(truth: GroundTruth, detections: Detections, use_categories: bool = True) -> Matches:

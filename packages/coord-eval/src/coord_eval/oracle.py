@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coord_codec import CoordGrid, Instance, MarkerFamily, Object, encode_target
+from coord_codec import CoordGrid, Form, Instance, MarkerFamily, Object, Order, Style, encode_target
 from coord_eval.truth import GroundTruth
 
 _DEFAULT_GRID = CoordGrid()
@@ -18,9 +18,9 @@ def oracle_records(
     truth: GroundTruth,
     *,
     markers: str | MarkerFamily = "obj",
-    style: str = "markers",
-    form: str = "tokens",
-    order: str = "top_left",
+    style: Style = "markers",
+    form: Form = "tokens",
+    order: Order = "top_left",
     max_objects: int | None = None,
     grid: CoordGrid = _DEFAULT_GRID,
 ) -> list[dict[str, Any]]:

@@ -92,4 +92,5 @@ def _iou(boxes_P4: np.ndarray, objects_P4: np.ndarray, crowd_P: np.ndarray) -> n
     inter = np.clip(ends - np.maximum(boxes_P4[:, :2], objects_P4[:, :2]), 0, None).prod(axis=1)
     area_P = boxes_P4[:, 2:].prod(axis=1)
     union = np.where(crowd_P, area_P, area_P + objects_P4[:, 2:].prod(axis=1) - inter)
-    return np.divide(inter, union, out=np.zeros_like(inter), where=union > 0)
+    iou_P: np.ndarray = np.divide(inter, union, out=np.zeros_like(inter), where=union > 0)
+    return iou_P

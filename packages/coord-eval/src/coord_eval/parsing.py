@@ -59,7 +59,7 @@ def parse_answer(
     if family is None and format not in ("auto", *FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
     begin = text.rfind(_THOUGHT_END) + len(_THOUGHT_END) if _THOUGHT_END in text else 0
-    name = family.name if family else format if format != "auto" else detect_format(text, begin)
+    name = family.name if family else str(format) if format != "auto" else detect_format(text, begin)
     builder = AnswerBuilder(name, resolved, keep_flat=keep_flat)
     # Ordinals count the whole text, reasoning included, as the producer's lists do.
     builder.coord_count = sum(token in units for token in COORD.findall(text, 0, begin))
@@ -103,7 +103,7 @@ def _resolve_scale(
             raise ValueError(
                 f"image_size: expected width and height for scale='pixels', found {image_size!r}"
             )
-        return Scale(*map(float, image_size))
+        return Scale(float(image_size[0]), float(image_size[1]))
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):
         raise ValueError(f"scale: expected a positive number, 'pixels' or None, found {scale!r}")
     return Scale(scale, scale)

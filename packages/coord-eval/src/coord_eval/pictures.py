@@ -72,7 +72,7 @@ def label_name(evaluation: Evaluation, category: int) -> str:
     return names[category] if category < len(names) else evaluation.detections.unknown[category - len(names)]
 
 
-def _box(box, *, style: str, tip: str, label: str, colour: str, size: tuple[int, int]) -> str:
+def _box(box: np.ndarray, *, style: str, tip: str, label: str, colour: str, size: tuple[int, int]) -> str:
     """Draw one box with its label above it, kept inside the drawing."""
     x, y, w, h = (float(v) for v in box)
     drawn = (

@@ -73,7 +73,9 @@ def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
     return [_prediction(record, f"{path}, line {number}") for number, record in read_json_lines(path)]
 
 
-def from_records(records: Iterable[Mapping[str, Any]], source: str = "predictions"):
+def from_records(
+    records: Iterable[Mapping[str, Any]], source: str = "predictions"
+) -> list[Prediction] | list[CocoResult]:
     """Turn dictionaries into predictions, or into COCO results when they have no ``text`` but a ``bbox``.
 
     An empty list is an empty results list.
@@ -116,7 +118,7 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
             size[key] = finite_numbers([record[key]], 1, f"{where}, {key}")[0]
             if size[key] <= 0:
                 raise InputError(f"{where}, {key}: expected a length above 0, found {record[key]!r}")
-    seen = (size.get("input_width"), size.get("input_height"))
+    seen_width, seen_height = size.get("input_width"), size.get("input_height")
     return Prediction(
         text=text,
         image_id=None if image_id is None else identifier(image_id, f"{where}, image_id"),
@@ -128,7 +130,7 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
         coord_expected=_expected(record.get("coord_expected"), f"{where}, coord_expected"),
         width=size.get("width"),
         height=size.get("height"),
-        input_size=None if None in seen else seen,
+        input_size=(seen_width, seen_height) if seen_width and seen_height else None,
     )
 
 
@@ -175,8 +177,9 @@ def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, 
 
 def _plain_result(record: Mapping[str, Any]) -> CocoResult | None:
     """Read a record that has nothing unusual about it, which is nearly every one; None leaves it to a closer look."""
-    box, image_id, category_id = record.get("bbox"), record.get("image_id"), record.get("category_id")
-    score = record.get("score")
+    box: Any = record.get("bbox")
+    score: Any = record.get("score")
+    image_id, category_id = record.get("image_id"), record.get("category_id")
     if (
         type(box) is list
         and [*map(type, box), type(score)] == _FIVE_FLOATS

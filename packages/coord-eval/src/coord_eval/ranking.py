@@ -69,11 +69,12 @@ def object_score(source: str, item: ParsedObject, rank: int, prediction: Predict
         return 1.0
     if source == "emission_rank":
         return 1.0 / (1.0 + rank)
-    logs = [prediction.coord_logprobs[i] for i in item.coord_indices]
+    given = prediction.coord_logprobs or ()
+    logs = [given[i] for i in item.coord_indices]
     if source == "coord_min":
         return math.exp(min(logs))
-    if source == "coord_desc_logprobs":
-        logs = [*logs, *prediction.desc_logprobs[item.start_index]]
+    if source == "coord_desc_logprobs" and item.start_index is not None:
+        logs = [*logs, *(prediction.desc_logprobs or ())[item.start_index]]
     return math.exp(math.fsum(logs) / len(logs))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from coord_eval.bootstrap import HEADLINE
 from coord_eval.confusion import BACKGROUND
@@ -41,7 +42,7 @@ def _intervals(intervals: Mapping[str, Mapping[str, float]]) -> str:
     return table(head, first) + (folded("all metrics", table(head, others)) if others else "")
 
 
-def _errors(errors: dict) -> str:
+def _errors(errors: dict[str, Any]) -> str:
     rows = [(name.replace("_", " "), row["count"], f"{row['cost']:.3f}") for name, row in errors.items()]
     what = "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in ERROR_KINDS.items())
     return (
@@ -55,7 +56,9 @@ def _places(evaluation: Evaluation) -> str:
     found = evaluation.analysis
     bias, count = found["edge_bias"], found["count"]
     html = '<div class="columns">'
-    rows = [(edge, f"{bias['pixels'][edge]:+.2f}", f"{bias['bins'][edge]:+.2f}") for edge in bias["pixels"]]
+    rows: list[tuple[object, ...]] = [
+        (edge, f"{bias['pixels'][edge]:+.2f}", f"{bias['bins'][edge]:+.2f}") for edge in bias["pixels"]
+    ]
     html += table((f"mean error of {bias['pairs']['count']} pairs", "pixels", "bins"), rows)
     rows = [
         ("answered minus true objects a picture", f"{count['mean_error']:+.2f}"),
@@ -83,7 +86,7 @@ def _places(evaluation: Evaluation) -> str:
     return html + table(("place in the answer", "boxes", "precision"), rows) + "</div>"
 
 
-def _curves(found: dict) -> str:
+def _curves(found: dict[str, Any]) -> str:
     """Draw F1 against threshold and the reliability diagram, where the scores say anything."""
     html = ""
     curve = found["f1_against_threshold"]

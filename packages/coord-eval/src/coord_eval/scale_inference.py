@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from coord_eval.parsing import parse_answer
 from coord_eval.predictions import Prediction
 from coord_eval.truth import GroundTruth
 
+ScaleName = float | Literal["pixels", "input_pixels"]
 # Large enough that no number a model writes falls outside the picture while the raw numbers are read.
 _RAW = 1e12
 #: A scale under which more than this share of the boxes falls outside the picture is out.
@@ -36,7 +38,7 @@ class ScaleEvidence:
         mean_iou: Mean over them of the best IoU with any object of the picture, whatever its label.
     """
 
-    scale: float | str
+    scale: ScaleName
     boxes: int
     outside: float
     mean_iou: float
@@ -52,7 +54,7 @@ class ScaleChoice:
         evidence: Every scale that could be tried, best first.
     """
 
-    scale: float | str | None
+    scale: ScaleName | None
     certain: bool
     evidence: tuple[ScaleEvidence, ...]
 
@@ -99,7 +101,7 @@ def infer_scale(
     raw_B4 = np.array([row[1] for row in rows])
     pixels_B2 = np.array([row[2] for row in rows])
     seen_B2 = np.array([row[3] for row in rows])
-    divisors: dict[float | str, np.ndarray] = {
+    divisors: dict[ScaleName, np.ndarray] = {
         float(grid.scale): np.full_like(pixels_B2, grid.scale),
         float(grid.scale - 1): np.full_like(pixels_B2, grid.scale - 1),
         "pixels": pixels_B2,
@@ -121,9 +123,15 @@ def infer_scale(
     return ScaleChoice(near[0].scale, len(near) == 1, tuple(ranked))
 
 
-def _raw_boxes(truth, predictions, images, format, grid) -> list[tuple]:
+def _raw_boxes(
+    truth: GroundTruth,
+    predictions: Sequence[Prediction],
+    images: Sequence[int],
+    format: str | MarkerFamily,
+    grid: CoordGrid,
+) -> list[tuple[int, list[float], Sequence[float], Sequence[float]]]:
     """Return image, raw box, picture size and size the model saw of each box in plain numbers."""
-    rows = []
+    rows: list[tuple[int, list[float], Sequence[float], Sequence[float]]] = []
     for prediction, image in zip(predictions, images, strict=True):
         if image < 0:
             continue

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import CoordGrid, MarkerFamily
+from coord_codec import CoordGrid, MarkerFamily, Order
 from coord_eval.bootstrap import resample
 from coord_eval.coco import BACKENDS, CocoScores, beyond_limit, coco_scores
+from coord_eval.coco_table import CocoTable
 from coord_eval.collecting import collect_answers
 from coord_eval.collector import collector_paused
 from coord_eval.detection_metrics import detection_table, mean_iou
@@ -24,7 +25,7 @@ from coord_eval.matching import match
 from coord_eval.one_label import one_label
 from coord_eval.oracle import oracle_records
 from coord_eval.parsing import parse_answer
-from coord_eval.predictions import from_records
+from coord_eval.predictions import Prediction, from_records
 from coord_eval.truth import GroundTruth
 from coord_eval.truth_files import TruthSource, load_ground_truth
 
@@ -44,7 +45,7 @@ def score(
     grid: CoordGrid = _DEFAULT_GRID,
     markers: str | MarkerFamily = "obj",
     max_objects: int | None = None,
-    order: str = "top_left",
+    order: Order = "top_left",
     synonyms: Mapping[str, Sequence[str]] | None = None,
     label_callback: Callable[[str], str | None] | None = None,
     bootstrap: int = 0,
@@ -102,9 +103,9 @@ def score(
     report("score", 1, 4)
     scores = coco_scores(truth, collected.detections, backend)
     report("score", 2, 4)
-    constant = _constant(truth, collected.detections, scores, backend)
+    constant = _constant(truth, collected.detections, scores)
     report("score", 3, 4)
-    agnostic = coco_scores(*one_label(truth, collected.detections), backend).summary
+    agnostic = CocoTable(*one_label(truth, collected.detections)).summary()
     report("score", 4, 4)
     any_label = match(truth, collected.detections, use_categories=False)
     matches = match(truth, collected.detections)
@@ -148,20 +149,18 @@ def oracle_predictions(ground_truth: TruthSource, **options: Any) -> list[dict[s
     return oracle_records(load_ground_truth(ground_truth), **options)
 
 
-def _constant(
-    truth: GroundTruth, detections: Detections, scores: CocoScores, backend: str
-) -> dict[str, float]:
+def _constant(truth: GroundTruth, detections: Detections, scores: CocoScores) -> dict[str, float]:
     """Return the twelve numbers under a constant score; ``scores`` has them where all scores are equal."""
     if len(np.unique(detections.scores_D)) < 2:
         return dict(scores.summary)
-    return coco_scores(truth, detections.with_constant_score(), backend).summary
+    return CocoTable(truth, detections.with_constant_score()).summary()
 
 
 def _ceiling(
     truth: GroundTruth,
     *,
     markers: str | MarkerFamily,
-    order: str,
+    order: Order,
     max_objects: int | None,
     grid: CoordGrid,
     backend: str,
@@ -172,7 +171,7 @@ def _ceiling(
     if len(set(truth.categories)) != len(truth.categories):
         return {}, ["no ceiling: two categories share a name"]
     records = oracle_records(truth, markers=markers, order=order, max_objects=max_objects, grid=grid)
-    predictions = from_records(records, "ceiling")
+    predictions = [p for p in from_records(records, "ceiling") if isinstance(p, Prediction)]
     answers = [parse_answer(p.text, markers, grid=grid) for p in predictions]
     images, joined = join(truth, ((p.image_id, p.image, p.where) for p in predictions))
     labels = LabelMatcher(truth.categories)

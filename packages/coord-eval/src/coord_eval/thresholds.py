@@ -5,6 +5,8 @@ Shape legend: D detections.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from coord_eval.ranked import RankedMatches
@@ -15,7 +17,7 @@ BINS = 10
 PROBABILITIES = ("coord_logprobs", "coord_desc_logprobs", "coord_min", "results")
 
 
-def f1_curve(scores_D: np.ndarray, matches: RankedMatches, objects: int) -> dict:
+def f1_curve(scores_D: np.ndarray, matches: RankedMatches, objects: int) -> dict[str, Any]:
     """Return F1 at IoU .5 when only boxes with at least a given score are kept.
 
     Boxes are matched by falling score, so leaving out the weak ones changes nothing for the others.
@@ -42,7 +44,7 @@ def f1_curve(scores_D: np.ndarray, matches: RankedMatches, objects: int) -> dict
     return {"best": dict(zip(keys, best.tolist(), strict=True)), "points": rows[shown].tolist()}
 
 
-def reliability(scores_D: np.ndarray, hit_D: np.ndarray, counted_D: np.ndarray) -> dict | None:
+def reliability(scores_D: np.ndarray, hit_D: np.ndarray, counted_D: np.ndarray) -> dict[str, Any] | None:
     """Return the reliability diagram and expected calibration error of scores in [0, 1].
 
     ECE (Naeini et al. 2015) is the mean over ten equal score intervals, weighted by their boxes, of the gap between
@@ -68,4 +70,5 @@ def reliability(scores_D: np.ndarray, hit_D: np.ndarray, counted_D: np.ndarray) 
 
 def score_bins(scores_D: np.ndarray) -> np.ndarray:
     """Return the interval, from 0, that each score in [0, 1] lies in."""
-    return np.minimum((scores_D * BINS).astype(int), BINS - 1)
+    bin_D: np.ndarray = np.minimum((scores_D * BINS).astype(int), BINS - 1)
+    return bin_D

@@ -146,7 +146,7 @@ def from_instances(instances: Sequence[Instance], root: Path | None = None) -> G
     rows = []
     for image, position in enumerate(order):
         instance = instances[position]
-        width, height = (1.0, 1.0) if unsized else (float(instance.width), float(instance.height))
+        width, height = (1.0, 1.0) if unsized else (float(instance.width or 0), float(instance.height or 0))
         sizes.append((width, height))
         for item in instance.objects:
             x1, y1, x2, y2 = item.bbox
@@ -166,7 +166,18 @@ def from_instances(instances: Sequence[Instance], root: Path | None = None) -> G
     )
 
 
-def _assemble(*, ids, file_names, sizes, sizes_known, names, category_ids, rows, root, notes) -> GroundTruth:
+def _assemble(
+    *,
+    ids: Sequence[ImageId],
+    file_names: Sequence[str],
+    sizes: Sequence[tuple[float, float]],
+    sizes_known: bool,
+    names: Sequence[str],
+    category_ids: Sequence[ImageId],
+    rows: Sequence[tuple[float, ...]],
+    root: Path | None,
+    notes: Sequence[str],
+) -> GroundTruth:
     """Pack rows ``(image, category, x, y, w, h, area, crowd)`` into arrays."""
     table = np.array(rows, dtype=np.float64).reshape(-1, 8)
     if flat := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
