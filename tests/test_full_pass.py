@@ -136,6 +136,15 @@ def test_the_scores_follow_from_the_files_that_were_left(finished):
     assert written["format"]["answers"] == 6
 
 
+def test_the_evaluation_command_alone_says_the_same(finished, tmp_path):
+    run, _, _, heldout = finished
+    files = ["--ground-truth", str(heldout), "--predictions", str(run / "predictions.jsonl")]
+    options = ["--markers", "qwen", "--max-objects", "30", "--out", str(tmp_path)]
+    subprocess.run([sys.executable, "-m", "coord_eval", "score", *files, *options], check=True)
+    found, written = (json.loads((folder / "evaluation.json").read_text()) for folder in (tmp_path, run))
+    assert found == written
+
+
 def test_the_answers_come_with_probabilities_for_each_side(finished):
     for line in (finished[0] / "predictions.jsonl").read_text().splitlines():
         record = json.loads(line)
