@@ -2,6 +2,8 @@
 
 import importlib
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
@@ -44,8 +46,23 @@ def test_a_public_name_is_there_documented_and_typed(package, name):
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_name_is_repeated_and_checkers_are_told_of_types(package):
-    from pathlib import Path
-
     module = importlib.import_module(package)
     assert len(set(module.__all__)) == len(module.__all__)
     assert (Path(module.__file__).parent / "py.typed").exists()
+
+
+@pytest.mark.parametrize(("package", "name"), NAMES, ids=[f"{p}.{n}" for p, n in NAMES])
+def test_every_tensor_says_its_shape(package, name):
+    """By its name, `logits_NV`, or in brackets in the docstring; what no linter has a rule for."""
+    value = getattr(importlib.import_module(package), name)
+    for place, function in callables(value, name):
+        text = (inspect.getdoc(function) or "") + (inspect.getdoc(value) or "")
+        signature = inspect.signature(function)
+        for parameter in signature.parameters.values():
+            if re.match(r"(torch\.)?Tensor|<class 'torch.Tensor'>", str(parameter.annotation)):
+                named = re.search(r"_[A-Z][A-Z0-9]*$", parameter.name)
+                told = re.search(rf"^\s*{parameter.name}: .*\[.*\]", text, re.MULTILINE)
+                assert named or told, f"{place}: what shape has {parameter.name}?"
+        if "Tensor" in str(signature.return_annotation):
+            shape = r"\[[\w., ]+\]|_[A-Z][A-Z0-9]*\b|0-d"
+            assert re.search(shape, text), f"{place}: what shape is returned?"
