@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tomllib
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from wheel_contents import siblings_needed
 
 ROOT = Path(__file__).parents[1]
@@ -55,7 +57,7 @@ def try_wheel(name: str, wheels: dict[str, Path], folder: Path, place: Place, *,
         StepFailedError: The install, `uv pip check`, an import, an example of the README or a test failed.
     """
     package = ROOT / "packages" / name
-    needed = [wheels[name], *(wheels[sibling] for sibling in siblings_needed(wheels[name], wheels))]
+    needed = [wheels[found] for found in with_siblings(name, wheels)]
     environment = folder / "venv"
     step = Steps(folder, environment, place)
     step.uv(
@@ -78,6 +80,33 @@ def try_wheel(name: str, wheels: dict[str, Path], folder: Path, place: Place, *,
         # The workspace's markers and options, but neither its folders nor its sources.
         options = ["-c", ROOT / "pyproject.toml", "--rootdir", folder / "package", "-p", "no:cacheprovider"]
         step.python("-m", "pytest", "-q", *options, folder / "package" / "tests", show=True)
+
+
+def try_project(project: Path, wheels: dict[str, Path], folder: Path, place: Place) -> None:
+    """Install what a project outside the workspace asks for, from the wheels and the index, and run its program.
+
+    Raises:
+        StepFailedError: The install, `uv pip check` or the program failed.
+    """
+    asked = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    environment = folder / "venv"
+    step = Steps(folder, environment, place)
+    step.uv("venv", "--quiet", "--no-project", "--clear", "--python", interpreter(place.version), environment)
+    # Its requirements are kept beside the wheels, so that a range which leaves ours out is an error.
+    needed = {
+        sibling
+        for text in asked
+        for sibling in with_siblings(canonicalize_name(Requirement(text).name), wheels)
+    }
+    step.install(*asked, *(wheels[name] for name in sorted(needed)))
+    step.uv("pip", "check", "--quiet", "--python", environment)
+    (program,) = project.glob("*.py")
+    step.python("-W", "ignore", program)
+
+
+def with_siblings(name: str, wheels: dict[str, Path]) -> list[str]:
+    """A wheel of ours and those it needs; nothing for a name that is not ours."""
+    return [name, *siblings_needed(wheels[name], wheels)] if name in wheels else []
 
 
 def python_examples(readme: Path) -> list[str]:
@@ -103,7 +132,8 @@ class Steps:
         dropped = "PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT", "PYTHONDONTWRITEBYTECODE"
         outer = {k: v for k, v in os.environ.items() if k not in dropped}
         shared = {"COORDEXP_SHARED": str(ROOT.parent / "shared")} if (ROOT.parent / "shared").is_dir() else {}
-        self.environ = {**shared, **outer}
+        # One thread for each: two programs on two cores would only wait for one another.
+        self.environ = {"OMP_NUM_THREADS": "1", **shared, **outer}
         self.work = folder / "work"
         self.work.mkdir(parents=True, exist_ok=True)
 

@@ -1,6 +1,8 @@
 """Build every wheel of the workspace and try the four libraries each alone in a fresh environment.
 
-    python tools/wheels.py             all four on the running Python, codec and eval also at the lowest
+The projects in tests/outside, which use two or three of them together, are run the same way.
+
+    python tools/wheels.py             all four on the running Python; the tests of codec and eval at the lowest
                                        requirements on the oldest Python there is: what CI runs
     python tools/wheels.py --full      codec and eval on Python 3.10 to 3.13, each also at the lowest requirements
     python tools/wheels.py coord-eval  one package alone
@@ -15,9 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from installed import ROOT, Place, StepFailedError, interpreter, running_python, try_wheel
+from installed import ROOT, Place, StepFailedError, interpreter, running_python, try_project, try_wheel
 from wheel_contents import check_wheel, wheels_in
 
 LIGHT = ["coord-codec", "coord-eval"]  # no torch: cheap to install, and of use on every Python
@@ -37,15 +41,15 @@ def folder_of(name: str) -> Path:
     return folder if folder.is_dir() else ROOT / "apps" / name.removeprefix("coord-")
 
 
-def places(name: str, *, full: bool) -> list[Place]:
-    """Where a package is tried."""
+def places(name: str, *, full: bool) -> list[tuple[Place, bool]]:
+    """Where a package is tried, and whether with its tests, which the workspace runs on this Python anyway."""
     there = [version for version in PYTHONS if interpreter(version)]
     current = Place(running_python())
     if name not in LIGHT:
-        return [current]
+        return [(current, True)]
     if not full:
-        return [current, Place(there[0], lowest=True)]
-    return [Place(version, lowest) for version in there for lowest in (False, True)]
+        return [(current, False), (Place(there[0], lowest=True), True)]
+    return [(Place(version, lowest), True) for version in there for lowest in (False, True)]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -77,22 +81,26 @@ def main(arguments: list[str] | None = None) -> int:
             flush=True,
         )
         for name in options.packages or LIBRARIES:
-            for place in places(name, full=options.full):
-                failures += tried(name, wheels, Path(folder) / "trial", place, tests=not options.no_tests)
+            for place, tested in places(name, full=options.full):
+                tests = tested and not options.no_tests
+                run = partial(try_wheel, name, wheels, tests=tests)
+                failures += tried(f"{name} alone{', with tests' if tests else ''}", place, run, Path(folder))
+        for project in [] if options.packages else sorted((ROOT / "tests" / "outside").glob("*/")):
+            run = partial(try_project, project, wheels)
+            failures += tried(f"outside project {project.name}", Place(running_python()), run, Path(folder))
     return 1 if failures else 0
 
 
-def tried(name: str, wheels: dict[str, Path], folder: Path, place: Place, *, tests: bool) -> list[str]:
-    """One trial, told in a line; the failure if there is one."""
+def tried(what: str, place: Place, run: Callable[..., None], folder: Path) -> list[str]:
+    """One trial in a fresh folder, told in a line; the failure if there is one."""
     start = time.monotonic()
-    print(f"{name} alone, {place} ...", flush=True)
-    with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=folder.parent) as fresh:
+    with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as fresh:
         try:
-            try_wheel(name, wheels, Path(fresh), place, tests=tests)
+            run(folder=Path(fresh), place=place)
         except StepFailedError as error:
-            print(f"{name} alone, {place}: FAILED: {error}", flush=True)
-            return [f"{name}, {place}: {error}"]
-    print(f"{name} alone, {place}: good ({time.monotonic() - start:.0f} s)", flush=True)
+            print(f"{what}, {place}: FAILED: {error}", flush=True)
+            return [f"{what}, {place}: {error}"]
+    print(f"{what}, {place}: good ({time.monotonic() - start:.0f} s)", flush=True)
     return []
 
 
