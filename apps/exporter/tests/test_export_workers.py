@@ -28,9 +28,7 @@ def test_any_number_of_threads_gives_the_same_bytes(bases, tmp_path, three_threa
         torch.set_num_threads(threads)
         merge(bases(False), tmp_path / "adapter", tmp_path / f"out{threads}", verify=False, quiet=True)
         assert torch.get_num_threads() == threads
-    one, other = (
-        {path.name: path.read_bytes() for path in (tmp_path / f"out{n}").iterdir()} for n in (3, 1)
-    )
+    one, other = ({path.name: path.read_bytes() for path in (tmp_path / f"out{n}").iterdir()} for n in (3, 1))
     assert one == other
 
 
@@ -91,7 +89,7 @@ def test_only_durable_bytes_leave_the_cache(tmp_path, monkeypatch):
     monkeypatch.setattr("coord_exporter.flushing._FLUSH_BYTES", 100)
     for name in ("one", "other"):
         (tmp_path / name).write_bytes(b"x")
-    one, other = (os.stat(tmp_path / name).st_ino for name in ("one", "other"))
+    one, other = ((tmp_path / name).stat().st_ino for name in ("one", "other"))
     with Flusher() as flusher:
         for _ in range(5):
             flusher.wrote(tmp_path / "one", 40)

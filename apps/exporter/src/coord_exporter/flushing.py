@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 _FLUSH_BYTES = 128 << 20  # the disk starts on these while the next are made, instead of idling until the end
@@ -18,7 +19,7 @@ class Flusher:
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1)
-        self._waiting: list[Future] = []
+        self._last: Future[None] | None = None
         self._unflushed = 0
 
     def __enter__(self) -> Flusher:
@@ -37,7 +38,7 @@ class Flusher:
         """Make what a file holds so far durable, as soon as what was written before is."""
         self.wait()
         self._unflushed = 0
-        self._waiting = [self._pool.submit(_flush, path)]
+        self._last = self._pool.submit(_flush, path)
 
     def wait(self) -> None:
         """Wait until everything is durable.
@@ -45,8 +46,8 @@ class Flusher:
         Raises:
             OSError: if the disk refused something.
         """
-        for sync in self._waiting:
-            sync.result()
+        if self._last is not None:
+            self._last.result()
 
 
 def _flush(path: Path) -> None:
@@ -54,7 +55,8 @@ def _flush(path: Path) -> None:
     try:
         os.fsync(fd)
         if hasattr(os, "posix_fadvise"):  # not on macOS
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            with suppress(OSError):  # advice, which a file system need not take
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(fd)
 
