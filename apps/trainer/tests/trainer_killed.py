@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
+    from trainer_zero import without_compiling
+
     from coord_trainer.config_files import check_run_config
     from coord_trainer.swift_training import CoordTrainer
     from coord_trainer.training import train_and_score
 
+    without_compiling()
     save = CoordTrainer._save_optimizer_and_scheduler
 
     def save_or_die(trainer, folder):

@@ -51,6 +51,11 @@ def steps_of(checkpoint: Path) -> int:
     return int(_NAME.fullmatch(checkpoint.name)[1])
 
 
+def ranks_of(checkpoint: Path) -> int:
+    """How many processes trained together when it was saved: each left its random numbers."""
+    return len(list(checkpoint.glob("rng_state_*.pth"))) or 1
+
+
 def needs_no_more(checkpoint: Path, max_steps: int | None, epochs: float | None) -> bool:
     """Whether the training that wrote `checkpoint` had reached its end, and the end has not been moved."""
     state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))

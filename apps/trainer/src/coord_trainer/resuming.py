@@ -9,10 +9,11 @@ from typing import Any
 
 import yaml
 
-from .checkpoints import newest_complete, steps_of
+from .checkpoints import newest_complete, ranks_of, steps_of
 from .config import RunConfig
 from .console import say
 from .errors import InputError
+from .ranks import world_size
 from .run_folder import write_text
 
 _MAY_DIFFER = {"run.resume", "run.dir"}
@@ -25,7 +26,7 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
         The checkpoint, or None when there is no complete one: the run starts from its beginning.
 
     Raises:
-        InputError: something that is not a run folder.
+        InputError: something that is not a run folder, or a checkpoint whose optimizer cannot be read this way.
     """
     if not folder.exists() or not any(folder.iterdir()):
         say(f"run folder {folder} (run.resume: nothing there yet, so the run starts from its beginning)")
@@ -38,6 +39,8 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
     start = (
         f"after {checkpoint.name}" if checkpoint is not None else "from its beginning: no complete checkpoint"
     )
+    if checkpoint is not None:
+        _check_same_optimizer(checkpoint, before, config)
     say(f"run folder {folder}, going on {start}")
     for path in incomplete:
         say(f"  {path.name} is incomplete and is ignored")
@@ -47,6 +50,26 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
     if dropped:
         say(f"  {dropped} lines of metrics.jsonl after that are removed; those steps come again")
     return checkpoint
+
+
+def _check_same_optimizer(checkpoint: Path, before: dict[str, Any], config: RunConfig) -> None:
+    """DeepSpeed keeps the optimizer's state in files of its own, one for each rank."""
+    old, new = before["training"].get("deepspeed"), config.training.get("deepspeed")
+    if old != new:
+        raise InputError(
+            f"run.resume is true, but {checkpoint} was saved with training.deepspeed={old} and this run has {new}: its "
+            "optimizer could not be read; set it as it was, or start a new run with another run.dir"
+        )
+    ranks = ranks_of(checkpoint)
+    if ranks == world_size():
+        return
+    if new is not None:
+        raise InputError(
+            f"run.resume is true, but {checkpoint} was saved by {ranks} ranks, each with its part of the optimizer, "
+            f"and there are {world_size()} now: start as many (torchrun --nproc_per_node), or a new run with another "
+            "run.dir"
+        )
+    say(f"  {ranks} ranks trained before and {world_size()} do now: other batches, other random numbers")
 
 
 def check_same_data(folder: Path, digests: dict[str, Any]) -> None:
