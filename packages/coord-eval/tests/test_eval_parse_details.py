@@ -53,3 +53,9 @@ def test_numbers_before_the_second_pair_of_markers_are_words_of_the_description(
 def test_a_further_box_belongs_to_the_description_unless_words_stand_between(between, desc):
     answer = parse_answer(f"{REF}cat{REF_END}{BOX}{FOUR}{BOX_END}{between}{BOX}{FOUR}{BOX_END}")
     assert [found.desc for found in answer.objects] == ["cat", desc]
+
+
+@pytest.mark.parametrize("text", [f"{REF}cat{REF_END}{BOX_END}", f"{REF}cat{BOX_END}", f"{START}cat{END}"])
+def test_an_object_that_ends_before_any_coordinate_lacks_them(text):
+    (drop,) = parse_answer(text).dropped
+    assert (drop.reason, drop.span) == ("no_coordinates", (0, len(text)))

@@ -98,8 +98,6 @@ class _Label:
             precision_Bh = hits_Bh / np.maximum(boxes_Bd[:, hit_h], 1)
             best_Bh = np.maximum.accumulate(precision_Bh[:, ::-1], axis=1)[:, ::-1]
             reached_Bh = np.searchsorted(RECALL_POINTS, hits_Bh / objects_B[:, None], side="right")
-            # Before the first hit of weight no recall is reached, not even 0.
-            reached_Bh[hits_Bh == 0] = 0
             points_Bh = np.diff(reached_Bh, axis=1, prepend=0)
             ap_BT[:, t] = (best_Bh * points_Bh).sum(axis=1) / len(RECALL_POINTS)
         return ap_BT
