@@ -159,7 +159,8 @@ def paired_difference(
     values = [[_point(entry, metric) for entry in entries] for entries in chosen]
     mean, half = mean_and_interval([a - b for a, b in zip(*values, strict=True)])
     draws = [np.mean([entry.draws[metric] for entry in entries], axis=0) for entries in chosen]
-    low, high = np.percentile(draws[0] - draws[1], [2.5, 97.5])
+    # Where the drawn pictures happen to hold no object there is nothing to compare.
+    low, high = np.nanpercentile(draws[0] - draws[1], [2.5, 97.5])
     return PairedDifference(mean, half, float(low), float(high))
 
 
