@@ -15,7 +15,7 @@ _EPILOG = """examples:
   coord-eval expressions --ground-truth val.jsonl --predictions p.jsonl --scale 1000 --iou 0.5 0.75 --json
 
 each line of the ground truth is one phrase with its box, boxes in [0, 1]:
-  {"image": "a.jpg", "width": 640, "height": 480, "objects": [{"desc": "the left cup", "bbox": [.1, .2, .3, .4]}]}
+  {"image": "a.jpg", "width": 640, "height": 480, "objects": [{"desc": "the left cup", "bbox": [0.1, 0.2, 0.3, 0.4]}]}
 and the same line of the predictions is the answer to it; with --out writes OUT/expressions.json"""
 
 
