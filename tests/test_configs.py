@@ -62,4 +62,4 @@ def test_targets_are_a_row_beside_the_groups():
     a, digits, json = plan_groups(files, BASES[-1], [], None)
     assert set(differing_settings([digits, json])) == {"data.style"}
     assert digits.config.evaluation.readings == json.config.evaluation.readings == ("greedy",)
-    assert len(a.config.evaluation.readings) == 4
+    assert len(a.config.evaluation.readings) == 6

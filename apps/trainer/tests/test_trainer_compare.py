@@ -13,6 +13,7 @@ from coord_trainer.compare_plan import default_base, differing_settings, plan_gr
 from coord_trainer.compare_results import Comparison, Scored, mean_and_interval, paired_difference
 from coord_trainer.compare_runs import why_not_kept
 from coord_trainer.errors import InputError
+from coord_trainer.readings import READINGS
 
 ROOT = Path(__file__).parents[3]
 PHASE1 = ROOT / "configs" / "phase1"
@@ -47,6 +48,8 @@ def test_runs_go_seed_by_seed_under_one_setting(tmp_path):
         "grammar",
         "grammar-expectation",
         "grammar-feedback",
+        "names",
+        "names-feedback",
     )
 
 
@@ -61,8 +64,8 @@ def test_a_finished_run_is_kept_only_when_settings_and_data_are_the_same(tmp_pat
     (other, _) = plan(tmp_path, ["training.max_steps=8", "custom.coord_objective.lambda_coord_ce=0.5"])
     told = why_not_kept(other, DIGESTS)
     assert "1.0 there and 0.5 now" in told and "1 further" in told
-    # Where a run lies and how many threads carry it out change nothing in its result.
-    (same, _) = plan(tmp_path, ["run.threads=2", "evaluation.overlays=3"])
+    # Where a run lies, how many threads carry it out and what else its checkpoint is asked change no training.
+    (same, _) = plan(tmp_path, ["run.threads=2", "evaluation.overlays=3", "evaluation.readings=[greedy]"])
     assert why_not_kept(same, DIGESTS) is None
     (run.folder / "config.yaml").write_text("nonsense: 1")
     assert "cannot be read" in why_not_kept(run, DIGESTS)
@@ -160,9 +163,7 @@ def test_two_groups_a_few_steps_one_report_and_everything_kept_the_second_time(t
     assert run().count("started") == 2
     rows = json.loads((out / "comparison.json").read_text())["rows"]
     assert {(row["group"], row["reading"]) for row in rows} == {
-        (group, reading)
-        for group in "ab"
-        for reading in ("greedy", "grammar", "grammar-expectation", "grammar-feedback")
+        (group, reading) for group in "ab" for reading in READINGS
     }
     for group in "ab":  # under the grammar even a model that has learnt nothing answers in whole objects
         health = json.loads((out / group / "seed-0/readings/grammar/evaluation.json").read_text())["format"]
@@ -175,5 +176,9 @@ def test_two_groups_a_few_steps_one_report_and_everything_kept_the_second_time(t
     ]
     page = (out / "report.html").read_text()
     assert page.count("<svg") > 20 and "http://" not in page and "https://" not in page
+    lost = out / "b" / "seed-0" / "readings" / "names" / "predictions.jsonl"
+    answers = lost.read_text()
+    lost.unlink()
     text = run()
     assert text.count("finished before, kept") == 2 and "started" not in text
+    assert text.count("answers are missing: names\n") == 1 and lost.read_text() == answers

@@ -51,6 +51,63 @@ def test_a_token_is_let_through_exactly_if_a_well_formed_answer_goes_on_like_tha
             assert allowed(rules, letters, said.replace("c", side)) == wanted, said
 
 
+NAMES = ("w", "wv", "vvw")
+
+
+def named(markers, limit=None):
+    letters = LETTERS[markers] + "v"
+    ids = [letters.index(c) for c in ("SE" if markers == 2 else "SRBE")]
+    names = [[letters.index(c) for c in name] for name in NAMES]
+    words = [0, letters.index("v")]
+    end = letters.index("e")
+    return letters, CoordGrammar(
+        VOCAB, ids, end, words, prompt_length=0, max_new_tokens=limit, descriptions=names
+    )
+
+
+@pytest.mark.parametrize(("markers", "limit"), [(2, 16), (2, 9), (2, 7), (4, 11), (4, 10)])
+def test_known_names_and_no_others_are_given_within_the_limit(markers, limit):
+    """Against an enumeration of the language whose objects have one of three names."""
+    shapes = [f"S{name}{'RB' * (markers == 4)}cccc{'E'}" for name in NAMES]
+    answers, frontier = {"e"}, {""}
+    while frontier:
+        frontier = {a + s for a in frontier for s in shapes if len(a + s) < limit}
+        answers |= {a + "e" for a in frontier}
+    going_on = {}
+    for answer in answers:
+        for cut in range(len(answer)):
+            going_on.setdefault(answer[:cut], set()).add(answer[cut])
+    letters, rules = named(markers, limit)
+    for said, expected in going_on.items():
+        wanted = (expected - {"c"}) | ({"0", "1"} if "c" in expected else set())
+        assert allowed(rules, letters, said.replace("c", "0")) == wanted, said
+
+
+@pytest.mark.parametrize(
+    ("said", "may_follow"),
+    [
+        ("", "Se"),
+        ("S", "wv"),
+        ("Sw", "v01"),
+        ("Swv", "01"),
+        ("Sv", "v"),
+        ("Svv", "w"),
+        ("Svvw", "01"),
+        ("Sw0000ESv", "v"),
+        ("Svvw0", "01"),
+    ],
+)
+def test_a_known_name_is_over_where_it_is_complete(said, may_follow):
+    letters, rules = named(2)
+    assert allowed(rules, letters, said) == set(may_follow)
+
+
+@pytest.mark.parametrize("names", [[], [[0], []]])
+def test_no_name_at_all_is_refused(names):
+    with pytest.raises(ValueError, match="descriptions"):
+        CoordGrammar(VOCAB, [3, 4], 5, [0], prompt_length=0, descriptions=names)
+
+
 @pytest.mark.parametrize("markers", [2, 4])
 def test_whatever_the_model_prefers_the_answer_ends_and_is_well_formed(markers):
     letters, generator = LETTERS[markers], torch.Generator().manual_seed(0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .compare_plan import Group, Run, differing_settings, plan_groups, plan_runs
-from .compare_runs import carry_out, why_not_kept
+from .compare_runs import answer_missing, carry_out, why_not_kept
 from .console import say
 from .errors import InputError, RunError
 from .picture_set import PictureSet, sets_of
@@ -68,6 +68,8 @@ def compare_configs(
     failed = carry_out(waiting, jobs)
     lost = {run.folder for run, _ in failed}
     finished = [run for run in runs if run.folder not in lost]
+    for run in finished:
+        answer_missing(run, pictures)
     report = _report(groups, finished, pictures, out, resamples)
     if failed:
         run, told = failed[0]
@@ -104,11 +106,7 @@ def _tell(groups: Sequence[Group], runs: Sequence[Run], out: Path) -> None:
             f"{name} {weight:g}" for name, weight in group.config.custom.objective.weights.items()
         )
         say(f"  {group.name}: {weights}; read: {', '.join(group.config.evaluation.readings)}")
-    others = [
-        name
-        for name in differing_settings(groups)
-        if not name.startswith("custom.") and name != "evaluation.readings"
-    ]
+    others = [name for name in differing_settings(groups) if not name.startswith("custom.")]
     if others:
         say(f"  besides loss flags the groups differ in {', '.join(others)}")
 

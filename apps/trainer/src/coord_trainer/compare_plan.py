@@ -16,8 +16,9 @@ from .readings import READINGS
 
 # Set for each run by the comparison itself.
 _PER_RUN = {"run.seed": "--seeds", "run.dir": "--out", "run.resume": "--out"}
-# Where a run lies, how it is carried out and how many pictures its report shows change no result.
-_NO_RESULT = {"run": {"dir", "threads", "resume", "profile"}, "evaluation": {"overlays"}}
+# Where a run lies, how it is carried out and how many pictures its report shows change no result; answers that a
+# finished run was not yet asked for are fetched from its checkpoint.
+_NO_RESULT = {"run": {"dir", "threads", "resume", "profile"}, "evaluation": {"overlays", "readings"}}
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from .compare_plan import Run, differences
 from .config_files import check_run_config
 from .console import say
 from .errors import InputError
+from .picture_set import PictureSet
+from .readings import READINGS
 from .run_folder import write_text
 
 _TRAIN = "from coord_trainer.cli import main; main()"
@@ -87,6 +89,22 @@ def carry_out(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
         for started in active:
             started.process.wait()
     return failed
+
+
+def answer_missing(run: Run, pictures: PictureSet) -> None:
+    """Let a finished run's last checkpoint answer in the readings that the run was not asked for."""
+    for place, name in enumerate(run.config.evaluation.readings):
+        path = READINGS[name].folder(run.folder, place == 0) / "predictions.jsonl"
+        if path.exists():
+            continue
+        from .predict import predict_pictures
+
+        say(f"{_name(run)} answers are missing: {name}")
+        manifest = json.loads((run.folder / "manifest.json").read_text(encoding="utf-8"))
+        section = run.config.evaluation.model_copy(update={"readings": (name,)})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        config = run.config.model_copy(update={"evaluation": section})
+        predict_pictures(config, run.folder / manifest["checkpoint"], pictures, path)
 
 
 def _start(run: Run) -> _Started:

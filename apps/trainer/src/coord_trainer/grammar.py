@@ -1,8 +1,8 @@
 """The target's grammar as a `LogitsProcessor`: marker, description, exactly four coordinates, end.
 
 Usable with any `generate` of transformers; what was said last decides what may follow, so beams and batches
-need no bookkeeping. Description tokens are all but markers, coordinates and control tokens. The turn ends
-only between objects.
+need no bookkeeping. Description tokens are all but markers, coordinates and control tokens, or those of known
+descriptions alone. The turn ends only between objects.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from transformers import LogitsProcessor
 
 from coord_codec import CoordVocab
 from coord_codec.markers import marker_family
+
+from .description_trie import DescriptionTrie
 
 _SIDES = 4
 # What may follow each state: (class of tokens, next state). A class is a position among the markers,
@@ -56,6 +58,8 @@ class CoordGrammar(LogitsProcessor):
         description_ids: tokens that may stand in a description.
         prompt_length: tokens in front of the answer (the padded prompt's length).
         max_new_tokens: the length limit given to `generate`; None for no limit of its own.
+        descriptions: token ids of the only descriptions that may be given, each of `description_ids`; None: any.
+            A known one is over where it is complete, even if the model was never taught to stop there.
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class CoordGrammar(LogitsProcessor):
         *,
         prompt_length: int,
         max_new_tokens: int | None = None,
+        descriptions: Iterable[Sequence[int]] | None = None,
     ) -> None:
         if len(marker_ids) not in _RULES:
             raise ValueError(f"marker_ids: expected two or four ids, found {list(marker_ids)}")
@@ -85,13 +90,24 @@ class CoordGrammar(LogitsProcessor):
         }
         self._prompt_length, self._limit = prompt_length, max_new_tokens
         self._cost = _costs(self._rules)
+        self._known = None if descriptions is None else DescriptionTrie(descriptions)
+        self._reach = _SIDES + 1
+        if self._known is not None:
+            self._cost["begun"] = self._known.left(()) + self._cost["named"]
+            self._reach = max(self._reach, self._known.longest + 1)
         self._masks: dict[tuple[Any, ...], torch.Tensor] = {}
 
     @classmethod
     def for_tokenizer(
-        cls, tokenizer: Any, markers: str, *, prompt_length: int, max_new_tokens: int | None = None
+        cls,
+        tokenizer: Any,
+        markers: str,
+        *,
+        prompt_length: int,
+        max_new_tokens: int | None = None,
+        descriptions: Iterable[str] | None = None,
     ) -> CoordGrammar:
-        """The grammar of a marker family (`"obj"`, `"qwen"`) in a tokenizer's ids.
+        """The grammar of a marker family (`"obj"`, `"qwen"`) in a tokenizer's ids; `descriptions` as texts.
 
         Added tokens of any kind (control tokens, the other family's markers, the wildcard) and padding rows
         of the embedding stay out of descriptions.
@@ -107,6 +123,9 @@ class CoordGrammar(LogitsProcessor):
             words - set(tokenizer.all_special_ids),
             prompt_length=prompt_length,
             max_new_tokens=max_new_tokens,
+            descriptions=None
+            if descriptions is None
+            else [tokenizer(text, add_special_tokens=False)["input_ids"] for text in descriptions],
         )
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -122,8 +141,8 @@ class CoordGrammar(LogitsProcessor):
                 f"prompt_length is {self._prompt_length}, but generation is at {input_ids.shape[1]} tokens"
             )
         left = None if self._limit is None else self._limit - said
-        tails = input_ids[:, -min(said, _SIDES + 1) :].tolist() if said else [[]] * len(input_ids)
-        allowed_BV = torch.stack([self._mask(self._state(tail), left, scores) for tail in tails])
+        tails = input_ids[:, -min(said, self._reach) :].tolist() if said else [[]] * len(input_ids)
+        allowed_BV = torch.stack([self._allowed(tail, left, scores) for tail in tails])
         return scores.masked_fill(~allowed_BV, -torch.inf)
 
     def _state(self, tail: list[int]) -> str:
@@ -137,6 +156,25 @@ class CoordGrammar(LogitsProcessor):
             return str(sides)
         # Whatever is neither marker nor word ends an answer: the end of the turn, and the padding after it.
         return self._after.get(tail[-1]) or ("named" if tail[-1] in self._description else "done")
+
+    def _allowed(self, tail: list[int], left: int | None, scores: torch.Tensor) -> torch.Tensor:
+        """Which tokens [V] may come after `tail` with `left` tokens to go."""
+        state = self._state(tail)
+        if self._known is None or state not in {"begun", "named"}:
+            return self._mask(state, left, scores)
+        begins = max(place for place, token in enumerate([None, *tail]) if token not in self._description)
+        said = tuple(tail[begins:])
+        ids = [
+            token
+            for token in self._known.following(said)
+            if left is None or 1 + self._known.left((*said, token)) + self._cost["named"] <= left
+        ]
+        if said and self._known.left(said) == 0:
+            name, following = self._rules["named"][1]
+            ids += self._classes[name] if left is None or 1 + self._cost[following] <= left else []
+        mask_V = torch.zeros(scores.shape[1], dtype=torch.bool, device=scores.device)
+        mask_V[torch.tensor(ids, dtype=torch.long, device=scores.device)] = True
+        return mask_V
 
     def _mask(self, state: str, left: int | None, scores: torch.Tensor) -> torch.Tensor:
         """Which tokens [V] may come next with `left` tokens to go."""

@@ -14,6 +14,7 @@ from transformers import LogitsProcessorList
 from .answer_records import answer_record, write_predictions
 from .checkpoint_model import Checkpoint, open_checkpoint
 from .config import RunConfig
+from .errors import InputError
 from .grammar import CoordGrammar
 from .picture_set import PictureSet
 from .readings import READINGS, Reading
@@ -31,12 +32,13 @@ def predict_pictures(config: RunConfig, checkpoint: Path, pictures: PictureSet, 
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
     room = config.evaluation.max_new_tokens or _longest_answer(config, pictures, tokenizer)
-    written: dict[tuple[bool, bool], Path] = {}
+    written: dict[tuple[bool, ...], Path] = {}
     for place, name in enumerate(config.evaluation.readings):
         reading = READINGS[name]
         path = out if place == 0 else reading.folder(out.parent, first=False) / "predictions.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
-        same = written.setdefault((reading.grammar, reading.feed_expectation), path)
+        said_alike = (reading.grammar, reading.feed_expectation, reading.known_names)
+        same = written.setdefault(said_alike, path)
         if same != path:
             shutil.copyfile(same, path)  # the same answers, read in another way
             continue
@@ -81,12 +83,26 @@ def predict(
     the probability that the model gave all coordinate tokens together (see `StepRecorder`).
     """
     total = min(len(pictures), limit or len(pictures))
+    names = {found.desc for instance in pictures.instances for found in instance.objects}
+    if reading.known_names and not names:
+        raise InputError(
+            f"evaluation.readings: {reading.name} holds answers to the names in the annotations; there are none"
+        )
     bar = tqdm(total=total, desc=f"generating ({reading.name})", unit="img", mininterval=0.5)
     for start in range(0, total, batch_size):
         indices = range(start, min(start + batch_size, total))
         images = [pictures.picture(i) for i in indices]
         inputs = _inputs(checkpoint, images, prompt)
-        recorder = _recorder(checkpoint, reading, markers, inputs["input_ids"].shape[1], max_new_tokens)
+        grammar = None
+        if reading.grammar:
+            grammar = CoordGrammar.for_tokenizer(
+                checkpoint.processor.tokenizer,
+                markers,
+                prompt_length=inputs["input_ids"].shape[1],
+                max_new_tokens=max_new_tokens,
+                descriptions=names if reading.known_names else None,
+            )
+        recorder = StepRecorder(checkpoint.vocab, grammar, reading.feed_expectation)
         answers = _generate(checkpoint, inputs, max_new_tokens, recorder)
         for row, index in enumerate(indices):
             instance = pictures.instances[index]
@@ -99,20 +115,6 @@ def predict(
             }
         bar.update(len(indices))
     bar.close()
-
-
-def _recorder(
-    checkpoint: Checkpoint, reading: Reading, markers: str, prompt_length: int, max_new_tokens: int
-) -> StepRecorder:
-    grammar = None
-    if reading.grammar:
-        grammar = CoordGrammar.for_tokenizer(
-            checkpoint.processor.tokenizer,
-            markers,
-            prompt_length=prompt_length,
-            max_new_tokens=max_new_tokens,
-        )
-    return StepRecorder(checkpoint.vocab, grammar, reading.feed_expectation)
 
 
 def _inputs(checkpoint: Checkpoint, images: list, prompt: str) -> Any:

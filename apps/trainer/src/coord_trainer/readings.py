@@ -19,6 +19,9 @@ class Reading:
             then stands in the context of the next side; a bin that was never trained can derail what follows.
         boxes: `"tokens"`: the bins that were said; `"expected"`: the expectation at the same places, unrounded.
         meaning: a line for people.
+        known_names: whether descriptions are held to those that occur in the pictures' annotations. A model that
+            was never taught where a name ends, as under two markers without cross-entropy on coordinates, then
+            stops where it is complete.
     """
 
     name: str
@@ -26,6 +29,7 @@ class Reading:
     feed_expectation: bool
     boxes: str
     meaning: str
+    known_names: bool = False
 
     def folder(self, run: Path, first: bool) -> Path:
         """Where its files lie: the run's first reading in the run folder itself."""
@@ -51,6 +55,22 @@ READINGS: Mapping[str, Reading] = MappingProxyType(
                 True,
                 "expected",
                 "as before, with the rounded expectation said and fed back instead of the likeliest bin",
+            ),
+            Reading(
+                "names",
+                True,
+                False,
+                "tokens",
+                "the grammar, and none but the names that the annotations hold",
+                known_names=True,
+            ),
+            Reading(
+                "names-feedback",
+                True,
+                True,
+                "expected",
+                "the same, with the rounded expectation said and fed back",
+                known_names=True,
             ),
         )
     }
