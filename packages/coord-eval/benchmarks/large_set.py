@@ -98,5 +98,7 @@ if __name__ == "__main__":
         compare_backends()
     elif chosen == "intervals":
         time_intervals()
-    else:
+    elif chosen in BACKENDS:
         run_command(chosen)
+    else:
+        sys.exit(f"expected backends, intervals or one of {', '.join(BACKENDS)}, found {chosen}")
