@@ -101,7 +101,8 @@ def distributions(comparison: Comparison, colours: Mapping[str, str]) -> str:
         for side, edge in enumerate(_EDGES)
     ]
     return (
-        f"<p>All seeds together. Answers read as: {safe(used)}. Boxes of the last charts: line 5 to 95 %, "
+        f"<p>All seeds together. Each group in the reading with its highest AP: {safe(used)}. Boxes of the last "
+        "charts: line 5 to 95 %, "
         f'bar the middle half, stroke the median.</p><div class="charts">{"".join(charts)}</div>'
         f'<div class="charts four" style="margin-top:22px">{"".join(sides)}</div>'
     )
@@ -143,11 +144,14 @@ def _image_f1(evaluation: Evaluation) -> np.ndarray:
 
 
 def _drawn_reading(comparison: Comparison) -> dict[str, str]:
-    """The reading that is drawn: under the grammar where there is one, since free answers can be empty."""
-    return {
-        group.name: "grammar" if (group.name, "grammar") in comparison.scored else "greedy"
-        for group in comparison.groups
-    }
+    """The reading that is drawn: each group's best by mean AP, since free answers can be empty."""
+    best = {}
+    for group in comparison.groups:
+        mine = {
+            reading: entries for (name, reading), entries in comparison.scored.items() if name == group.name
+        }
+        best[group.name] = max(mine, key=lambda r: np.mean([e.evaluation.coco["AP"] for e in mine[r]]))
+    return best
 
 
 def _share(values: np.ndarray, edges: np.ndarray) -> np.ndarray:

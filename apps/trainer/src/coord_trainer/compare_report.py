@@ -16,7 +16,7 @@ from .picture_set import PictureSet
 from .run_folder import write_text
 
 _CHARTS = """
-main { max-width: 1500px; }
+main { max-width: 1700px; }
 section table { font-size: 13.5px; }
 th:not(.n), td:not(.n) { white-space: nowrap; }
 td.n { padding-left: 12px; }
