@@ -81,9 +81,17 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _summary(scores: ExpressionScores) -> str:
-    lines = [f"Acc@{threshold:5} {value:.4f}" for threshold, value in scores.accuracy.items()]
-    lines.append(f"mean IoU  {scores.mean_iou:.4f}")
+    lines = [
+        f"Acc@{threshold:5} {value:.4f}{_interval(scores, f'Acc@{threshold}')}"
+        for threshold, value in scores.accuracy.items()
+    ]
+    lines.append(f"mean IoU  {scores.mean_iou:.4f}{_interval(scores, 'mean_iou')}")
     lines.append(
         f"{scores.phrases} phrases, {scores.without_box} answers without a box, {scores.several_boxes} with several"
     )
     return "\n".join([*lines, *(f"note: {note}" for note in scores.notes)])
+
+
+def _interval(scores: ExpressionScores, name: str) -> str:
+    found = scores.intervals.get(name)
+    return f"   95 % over pictures [{found['low']:.4f}, {found['high']:.4f}]" if found else ""

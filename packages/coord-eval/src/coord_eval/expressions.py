@@ -6,8 +6,8 @@ least .5 with the true one, Acc@.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from coord_codec import CoordGrid, Instance, MarkerFamily
 from coord_eval.answer import Answer
+from coord_eval.bootstrap import interval
 from coord_eval.collecting import assumed_scale_notes
 from coord_eval.errors import InputError
 from coord_eval.intake import PredictionSource, Progress, Reading, Scale, load_predictions, parse_all, silent
@@ -36,6 +37,8 @@ class ExpressionScores:
         mean_iou: Mean IoU, an answer without box counting 0.
         without_box: Answers without a box, which count as wrong.
         several_boxes: Answers with more than one box; the first one counts.
+        intervals: ``value``, ``low`` and ``high`` of each accuracy (``"Acc@0.5"``) and of ``"mean_iou"``: the central
+            95 % of resamples of the pictures, each with all its phrases. Empty without resamples.
         notes: What a reader of the numbers has to know.
     """
 
@@ -44,6 +47,7 @@ class ExpressionScores:
     mean_iou: float
     without_box: int
     several_boxes: int
+    intervals: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -52,7 +56,13 @@ class ExpressionScores:
 
 
 def score_expressions(
-    boxes: Iterable[Sequence[float]], answers: Iterable[Answer], thresholds: Sequence[float] = (0.5,)
+    boxes: Iterable[Sequence[float]],
+    answers: Iterable[Answer],
+    thresholds: Sequence[float] = (0.5,),
+    *,
+    images: Sequence[Hashable] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
 ) -> ExpressionScores:
     """Score answers to referring expressions by their first box, whatever its description.
 
@@ -60,27 +70,56 @@ def score_expressions(
         boxes: The true ``(x1, y1, x2, y2)`` of each phrase in [0, 1]. IoU is the same in pixels.
         answers: The parsed answer to each phrase, in the same order.
         thresholds: IoU from which a box is right.
+        images: The picture of each phrase, by any name; pictures are what intervals are drawn from. None: every phrase
+            has a picture of its own.
+        resamples: Draws of the pictures, with replacement; 0 for no intervals.
+        seed: Of the draws.
 
     Raises:
-        InputError: When there are not as many answers as boxes.
+        InputError: When there are not as many answers, or pictures, as boxes.
     """
     boxes, answers = [tuple(map(float, box)) for box in boxes], list(answers)
     if len(boxes) != len(answers):
         raise InputError(
             f"expressions: {len(boxes)} boxes and {len(answers)} answers; give one answer a phrase"
         )
+    if images is not None and len(images) != len(boxes):
+        raise InputError(
+            f"expressions: {len(boxes)} boxes and {len(images)} pictures; name each phrase's picture"
+        )
     iou = [
         _iou(box, answer.objects[0].box) if answer.objects else 0.0
         for box, answer in zip(boxes, answers, strict=True)
     ]
     values = np.array(iou)
+    measured = {f"Acc@{t:g}": (values >= t).astype(np.float64) for t in thresholds} | {"mean_iou": values}
     return ExpressionScores(
         phrases=len(boxes),
         accuracy={f"{t:g}": float((values >= t).mean()) if len(values) else 0.0 for t in thresholds},
         mean_iou=float(values.mean()) if len(values) else 0.0,
         without_box=sum(not answer.objects for answer in answers),
         several_boxes=sum(len(answer) > 1 for answer in answers),
+        intervals=_intervals(measured, images or range(len(boxes)), resamples, seed) if len(values) else {},
     )
+
+
+def _intervals(
+    measured: dict[str, np.ndarray], images: Sequence[Hashable], resamples: int, seed: int
+) -> dict[str, dict[str, float]]:
+    """Intervals of means over phrases when pictures are drawn anew, with all their phrases."""
+    if not resamples:
+        return {}
+    places = {image: place for place, image in enumerate(dict.fromkeys(images))}
+    image_N = np.array([places[image] for image in images])
+    # As often as each picture is drawn, resample by resample: [B, pictures].
+    drawn_BI = np.random.default_rng(seed).multinomial(
+        len(places), np.full(len(places), 1 / len(places)), resamples
+    )
+    phrases_B = drawn_BI @ np.bincount(image_N)
+    return {
+        name: interval(float(value_N.mean()), drawn_BI @ np.bincount(image_N, value_N) / phrases_B)
+        for name, value_N in measured.items()
+    }
 
 
 def score_expression_files(
@@ -91,6 +130,8 @@ def score_expression_files(
     format: str | MarkerFamily = "auto",
     scale: Scale = None,
     grid: CoordGrid = _DEFAULT_GRID,
+    resamples: int = 1000,
+    seed: int = 0,
     progress: Progress | None = None,
 ) -> ExpressionScores:
     """Score a file of answers against a file of phrases, line by line.
@@ -104,6 +145,8 @@ def score_expression_files(
         format: Format of the answers, see :func:`coord_eval.parse_answer`.
         scale: What plain numbers are divided by, see :func:`coord_eval.score`.
         grid: Grid of the coordinate tokens.
+        resamples: Draws of the pictures for intervals; 0 for none.
+        seed: Of the draws.
         progress: Called with a stage's name, what is done and what there is to do.
 
     Raises:
@@ -131,9 +174,9 @@ def score_expression_files(
     reading = Reading(format=format, scale=scale, grid=grid)
     answers, notes = parse_all(truth, loaded, range(len(loaded)), reading, progress or silent)
     boxes = [item.objects[0].bbox for item in instances]
-    return replace(
-        score_expressions(boxes, answers, thresholds), notes=(*notes, *assumed_scale_notes(answers))
-    )
+    images = [item.image for item in instances]
+    scores = score_expressions(boxes, answers, thresholds, images=images, resamples=resamples, seed=seed)
+    return replace(scores, notes=(*notes, *assumed_scale_notes(answers)))
 
 
 def _check_same_picture(prediction: Prediction, item: Instance) -> None:
