@@ -34,6 +34,7 @@ def every_figure(evaluation):
             found[f"recall_{size}"], found[f"mean_iou_{size}"] = row["recall"], row["mean_iou"]
     found |= {f"f1_of_{n}_objects": row["f1"] for n, row in analysis["by_object_count"].items()}
     found |= {f"precision_at_place_{n}": row["precision"] for n, row in analysis["by_rank"].items()}
+    found |= {f"cost_{kind}": row["cost"] for kind, row in analysis["errors"].items()}
     if analysis["reliability"]:
         found["ece"] = analysis["reliability"]["ece"]
     return found

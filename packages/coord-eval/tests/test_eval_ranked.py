@@ -9,7 +9,7 @@ from coord_eval import score
 from coord_eval.ap_table import ApTable
 from coord_eval.coco import coco_scores
 from coord_eval.detection_metrics import IOU_THRESHOLDS
-from coord_eval.ranked import interpolated_ap, mean_present, ranked_matches, ranked_matches_by_area
+from coord_eval.ranked import mean_present, ranked_matches, ranked_matches_by_area
 
 
 def tables(truth, detections):
@@ -54,9 +54,21 @@ def test_a_weight_is_that_many_copies_of_the_picture(coco_set, noisy_results, sh
 
 def test_average_precision_by_hand():
     """Hit, false, hit of two objects: precision 1 up to recall one half, then 2/3: (51 + 50 * 2/3) / 101."""
-    ap = interpolated_ap(np.array([1.0, 0, 1]), np.array([0.0, 1, 0]), 2)
-    assert ap == pytest.approx((51 + 50 * 2 / 3) / 101)
-    assert interpolated_ap(np.array([]), np.array([]), 3) == 0.0
+    image = {"id": 1, "width": 100, "height": 100}
+    boxes = [[0, 0, 20, 20], [50, 50, 20, 20]]
+    objects = [
+        {"id": n, "image_id": 1, "category_id": 1, "bbox": box, "area": 400, "iscrowd": 0}
+        for n, box in enumerate(boxes, 1)
+    ]
+    truth = {"images": [image], "annotations": objects, "categories": [{"id": 1, "name": "cup"}]}
+    answered = [boxes[0], [80, 0, 10, 10], boxes[1]]
+    results = [
+        {"image_id": 1, "category_id": 1, "bbox": box, "score": 1 - n / 10} for n, box in enumerate(answered)
+    ]
+    expected = (51 + 50 * 2 / 3) / 101
+    assert score(truth, results).coco_class_agnostic["AP50"] == pytest.approx(expected)  # our own matching
+    assert score(truth, results).coco["AP50"] == pytest.approx(expected)  # the backend's
+    assert score(truth, []).coco_class_agnostic["AP50"] == 0.0
 
 
 @pytest.mark.skipif(

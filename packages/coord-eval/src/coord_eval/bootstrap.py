@@ -15,6 +15,7 @@ from coord_eval.coco import COCO_KEYS
 from coord_eval.coco_table import CocoTable, mean_of_present
 from coord_eval.detection_metrics import IOU_THRESHOLDS
 from coord_eval.detections import Detections
+from coord_eval.error_kinds import ERROR_KINDS, ErrorCosts
 from coord_eval.errors import InputError
 from coord_eval.evaluation import Evaluation
 from coord_eval.image_ratios import ImageRatios
@@ -27,6 +28,7 @@ HEADLINE = ("AP", "AP50", "AP75", "precision", "recall", "f1", "f1_75", "f1_miou
 LEVEL = 0.95
 _ANY_LABEL = ("AP_any_label", "AP50_any_label", "AP75_any_label")
 _CONSTANT = ("AP_constant_score",)
+_COSTS = tuple(f"cost_{kind}" for kind in ERROR_KINDS)
 #: Resamples that are computed together.
 _CHUNK = 16
 
@@ -124,7 +126,9 @@ class _Figures:
             self._parts.append(_ApOnly(truth, detections.with_constant_score(), _CONSTANT))
         if self._wants(_ANY_LABEL):
             self._parts.append(_ApOnly(*one_label(truth, detections), _ANY_LABEL))
-        if wanted is None or wanted - {*COCO_KEYS, *_CONSTANT, *_ANY_LABEL}:
+        if self._wants(_COSTS):
+            self._parts.append(_Costs(truth, detections))
+        if wanted is None or wanted - {*COCO_KEYS, *_CONSTANT, *_ANY_LABEL, *_COSTS}:
             self._parts.append(ImageRatios(evaluation).figures)
 
     def __call__(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
@@ -133,6 +137,16 @@ class _Figures:
 
     def _wants(self, names: Collection[str]) -> bool:
         return self._wanted is None or not self._wanted.isdisjoint(names)
+
+
+class _Costs:
+    """What each kind of error costs; nothing to measure where there is no object."""
+
+    def __init__(self, truth: GroundTruth, detections: Detections) -> None:
+        self._errors = ErrorCosts(truth, detections, ranked_matches(truth, detections, (0.5,)))
+
+    def __call__(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        return {f"cost_{kind}": cost_B for kind, cost_B in self._errors.costs(weights_BI).items()}
 
 
 class _ApOnly:

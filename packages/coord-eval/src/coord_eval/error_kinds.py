@@ -1,18 +1,22 @@
 """What each kind of error costs, after TIDE (Bolya et al. 2020, https://arxiv.org/abs/2008.08115).
 
 Every false detection has one kind, every missed object that no other error explains is ``missed``; the cost of a
-kind is the AP50 that would be won if just its errors were repaired. Shape legend: D detections, N objects.
+kind is the AP50 that would be won if just its errors were repaired.
+
+Shape legend: D detections, N objects, B weightings, I pictures, K categories.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from coord_eval.ap_table import ApTable
+from coord_eval.coco_table import mean_of_present
 from coord_eval.detections import Detections
 from coord_eval.matching import iou_xywh
-from coord_eval.ranked import RankedMatches, interpolated_ap, mean_present
+from coord_eval.ranked import RankedMatches
 from coord_eval.truth import GroundTruth
 
 _FOREGROUND, _BACKGROUND = 0.5, 0.1
@@ -36,51 +40,85 @@ class _Kinds:
     explained_N: np.ndarray
 
 
+class ErrorCosts:
+    """AP50 that repairing each kind of error would win, for any weighting of the pictures.
+
+    A repair stays within its picture, so it can be made once and weighed many times.
+    """
+
+    def __init__(self, truth: GroundTruth, detections: Detections, matches: RankedMatches) -> None:
+        """Repair each kind by itself.
+
+        Args:
+            truth: The objects.
+            detections: The answers; unknown labels are errors of the label, or of background.
+            matches: Ranked matching at IoU .5.
+        """
+        kinds = _classify(truth, detections, matches)
+        found_N = np.zeros(len(truth.image_N), bool)
+        found_N[matches.object_TD[0][matches.hit_TD[0]]] = True
+        missed_N = ~found_N & ~truth.crowd_N & ~kinds.explained_N
+        self.counts = {
+            name: int((missed_N if name == "missed" else kinds.kind_D == number).sum())
+            for number, name in enumerate(ERROR_KINDS)
+        }
+        self._base = ApTable(truth, detections, matches)
+        self._repaired = {
+            name: ApTable(truth, *_repair(name, truth, detections, matches, kinds, found_N, missed_N))
+            for name in ERROR_KINDS
+        }
+
+    def costs(self, weights_BI: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Return the cost [B] of each kind; a single weighting, each picture once, by default."""
+        before_BK = self._base.average_precision(weights_BI)[:, 0]
+        costs = {}
+        for name, table in self._repaired.items():
+            after_BK = table.average_precision(weights_BI)[:, 0]
+            # A label of which everything was missed has nothing left to find: repaired, it is perfect.
+            after_BK = np.where(np.isnan(after_BK) & ~np.isnan(before_BK), 1.0, after_BK)
+            costs[name] = mean_of_present(after_BK) - mean_of_present(before_BK)
+        return costs
+
+
 def error_costs(
     truth: GroundTruth, detections: Detections, matches: RankedMatches
 ) -> dict[str, dict[str, float]]:
-    """Return count and cost in AP50 of each error kind.
+    """Return count and cost in AP50 of each error kind; arguments as of :class:`ErrorCosts`."""
+    found = ErrorCosts(truth, detections, matches)
+    return {
+        name: {"count": found.counts[name], "cost": float(cost_B[0])}
+        for name, cost_B in found.costs().items()
+    }
 
-    Args:
-        truth: The objects.
-        detections: The answers; unknown labels are errors of the label, or of background.
-        matches: Ranked matching at IoU .5.
-    """
-    hit_D, ignored_D = matches.hit_TD[0], matches.ignored_TD[0]
-    kinds = _classify(truth, detections, matches)
 
-    def repaired(
-        hits: np.ndarray, ignored: np.ndarray, labels: np.ndarray, without_N: np.ndarray | None = None
-    ) -> float:
-        return _ap50(
-            truth, matches.order_D, hit_D=hits, ignored_D=ignored, label_D=labels, without_N=without_N
-        )
-
-    base = repaired(hit_D, ignored_D, detections.category_D)
-    found_N = np.zeros(len(truth.image_N), bool)
-    found_N[matches.object_TD[0][hit_D]] = True
-    missed_N = ~found_N & ~truth.crowd_N & ~kinds.explained_N
-    costs = {}
-    for number, name in enumerate(ERROR_KINDS):
-        wrong_D = kinds.kind_D == number
-        if name == "missed":
-            fixed = repaired(hit_D, ignored_D, detections.category_D, missed_N)
-            costs[name] = {"count": int(missed_N.sum()), "cost": fixed - base}
-            continue
-        hits, ignored, labels = hit_D.copy(), ignored_D | wrong_D, detections.category_D
-        if name in ("localisation", "label"):
-            # The best ranked of them hits the object it meant, if nobody else did; the others go.
-            claimed_N = found_N.copy()
-            labels = labels.copy()
-            for d in matches.order_D[wrong_D[matches.order_D]]:
-                target = kinds.target_D[d]
-                if not claimed_N[target]:
-                    claimed_N[target] = True
-                    hits[d], ignored[d] = True, False
-                    labels[d] = truth.category_N[target]
-        fixed = repaired(hits, ignored, labels)
-        costs[name] = {"count": int(wrong_D.sum()), "cost": fixed - base}
-    return costs
+def _repair(
+    name: str,
+    truth: GroundTruth,
+    detections: Detections,
+    matches: RankedMatches,
+    kinds: _Kinds,
+    found_N: np.ndarray,
+    missed_N: np.ndarray,
+) -> tuple[Detections, RankedMatches]:
+    """Return detections and matches as they would be without errors of one kind."""
+    if name == "missed":
+        return detections, replace(matches, counted_N=matches.counted_N & ~missed_N)
+    wrong_D = kinds.kind_D == list(ERROR_KINDS).index(name)
+    hit_D, ignored_D = matches.hit_TD[0].copy(), matches.ignored_TD[0] | wrong_D
+    label_D = detections.category_D.copy()
+    if name in ("localisation", "label"):
+        # The best ranked of them hits the object it meant, if nobody else did; the others go.
+        claimed_N = found_N.copy()
+        for d in matches.order_D[wrong_D[matches.order_D]]:
+            target = kinds.target_D[d]
+            if not claimed_N[target]:
+                claimed_N[target] = True
+                hit_D[d], ignored_D[d] = True, False
+                label_D[d] = truth.category_N[target]
+    return (
+        replace(detections, category_D=label_D),
+        replace(matches, hit_TD=hit_D[None], ignored_TD=ignored_D[None]),
+    )
 
 
 def _classify(truth: GroundTruth, detections: Detections, matches: RankedMatches) -> _Kinds:
@@ -118,28 +156,3 @@ def _classify(truth: GroundTruth, detections: Detections, matches: RankedMatches
         explains = conditions[0] | (~conditions[0] & conditions[1])
         explained_N[target_D[rows_d][explains]] = True
     return _Kinds(kind_D, target_D, explained_N)
-
-
-def _ap50(
-    truth: GroundTruth,
-    order_D: np.ndarray,
-    *,
-    hit_D: np.ndarray,
-    ignored_D: np.ndarray,
-    label_D: np.ndarray,
-    without_N: np.ndarray | None = None,
-) -> float:
-    """Return AP50 of changed hits and labels, over fewer objects where some are left out."""
-    counted_N = ~truth.crowd_N if without_N is None else ~truth.crowd_N & ~without_N
-    objects_K = np.bincount(truth.category_N[counted_N], minlength=len(truth.categories))
-    all_K = np.bincount(truth.category_N[~truth.crowd_N], minlength=len(truth.categories))
-    order = order_D[~ignored_D[order_D]]
-    by_label = order[np.argsort(label_D[order], kind="stable")]
-    bounds = np.searchsorted(label_D[by_label], np.arange(len(truth.categories) + 1))
-    values = np.full(len(truth.categories), np.nan)
-    for k in np.nonzero(all_K)[0]:
-        rows = by_label[bounds[k] : bounds[k + 1]]
-        hit = hit_D[rows].astype(float)
-        # A label of which everything was missed has nothing left to find: repaired, it is perfect.
-        values[k] = interpolated_ap(hit, 1 - hit, objects_K[k]) if objects_K[k] else 1.0
-    return mean_present(values)

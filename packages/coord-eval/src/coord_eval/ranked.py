@@ -140,23 +140,6 @@ def _places(detections: Detections) -> np.ndarray:
     return place_D
 
 
-def interpolated_ap(hit_d: np.ndarray, false_d: np.ndarray, objects: float) -> float:
-    """Return COCO's average precision: the mean over 101 recalls of the best precision at that recall or beyond.
-
-    Args:
-        hit_d: Weight of each hit in order of falling score, 0 for others.
-        false_d: Weight of each false detection, likewise.
-        objects: Weight of all objects, above 0.
-    """
-    if not len(hit_d):
-        return 0.0
-    hits_d = np.cumsum(hit_d)
-    precision_d = hits_d / np.maximum(hits_d + np.cumsum(false_d), np.finfo(float).tiny)
-    best_d = np.maximum.accumulate(precision_d[::-1])[::-1]
-    at = np.searchsorted(hits_d / objects, RECALL_POINTS, side="left")
-    return float(best_d[at[at < len(best_d)]].sum() / len(RECALL_POINTS))
-
-
 def mean_present(values: np.ndarray) -> float:
     """Return the mean of what is not NaN, -1 when nothing is (COCO's sign for it)."""
     present = values[~np.isnan(values)]
