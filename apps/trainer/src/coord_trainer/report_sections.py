@@ -1,4 +1,4 @@
-"""The trainer's own part of the report: how the loss fell, as inline SVG."""
+"""The trainer's own part of the report: how the loss fell, as inline SVG, and what the run was."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from coord_eval import ReportSection
+from coord_eval.html import safe, table
 
 _WIDTH, _HEIGHT, _PAD = 640, 200, 36
 _COLOURS = ("#2563eb", "#16a34a", "#dc2626", "#9333ea", "#ea580c", "#0891b2")
@@ -25,7 +26,31 @@ def run_sections(folder: Path) -> list[ReportSection]:
     if metrics.exists():
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
         sections.append(ReportSection("Training", _curves(lines)))
+    manifest = folder / "manifest.json"
+    if manifest.exists():
+        sections.append(ReportSection("Run", _facts(json.loads(manifest.read_text(encoding="utf-8")))))
     return sections
+
+
+def _facts(manifest: dict) -> str:
+    """What was trained, on what, by which versions; all of it is in manifest.json."""
+    rows = []
+    if parameters := manifest.get("parameters"):
+        share = parameters["trained"] / max(parameters["all"], 1)
+        learnt = f"{parameters['trained']:,} of {parameters['all']:,} ({share:.1%})"
+        offsets = f", {parameters['offsets']:,} of them coordinate offsets" * bool(parameters["offsets"])
+        rows.append(("parameters that learnt", learnt + offsets))
+    if "steps" in manifest:
+        rows.append(("steps", f"{manifest['steps']:,} in {manifest['training_seconds']:.0f} s"))
+    rows.append(("seed", manifest["seed"]))
+    for name, data in manifest.get("data", {}).items():
+        rows.append((f"pictures, {name}", f"{data['images']:,}, digest {data['digest']}"))
+    if manifest.get("fingerprint"):
+        rows.append(("fingerprint of the vocabulary", manifest["fingerprint"]))
+    if revision := (manifest.get("git") or {}).get("revision"):
+        rows.append(("revision", revision[:12] + " with changes" * bool(manifest["git"]["changed"])))
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    return table(("", ""), rows) + f"<p>{safe(versions)}</p>"
 
 
 def _curves(lines: list[dict]) -> str:
