@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from coord_eval.cli_options import Progress, add_format
+from coord_eval.cli_options import Progress, add_format, tell
 from coord_eval.expressions import ExpressionScores, score_expression_files
-from coord_eval.writing import write_text
 
 _EPILOG = """examples:
   coord-eval expressions --ground-truth refcoco_val.jsonl --predictions predictions.jsonl
@@ -72,12 +70,7 @@ def _run(options: argparse.Namespace) -> int:
         )
     finally:
         progress.close()
-    text = json.dumps(scores.to_dict(), indent=2, allow_nan=False)
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        write_text(options.out / "expressions.json", text + "\n")
-    print(text if options.json else _summary(scores))
-    return 0
+    return tell(options, "expressions.json", scores.to_dict(), _summary(scores))
 
 
 def _summary(scores: ExpressionScores) -> str:

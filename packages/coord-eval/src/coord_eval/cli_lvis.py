@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from coord_eval.cli_options import Progress, add_reading, reading_options
+from coord_eval.cli_options import Progress, add_reading, reading_options, tell
 from coord_eval.lvis import LvisScores, score_lvis
 from coord_eval.report_tables import number
-from coord_eval.writing import write_text
 
 _EPILOG = """examples:
   coord-eval lvis --ground-truth lvis_v1_val.json --predictions results.json
@@ -47,12 +45,7 @@ def _run(options: argparse.Namespace) -> int:
         )
     finally:
         progress.close()
-    text = json.dumps(scores.to_dict(), indent=2, allow_nan=False)
-    if options.out:
-        options.out.mkdir(parents=True, exist_ok=True)
-        write_text(options.out / "lvis.json", text + "\n")
-    print(text if options.json else _summary(scores))
-    return 0
+    return tell(options, "lvis.json", scores.to_dict(), _summary(scores))
 
 
 def _summary(scores: LvisScores) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from functools import partial
@@ -16,6 +17,7 @@ from coord_eval.expected import BOX_SOURCES
 from coord_eval.parsing import FORMATS
 from coord_eval.ranking import SCORE_SOURCES
 from coord_eval.reading import read_json
+from coord_eval.writing import write_text
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
@@ -147,3 +149,13 @@ class Progress:
         """Clear the line."""
         if self._active:
             sys.stderr.write("\r\x1b[K")
+
+
+def tell(options: argparse.Namespace, file: str, values: dict[str, Any], summary: str) -> int:
+    """Write the values to ``--out`` where it is given, print them under ``--json`` and the summary otherwise."""
+    text = json.dumps(values, indent=2, allow_nan=False)
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        write_text(options.out / file, text + "\n")
+    print(text if options.json else summary)
+    return 0
