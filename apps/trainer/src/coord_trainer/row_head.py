@@ -2,7 +2,7 @@
 
 For one call the active `lm_head` instance gets a `forward` that selects the rows whose next token is
 supervised and hands them to the objective. It stays inside `model(**inputs)`, so DDP and DeepSpeed see every
-parameter used; the term sums leave as `logits` [1, terms].
+parameter used; the sums leave as `logits`, one column each.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from coord_losses import CoordObjective, LossTerm, ObjectiveOutput, ObjectSlots,
 
 from .profiling import HEAD
 
+_CAUSAL_LM = {"text_ce": 1.0, "coord_ce": 1.0}
 
 @dataclass
 class RowHead:
@@ -32,8 +33,10 @@ class RowHead:
         slots: its objects.
         want_diagnostics: also look at the coordinate rows, without gradient.
         fused: from hidden states, without the logits of all rows; else the readable form on the logits of all
-            positions, as in Hugging Face's own loss: the same gradients to the last bit.
+            positions. Where that is plain cross-entropy (group A) it is added up as Hugging Face's own loss is:
+            the same loss and gradients to the last bit.
         rows: how many rows met the head.
+        causal_lm: plain cross-entropy of all supervised tokens in one sum [], where it is the whole loss.
     """
 
     objective: CoordObjective
@@ -42,13 +45,14 @@ class RowHead:
     want_diagnostics: bool
     fused: bool = True
     rows: int = 0
+    causal_lm: torch.Tensor | None = None
     output: ObjectiveOutput | None = None
     diagnostics: dict[str, LossTerm] = field(default_factory=dict)
 
     def run(
         self, model: nn.Module, head: nn.Module, forward: Callable, hidden_BTH: torch.Tensor
     ) -> torch.Tensor:
-        """Select rows and apply the objective; returns the term sums [1, terms]."""
+        """Select rows and apply the objective; returns the term sums [1, terms], and `causal_lm` after them."""
         hidden_NH, targets_N = supervised_rows(hidden_BTH, self.labels_BT)
         self.rows = len(targets_N) if self.fused else self.labels_BT.numel()
         if not self.fused:
@@ -65,7 +69,14 @@ class RowHead:
             self.output = self.objective(self._logits(model, head, forward, hidden_NH), targets_N, self.slots)
         if self.want_diagnostics:
             self.diagnostics = self.output.diagnostics()
-        return torch.stack([term.sum for term in self.output.terms.values()])[None]
+        sums = [term.sum for term in self.output.terms.values()]
+        if not self.fused and self.output.weights == _CAUSAL_LM:
+            targets_BT = nn.functional.pad(self.labels_BT[:, 1:], (0, 1), value=-100)
+            self.causal_lm = nn.functional.cross_entropy(
+                logits_BTV.flatten(0, 1).float(), targets_BT.flatten(), reduction="sum"
+            )
+            sums.append(self.causal_lm)
+        return torch.stack(sums)[None]
 
     @staticmethod
     def _logits(model: nn.Module, head: nn.Module, forward: Callable, hidden_H: torch.Tensor) -> torch.Tensor:
@@ -82,7 +93,18 @@ class RowHead:
         """The output on the tensor that came back through the wrapper, so that its backward hooks fire."""
         names = self.output.terms
         terms = {name: LossTerm(sums_1T[0, i], names[name].count) for i, name in enumerate(names)}
+        if self.causal_lm is not None:
+            self.causal_lm = sums_1T[0, -1]
         return replace(self.output, terms=terms)
+
+    def total(
+        self, output: ObjectiveOutput, denominators: dict[str, torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        """`output.total`, in the order of additions that Hugging Face's loss has where it is that loss."""
+        if self.causal_lm is None:
+            return output.total(denominators)
+        counts = output.counts if denominators is None else denominators
+        return self.causal_lm / counts["tokens"].clamp(min=1)
 
 
 def _is_plain(head: nn.Module) -> bool:

@@ -149,7 +149,7 @@ class CoordTrainer(Seq2SeqTrainer):
             denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
         if self._norms_wanted and training and wanted:
             self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
-        loss = output.total(denominators)
+        loss = rows.total(output, denominators)
         if denominators is not None:
             loss = loss * self.accelerator.num_processes  # data parallelism averages over ranks afterwards
         outputs.logits, outputs.loss = None, loss
