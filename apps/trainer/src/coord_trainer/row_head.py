@@ -23,6 +23,7 @@ from .profiling import HEAD
 
 _CAUSAL_LM = {"text_ce": 1.0, "coord_ce": 1.0}
 
+
 @dataclass
 class RowHead:
     """One forward's labels and slots going in, and what it left behind.

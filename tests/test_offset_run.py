@@ -1,0 +1,64 @@
+"""The first run with `--adapter offset`, cut short: a frozen model, LoRA and offsets, from pictures to report."""
+
+import json
+import subprocess
+import sys
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).parents[1]
+SHORT = (
+    "data.shapes.train=24",
+    "data.shapes.heldout=6",
+    "model.tiny={hidden: 32, ffn: 48, vision_hidden: 32, layers: 2, vision_layers: 2}",
+    "training.max_steps=4",
+    "training.per_device_train_batch_size=4",
+    "training.logging_steps=1",
+    "training.eval_steps=4",
+    "training.save_steps=4",
+    "run.threads=1",
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("offset") / "run"
+    with as_file(files("coord_trainer") / "first-run-offset.yaml") as config:
+        command = [sys.executable, str(ROOT / "apps" / "trainer"), "train", "-c", str(config)]
+        done = subprocess.run(
+            [*command, *SHORT, f"run.dir={folder}"], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def manifest(run):
+    return json.loads((run / "manifest.json").read_text())
+
+
+def test_the_adapter_holds_the_offsets_and_they_have_moved(run, manifest):
+    tensors = load_file(run / manifest["checkpoint"] / "adapter_model.safetensors")
+    # Not the ids, nor the table that a tied head does not have.
+    tensors = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point() and len(tensor)}
+    offsets = {name: tensor for name, tensor in tensors.items() if "coord_offset_adapter" in name}
+    assert sum(tensor.numel() for tensor in offsets.values()) == manifest["parameters"]["offsets"] > 0
+    assert all(tensor.any() for tensor in offsets.values())
+    assert not [name for name in tensors if name.endswith(("embed_tokens.weight", "lm_head.weight"))]
+    assert sum(tensor.numel() for tensor in tensors.values()) == manifest["parameters"]["trained"]
+
+
+def test_the_report_says_how_many_parameters_learnt(run, manifest):
+    counted = manifest["parameters"]
+    page = (run / "report.html").read_text()
+    assert f"{counted['trained']:,} of {counted['all']:,}" in page
+    assert f"{counted['offsets']:,} of them coordinate offsets" in page
+
+
+def test_the_answers_were_read_with_the_offsets_and_scored(run):
+    scores = json.loads((run / "evaluation.json").read_text())
+    assert scores["format"]["answers"] == 6
+    assert (run / "predictions.jsonl").read_text().count("\n") == 6
