@@ -10,9 +10,26 @@ from coord_eval import InputError, resample, score
 LEVELS = {"": "0.5", "_75": "0.75", "_miou": "0.5:0.95"}
 
 
-def every_figure(evaluation):
+def f1_from(truth, results, threshold):
+    """F1 when only boxes from a score on were answered at all."""
+    kept = [result for result in results if result["score"] >= threshold]
+    points = score(truth, kept).analysis["f1_against_threshold"]["points"]
+    return points[-1][3] if points else 0.0
+
+
+def confused(data, pairs):
+    """Share of a label's objects answered as another, by the confusion table."""
+    table = data["analysis"]["confusion"]
+    return {
+        f"confused_{true}_as_{answered}": table[true].get(answered, 0) / sum(table[true].values())
+        for true, answered in pairs
+        if true in table
+    }
+
+
+def every_figure(truth, results, pairs):
     """Name of each resampled metric and its value in ``evaluation.json``; what COCO calls -1 is left out."""
-    data = evaluation.to_dict()
+    data = score(truth, results).to_dict()
     found = dict(data["coco"])
     found |= {f"{key}_any_label": data["coco_class_agnostic"][key] for key in ("AP", "AP50", "AP75")}
     found = {name: value for name, value in found.items() if value > -1}
@@ -37,7 +54,16 @@ def every_figure(evaluation):
     found |= {f"cost_{kind}": row["cost"] for kind, row in analysis["errors"].items()}
     if analysis["reliability"]:
         found["ece"] = analysis["reliability"]["ece"]
-    return found
+        found |= {f"f1_from_{n / 10}": f1_from(truth, results, n / 10) for n in range(1, 10)}
+    return found | confused(data, pairs)
+
+
+def most_confused(answered):
+    """The pairs of labels that are confused, few enough for all to have intervals."""
+    table = score(*answered).analysis["confusion"]
+    pairs = [(n, t, a) for t, row in table.items() for a, n in row.items() if t != a and "(" not in t + a]
+    assert 5 < len(pairs) <= 15
+    return [(true, other) for _, true, other in pairs]
 
 
 @pytest.fixture
@@ -51,9 +77,8 @@ def answered(coco_set, noisy_results, shrunk):
 
 def test_every_metric_on_the_pictures_as_they_are(answered):
     found = resample(score(*answered), resamples=1)
-    expected = every_figure(score(*answered)) | {
-        "AP_constant_score": score(*answered).coco_constant_score["AP"]
-    }
+    constant = {"AP_constant_score": score(*answered).coco_constant_score["AP"]}
+    expected = every_figure(*answered, most_confused(answered)) | constant
     point = {name: value for name, value in found.point.items() if not math.isnan(value)}
     assert point == pytest.approx(expected, abs=1e-12)
     assert set(found.intervals()) == set(expected)
@@ -66,7 +91,7 @@ def test_every_metric_on_drawn_pictures(answered, copied):
     images = len(answered[0]["images"])
     for b in range(4):
         weights = np.bincount(draw.integers(0, images, images), minlength=images)
-        expected = every_figure(score(*copied(*answered, weights)))
+        expected = every_figure(*copied(*answered, weights), most_confused(answered))
         found = {name: draws[b] for name, draws in drawn.items() if not np.isnan(draws[b])}
         del found["AP_constant_score"]  # all its scores are ties
         assert found == pytest.approx(expected, abs=1e-12)

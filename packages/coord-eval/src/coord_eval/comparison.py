@@ -155,7 +155,8 @@ def _differences(first: Resamples, other: Resamples) -> dict[str, Difference]:
 
 def _quality(name: str, values_B: np.ndarray) -> np.ndarray:
     """Turn a metric so that more is better."""
-    return -np.abs(values_B) if name in _ERRORS or name.startswith("bias_") else values_B
+    lower_is_better = name in _ERRORS or name.startswith(("bias_", "confused_"))
+    return -np.abs(values_B) if lower_is_better else values_B
 
 
 def _class_gains(first: Evaluation, other: Evaluation) -> dict[str, float]:

@@ -10,6 +10,7 @@ from coord_eval.truth import GroundTruth
 
 BACKGROUND = "(background)"
 UNKNOWN = "(unknown label)"
+_PAIRS = 15
 
 
 def confusion(truth: GroundTruth, detections: Detections, any_label: Matches) -> dict[str, dict[str, int]]:
@@ -39,3 +40,19 @@ def confusion(truth: GroundTruth, detections: Detections, any_label: Matches) ->
         if n not in found and not truth.crowd_N[n]:
             table.setdefault(names[truth.category_N[n]], Counter())[BACKGROUND] += 1
     return {true: dict(row.most_common()) for true, row in sorted(table.items())}
+
+
+def confused_pairs(table: dict[str, dict[str, int]]) -> list[tuple[str, str, int]]:
+    """Return the most frequent pairs of different labels: true, answered, count; background is none."""
+    pairs = [
+        (count, true, answered)
+        for true, row in table.items()
+        for answered, count in row.items()
+        if BACKGROUND not in (true, answered) and true != answered
+    ]
+    return [(true, answered, count) for count, true, answered in sorted(pairs, reverse=True)[:_PAIRS]]
+
+
+def confused_name(true: str, answered: str) -> str:
+    """Return the name of the metric: the share of a label's objects that are answered as another."""
+    return f"confused_{true}_as_{answered}"

@@ -5,23 +5,20 @@ Shape legend: B weightings, I images, N objects, D detections, K categories, C r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
-from coord_eval.category_sums import CategorySums
+from coord_eval.confusion import UNKNOWN, confused_name, confused_pairs, confusion
 from coord_eval.detection_metrics import IOU_THRESHOLDS
 from coord_eval.evaluation import Evaluation
 from coord_eval.localisation import CROWDING, EDGES, RANKS, SIZES, chosen_by, count_by_image, edge_errors
+from coord_eval.macro_figures import KEYS, LEVELS, MacroFigures
 from coord_eval.matching import Matches
 from coord_eval.ranked import ranked_matches
-from coord_eval.thresholds import BINS, PROBABILITIES, score_bins
-
-#: Ending of a name, and the thresholds that the figure is the mean of.
-_LEVELS = {"": (0,), "_75": (5,), "_miou": tuple(range(len(IOU_THRESHOLDS)))}
-_KEYS = ("precision", "recall", "f1")
+from coord_eval.thresholds import BINS, F1_THRESHOLDS, PROBABILITIES, f1_name, score_bins
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,14 +50,15 @@ class ImageRatios:
                 _sizes(evaluation),
                 _crowding(evaluation),
                 _ranks(evaluation),
-                _calibration(evaluation),
+                _scores(evaluation),
+                _confusions(evaluation),
             )
         )
         self._names = list(ratios)
         self._part_IC = np.stack([ratio.part_I for ratio in ratios.values()], axis=1).astype(float)
         self._whole_IC = np.stack([ratio.whole_I for ratio in ratios.values()], axis=1).astype(float)
         self._nothing_C = np.array([ratio.nothing for ratio in ratios.values()])
-        self._macro = _Macro(evaluation)
+        self._macro = MacroFigures(evaluation)
 
     def figures(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
         """Return each figure [B], NaN where there is nothing to measure.
@@ -75,8 +73,8 @@ class ImageRatios:
         levels = {
             f"{key}{level}{ending}": np.mean([found[f"{key}{ending}@{t}"] for t in chosen], axis=0)
             for ending in ("", "_any_label")
-            for level, chosen in _LEVELS.items()
-            for key in _KEYS
+            for level, chosen in LEVELS.items()
+            for key in KEYS
         }
         gaps = [np.abs(values) for name, values in found.items() if name.startswith("ece@")]
         calibration = {"ece": np.sum(gaps, axis=0)} if gaps else {}
@@ -156,64 +154,42 @@ def _ranks(evaluation: Evaluation) -> Iterator[tuple[str, _Ratio]]:
         yield f"precision_at_place_{name}", _Ratio(hits_I, boxes_I)
 
 
-def _calibration(evaluation: Evaluation) -> Iterator[tuple[str, _Ratio]]:
-    """Gap between score and share of hits in each interval of scores, by all boxes: ``ece@0``."""
-    detections, images = evaluation.detections, len(evaluation.truth)
+def _scores(evaluation: Evaluation) -> Iterator[tuple[str, _Ratio]]:
+    """F1 of the boxes from a score on, and the gap between score and share of hits: ``ece@0`` and so on."""
+    truth, detections, images = evaluation.truth, evaluation.detections, len(evaluation.truth)
     if evaluation.score_source not in PROBABILITIES:
         return
-    ranked = ranked_matches(evaluation.truth, detections, [0.5])
-    score_D, counted_D = detections.scores_D, ~ranked.ignored_TD[0]
+    ranked = ranked_matches(truth, detections, [0.5])
+    hit_D, counted_D = ranked.hit_TD[0], ~ranked.ignored_TD[0]
+    score_D = detections.scores_D
     if not counted_D.any() or score_D[counted_D].min() < 0 or score_D[counted_D].max() > 1:
         return
+    objects_I = np.bincount(truth.image_N[~truth.crowd_N], minlength=images)
+    for threshold in F1_THRESHOLDS:
+        kept_D = counted_D & (score_D >= threshold)
+        hits_I = np.bincount(detections.image_D[kept_D & hit_D], minlength=images)
+        boxes_I = np.bincount(detections.image_D[kept_D], minlength=images)
+        yield f1_name(threshold), _Ratio(2 * hits_I, boxes_I + objects_I)
     bin_D = score_bins(score_D)
     boxes_I = np.bincount(detections.image_D[counted_D], minlength=images)
-    gap_D = score_D - ranked.hit_TD[0]
+    gap_D = score_D - hit_D
     for b in range(BINS):
         chosen_D = counted_D & (bin_D == b)
         gap_I = np.bincount(detections.image_D[chosen_D], gap_D[chosen_D], minlength=images)
         yield f"ece@{b}", _Ratio(gap_I, boxes_I)
 
 
-class _Macro:
-    """Precision, recall and F1 as the plain mean over labels that have objects."""
-
-    def __init__(self, evaluation: Evaluation) -> None:
-        truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches
-        names, images = len(truth.categories), len(truth)
-        regular_N, known_D = ~truth.crowd_N, detections.category_D < names
-        self._objects = CategorySums(truth.category_N[regular_N], truth.image_N[regular_N], names, images)
-        self._hits: list[CategorySums] = []
-        # Without crowd regions every threshold looks at the same boxes, and they are many.
-        self._answered: list[CategorySums] = []
-        last_D = None
-        for t in IOU_THRESHOLDS:
-            hit_D = matches.iou_D >= t
-            counted_D = known_D & (hit_D | (matches.crowd_D < t))
-            image, label = detections.image_D, detections.category_D
-            self._hits.append(CategorySums(label[hit_D], image[hit_D], names, images))
-            if last_D is not None and np.array_equal(last_D, counted_D):
-                self._answered.append(self._answered[-1])
-            else:
-                self._answered.append(CategorySums(label[counted_D], image[counted_D], names, images))
-            last_D = counted_D
-
-    def figures(self, weights_BI: np.ndarray) -> Mapping[str, np.ndarray]:
-        """Return ``macro_precision``, ``macro_recall``, ``macro_f1`` and their levels, each [B]."""
-        objects_BK = self._objects(weights_BI)
-        present_BK = objects_BK > 0
-        at: dict[str, list[np.ndarray]] = {key: [] for key in _KEYS}
-        sums = {answered: answered(weights_BI) for answered in set(self._answered)}
-        for hits, answered in zip(self._hits, self._answered, strict=True):
-            hits_BK, answered_BK = hits(weights_BI), sums[answered]
-            for key, part, whole in (
-                ("precision", hits_BK, answered_BK),
-                ("recall", hits_BK, objects_BK),
-                ("f1", 2 * hits_BK, answered_BK + objects_BK),
-            ):
-                ratio_BK = np.divide(part, whole, out=np.zeros_like(part), where=present_BK & (whole > 0))
-                at[key].append(ratio_BK.sum(axis=1) / np.maximum(present_BK.sum(axis=1), 1))
-        return {
-            f"macro_{key}{level}": np.mean([at[key][t] for t in chosen], axis=0)
-            for level, chosen in _LEVELS.items()
-            for key in _KEYS
-        }
+def _confusions(evaluation: Evaluation) -> Iterator[tuple[str, _Ratio]]:
+    """Share of the objects of a label that were answered as another, of the most frequent such pairs."""
+    truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches_any_label
+    images, index = len(truth), {name: k for k, name in enumerate(truth.categories)}
+    found_D = matches.iou_D >= 0.5
+    image_d, true_d = detections.image_D[found_D], truth.category_N[matches.object_D[found_D]]
+    answered_d = np.minimum(detections.category_D[found_D], len(index))
+    regular_N = ~truth.crowd_N
+    image_n, label_n = truth.image_N[regular_N], truth.category_N[regular_N]
+    for true, answered, _ in confused_pairs(confusion(truth, detections, matches)):
+        other = len(index) if answered == UNKNOWN else index[answered]
+        pairs_I = np.bincount(image_d[(true_d == index[true]) & (answered_d == other)], minlength=images)
+        objects_I = np.bincount(image_n[label_n == index[true]], minlength=images)
+        yield confused_name(true, answered), _Ratio(pairs_I, objects_I)

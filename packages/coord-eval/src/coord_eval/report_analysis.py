@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coord_eval.bootstrap import HEADLINE
-from coord_eval.confusion import BACKGROUND
+from coord_eval.confusion import confused_name, confused_pairs
 from coord_eval.error_kinds import ERROR_KINDS
 from coord_eval.evaluation import Evaluation
 from coord_eval.html_text import safe
 from coord_eval.report_tables import folded, number, section, table
+from coord_eval.thresholds import F1_THRESHOLDS, f1_name
 
-_PAIRS_SHOWN = 15
+_Intervals = Mapping[str, Mapping[str, float]]
 
 
 def analysis_sections(evaluation: Evaluation) -> list[str]:
@@ -24,14 +25,14 @@ def analysis_sections(evaluation: Evaluation) -> list[str]:
     if found["errors"]:
         parts.append(section("What the errors cost", _errors(found["errors"])))
     parts.append(section("Places and counts", _places(evaluation)))
-    if curves := _curves(found):
+    if curves := _curves(found, evaluation.intervals):
         parts.append(section("What the scores are worth", curves))
-    if confused := _confused(found["confusion"]):
+    if confused := _confused(found["confusion"], evaluation.intervals):
         parts.append(section("Confusions", confused))
     return parts
 
 
-def _intervals(intervals: Mapping[str, Mapping[str, float]]) -> str:
+def _intervals(intervals: _Intervals) -> str:
     head = ("", "value", "interval")
     rows = {
         name: (name, f"{row['value']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}")
@@ -86,15 +87,17 @@ def _places(evaluation: Evaluation) -> str:
     return html + table(("place in the answer", "boxes", "precision"), rows) + "</div>"
 
 
-def _curves(found: dict[str, Any]) -> str:
+def _curves(found: dict[str, Any], intervals: _Intervals) -> str:
     """Draw F1 against threshold and the reliability diagram, where the scores say anything."""
     html = ""
     curve = found["f1_against_threshold"]
     if len(curve["points"]) > 1:
         best = curve["best"]
         points = [(row[0], row[3]) for row in curve["points"]]
+        rows = {threshold: intervals.get(f1_name(threshold)) for threshold in F1_THRESHOLDS}
+        band = [(threshold, row["low"], row["high"]) for threshold, row in rows.items() if row]
         note = f"F1 against score threshold; best {best['f1']:.3f} from {best['threshold']:.3g} on"
-        html += _plot(points, note)
+        html += _plot(points, note + "; 95 % intervals over pictures" * bool(band), band=band)
     if found["reliability"]:
         points = [(row[3], row[4]) for row in found["reliability"]["bins"]]
         note = f"share of hits against score; calibration error {found['reliability']['ece']:.3f}"
@@ -102,8 +105,20 @@ def _curves(found: dict[str, Any]) -> str:
     return f'<div class="columns">{html}</div>' if html else ""
 
 
-def _plot(points: Sequence[tuple[float, float]], note: str, diagonal: bool = False) -> str:
-    """Return a small line plot with the unit interval upwards, and across where the values lie in it."""
+def _plot(
+    points: Sequence[tuple[float, float]],
+    note: str,
+    diagonal: bool = False,
+    band: Sequence[tuple[float, float, float]] = (),
+) -> str:
+    """Return a small line plot with the unit interval upwards, and across where the values lie in it.
+
+    Args:
+        points: Across and upwards.
+        note: Written below.
+        diagonal: Draw where both are equal.
+        band: Across, low and high of intervals.
+    """
     low, high = min(x for x, _ in points), max(x for x, _ in points)
     if low >= 0 and high <= 1:
         low, high = 0.0, 1.0
@@ -127,6 +142,10 @@ def _plot(points: Sequence[tuple[float, float]], note: str, diagonal: bool = Fal
         if diagonal
         else ""
     )
+    guide += "".join(
+        f'<path d="M{place(x, bottom)}L{place(x, top)}" stroke="#2563eb" stroke-opacity=".35" stroke-width="6"/>'
+        for x, bottom, top in band
+    )
     line = " ".join(place(x, y) for x, y in points)
     dots = "".join(
         f'<circle cx="{spot.split(",")[0]}" cy="{spot.split(",")[1]}" r="2.5" fill="#2563eb"/>'
@@ -139,13 +158,12 @@ def _plot(points: Sequence[tuple[float, float]], note: str, diagonal: bool = Fal
     )
 
 
-def _confused(confusion: dict[str, dict[str, int]]) -> str:
+def _confused(confusion: dict[str, dict[str, int]], intervals: _Intervals) -> str:
     """List the most frequent pairs of different labels, background left to the table of errors."""
-    pairs = [
-        (count, true, answered)
-        for true, row in confusion.items()
-        for answered, count in row.items()
-        if BACKGROUND not in (true, answered) and true != answered
-    ]
-    rows = [(true, answered, count) for count, true, answered in sorted(pairs, reverse=True)[:_PAIRS_SHOWN]]
-    return table(("true label", "answered as", "count"), rows) if rows else ""
+    rows: list[tuple[object, ...]] = []
+    for true, answered, count in confused_pairs(confusion):
+        row = intervals.get(confused_name(true, answered))
+        share = f"{count / sum(confusion[true].values()):.3f}"
+        shown = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
+        rows.append((true, answered, count, share + shown))
+    return table(("true label", "answered as", "count", "share of the label"), rows) if rows else ""

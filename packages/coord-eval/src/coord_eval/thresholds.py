@@ -13,6 +13,8 @@ from coord_eval.ranked import RankedMatches
 
 _POINTS = 50
 BINS = 10
+#: Scores from which on F1 has an interval.
+F1_THRESHOLDS = tuple(b / BINS for b in range(1, BINS))
 #: Sources whose values claim to be probabilities; a rank or a constant does not.
 PROBABILITIES = ("coord_logprobs", "coord_desc_logprobs", "coord_min", "results")
 
@@ -42,6 +44,11 @@ def f1_curve(scores_D: np.ndarray, matches: RankedMatches, objects: int) -> dict
     shown = np.unique(np.linspace(0, len(rows) - 1, min(_POINTS, len(rows))).round().astype(int))
     keys = ("threshold", "precision", "recall", "f1")
     return {"best": dict(zip(keys, best.tolist(), strict=True)), "points": rows[shown].tolist()}
+
+
+def f1_name(threshold: float) -> str:
+    """Return the name of the metric: F1 at IoU .5 of the boxes from a score on."""
+    return f"f1_from_{threshold:.1f}"
 
 
 def reliability(scores_D: np.ndarray, hit_D: np.ndarray, counted_D: np.ndarray) -> dict[str, Any] | None:
