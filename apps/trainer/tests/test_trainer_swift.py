@@ -65,8 +65,8 @@ def _ordered(instance):
 
 
 def test_group_a_is_hugging_faces_loss_on_the_real_model(opened):
+    from coord_trainer.collating import collate_samples
     from coord_trainer.row_head import RowHead, row_selecting_head
-    from coord_trainer.swift_training import collate_samples
 
     _, run, _, samples = opened
     model = run.pipeline.model
@@ -167,8 +167,8 @@ def test_a_packed_batch_is_a_padded_one(one_step):
 
 @pytest.mark.parametrize("attention", ["sdpa", "by sample", "eager"])
 def test_a_sample_packed_among_others_has_the_logits_it_has_alone(opened, attention):
+    from coord_trainer.collating import collate_samples
     from coord_trainer.packing import attend_by_sample
-    from coord_trainer.swift_training import collate_samples
 
     _, run, _, samples = opened
     model, collate = run.pipeline.model.eval(), run.pipeline.template.data_collator

@@ -12,6 +12,7 @@ from torch import nn
 
 from coord_losses import CoordObjective
 
+from .collating import collate_samples
 from .config import RunConfig
 from .console import say, swift_log
 from .picture_set import load_sets, make_shapes
@@ -57,7 +58,7 @@ def _pictures(config: RunConfig, folder: Path):
 
 def _rehearse(config: RunConfig, opened, samples) -> dict[str, Any]:
     from .memory import loss_appetite, rehearse_step
-    from .swift_training import collate_samples, plan_optimizer
+    from .swift_pipeline import plan_optimizer
 
     arguments = opened.pipeline.args
     model, optimizer = plan_optimizer(opened.pipeline, config.custom.coord_offset)

@@ -46,7 +46,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
     """
     with swift_log(folder / "swift.log") as take_over_loggers:
         from .swift_model import apply_coord_template_adapter, refuse_remote_code
-        from .swift_training import open_pipeline
+        from .swift_pipeline import open_pipeline
 
         take_over_loggers()
         if Path(base).is_dir():

@@ -1,44 +1,32 @@
-"""ms-swift's SFT pipeline with our data, our objective and our denominators.
+"""ms-swift's trainer with our objective and our denominators.
 
-Seams used (ms-swift 4.6, pinned): `TrainerFactory.TRAINER_MAPPING`, `SwiftSft._prepare_dataset`,
-`Seq2SeqTrainer.compute_loss`, `_get_num_items_in_batch`, `_get_data_collator`, `log`. The mapping is global to
-the process; it names a class of this module, which refuses to run without the settings below.
+Seams used (ms-swift 4.6, pinned): `Seq2SeqTrainer.compute_loss`, `_get_num_items_in_batch`,
+`_get_data_collator`, `log`, `_save_checkpoint`. swift_pipeline.py puts it in swift's place.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import swift
 import torch
-from swift.arguments import SftArguments
 from swift.dataloader import BatchSamplerShard, DataLoaderShard
-from swift.optimizers import optimizers_map
-from swift.optimizers.multimodal import MultimodalOptimizerCallback
-from swift.pipelines.train.sft import SwiftSft
-from swift.trainers import Seq2SeqTrainer, TrainerFactory
-from torch.utils.data import Dataset
+from swift.trainers import Seq2SeqTrainer
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
-from coord_adapter import CoordOffsetConfig, build_param_groups, param_group_names
-from coord_codec import CoordVocab
-from coord_losses import CoordObjective, ObjectSlots
+from coord_adapter import CoordOffsetConfig
+from coord_losses import CoordObjective
 
 from .batch_digest import BatchDigest
 from .checkpoints import mark_complete, unmark
-from .deepspeed_settings import explicit, read_deepspeed
+from .collating import collate_samples
 from .errors import RunError
 from .gradient_norms import term_gradient_norms
-from .packing import pack
-from .ranks import world_size
 from .row_head import RowHead, row_selecting_head
 from .run_folder import write_text
 from .samples import WholeRounds
@@ -200,98 +188,3 @@ class CoordTrainer(Seq2SeqTrainer):
         return (
             self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
         )
-
-
-def collate_samples(
-    samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab | None, packing: bool = False
-) -> dict[str, Any]:
-    """Swift's batch plus the slots of its objects (a function of the module, so that workers can pickle it)."""
-    extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
-    if packing:
-        batch, starts = pack([collate([sample]) for sample in samples])
-        places = {"batch_rows": [0] * len(samples), "starts": starts}
-    else:
-        batch, places = collate(samples), {}
-    if vocab is None:  # all is text: no coordinates, no objects
-        nothing = torch.zeros(0, 4)
-        batch["coord_slots"] = ObjectSlots(nothing.long(), nothing, torch.zeros(0, dtype=torch.long))
-    else:
-        layouts, boxes = zip(*extras, strict=True)
-        batch["coord_slots"] = ObjectSlots.from_layouts(layouts, batch["labels"], boxes, vocab, **places)
-    return batch
-
-
-class CoordOptimizer(MultimodalOptimizerCallback):
-    """swift's groups (vision, aligner, LLM), rearranged by the registry's entry of the optimizer's name."""
-
-    def create_optimizer(self, model=None):
-        """As swift, then the offsets into groups of their own."""
-        model = self.trainer.model if model is None else model
-        optimizer = super().create_optimizer(model=model)
-        name = self.args.optimizer
-        groups = build_param_groups(name, model, optimizer.param_groups, self.trainer.offset_config)
-        optimizer.param_groups = list(groups)
-        return optimizer
-
-
-class CoordSft(SwiftSft):
-    """swift's pipeline on data sets of ours; `parts` must be set before `main()`."""
-
-    parts: TrainingParts
-    datasets: Sequence[Dataset | None] = (None, None)
-
-    def _prepare_dataset(self):
-        return list(self.datasets)
-
-    def _get_trainer_kwargs(self):
-        return {"coord_parts": self.parts}
-
-
-class _OutlineSft(CoordSft):
-    """The pipeline on a model without weights."""
-
-    def _prepare_model_tokenizer(self):
-        with torch.device("meta"):
-            super()._prepare_model_tokenizer(return_dummy_model=True)
-
-
-def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
-    """Load model, processor and template the way swift does, with our trainer class in its mapping.
-
-    Args:
-        arguments: of swift's `SftArguments`.
-        outline: make the model on meta tensors, without reading weights.
-    """
-    if arguments.get("deepspeed"):
-        import deepspeed
-
-        settings = read_deepspeed(arguments["deepspeed"], Path(swift.__file__).parent / "config")
-        arguments = {**arguments, "deepspeed": explicit(settings, arguments, world_size())}
-    TrainerFactory.TRAINER_MAPPING["causal_lm"] = f"{__name__}.{CoordTrainer.__name__}"
-    for name in param_group_names():
-        if name not in optimizers_map:
-            optimizers_map[name] = CoordOptimizer
-    parsed = SftArguments(**arguments)
-    if arguments.get("deepspeed"):
-        # transformers has counted the ranks by now; with this still set, accelerate would leave DeepSpeed out.
-        os.environ.pop("ACCELERATE_USE_CPU", None)
-    if arguments.get("deepspeed") and world_size() > 1:
-        # ZeRO-3 shards while loading, and would count one rank without this.
-        deepspeed.init_distributed(dist_backend=arguments["ddp_backend"], auto_mpi_discovery=False)
-    return (_OutlineSft if outline else CoordSft)(parsed)
-
-
-def plan_optimizer(pipeline: CoordSft, offset: CoordOffsetConfig) -> tuple[Any, torch.optim.Optimizer]:
-    """Tuner and optimizer as training would make them, on an outline; nothing else of the trainer runs."""
-    pipeline.model = model = pipeline.prepare_model(pipeline.args, pipeline.model, template=pipeline.template)
-    arguments = pipeline.args.training_args
-    if arguments.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.enable_input_require_grads()
-    trainer = CoordTrainer.__new__(CoordTrainer)
-    trainer.model, trainer.args, trainer.offset_config = model, arguments, offset
-    trainer.optimizer = trainer.optimizer_cls_and_kwargs = None
-    optimizer = optimizers_map[arguments.optimizer or "default"](arguments, trainer).create_optimizer()
-    for group in optimizer.param_groups:
-        group.update(fused=False, foreach=False)  # there is no fused step for meta tensors
-    return model, optimizer
