@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from coord_codec import CoordGrid, CoordVocab
-from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots
+from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots, gap
 
 F64 = torch.float64
 H = 6
@@ -165,7 +165,11 @@ def test_float32_agrees_to_rounding(config, trained):
 @by_config
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_as_near_the_truth_as_the_readable_form(config, dtype, trained):
+@pytest.mark.parametrize("block_rows", [3, 100])
+def test_half_precision_is_as_near_the_truth_as_the_readable_form(
+    config, dtype, trained, block_rows, monkeypatch
+):
+    monkeypatch.setitem(gap._BLOCK_BYTES, "cpu", block_rows * 4 * V)  # of chunks of 7 rows
     hidden, weight, targets, slots = problem(40, 12, VOCAB, V, 1, dtype)
     offsets = 0.1 * torch.randn(40, H, generator=torch.Generator().manual_seed(2))
 

@@ -39,7 +39,7 @@ class ReadFrozenHead(torch.autograd.Function):
             coord_head = head.part(spec.coord)
             nll_R, *ce_kept = _read(head, ce_hidden_RH, targets_R, spec, *keep)
             gate_G, *gate_kept = _read(head, gate_hidden_GH, spec.coord, spec, *keep)
-            coord_logits_CJ = coord_head.logits(coord_hidden_CH, coord_head.allocate(len(coord_hidden_CH)))
+            coord_logits_CJ = coord_head.logits(coord_hidden_CH)
         ctx.spec, ctx.hidden_dtype = spec, coord_hidden_CH.dtype
         ctx.offsets_dtype = None if offsets_KH is None else offsets_KH.dtype
         hidden = (ce_hidden_RH, gate_hidden_GH, coord_hidden_CH) if offsets_asked else (None, None, None)
@@ -62,7 +62,9 @@ class ReadFrozenHead(torch.autograd.Function):
         with torch.autocast(grad_nll_R.device.type, enabled=False):
             if ce_RH is not None:
                 coord_head = Head(weight_JH, coord_offsets, columns, ctx.spec.dtype)
-                coord_CH = coord_head.hidden_gradient(grad_coord_CJ, grad_coord_CJ.to(ctx.spec.dtype))
+                coord_CH = coord_head.hidden_gradient(
+                    grad_coord_CJ.to(ctx.spec.dtype), grad_coord_CJ[:, columns]
+                )
                 rows = grad_nll_R[:, None] * ce_RH, grad_gate_G[:, None] * gate_GH, coord_CH
                 hidden_gradients = [gradient.to(ctx.hidden_dtype) for gradient in rows]
             if ce_RK is not None:
@@ -86,7 +88,7 @@ def _read(
     for gap in gaps(head, hidden_RH, some, spec.chunk_rows):
         value_R[gap.rows] = gap.value_c
         if grad_RH is not None:
-            grad_RH[gap.rows] = head.hidden_gradient(gap.grad_cV, gap.narrow())
-        if offset_RK is not None:
-            offset_RK[gap.rows] = gap.grad_cV[:, head.columns]
+            grad_RH[gap.rows] = head.hidden_gradient(gap.grad_cV, gap.offset_grad_cK)
+        if offset_RK is not None and gap.offset_grad_cK is not None:
+            offset_RK[gap.rows] = gap.offset_grad_cK
     return value_R, grad_RH, offset_RK

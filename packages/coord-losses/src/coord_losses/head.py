@@ -4,7 +4,6 @@ Shapes: c rows of a chunk, H hidden, V vocabulary, K rows of the offset table.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,18 +27,6 @@ class HeadSpec:
     dtype: torch.dtype
     chunk_rows: int | None
     grad: bool
-
-
-class ChunkRoom(NamedTuple):
-    """Room for the logits of one chunk, and then for their gradient.
-
-    Attributes:
-        wide_cV: float32 or better.
-        narrow_cV: in the dtype of the head's products; the same tensor where that is `wide_cV`'s.
-    """
-
-    wide_cV: Tensor
-    narrow_cV: Tensor
 
 
 class Head:
@@ -70,27 +57,33 @@ class Head:
         offsets_KH = None if self.offsets_KH is None else self.offsets_KH[chosen].clone()
         return Head(self.weight_VH[rows].clone(), offsets_KH, columns, self.dtype)
 
-    def allocate(self, rows: int) -> ChunkRoom:
-        """Room for the logits of so many rows."""
-        wide_cV = self.weight_VH.new_empty(rows, len(self.weight_VH), dtype=self.wide)
-        same = self.dtype == self.wide
-        return ChunkRoom(wide_cV, wide_cV if same else torch.empty_like(wide_cV, dtype=self.dtype))
+    def products(self, hidden_cH: Tensor, out_cV: Tensor) -> Tensor:
+        """The logits without offsets, written over `out_cV`, which has the dtype of the products."""
+        return torch.mm(hidden_cH.to(self.dtype), self.weight_VH.T, out=out_cV)
 
-    def logits(self, hidden_cH: Tensor, room: ChunkRoom) -> Tensor:
-        """Logits [c, V], float32 or better, written over what `room` held."""
-        wide_cV, narrow_cV = (tensor[: len(hidden_cH)] for tensor in room)
-        torch.mm(hidden_cH.to(self.dtype), self.weight_VH.T, out=narrow_cV)
-        if self.dtype != self.wide:
-            wide_cV.copy_(narrow_cV)
-        if self.offsets_KH is not None:
-            wide_cV[:, self.columns] += hidden_cH.to(self.wide) @ self.offsets_KH.T
-        return wide_cV
+    def offset_logits(self, hidden_cH: Tensor) -> Tensor | None:
+        """What the offsets add in their columns [c, K], float32 or better."""
+        return None if self.offsets_KH is None else hidden_cH.to(self.wide) @ self.offsets_KH.T
 
-    def hidden_gradient(self, grad_cV: Tensor, narrow_cV: Tensor) -> Tensor:
-        """Gradient of the hidden states [c, H] from that of the logits, given in both dtypes."""
-        grad_cH = (narrow_cV @ self.weight_VH).to(self.wide)
-        if self.offsets_KH is not None:
-            grad_cH += grad_cV[:, self.columns] @ self.offsets_KH
+    def logits(self, hidden_cH: Tensor) -> Tensor:
+        """Logits [c, V], float32 or better."""
+        room_cV = self.weight_VH.new_empty(len(hidden_cH), len(self.weight_VH))
+        logits_cV = self.products(hidden_cH, room_cV).to(self.wide)
+        added_cK = self.offset_logits(hidden_cH)
+        if added_cK is not None:
+            logits_cV[:, self.columns] += added_cK
+        return logits_cV
+
+    def hidden_gradient(self, grad_cV: Tensor, offset_grad_cK: Tensor | None) -> Tensor:
+        """Gradient of the hidden states [c, H].
+
+        Args:
+            grad_cV: gradient of the logits, in the dtype of the products.
+            offset_grad_cK: its columns of the offsets, float32 or better; None without offsets.
+        """
+        grad_cH = (grad_cV @ self.weight_VH).to(self.wide)
+        if self.offsets_KH is not None and offset_grad_cK is not None:
+            grad_cH += offset_grad_cK @ self.offsets_KH
         return grad_cH
 
 

@@ -37,7 +37,7 @@ class ReadTrainedHead(torch.autograd.Function):
         with torch.autocast(weight_VH.device.type, enabled=False):
             head = Head(weight_VH, offsets_KH, spec.offset_columns, spec.dtype)
             coord_head = head.part(spec.coord)
-            coord_logits_CJ = coord_head.logits(coord_hidden_CH, coord_head.allocate(len(coord_hidden_CH)))
+            coord_logits_CJ = coord_head.logits(coord_hidden_CH)
             return (
                 _read(head, ce_hidden_RH, targets_R, spec),
                 _read(head, gate_hidden_GH, spec.coord, spec),
@@ -62,12 +62,13 @@ class ReadTrainedHead(torch.autograd.Function):
             gate_GH = _read_again(head, gate_hidden_GH, spec.coord, spec, grad_gate_G, totals, asked)
 
             coord_head, narrow_CJ = head.part(spec.coord), grad_coord_CJ.to(spec.dtype)
+            chosen, columns = shared_columns(spec.offset_columns, spec.coord)
             coord_CH = None
             if asked:
-                coord_CH = coord_head.hidden_gradient(grad_coord_CJ, narrow_CJ).to(coord_hidden_CH.dtype)
+                coord_CH = coord_head.hidden_gradient(narrow_CJ, grad_coord_CJ[:, columns])
+                coord_CH = coord_CH.to(coord_hidden_CH.dtype)
             add_product(total_VH[spec.coord], narrow_CJ, coord_hidden_CH)
             if total_KH is not None:
-                chosen, columns = shared_columns(spec.offset_columns, spec.coord)
                 total_KH[chosen] += grad_coord_CJ[:, columns].T @ coord_hidden_CH.to(head.wide)
                 total_KH = total_KH.to(offsets_KH.dtype)
         return total_VH.to(weight_VH.dtype), total_KH, ce_RH, gate_GH, coord_CH, None, None
@@ -92,12 +93,10 @@ def _read_again(
     """Returns the gradient of the hidden states, if asked for; adds those of weight and offsets to the totals."""
     total_VH, total_KH = totals
     grad_RH = torch.empty_like(hidden_RH) if asked else None
-    for gap in gaps(head, hidden_RH, some, spec.chunk_rows):
-        gap.grad_cV.mul_(upstream_R[gap.rows, None])
-        narrow_cV = gap.narrow()
+    for gap in gaps(head, hidden_RH, some, spec.chunk_rows, upstream_R):
         if grad_RH is not None:
-            grad_RH[gap.rows] = head.hidden_gradient(gap.grad_cV, narrow_cV)
-        add_product(total_VH, narrow_cV, hidden_RH[gap.rows])
-        if total_KH is not None:
-            add_product(total_KH, gap.grad_cV[:, head.columns], hidden_RH[gap.rows])
+            grad_RH[gap.rows] = head.hidden_gradient(gap.grad_cV, gap.offset_grad_cK)
+        add_product(total_VH, gap.grad_cV, hidden_RH[gap.rows])
+        if total_KH is not None and gap.offset_grad_cK is not None:
+            add_product(total_KH, gap.offset_grad_cK, hidden_RH[gap.rows])
     return grad_RH
