@@ -11,7 +11,7 @@ from coord_eval.html import page, safe
 from .charts import COLOURS, legend
 from .compare_figures import convergence, distributions, loss_curves, same_pictures
 from .compare_results import BOOTSTRAPPED, METRICS, Comparison, paired_difference
-from .compare_tables import mass_table, metric_table, settings_table
+from .compare_tables import difference_table, mass_table, metric_table, settings_table
 from .picture_set import PictureSet
 from .run_folder import write_text
 
@@ -30,6 +30,7 @@ svg.chart text { font: 11px system-ui, sans-serif; fill: #5c6878; }
 .row { display: grid; gap: 10px; margin: 0 0 18px; }
 tr.first td { border-top: 2px solid var(--line); }
 td.best { font-weight: 650; }
+td, th { font-size: 12.5px; padding-left: 4px; padding-right: 4px; overflow-wrap: normal; }
 """
 
 
@@ -40,6 +41,7 @@ def write_comparison(out: Path, comparison: Comparison, pictures: PictureSet) ->
     parts = [
         _questions(comparison),
         _card("Metrics", metric_table(comparison)),
+        _card("Differences", difference_table(comparison)),
         _card("Why free and constrained answers differ", mass_table(comparison)),
         _card("Convergence", legend(colours) + convergence(comparison, colours)),
         _card("Losses, term by term", legend(colours) + loss_curves(comparison, colours)),
@@ -93,4 +95,4 @@ def _without_name(question: str) -> str:
 
 
 def _card(title: str, html: str) -> str:
-    return f"<section><h2>{safe(title)}</h2>{html}</section>"
+    return f"<section><h2>{safe(title)}</h2>{html}</section>" if html else ""

@@ -35,7 +35,7 @@ METRICS = {
     "parsed": lambda e: e.format["parsed"] / max(e.format["answers"], 1),
 }
 #: Of these the bootstrap draws the pictures anew.
-BOOTSTRAPPED = ("AP", "AP50", "mean_iou")
+BOOTSTRAPPED = ("AP", "AP50", "AP_any_label", "mean_iou")
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +165,11 @@ def paired_difference(
 
 
 def _point(entry: Scored, metric: str) -> float:
-    return entry.evaluation.mean_iou if metric == "mean_iou" else entry.evaluation.coco[metric]
+    if metric == "mean_iou":
+        return entry.evaluation.mean_iou
+    if metric == "AP_any_label":
+        return entry.evaluation.coco_class_agnostic["AP"]
+    return entry.evaluation.coco[metric]
 
 
 def _notes(planned: Sequence[Group], kept: Sequence[Group], manifests: dict[str, list]) -> tuple[str, ...]:

@@ -15,12 +15,10 @@ from .readings import READINGS
 
 
 def metric_table(comparison: Comparison) -> str:
-    """Every metric of every group and reading: mean and interval over seeds, and the difference from the first."""
-    first = comparison.groups[0].name
-    head = ["group", "reading", *METRICS, f"AP against {first}, by seed", "over pictures"]
+    """Every metric of every group and reading: mean and interval over seeds."""
     best = {
         (reading, name): max(
-            np.mean([read(e.evaluation) for e in entries])
+            mean_and_interval([read(e.evaluation) for e in entries])[0]
             for (_, r), entries in comparison.scored.items()
             if r == reading
         )
@@ -40,17 +38,14 @@ def metric_table(comparison: Comparison) -> str:
                 mark = " best" if alone and mean == best[reading, name] else ""
                 shown = f"{mean:.1%}" if name == "parsed" else _value(mean, half)
                 cells.append(f'<td class="n{mark}">{shown}</td>')
-            cells += _difference_cells(paired_difference(comparison, group.name, reading))
             rows.append(f"<tr{' class=first' if not place else ''}>{''.join(cells)}</tr>")
     seeds = max(len(entries) for entries in comparison.scored.values())
     return (
-        f"<p>Mean over {seeds} seed{'s' * (seeds > 1)} ± half the 95 % interval of that mean (Student's t). The last "
-        f"two columns pair each group with <b>{safe(first)}</b> in the same reading: seed by seed, and over "
-        f"{comparison.resamples} draws of the same pictures with seeds averaged; an interval that holds 0 decides "
-        "nothing. Answers are ranked by their own probabilities where they have them, which differ in kind "
+        f"<p>Mean over {seeds} seed{'s' * (seeds > 1)} ± half the 95 % interval of that mean (Student's t). "
+        "Answers are ranked by their own probabilities where they have them, which differ in kind "
         "between readings; the constant score is free of that. Bold: the best mean of a reading. "
         "<i>Any label</i>: localisation without class.</p>"
-        + _table(head, rows, words=2)
+        + _table(["group", "reading", *METRICS], rows, words=2)
         + "<p>"
         + "<br>".join(
             f"<b>{safe(name)}</b>: {safe(reading.meaning)}"
@@ -65,14 +60,34 @@ def _value(mean: float, half: float | None) -> str:
     return f"{mean:.3f}" + (f" ± {half:.3f}" if half is not None else "")
 
 
-def _difference_cells(difference: PairedDifference | None) -> list[str]:
-    if difference is None:
-        return ['<td class="n"></td>'] * 2
+def difference_table(comparison: Comparison) -> str:
+    """AP with and without labels against the first group in the same reading; empty where nothing can be paired."""
+    first, rows = comparison.groups[0].name, []
+    for group in comparison.groups[1:]:
+        for reading in READINGS:
+            found = [
+                paired_difference(comparison, group.name, reading, metric)
+                for metric in ("AP", "AP_any_label")
+            ]
+            if None not in found:
+                cells = "".join(_difference_cells(difference) for difference in found)
+                rows.append(f"<tr><td>{safe(group.name)}</td><td>{safe(reading)}</td>{cells}</tr>")
+    if not rows:
+        return ""
+    head = ["group", "reading", "AP, by seed", "over pictures", "AP any label, by seed", "over pictures"]
+    return (
+        f"<p>Each group less <b>{safe(first)}</b> in the same reading: seed by seed, and over "
+        f"{comparison.resamples} draws of the same pictures with seeds averaged. An interval that holds 0 decides "
+        "nothing.</p>" + _table(head, rows, words=2)
+    )
+
+
+def _difference_cells(difference: PairedDifference) -> str:
     half = f" ± {difference.over_seeds:.3f}" if difference.over_seeds is not None else ""
-    return [
-        f'<td class="n">{difference.mean:+.3f}{half}</td>',
-        f'<td class="n">[{difference.low:+.3f}, {difference.high:+.3f}]</td>',
-    ]
+    return (
+        f'<td class="n">{difference.mean:+.3f}{half}</td>'
+        f'<td class="n">[{difference.low:+.3f}, {difference.high:+.3f}]</td>'
+    )
 
 
 def mass_table(comparison: Comparison) -> str:

@@ -161,7 +161,10 @@ def _train(
         )
     if not train_samples.kept and "dataloader_num_workers" not in config.training:
         workers = max(1, min(4, (os.cpu_count() or 1) // world_size()))
-        opened.pipeline.args.training_args.dataloader_num_workers = workers
+        arguments = opened.pipeline.args.training_args
+        arguments.dataloader_num_workers = workers
+        # Started anew they learn of the next epoch's order; kept, a short epoch does not wait for their start.
+        arguments.dataloader_persistent_workers = config.data.order != "random"
         say(f"  pictures are encoded on the way, by {workers} processes beside the training")
     scored_samples = train_samples if scored is train else scored and sample_set(config, opened, scored)
     with swift_log(folder / "swift.log") as take_over_loggers:
