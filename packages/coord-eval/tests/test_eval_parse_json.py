@@ -45,6 +45,54 @@ def test_ways_to_write_one_cat(text):
     assert text[slice(*item.span)].startswith("{")
 
 
+def test_only_what_was_cut_off_is_truncated():
+    for text, truncated in (
+        (CAT, False),
+        (f"[{CAT}", False),
+        (CAT[:-1], True),
+        (f'{{"objects": [{CAT}', True),
+    ):
+        assert parse_answer(text).truncated is truncated
+    assert parse_answer(f"[{CAT}] []").status == parse_answer(CAT).status
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        (
+            "label desc description name category class ref text_content",
+            '"{}": "cat", "bbox_2d": [100, 200, 300, 400]',
+        ),
+        ("bbox_2d bbox box bounding_box", '"label": "cat", "{}": [100, 200, 300, 400]'),
+        ("poly polygon polygon_2d", '"label": "cat", "{}": [100, 200, 300, 400, 100, 400]'),
+        ("point_2d point", '"label": "cat", "{}": [100, 200]'),
+    ],
+)
+def test_every_name_of_a_key(keys):
+    names, record = keys
+    found = []
+    for name in names.split():
+        for filler in ("", ', "n": 1'):  # the one step for faultless records, and the state machine
+            (item,) = parse_answer("{" + record.replace("{}", name) + filler + "}").objects
+            found.append((item.desc, item.box, item.geometry, item.points, item.completeness))
+    assert len(set(found)) == 1 and found[0][0] == "cat" and found[0][-1] == "complete"
+
+
+def test_the_first_of_two_geometries_stands_and_the_record_counts_as_repaired():
+    text = '{"bbox_2d": [100, 200, 300, 400], "label": "cat", "point_2d": [1, 2], "bbox": "5, 6, 7, 8"}'
+    (item,) = parse_answer(text).objects
+    assert (item.box, item.completeness) == (BOX, "repaired")
+    assert item.repairs == ("second_geometry", "second_geometry")
+
+
+def test_coordinates_that_belong_to_no_geometry_are_counted_and_left_alone():
+    sides = ", ".join(int_to_token(side) for side in (100, 200, 300, 400))
+    for note in ("<|coord_5|>", '"<|coord_5|>"'):
+        answer = parse_answer(f'{{"note": {note}, "bbox_2d": [{sides}], "label": "cat"}}')
+        (item,) = answer.objects
+        assert (item.box, item.first_coord_index, answer.coord_count) == (BOX, 1, 5)
+
+
 def test_a_whole_json_answer_agrees_with_the_json_library():
     objects = [
         {"label": label, "bbox_2d": [i, 2 * i, 500 + i, 600 + i]}

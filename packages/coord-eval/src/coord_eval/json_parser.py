@@ -171,6 +171,8 @@ class JsonParser:
             record.key, record.pending = record.pending, None
             if record.key in _GEOMETRY and record.geometry is None:
                 record.geometry = _GEOMETRY[record.key]
+            elif record.key in _GEOMETRY and record.done:
+                record.bent = (*record.bent, "second_geometry")  # the first one stands
         elif mark == "[":
             record.depth += 1
             if record.reads_geometry:
@@ -198,7 +200,7 @@ class JsonParser:
             if not parts:
                 record.invalid = True
             if record.depth == 0 and len(parts) > 1:
-                record.bent = ("numbers_in_string",)
+                record.bent = (*record.bent, "numbers_in_string")
             for part in parts:
                 if part.lastgroup == "coord":
                     self._coordinate(record, part.group())
