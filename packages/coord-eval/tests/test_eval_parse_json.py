@@ -85,6 +85,53 @@ def test_the_first_of_two_geometries_stands_and_the_record_counts_as_repaired():
     assert item.repairs == ("second_geometry", "second_geometry")
 
 
+SLOW_CAT = CAT.replace('"label"', '"n": 1, "label"')  # not taken in one step
+
+
+@pytest.mark.parametrize(
+    ("text", "dropped"),
+    [
+        (f'{{"label": "scene", "objects": [{CAT}]}}', []),
+        (f'{{"label": "scene", "objects": [{SLOW_CAT}]}}', []),
+        (f'[{{"count": 1}}, {CAT}]', []),
+        (f'[{{"label": "dog"}}, {CAT}]', ["no_coordinates"]),
+        (f'[{CAT}, {{"label": "dog"', ["truncated"]),
+        (f'[{{"label": "dog", "bbox_2d": [1, 2, 3, null]}}, {CAT}]', ["invalid_coordinate"]),
+    ],
+)
+def test_a_record_without_a_box_is_dropped_unless_it_never_was_an_object(text, dropped):
+    answer = parse_answer(text)
+    assert [(o.desc, o.box) for o in answer] == [("cat", BOX)]
+    assert reasons(answer) == dropped
+
+
+def test_numbers_written_into_one_string_are_a_repair_and_a_list_of_strings_is_none():
+    for sides, repairs in (
+        ('"100, 200, 300, 400"', ("numbers_in_string",)),
+        ('["100", "200", "300", "400"]', ()),
+        ('["100, 200", "300, 400"]', ()),
+    ):
+        (item,) = parse_answer(f'{{"bbox_2d": {sides}, "label": "cat"}}').objects
+        assert (item.box, item.repairs) == (BOX, repairs)
+
+
+def test_several_shapes_in_one_record():
+    boxes = parse_answer('{"bbox_2d": [[100, 200, 300, 400], [5, 6, 7, 8]], "label": "cat"}').objects
+    assert [item.bins for item in boxes] == [(100, 200, 300, 400), (5, 6, 7, 8)]
+    points = parse_answer('{"point_2d": [[1, 2], [3, 4]], "label": "cat"}').objects
+    assert [(item.geometry, item.bins) for item in points] == [("point", (1, 2)), ("point", (3, 4))]
+
+
+def test_records_are_numbered_alike_on_both_ways():
+    answer = parse_answer(f"[{CAT}, {SLOW_CAT}, {CAT}, {SLOW_CAT}]")
+    assert [item.start_index for item in answer] == [0, 1, 2, 3] and answer.start_count == 4
+
+
+def test_a_quote_escaped_as_python_does():
+    (item,) = parse_answer("{'label': 'it\\'s', 'bbox_2d': [100, 200, 300, 400]}").objects
+    assert item.desc == "it's"
+
+
 def test_coordinates_that_belong_to_no_geometry_are_counted_and_left_alone():
     sides = ", ".join(int_to_token(side) for side in (100, 200, 300, 400))
     for note in ("<|coord_5|>", '"<|coord_5|>"'):

@@ -300,3 +300,22 @@ def test_every_reason_is_documented():
         seen |= set(reasons(parse_answer("".join(text))))
     assert seen <= set(DROP_REASONS)
     assert {"nested_start", "truncated", "stray_coordinates", "no_coordinates", "wrong_arity"} <= seen
+
+
+@pytest.mark.parametrize(
+    ("inside", "boxes", "dropped"),
+    [
+        ("(1,2),(3,4)", [(1, 2, 3, 4)], []),
+        ("(1,2), \n\t(3,4)", [(1, 2, 3, 4)], []),
+        ("(1,2)(3,4)", [(1, 2, 3, 4)], []),
+        ("(1,2) and (3,4)", [], ["stray_text"]),
+        ("(1,2);(3,4)", [], ["stray_text"]),
+        ("see (1,2),(3,4)", [], ["stray_text"]),
+        ("(1,2),(3,4) there", [], ["stray_text"]),
+        ("(1,2),(3,4)<|box_start|>(5,6),(7,8)", [(1, 2, 3, 4), (5, 6, 7, 8)], []),
+    ],
+)
+def test_plain_pairs_between_qwens_markers(inside, boxes, dropped):
+    answer = parse_answer(f"<|object_ref_start|>cat<|object_ref_end|><|box_start|>{inside}<|box_end|>")
+    assert [(item.desc, item.bins) for item in answer] == [("cat", box) for box in boxes]
+    assert [drop.reason for drop in answer.dropped] == dropped
