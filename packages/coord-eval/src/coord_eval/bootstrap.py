@@ -23,7 +23,7 @@ from coord_eval.one_label import one_label
 from coord_eval.ranked import ranked_matches
 from coord_eval.truth import GroundTruth
 
-#: The metrics that are shown first; there are some eighty in all.
+#: The metrics that are shown first; there are about a hundred in all.
 HEADLINE = ("AP", "AP50", "AP75", "precision", "recall", "f1", "f1_75", "f1_miou", "mean_iou")
 LEVEL = 0.95
 _ANY_LABEL = ("AP_any_label", "AP50_any_label", "AP75_any_label")
