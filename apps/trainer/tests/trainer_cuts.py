@@ -9,6 +9,7 @@ from coord_codec import SequenceLayout
 from coord_trainer import training
 from coord_trainer.config_files import check_run_config
 from coord_trainer.picture_set import draw_sets
+from coord_trainer.ranks import part
 from coord_trainer.tiny_model import base_checkpoint
 
 OBJECTIVES = {
@@ -86,3 +87,4 @@ if __name__ == "__main__":
     for objective in OBJECTIVES:
         for name, training_of_rank in CUTS.items():
             run(settings(objective, training_of_rank), base, out / f"{objective}-{name}")
+    part()

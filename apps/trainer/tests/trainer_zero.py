@@ -7,6 +7,7 @@ from pathlib import Path
 from coord_trainer import training
 from coord_trainer.config_files import check_run_config
 from coord_trainer.picture_set import draw_sets
+from coord_trainer.ranks import part
 
 CUSTOM = {
     "coord_soft_ce_w1": {"enabled": True},
@@ -90,3 +91,4 @@ if __name__ == "__main__":
     for way in sys.argv[3:]:
         (out / way).mkdir(parents=True, exist_ok=True)
         run(settings(2, **WAYS[way]), base, out / way)
+    part()
