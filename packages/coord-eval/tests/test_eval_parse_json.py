@@ -307,3 +307,31 @@ def test_a_further_key_changes_nothing(order, numbers):
     (a,), (b,) = parse_answer(short).objects, parse_answer(long).objects
     assert (a.desc, a.box, a.bins, a.coord_indices) == (b.desc, b.box, b.bins, b.coord_indices)
     assert (a.completeness, a.start_index) == (b.completeness, b.start_index)
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "truncated"),
+    [
+        (
+            "cat<loc_100><loc_200><loc_300><loc_400>dog<loc_1><loc_2><loc_3><loc_4>",
+            [("cat", "box", "complete"), ("dog", "box", "complete")],
+            False,
+        ),
+        ("cat<loc_100><loc_200><loc_300><loc_400>dog<loc_1><loc_2>", [("cat", "box", "complete")], True),
+        (
+            "cat<poly><loc_1><loc_2><loc_3><loc_2><loc_3><loc_4></poly>dog<loc_1><loc_2><loc_3><loc_4>",
+            [("cat", "polygon", "complete"), ("dog", "box", "complete")],
+            False,
+        ),
+        (
+            "<loc0100><loc0200><loc0300><loc0400> cat ; <loc0001><loc0002><loc0003><loc0004>",
+            [("cat", "box", "complete"), ("", "box", "partial")],
+            True,
+        ),
+    ],
+)
+def test_location_tokens_say_what_is_whole_and_what_was_cut_off(text, found, truncated):
+    answer = parse_answer(text)
+    assert [(item.desc, item.geometry, item.completeness) for item in answer] == found
+    assert answer.truncated is truncated and answer.start_count == 2
+    assert [item.start_index for item in answer] == list(range(len(found)))
