@@ -17,10 +17,11 @@ from .run_folder import write_text
 
 _CHARTS = """
 main { max-width: 1700px; }
-section table { font-size: 13.5px; }
+section table { font-size: 12.5px; }
 th:not(.n), td:not(.n) { white-space: nowrap; }
-td.n { padding-left: 12px; }
-th.n { padding-left: 12px; white-space: normal; }
+td, th { padding-left: 4px; padding-right: 4px; }
+td.n { padding-left: 10px; }
+th.n { padding-left: 10px; white-space: normal; overflow-wrap: normal; }
 svg.chart { height: auto; display: block; }
 svg.chart text { font: 11px system-ui, sans-serif; fill: #5c6878; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr));
@@ -30,7 +31,6 @@ svg.chart text { font: 11px system-ui, sans-serif; fill: #5c6878; }
 .row { display: grid; gap: 10px; margin: 0 0 18px; }
 tr.first td { border-top: 2px solid var(--line); }
 td.best { font-weight: 650; }
-td, th { font-size: 12.5px; padding-left: 4px; padding-right: 4px; overflow-wrap: normal; }
 """
 
 
