@@ -1,6 +1,7 @@
 """A comparison: what it consists of, which runs are kept, what its tables say; and a tiny one end to end."""
 
 import json
+import re
 import statistics
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import yaml
 from coord_trainer.compare_plan import default_base, differing_settings, plan_groups, plan_runs
 from coord_trainer.compare_results import Comparison, Scored, mean_and_interval, paired_difference
 from coord_trainer.compare_runs import why_not_kept
+from coord_trainer.compare_tables import difference_table
 from coord_trainer.errors import InputError
 from coord_trainer.readings import READINGS
 
@@ -122,8 +124,10 @@ def test_differences_are_paired_by_seed_and_by_picture():
         entries = []
         for seed in seeds:
             ap = 0.4 + 0.1 * seed + gain
-            evaluation = SimpleNamespace(coco={"AP": ap}, mean_iou=ap)
-            entries.append(Scored(evaluation, {"AP": ap + pictures}, np.array([]), np.array([])))
+            any_label = ap + gain  # twice the gain
+            evaluation = SimpleNamespace(coco={"AP": ap}, coco_class_agnostic={"AP": any_label}, mean_iou=ap)
+            draws = {"AP": ap + pictures, "AP_any_label": any_label + pictures}
+            entries.append(Scored(evaluation, draws, np.array([]), np.array([])))
             runs.append(SimpleNamespace(group=SimpleNamespace(name=group), seed=seed))
         scored[group, "greedy"] = entries
     found = paired_difference(Comparison(groups, runs, scored, {}, {}, 400), "b", "greedy")
@@ -131,6 +135,10 @@ def test_differences_are_paired_by_seed_and_by_picture():
     assert found.over_seeds == pytest.approx(0, abs=1e-12)  # seeds 1 and 2, that both have
     assert (found.low, found.high) == pytest.approx((0.05, 0.05))
     assert paired_difference(Comparison(groups, runs, scored, {}, {}, 400), "a", "greedy") is None
+    table = difference_table(Comparison(groups, runs, scored, {}, {}, 400))
+    assert re.findall(r">([+-][.\d]+) ± ", table) == ["+0.050", "+0.100"]
+    assert re.findall(r">\[(.*?)\]", table) == ["+0.050, +0.050", "+0.100, +0.100"]
+    assert difference_table(Comparison(groups[:1], runs, scored, {}, {}, 400)) == ""
 
 
 @pytest.mark.slow
