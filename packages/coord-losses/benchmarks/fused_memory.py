@@ -30,16 +30,19 @@ FULL = ("cross_entropy", "trained_cross_entropy")
 CASES = {
     "cross_entropy": "F.cross_entropy on full logits",
     "readable_all": "readable objective, all terms",
-    "products": "the two matrix products alone, in chunks",
+    "products": "the two matrix products alone, block by block",
     "fused_a": "fused, group A (CE alone)",
     "fused_soft": "fused, soft CE + W1 + gate",
     "fused_b": "fused, group B",
     "fused_all": "fused, all terms",
+    "torch": "F.linear_cross_entropy, 512 rows at a time",
     "liger": "Liger's fused linear CE",
     "trained_cross_entropy": "trained head: F.cross_entropy",
+    "trained_torch": "trained head: F.linear_cross_entropy, 512 rows",
     "trained_fused_a": "trained head: fused, group A",
 }
-DEFAULT_CASES = ["cross_entropy", "readable_all", "products", "fused_a", "fused_soft", "fused_b", "fused_all"]
+DEFAULT_CASES = ["cross_entropy", "readable_all", "torch", "products"]
+DEFAULT_CASES += ["fused_a", "fused_soft", "fused_b", "fused_all"]
 
 
 def batch(rows: int, hidden: int, device: str, dtype: torch.dtype) -> tuple:
@@ -56,7 +59,7 @@ def batch(rows: int, hidden: int, device: str, dtype: torch.dtype) -> tuple:
     return states, weight, targets, ObjectSlots(slots, boxes, torch.zeros_like(slots[:, 0]))
 
 
-def one_pass(case: str, chunk_rows: int | None, states, weight, targets, objects) -> Callable[[], None]:
+def one_pass(case: str, chunk_vocab: int | None, states, weight, targets, objects) -> Callable[[], None]:
     """What is timed: forward and backward."""
     configs = {
         "a": ObjectiveConfig.group_a(),
@@ -64,7 +67,8 @@ def one_pass(case: str, chunk_rows: int | None, states, weight, targets, objects
         "b": ObjectiveConfig.group_b(),
         "all": EVERYTHING,
     }
-    form, name = case.removeprefix("trained_").rsplit("_", 1) if "_" in case else (case, "")
+    plain = case.removeprefix("trained_")
+    form, name = plain.rsplit("_", 1) if "_" in plain else (plain, "")
 
     def cross_entropy() -> None:
         torch.nn.functional.cross_entropy((states @ weight.T).float(), targets).backward()
@@ -74,16 +78,25 @@ def one_pass(case: str, chunk_rows: int | None, states, weight, targets, objects
 
     def fused() -> None:
         objective = CoordObjective(configs[name], VOCAB)
-        objective.fused(states, weight, targets, objects, chunk_rows=chunk_rows).total().backward()
+        objective.fused(states, weight, targets, objects, chunk_vocab=chunk_vocab).total().backward()
 
     @torch.no_grad()
     def products() -> None:
-        chunks = -(-len(states) // (chunk_rows or (1 << 28) // (4 * VOCAB_SIZE)))
-        size = -(-len(states) // chunks)
-        room = torch.empty(size, VOCAB_SIZE, dtype=weight.dtype, device=weight.device)
-        for chunk in states.split(size):
-            torch.mm(chunk, weight.T, out=room[: len(chunk)])
-            room[: len(chunk)] @ weight
+        fitting = (1 << 23) // (weight.itemsize * len(states))
+        size = chunk_vocab or max(1024, fitting)
+        total = torch.zeros(states.shape, device=weight.device)
+        room = torch.empty(len(states), size, dtype=weight.dtype, device=weight.device).view(-1)
+        for block in weight.split(size):
+            logits = room[: len(states) * len(block)].view(len(states), len(block))
+            torch.mm(states, block.T, out=logits)
+            if total.dtype == weight.dtype:
+                total.addmm_(logits, block)
+            else:
+                total += logits @ block
+
+    def torch_chunks() -> None:
+        options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=512, chunking_method=None)
+        torch.nn.functional.linear_cross_entropy(states, weight, targets, options=options).backward()
 
     def liger() -> None:
         from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
@@ -95,6 +108,7 @@ def one_pass(case: str, chunk_rows: int | None, states, weight, targets, objects
         "readable": readable,
         "fused": fused,
         "products": products,
+        "torch": torch_chunks,
         "liger": liger,
     }
     return forms[form]
@@ -124,7 +138,7 @@ def measure(case: str, rows: int, args: argparse.Namespace) -> dict[str, float]:
     weight.requires_grad_(case.startswith("trained"))
     warm_states, warm_weight = torch.randn(8, 64, requires_grad=True), torch.randn(2000, 64)
     torch.nn.functional.cross_entropy(warm_states @ warm_weight.T, targets[:8].cpu() % 2000).backward()
-    run = one_pass(case, args.chunk_rows, states, weight, targets, objects)
+    run = one_pass(case, args.chunk_vocab, states, weight, targets, objects)
     clock = time.process_time if args.clock == "cpu" else time.perf_counter
     reset_peak(args.device)
     before, best = peak_mb(args.device), float("inf")
@@ -160,7 +174,7 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[512, 2048], help="supervised rows N")
     parser.add_argument("--hidden", type=int, default=1024)
-    parser.add_argument("--chunk-rows", type=int, help="default: the objective's own choice")
+    parser.add_argument("--chunk-vocab", type=int, help="default: the objective's own choice")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=DEFAULT_CASES)
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
@@ -177,21 +191,10 @@ def main() -> None:
     for rows in args.rows:
         results = {}
         for case in args.cases:
-            shared = ["--hidden", args.hidden, "--passes", args.passes, "--threads", args.threads]
-            shared += [
-                "--clock",
-                args.clock,
-                "--device",
-                args.device,
-                "--dtype",
-                args.dtype,
-                "--rows",
-                rows,
-                "--child",
-                case,
-            ]
-            shared += ["--chunk-rows", args.chunk_rows] if args.chunk_rows else []
-            command = [sys.executable, __file__, *map(str, shared)]
+            options = {k: v for k, v in vars(args).items() if v and k not in ("rows", "cases", "child")}
+            options |= {"rows": rows, "child": case}
+            command = [sys.executable, __file__]
+            command += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 print(f"{case}: {(done.stderr.strip().splitlines() or ['killed'])[-1]}", file=sys.stderr)

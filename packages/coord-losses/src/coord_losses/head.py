@@ -1,12 +1,20 @@
-"""A linear head, applied to a chunk of rows at a time.
+"""A linear head, applied to a block of the vocabulary at a time.
 
-Shapes: c rows of a chunk, H hidden, V vocabulary, K rows of the offset table.
+Shapes: R rows, H hidden, V vocabulary, C columns of a block, K rows of the offset table.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+# The logits of a block should stay in a processor's cache, and fill a GPU. Blocks of fewer columns cost more than
+# they save: every one of them adds to the gradient of all rows.
+_BLOCK_BYTES = {"cpu": 1 << 23}
+_OTHER_BLOCK_BYTES = 1 << 28
+_FEWEST_COLUMNS = 1024
 
 
 @dataclass(frozen=True)
@@ -18,7 +26,8 @@ class HeadSpec:
         offset_columns: columns the offsets are added to, each once: a slice where they are contiguous
             (a view, no copies), else int64 ids [K].
         dtype: of the large products.
-        chunk_rows: rows whose logits exist at a time; None for a quarter GiB of them.
+        chunk_rows: rows that are read together; None for as many as the device does well with.
+        chunk_vocab: columns whose logits exist at a time; None likewise.
         grad: whether gradients will be asked for.
     """
 
@@ -26,14 +35,36 @@ class HeadSpec:
     offset_columns: slice | Tensor
     dtype: torch.dtype
     chunk_rows: int | None
+    chunk_vocab: int | None
     grad: bool
 
 
-class Head:
-    """`logits = hidden · weightᵀ`, plus `hidden · offsetsᵀ` in the offset columns, and the way back.
+class Block(NamedTuple):
+    """A part of the vocabulary.
 
-    The large products are computed in `dtype`, as the model's own head does; offsets and everything that
-    follows in float32 or better.
+    Attributes:
+        columns: which part.
+        weight_CH: its rows of the weight.
+        logits_RC: its logits, float32 or better, to be computed with in place.
+        narrow_RC: the same place, or another one of the products' dtype.
+    """
+
+    columns: slice
+    weight_CH: Tensor
+    logits_RC: Tensor
+    narrow_RC: Tensor
+
+    def rounded(self) -> Tensor:
+        """What has become of the logits, ready for a product."""
+        same = self.narrow_RC.dtype == self.logits_RC.dtype
+        return self.narrow_RC if same else self.narrow_RC.copy_(self.logits_RC)
+
+
+class Head:
+    """`logits = hidden · weightᵀ`, plus `hidden · offsetsᵀ` in the offset columns.
+
+    The large products are computed in the dtype of the spec, as the model's own head does; offsets and
+    everything that follows in float32 or better.
 
     Args:
         weight_VH: the head's weight.
@@ -57,43 +88,65 @@ class Head:
         offsets_KH = None if self.offsets_KH is None else self.offsets_KH[chosen].clone()
         return Head(self.weight_VH[rows].clone(), offsets_KH, columns, self.dtype)
 
-    def products(self, hidden_cH: Tensor, out_cV: Tensor) -> Tensor:
-        """The logits without offsets, written over `out_cV`, which has the dtype of the products."""
-        return torch.mm(hidden_cH.to(self.dtype), self.weight_VH.T, out=out_cV)
+    def offset_logits(self, hidden_RH: Tensor) -> Tensor | None:
+        """What the offsets add in their columns [R, K], float32 or better."""
+        return None if self.offsets_KH is None else hidden_RH.to(self.wide) @ self.offsets_KH.T
 
-    def offset_logits(self, hidden_cH: Tensor) -> Tensor | None:
-        """What the offsets add in their columns [c, K], float32 or better."""
-        return None if self.offsets_KH is None else hidden_cH.to(self.wide) @ self.offsets_KH.T
+    def logits(self, hidden_RH: Tensor) -> Tensor:
+        """All logits [R, V], float32 or better."""
+        logits_RV = (hidden_RH.to(self.dtype) @ self.weight_VH.T).to(self.wide)
+        added_RK = self.offset_logits(hidden_RH)
+        if added_RK is not None:
+            logits_RV[:, self.columns] += added_RK
+        return logits_RV
 
-    def logits(self, hidden_cH: Tensor) -> Tensor:
-        """Logits [c, V], float32 or better."""
-        room_cV = self.weight_VH.new_empty(len(hidden_cH), len(self.weight_VH))
-        logits_cV = self.products(hidden_cH, room_cV).to(self.wide)
-        added_cK = self.offset_logits(hidden_cH)
-        if added_cK is not None:
-            logits_cV[:, self.columns] += added_cK
-        return logits_cV
+    def hidden_gradient(self, grad_RV: Tensor) -> Tensor:
+        """Gradient of the hidden states [R, H] from that of all logits, both float32 or better."""
+        grad_RH = (grad_RV.to(self.dtype) @ self.weight_VH).to(self.wide)
+        if self.offsets_KH is not None:
+            grad_RH += grad_RV[:, self.columns] @ self.offsets_KH
+        return grad_RH
 
-    def hidden_gradient(self, grad_cV: Tensor, offset_grad_cK: Tensor | None) -> Tensor:
-        """Gradient of the hidden states [c, H].
+    def block_columns(self, hidden_RH: Tensor, chunk_vocab: int | None) -> int:
+        """How many columns a block has, the last one apart."""
+        block_bytes = _BLOCK_BYTES.get(hidden_RH.device.type, _OTHER_BLOCK_BYTES)
+        fitting = block_bytes // (self.dtype.itemsize * max(1, len(hidden_RH)))
+        return min(len(self.weight_VH), chunk_vocab or max(_FEWEST_COLUMNS, fitting))
+
+    def blocks(self, hidden_RH: Tensor, added_RK: Tensor | None, chunk_vocab: int | None) -> Iterator[Block]:
+        """Walks over the vocabulary; each block is written over the one before.
 
         Args:
-            grad_cV: gradient of the logits, in the dtype of the products.
-            offset_grad_cK: its columns of the offsets, float32 or better; None without offsets.
+            hidden_RH: what the head is applied to.
+            added_RK: see `offset_logits`.
+            chunk_vocab: see `HeadSpec`.
         """
-        grad_cH = (grad_cV @ self.weight_VH).to(self.wide)
-        if self.offsets_KH is not None and offset_grad_cK is not None:
-            grad_cH += offset_grad_cK @ self.offsets_KH
-        return grad_cH
+        num_rows, vocab_size = len(hidden_RH), len(self.weight_VH)
+        size = self.block_columns(hidden_RH, chunk_vocab)
+        narrow_RH = hidden_RH.to(self.dtype)
+        room = self.weight_VH.new_empty(num_rows * size)
+        wide_room = room if self.dtype == self.wide else room.to(self.wide)
+        for start in range(0, vocab_size, size):
+            columns = slice(start, min(start + size, vocab_size))
+            weight_CH = self.weight_VH[columns]
+            shape = num_rows, len(weight_CH)
+            narrow_RC, logits_RC = (x[: shape[0] * shape[1]].view(shape) for x in (room, wide_room))
+            torch.mm(narrow_RH, weight_CH.T, out=narrow_RC)
+            if self.dtype != self.wide:
+                logits_RC.copy_(narrow_RC)
+            if added_RK is not None:
+                chosen, here = shared_columns(self.columns, columns)
+                logits_RC[:, here] += added_RK[:, chosen]
+            yield Block(columns, weight_CH, logits_RC, narrow_RC)
 
 
-def add_product(total_VH: Tensor, grad_cV: Tensor, hidden_cH: Tensor) -> None:
-    """Adds `gradᵀ · hidden` of one chunk to the gradient of a head's rows, which is float32 or better."""
-    hidden_cH = hidden_cH.to(grad_cV.dtype)
-    if total_VH.dtype == grad_cV.dtype:
-        total_VH.addmm_(grad_cV.T, hidden_cH)
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Adds `left · right`, computed in the dtype of `right`, to a total that is float32 or better."""
+    left = left.to(right.dtype)
+    if total.dtype == right.dtype:
+        total.addmm_(left, right)
     else:
-        total_VH += grad_cV.T @ hidden_cH
+        total += left @ right
 
 
 def shared_columns(columns: slice | Tensor, part: slice) -> tuple[slice | Tensor, slice | Tensor]:

@@ -23,7 +23,8 @@ class LinearHead:
         weight_VH: frozen or trained.
         offsets_KH: what is added to some rows of the weight, or None.
         offset_ids_K: those rows; None for the coordinate tokens.
-        chunk_rows: rows whose logits exist at a time; None for a quarter GiB of them.
+        chunk_rows: rows that are read together; None for 4,096 on a processor, 16,384 on a GPU.
+        chunk_vocab: columns whose logits exist at a time; None for 8 MiB of them, 256 on a GPU.
 
     Raises:
         ValueError: shapes disagree, or an id is repeated or outside the vocabulary.
@@ -36,9 +37,11 @@ class LinearHead:
         offsets_KH: Tensor | None = None,
         offset_ids_K: Tensor | Iterable[int] | None = None,
         chunk_rows: int | None = None,
+        chunk_vocab: int | None = None,
     ) -> None:
-        if chunk_rows is not None and chunk_rows < 1:
-            raise ValueError(f"chunk_rows must be at least 1, got {chunk_rows}")
+        for name, size in (("chunk_rows", chunk_rows), ("chunk_vocab", chunk_vocab)):
+            if size is not None and size < 1:
+                raise ValueError(f"{name} must be at least 1, got {size}")
         self.vocab = vocab
         self.weight_VH = weight_VH
         self.offsets_KH = offsets_KH
@@ -46,7 +49,7 @@ class LinearHead:
         self.offset_columns: slice | Tensor = self.coord
         if offset_ids_K is not None:
             self.offset_columns = _columns(offset_ids_K, weight_VH)
-        self.chunk_rows = chunk_rows
+        self.chunk_rows, self.chunk_vocab = chunk_rows, chunk_vocab
         if offsets_KH is not None:
             expected = (_length(self.offset_columns), weight_VH.shape[1])
             if tuple(offsets_KH.shape) != expected:
@@ -83,7 +86,7 @@ class LinearHead:
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         grad = torch.is_grad_enabled()
-        spec = HeadSpec(self.coord, self.offset_columns, dtype, self.chunk_rows, grad)
+        spec = HeadSpec(self.coord, self.offset_columns, dtype, self.chunk_rows, self.chunk_vocab, grad)
         function = ReadTrainedHead if grad and self.weight_VH.requires_grad else ReadFrozenHead
         read: tuple[Tensor, Tensor, Tensor] = function.apply(
             self.weight_VH, self.offsets_KH, ce_hidden_RH, gate_hidden_GH, coord_hidden_CH, targets_R, spec

@@ -90,8 +90,9 @@ class CoordObjective:
         *,
         offset_ids_K: Tensor | Iterable[int] | None = None,
         chunk_rows: int | None = None,
+        chunk_vocab: int | None = None,
     ) -> ObjectiveOutput:
-        """The fast form: the same from hidden states, with the logits of a few rows at a time.
+        """The fast form: the same from hidden states, with the logits of a part of the vocabulary at a time.
 
         Terms, totals and gradients are those of the readable form on `hidden · weightᵀ` (+ offsets). With a
         frozen weight everything is computed in the forward pass and the weight is not needed again; with a
@@ -105,12 +106,14 @@ class CoordObjective:
             objects: the objects whose boxes the box term compares; None for no objects.
             offsets_KH: added to rows of the weight, trained or not; None for no offsets.
             offset_ids_K: those rows; None for the coordinate tokens.
-            chunk_rows: rows whose logits exist at a time; None for as many as take a quarter GiB.
+            chunk_rows: rows that are read together; None for 4,096 on a processor, 16,384 on a GPU.
+            chunk_vocab: tokens whose logits exist at a time; None for 8 MiB of logits, but at least 1,024
+                tokens; 256 MiB on a GPU.
 
         Raises:
             ValueError: as the readable form, or the head's parts do not fit together.
         """
-        head = LinearHead(self.vocab, head_weight_VH, offsets_KH, offset_ids_K, chunk_rows)
+        head = LinearHead(self.vocab, head_weight_VH, offsets_KH, offset_ids_K, chunk_rows, chunk_vocab)
         if hidden_NH.shape[1:] != head_weight_VH.shape[1:]:
             raise ValueError(
                 f"hidden_NH is {list(hidden_NH.shape)}, head_weight_VH {list(head_weight_VH.shape)}: "
