@@ -55,7 +55,7 @@ def zero(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["packed", "zero2", "zero3", "packed-zero2"])
+@pytest.mark.parametrize("way", ["packed", "zero2", "zero3", "packed-zero2", "packed-zero3"])
 def test_two_ranks_take_the_steps_of_one(zero, way):
     from safetensors.torch import load_file
 

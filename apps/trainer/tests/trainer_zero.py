@@ -20,6 +20,7 @@ WAYS = {  # batch and data settings of a run on two ranks
     "zero2": {"deepspeed": "zero2"},
     "zero3": {"deepspeed": "zero3"},
     "packed-zero2": {"packing": True, "deepspeed": "zero2"},
+    "packed-zero3": {"packing": True, "deepspeed": "zero3"},
 }
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 # The logits of a block should stay in a processor's cache, and fill a GPU. Blocks of fewer columns cost more than
 # they save: every one of them adds to the gradient of all rows.
 _BLOCK_BYTES = {"cpu": 1 << 23}
-_OTHER_BLOCK_BYTES = 1 << 28
+_OTHER_BLOCK_BYTES = 1 << 26
 _FEWEST_COLUMNS = 1024
 
 

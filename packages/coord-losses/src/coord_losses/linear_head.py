@@ -24,7 +24,7 @@ class LinearHead:
         offsets_KH: what is added to some rows of the weight, or None.
         offset_ids_K: those rows; None for the coordinate tokens.
         chunk_rows: rows that are read together; None for 4,096 on a processor, 16,384 on a GPU.
-        chunk_vocab: columns whose logits exist at a time; None for 8 MiB of them, 256 on a GPU.
+        chunk_vocab: columns whose logits exist at a time; None for 8 MiB of them, 64 on a GPU.
 
     Raises:
         ValueError: shapes disagree, or an id is repeated or outside the vocabulary.

@@ -107,8 +107,8 @@ class CoordObjective:
             offsets_KH: added to rows of the weight, trained or not; None for no offsets.
             offset_ids_K: those rows; None for the coordinate tokens.
             chunk_rows: rows that are read together; None for 4,096 on a processor, 16,384 on a GPU.
-            chunk_vocab: tokens whose logits exist at a time; None for 8 MiB of logits, but at least 1,024
-                tokens; 256 MiB on a GPU.
+            chunk_vocab: tokens whose logits exist at a time; None for 8 MiB of logits (64 on a GPU), but
+                at least 1,024 tokens.
 
         Raises:
             ValueError: as the readable form, or the head's parts do not fit together.
