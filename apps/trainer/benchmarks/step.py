@@ -1,17 +1,18 @@
 """A training step of ours against plain swift with its cross-entropy, same model, same batches, one process.
 
-Steps of the variants are timed in turns, whole runs at a time, and medians are compared. `vocabulary` has the one of
-Qwen3-VL with coordinate tokens, frozen, under LoRA; in `lengths` answers hold 1 to 12 objects, so that padding costs
-something. All variants see the same batches: a ratio of times is one of tokens per second too.
+Steps of the variants are timed in turns, whole runs at a time; a round's medians are compared with each other, and the
+median of the rounds' ratios is printed with their range. `vocabulary` has the one of Qwen3-VL with coordinate tokens,
+frozen, under LoRA; in `lengths` answers hold 1 to 12 objects, so that padding costs something. All variants see the
+same batches: a ratio of times is one of tokens per second too.
 
-    python step.py [tiny] [vocabulary] [lengths]
+    python step.py [tiny] [vocabulary] [lengths] [--rounds 5]
 """
 
+import argparse
 import contextlib
 import logging
 import os
 import statistics
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -42,7 +43,7 @@ REAL_VOCABULARY = {
 }
 LENGTHS = TINY | {"data.shapes.max_objects": 12, "data.shapes.max_side": 0.3, "data.shapes.min_side": 0.12}
 CASES = {"tiny": (TINY, None), "vocabulary": (REAL_VOCABULARY, 152_704), "lengths": (LENGTHS, None)}
-WARM_UP, ROUNDS = 3, 2
+WARM_UP = 3
 
 
 class Clock(TrainerCallback):
@@ -121,7 +122,7 @@ def build_base(words, folder, rows):
     return base
 
 
-def compare(name, settings, rows):
+def compare(name, settings, rows, rounds):
     variants = {
         "plain swift": (GROUP_A, True),
         "ours, group A": (GROUP_A, False),
@@ -136,22 +137,30 @@ def compare(name, settings, rows):
             for variant, (own, _) in variants.items()
         }
         base = build_base(words["plain swift"], Path(scratch), rows)
-        for turn in range(ROUNDS):
+        for turn in range(rounds):
             for variant, (_, plain) in variants.items():
                 steps, tokens = run(words[variant], base, Path(scratch) / f"{turn} {variant}", plain)
-                times[variant] += steps
+                times[variant].append(statistics.median(steps))
                 counted += [tokens] if tokens else []
-    reference = statistics.median(times["plain swift"])
     tokens = statistics.mean(counted)
-    return [
-        f"{name}: {variant:28} {median * 1e3:8.1f} ms a step, {median / reference:.3f} x plain swift, "
-        f"{tokens / median:6.0f} tokens a second"
-        for variant, steps in times.items()
-        for median in [statistics.median(steps)]
-    ]
+    lines = []
+    for variant, medians in times.items():
+        ratios = sorted(own / plain for own, plain in zip(medians, times["plain swift"], strict=True))
+        median = statistics.median(medians)
+        lines.append(
+            f"{name}: {variant:28} {median * 1e3:8.1f} ms a step, {statistics.median(ratios):.3f} "
+            f"({ratios[0]:.3f}-{ratios[-1]:.3f}) x plain swift, {tokens / median:6.0f} tokens a second"
+        )
+    return lines
 
 
 def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases", nargs="*", choices=CASES, default=list(CASES))
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
     lines = []
     # swift tells its own story at length, on both streams.
     logging.disable(logging.WARNING)
@@ -160,8 +169,8 @@ def main():
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
     ):
-        for name in sys.argv[1:] or CASES:
-            lines += compare(name, *CASES[name])
+        for name in args.cases:
+            lines += compare(name, *CASES[name], args.rounds)
     print("\n".join(lines))
 
 

@@ -136,6 +136,30 @@ def test_full_logits_never_exist(config, trained, chunks):
     assert seen.elements <= max(4 * vocab_size, read * 40, weight.numel() * trained)
 
 
+class LogitProducts(TorchDispatchMode):
+    """Counts products that put out a logit per row and token."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.shape, self.count = (rows, V), 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.count += func.overloadpacket == torch.ops.aten.mm and out.shape == self.shape
+        return out
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_logits_of_a_small_vocabulary_are_computed_once(trained):
+    hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 4)
+    hidden.requires_grad_(), weight.requires_grad_(trained)
+    with LogitProducts(len(targets)) as seen:
+        CoordObjective(ObjectiveConfig.group_a(), VOCAB).fused(
+            hidden, weight, targets, slots
+        ).total().backward()
+    assert seen.count == 1
+
+
 def test_coordinate_rows_without_a_full_vocabulary_term_read_the_coordinate_rows_of_the_weight_alone():
     config = ObjectiveConfig.group_b(text_weight=0.0, soft_ce_weight=1.0, w1_weight=1.0)
     hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 6)

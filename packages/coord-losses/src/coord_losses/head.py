@@ -15,6 +15,8 @@ from torch import Tensor
 _BLOCK_BYTES = {"cpu": 1 << 23}
 _OTHER_BLOCK_BYTES = 1 << 26
 _FEWEST_COLUMNS = 1024
+# Logits that would have to be computed again if they were not kept are worth more memory.
+_KEPT_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -107,22 +109,31 @@ class Head:
             grad_RH += grad_RV[:, self.columns] @ self.offsets_KH
         return grad_RH
 
-    def block_columns(self, hidden_RH: Tensor, chunk_vocab: int | None) -> int:
-        """How many columns a block has, the last one apart."""
-        block_bytes = _BLOCK_BYTES.get(hidden_RH.device.type, _OTHER_BLOCK_BYTES)
-        fitting = block_bytes // (self.dtype.itemsize * max(1, len(hidden_RH)))
-        return min(len(self.weight_VH), chunk_vocab or max(_FEWEST_COLUMNS, fitting))
+    def block_columns(self, hidden_RH: Tensor, chunk_vocab: int | None, keep: bool = False) -> int:
+        """How many columns a block has, the last one apart.
 
-    def blocks(self, hidden_RH: Tensor, added_RK: Tensor | None, chunk_vocab: int | None) -> Iterator[Block]:
+        Args:
+            hidden_RH: what the head is applied to.
+            chunk_vocab: see `HeadSpec`.
+            keep: whether one block would spare a second walk, if it held all of them.
+        """
+        if chunk_vocab is not None:
+            return min(len(self.weight_VH), chunk_vocab)
+        column_bytes = self.dtype.itemsize * max(1, len(hidden_RH))
+        if keep and column_bytes * len(self.weight_VH) <= _KEPT_BYTES:
+            return len(self.weight_VH)
+        block_bytes = _BLOCK_BYTES.get(hidden_RH.device.type, _OTHER_BLOCK_BYTES)
+        return min(len(self.weight_VH), max(_FEWEST_COLUMNS, block_bytes // column_bytes))
+
+    def blocks(self, hidden_RH: Tensor, added_RK: Tensor | None, size: int) -> Iterator[Block]:
         """Walks over the vocabulary; each block is written over the one before.
 
         Args:
             hidden_RH: what the head is applied to.
             added_RK: see `offset_logits`.
-            chunk_vocab: see `HeadSpec`.
+            size: see `block_columns`.
         """
         num_rows, vocab_size = len(hidden_RH), len(self.weight_VH)
-        size = self.block_columns(hidden_RH, chunk_vocab)
         narrow_RH = hidden_RH.to(self.dtype)
         room = self.weight_VH.new_empty(num_rows * size)
         wide_room = room if self.dtype == self.wide else room.to(self.wide)

@@ -79,14 +79,15 @@ def read_gap(head: Head, rows: GapRows, spec: HeadSpec, mean: bool, logit_grad: 
         logit_grad: whether the gradient of the logits is, and no mean then, if one block is the whole vocabulary.
     """
     num_targets, vocab_size = len(rows.targets_T), len(head.weight_VH)
-    logit_grad = logit_grad and head.block_columns(rows.hidden_RH, spec.chunk_vocab) == vocab_size
+    size = head.block_columns(rows.hidden_RH, spec.chunk_vocab, keep=logit_grad and not mean)
+    logit_grad = logit_grad and size == vocab_size
     others = _Others(head, rows.hidden_RH, mean and not logit_grad)
     some_R1 = torch.full_like(others.level_R1, -torch.inf)
     nothing_T1 = some_R1[:num_targets].clone()
     num_coords = rows.coord.stop - rows.coord.start
     some_GJ = some_R1.new_empty(len(rows.hidden_RH) - num_targets, num_coords)
     added_RK = head.offset_logits(rows.hidden_RH)
-    for block in head.blocks(rows.hidden_RH, added_RK, spec.chunk_vocab):
+    for block in head.blocks(rows.hidden_RH, added_RK, size):
         columns, logits_RC = block.columns, block.logits_RC
         if added_RK is not None:  # from here on what was added is not needed: the logits take its place
             chosen, here = shared_columns(head.columns, columns)

@@ -120,6 +120,7 @@ class _Gradients:
 
 def _read_again(head: Head, rows: GapRows, gap: Gap, spec: HeadSpec, upstream_R: Tensor) -> Iterator[Block]:
     """Blocks with gradients in place of their logits."""
-    for block in head.blocks(rows.hidden_RH, head.offset_logits(rows.hidden_RH), spec.chunk_vocab):
+    size = head.block_columns(rows.hidden_RH, spec.chunk_vocab)
+    for block in head.blocks(rows.hidden_RH, head.offset_logits(rows.hidden_RH), size):
         logit_gradient_(block.logits_RC, block.columns, rows, gap, upstream_R)
         yield block
