@@ -223,3 +223,5 @@ def test_errors_say_which_parts_do_not_fit():
         fused(hidden, weight, targets, slots, torch.zeros(2, H), offset_ids_K=[3, 90])
     with pytest.raises(ValueError, match="chunk_rows"):
         fused(hidden, weight, targets, slots, chunk_rows=0)
+    with pytest.raises(ValueError, match="chunk_vocab must be at least 1, got -3"):
+        fused(hidden, weight, targets, slots, chunk_vocab=-3)
