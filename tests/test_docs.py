@@ -1,4 +1,4 @@
-"""The documentation: pictures drawn by the code they show, every public name, and guides that run."""
+"""The documentation: figures drawn by the code they show, every public name, and guides that run."""
 
 import importlib
 import json
@@ -14,17 +14,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "docs" / "guides"
-FENCE = re.compile(
-    r"^```(?P<kind>bash|python)(?P<title> title=[^\n]*)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
-)
+FENCE = re.compile(r"^```(?P<kind>bash|python)(?P<title> title=[^\n]*)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", ["soft-targets", "wasserstein", "gate", "giou", "quantisation"])
-def test_pictures_are_what_the_code_draws_today(name, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "pictures"))
+def test_figures_are_what_the_code_draws_today(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "figures"))
     drawn = importlib.import_module("draw").PICTURES[name]()
-    kept = (ROOT / "docs" / "pictures" / f"{name}.svg").read_text()
-    number = re.compile(r"-?\d+\.\d")
+    kept = (ROOT / "docs" / "figures" / f"{name}.svg").read_text()
+    number = re.compile(r"-?\d+\.\d+|(?<= )-?\d+")
     assert number.sub("#", drawn) == number.sub("#", kept)
     # A tenth of a pixel may fall to either side on another processor.
     ours, theirs = ([float(found) for found in number.findall(text)] for text in (drawn, kept))
@@ -36,12 +34,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("docs") / "site"
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return folder
@@ -55,32 +48,32 @@ def test_every_public_name_is_in_the_reference(site, package):
     assert set(module.__all__) - headings == set()
 
 
+def test_reference_of_config_keys_is_what_the_command_prints():
+    command = [sys.executable, str(ROOT / "apps/trainer"), "config", "--markdown"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert (ROOT / "docs/reference/config.md").read_text().endswith(printed.lstrip())
+
+
 def test_pages_fetch_nothing(site):
     for page in site.rglob("*.html"):
-        fetched = re.findall(
-            r'<(?:script|img|link)[^>]+(?:src|href)="(https?:[^"]*|//[^"]*)"', page.read_text()
-        )
+        fetched = re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(https?:[^"]*|//[^"]*)"', page.read_text())
         assert fetched == [], page
 
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
-    """The files that the guides speak of: pictures, annotations, answers."""
-    from coord_trainer.config_sections import ShapesConfig
-    from coord_trainer.shapes import CATEGORIES, draw_shapes
+    """The files that the guides use: images, annotations, answers."""
+    from coord_trainer.config.sections import ShapesConfig
+    from coord_trainer.data.shapes import CATEGORIES, draw_shapes
 
     folder = tmp_path_factory.mktemp("guides")
     (folder / "images").mkdir()
     (folder / "configs").symlink_to(ROOT / "configs")
-    truth = {
-        "images": [],
-        "annotations": [],
-        "categories": [{"id": i, "name": n} for i, n in enumerate(CATEGORIES)],
-    }
+    truth = {"images": [], "annotations": [], "categories": [{"id": i, "name": n} for i, n in enumerate(CATEGORIES)]}
     answers = []
-    for instance, picture in draw_shapes(ShapesConfig(), "train", 6):
+    for instance, image in draw_shapes(ShapesConfig(), "train", 6):
         name = instance.image.replace("/", "-")
-        picture.save(folder / "images" / name)
+        image.save(folder / "images" / name)
         truth["images"].append({"id": instance.image_id, "file_name": name, "width": 96, "height": 96})
         said = []
         for found in instance.objects:
@@ -89,9 +82,7 @@ def workplace(tmp_path_factory):
             annotation |= {"category_id": CATEGORIES.index(found.desc), "bbox": [x1, y1, x2 - x1, y2 - y1]}
             truth["annotations"].append(annotation | {"area": (x2 - x1) * (y2 - y1), "iscrowd": 0})
             said.append({"bbox_2d": [round(999 * side) for side in found.bbox], "label": found.desc})
-        answers.append(
-            json.dumps({"image_id": instance.image_id, "text": json.dumps(said), "finish_reason": "stop"})
-        )
+        answers.append(json.dumps({"image_id": instance.image_id, "text": json.dumps(said), "finish_reason": "stop"}))
     (folder / "instances.json").write_text(json.dumps(truth))
     for name in ("predictions.jsonl", "qwen.jsonl", "other.jsonl"):
         (folder / name).write_text("\n".join(answers))
@@ -134,5 +125,5 @@ def test_the_adapter_of_one_guide_is_exported_by_the_next(tmp_path):
 
 def test_every_guide_is_run():
     assert {path.name for path in GUIDES.glob("*.md")} == {
-        "own-data.md", "groups.md", "evaluation.md", "from-elsewhere.md", "adapter.md", "export.md",
+        "own-data.md", "groups.md", "evaluation.md", "from-elsewhere.md", "adapter.md", "export.md", "gpu.md",
     }  # fmt: skip

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from coord_eval import score
-from coord_trainer.config_sections import ShapesConfig
-from coord_trainer.shapes import CATEGORIES, draw_shapes
+from coord_trainer.config.sections import ShapesConfig
+from coord_trainer.data.shapes import CATEGORIES, draw_shapes
 
 ROOT = Path(__file__).parents[1]
 # Imported by Python itself at start: every look-up and every connection is refused and written down.
@@ -34,9 +34,9 @@ socket.socket.connect = guarded
 
 def write_coco(folder, split, count):
     images, annotations = [], []
-    for instance, picture in draw_shapes(ShapesConfig(), split, count):
+    for instance, image in draw_shapes(ShapesConfig(), split, count):
         name = instance.image.replace("/", "-")
-        picture.save(folder / name)
+        image.save(folder / name)
         images.append({"id": instance.image_id, "file_name": name, "width": 96, "height": 96})
         for found in instance.objects:
             x1, y1, x2, y2 = (96 * side for side in found.bbox)
@@ -110,6 +110,17 @@ def test_the_run_folder_holds_what_the_contract_names(finished):
     last = done.stdout.strip().splitlines()
     assert str(run / "report.html") in last[-1]
     assert "AP50" in last[-3] and "mean IoU" in last[-3] and "parse" in last[-2]
+
+
+def test_files_of_a_run_keep_their_keys(finished):
+    run, *_ = finished
+    before = json.loads((ROOT / "tests" / "public_surface.json").read_text())["files"]
+    assert {*before.pop("run folder")} - {"base"} <= {path.name for path in run.iterdir()}
+    for name, keys in before.items():
+        text = (run / name).read_text()
+        record = json.loads(text.splitlines()[0] if name.endswith("l") else text)
+        kept = {key for key in keys if not key.startswith(("coord_diag/", "train_coord_"))}  # of the terms in use
+        assert kept <= {*record}, name
 
 
 def test_the_log_names_every_term_for_training_and_evaluation(finished):

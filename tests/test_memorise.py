@@ -23,13 +23,7 @@ def test_real_photographs_are_learnt_up_to_the_ceiling(tmp_path):
         f"run.dir={tmp_path / 'run'}",
         "run.threads=1",  # steady beside other tests
     ]
-    command = [
-        sys.executable,
-        str(ROOT / "apps" / "trainer"),
-        "train",
-        "-c",
-        str(ROOT / "configs" / "memorise.yaml"),
-    ]
+    command = [sys.executable, str(ROOT / "apps" / "trainer"), "train", "-c", str(ROOT / "configs" / "memorise.yaml")]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())

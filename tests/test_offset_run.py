@@ -1,4 +1,4 @@
-"""The first run with `--adapter offset`, cut short: a frozen model, LoRA and offsets, from pictures to report."""
+"""The first run with `--adapter offset`, cut short: a frozen model, LoRA and offsets, from images to report."""
 
 import json
 import subprocess
@@ -28,9 +28,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("offset") / "run"
     with as_file(files("coord_trainer") / "first-run-offset.yaml") as config:
         command = [sys.executable, str(ROOT / "apps" / "trainer"), "train", "-c", str(config)]
-        done = subprocess.run(
-            [*command, *SHORT, f"run.dir={folder}"], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([*command, *SHORT, f"run.dir={folder}"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

@@ -84,9 +84,7 @@ def clone(released):
 
 def rename_a_parameter(clone):
     clone.edit(
-        "packages/coord-codec/src/coord_codec/tokens.py",
-        r"^def int_to_token\(\w+",
-        "def int_to_token(bin_number",
+        "packages/coord-codec/src/coord_codec/tokens.py", r"^def int_to_token\(\w+", "def int_to_token(bin_number"
     )
 
 

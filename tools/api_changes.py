@@ -62,7 +62,5 @@ def bump_fault(old: Version, new: Version, changes: ApiChanges) -> str | None:
             asked = f"{old.major + 1}.0.0" if old.major else f"0.{old.minor + 1}.0"
             return f"public names broke, and {new} after {old} does not say so: the version must be {asked} or later"
     if changes.added and old.major and new.release[:2] == old.release[:2]:
-        return (
-            f"version {new} after {old} adds public names: it must be {old.major}.{old.minor + 1}.0 or later"
-        )
+        return f"version {new} after {old} adds public names: it must be {old.major}.{old.minor + 1}.0 or later"
     return None

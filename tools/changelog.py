@@ -16,15 +16,11 @@ def changelog_faults(file: Path, version: Version) -> list[str]:
     text = file.read_text("utf-8")
     headings = list(HEADING.finditer(text))
     ends = [heading.start() for heading in headings[1:]] + [len(text)]
-    sections = [
-        (h["name"], h["date"], text[h.end() : end].strip()) for h, end in zip(headings, ends, strict=True)
-    ]
+    sections = [(h["name"], h["date"], text[h.end() : end].strip()) for h, end in zip(headings, ends, strict=True)]
     faults = []
     if sections and sections[0][0] == "Unreleased":
         if sections[0][2]:
-            faults.append(
-                f"{file.name} has entries under [Unreleased]: put them under [{version}] with its date"
-            )
+            faults.append(f"{file.name} has entries under [Unreleased]: put them under [{version}] with its date")
         sections = sections[1:]
     if not sections or sections[0][0] != str(version):
         head = f"[{sections[0][0]}]" if sections else "no released version"

@@ -93,11 +93,7 @@ def try_project(project: Path, wheels: dict[str, Path], folder: Path, place: Pla
     step = Steps(folder, environment, place)
     step.uv("venv", "--quiet", "--no-project", "--clear", "--python", interpreter(place.version), environment)
     # Its requirements are kept beside the wheels, so that a range which leaves ours out is an error.
-    needed = {
-        sibling
-        for text in asked
-        for sibling in with_siblings(canonicalize_name(Requirement(text).name), wheels)
-    }
+    needed = {sibling for text in asked for sibling in with_siblings(canonicalize_name(Requirement(text).name), wheels)}
     step.install(*asked, *(wheels[name] for name in sorted(needed)))
     step.uv("pip", "check", "--quiet", "--python", environment)
     (program,) = project.glob("*.py")
@@ -138,16 +134,8 @@ class Steps:
         self.work.mkdir(parents=True, exist_ok=True)
 
     def install(self, *what: object, lowest: bool = False) -> None:
-        """`uv pip install` at the date, and where the lock speaks of this Python at the versions, of the workspace."""
-        settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["uv"]
-        options = [
-            "--python",
-            self.executable,
-            "--exclude-newer",
-            settings["exclude-newer"],
-            "--link-mode",
-            "hardlink",
-        ]
+        """`uv pip install`, at the versions of the workspace's lock where it covers this Python."""
+        options = ["--python", self.executable, "--link-mode", "hardlink"]
         if lowest:
             options += ["--resolution", "lowest-direct"]
         elif self.place.version == running_python():
@@ -166,13 +154,7 @@ class Steps:
         words = [str(word) for word in command]
         pipe = None if show else subprocess.PIPE
         done = subprocess.run(
-            words,
-            cwd=self.work,
-            env=self.environ,
-            stdout=pipe,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
+            words, cwd=self.work, env=self.environ, stdout=pipe, stderr=subprocess.STDOUT, text=True, check=False
         )
         if done.returncode:
             print(done.stdout or "", end="", flush=True)
@@ -188,9 +170,7 @@ def running_python() -> str:
 def interpreter(version: str) -> str | None:
     """The path of a working Python of this version: on PATH, pyenv's or uv's; None if there is none."""
     managed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    uv_dir = subprocess.run(
-        ["uv", "python", "dir"], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    uv_dir = subprocess.run(["uv", "python", "dir"], capture_output=True, text=True, check=True).stdout.strip()
     folders = [
         *map(Path, os.get_exec_path()),
         *managed.glob(f"{version}.*/bin"),

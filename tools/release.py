@@ -11,14 +11,16 @@ tagging and publishing are left to a person. Exit 0 ready, 1 not ready, 2 wrong 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import subprocess
 import sys
 import tempfile
+from enum import Enum
 from pathlib import Path
+from typing import Annotated
 
 import tomllib
+import typer
 from api_changes import bump_fault, changes_since
 from changelog import changelog_faults
 from installed import ROOT, Place, StepFailedError, running_python, try_wheel
@@ -30,9 +32,7 @@ from wheel_contents import check_wheel, siblings_needed, wheels_in
 
 def git(*words: str) -> str:
     """Output of a git command in the repository."""
-    return subprocess.run(
-        ["git", *words], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def last_tag(name: str) -> str | None:
@@ -52,9 +52,7 @@ def tag_faults(name: str, version: Version, *, tagged: bool) -> list[str]:
     here = [tag for tag in git("tag", "--points-at", "HEAD").split() if tag.startswith(f"{name}-v")]
     faults = [f"this commit is tagged {tag}, and the version is {version}" for tag in here if tag != wanted]
     if wanted not in here and wanted in git("tag", "--list", wanted):
-        faults.append(
-            f"{wanted} is on another commit: {version} is released, the next release needs a new version"
-        )
+        faults.append(f"{wanted} is on another commit: {version} is released, the next release needs a new version")
     if tagged and not here:
         faults.append(f"this commit has no tag {wanted}")
     return faults
@@ -171,21 +169,27 @@ def refused(faults: list[str]) -> int:
     return 1
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command; its exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    names = sorted(folder.name for folder in (ROOT / "packages").iterdir())
-    parser.add_argument("command", choices=["check"])
-    parser.add_argument("package", choices=names)
-    parser.add_argument("--tagged", action="store_true", help="the tag must be on this commit")
-    parser.add_argument(
-        "--no-tests", action="store_true", help="of the installed wheel, run the README alone"
-    )
-    options = parser.parse_args(arguments)
-    return check(options.package, tagged=options.tagged, tests=not options.no_tests)
+PACKAGES = Enum("PACKAGES", {f.name: f.name for f in sorted((ROOT / "packages").iterdir())}, type=str)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+
+
+@app.callback()
+def commands() -> None:
+    """Is a package ready to be released by itself?"""
+
+
+@app.command("check")
+def check_command(
+    package: PACKAGES,
+    *,
+    tagged: Annotated[bool, typer.Option("--tagged", help="Require the tag on this commit.")] = False,
+    no_tests: Annotated[
+        bool, typer.Option("--no-tests", help="Run only the README of the installed wheel, not its tests.")
+    ] = False,
+) -> None:
+    """Check one package; exit code 0 ready, 1 not ready, 2 wrong usage."""
+    sys.exit(check(package.value, tagged=tagged, tests=not no_tests))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    app()

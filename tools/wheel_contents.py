@@ -95,10 +95,7 @@ def _metadata(wheel: Path, folder: Path) -> list[str]:
         if not any(classifier.startswith(start) for classifier in classifiers)
     ]
     readme = (folder / "README.md").read_text("utf-8")
-    if (
-        fields["Description-Content-Type"] != "text/markdown"
-        or fields.get_payload().strip() != readme.strip()
-    ):
+    if fields["Description-Content-Type"] != "text/markdown" or fields.get_payload().strip() != readme.strip():
         faults.append("its long description is not README.md")
     faults += [
         f"requires {requirement.name} from an address; an index would refuse the upload"

@@ -12,20 +12,23 @@ Prints what ran and what didn't; exit 1 where anything failed.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from installed import ROOT, Place, StepFailedError, interpreter, running_python, try_project, try_wheel
 from wheel_contents import check_wheel, wheels_in
 
 LIGHT = ["coord-codec", "coord-eval"]  # no torch: cheap to install, and of use on every Python
 LIBRARIES = [*LIGHT, "coord-losses", "coord-adapter"]
+Library = Enum("Library", {name: name for name in LIBRARIES}, type=str)
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 
 
@@ -52,43 +55,31 @@ def places(name: str, *, full: bool) -> list[tuple[Place, bool]]:
     return [(Place(version, lowest), True) for version in there for lowest in (False, True)]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """The command; its exit code."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "packages", nargs="*", metavar="PACKAGE", help=f"of {', '.join(LIBRARIES)}; all if left out"
-    )
-    parser.add_argument("--full", action="store_true", help="every Python there is, each at both resolutions")
-    parser.add_argument(
-        "--no-tests", action="store_true", help="install, import and run README examples only"
-    )
-    options = parser.parse_args(arguments)
-    if unknown := [name for name in options.packages if name not in LIBRARIES]:
-        parser.error(f"no package {unknown[0]!r} here; expected one of {', '.join(LIBRARIES)}")
+def main(
+    packages: Annotated[list[Library] | None, typer.Argument(help="Packages to try; all if none is given.")] = None,
+    *,
+    full: Annotated[bool, typer.Option("--full", help="Try every Python there is, at both resolutions.")] = False,
+    no_tests: Annotated[bool, typer.Option("--no-tests", help="Install, import and run README examples only.")] = False,
+) -> None:
+    """Build every wheel and try each library alone in a fresh environment; exit code 1 where anything failed."""
+    chosen = [package.value for package in packages or ()]
     missing = [version for version in PYTHONS if not interpreter(version)]
     if missing:
         print(f"not on this machine, so not tried: Python {', '.join(missing)}")
     with tempfile.TemporaryDirectory(prefix="wheels-") as folder:
         wheels = build(Path(folder) / "dist")
-        failures = [
-            fault for name, wheel in wheels.items() for fault in check_wheel(wheel, folder_of(name), wheels)
-        ]
+        failures = [fault for name, wheel in wheels.items() for fault in check_wheel(wheel, folder_of(name), wheels)]
         print(*failures, sep="\n", end="\n" if failures else "")
-        print(
-            f"{len(wheels)} wheels built, {len(failures)} faults in files, metadata, ranges and imports",
-            flush=True,
-        )
-        for name in options.packages or LIBRARIES:
-            for place, tested in places(name, full=options.full):
-                tests = tested and not options.no_tests
+        print(f"{len(wheels)} wheels built, {len(failures)} faults in files, metadata, ranges and imports", flush=True)
+        for name in chosen or LIBRARIES:
+            for place, tested in places(name, full=full):
+                tests = tested and not no_tests
                 run = partial(try_wheel, name, wheels, tests=tests)
                 failures += tried(f"{name} alone{', with tests' if tests else ''}", place, run, Path(folder))
-        for project in [] if options.packages else sorted((ROOT / "tests" / "outside").glob("*/")):
+        for project in [] if chosen else sorted((ROOT / "tests" / "outside").glob("*/")):
             run = partial(try_project, project, wheels)
             failures += tried(f"outside project {project.name}", Place(running_python()), run, Path(folder))
-    return 1 if failures else 0
+    sys.exit(1 if failures else 0)
 
 
 def tried(what: str, place: Place, run: Callable[..., None], folder: Path) -> list[str]:
@@ -105,4 +96,4 @@ def tried(what: str, place: Place, run: Callable[..., None], folder: Path) -> li
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

@@ -7,8 +7,8 @@ of its own whose imports are done; memory is the peak above what these leave res
 before each run, so that both find them in the system's cache; the sides take turns and the shortest time of each
 counts. The outputs are compared bit by bit. The folder must have room for four checkpoints (about 3 GB each).
 
-The exporter returns when the bytes are on the disk, and has taken the base's digests meanwhile. PEFT returns when
-the system has the bytes: its time is given as it is, and with a sync after it.
+The exporter returns when the bytes are on the disk and the base's digests are taken. PEFT returns when the system has
+the bytes: its time is given as it is, and with a sync after it.
 """
 
 import argparse
@@ -35,26 +35,10 @@ def status_mb(field):
 def make_config(layers, tied):
     from transformers import Qwen3VLConfig
 
-    rope = {
-        "rope_type": "default",
-        "rope_theta": 5e6,
-        "mrope_section": [24, 20, 20],
-        "mrope_interleaved": True,
-    }
-    text = {
-        "vocab_size": 151_936,
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_hidden_layers": layers,
-    }
+    rope = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20], "mrope_interleaved": True}
+    text = {"vocab_size": 151_936, "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": layers}
     text |= {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rope_parameters": rope}
-    vision = {
-        "depth": 2,
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_heads": 2,
-        "out_hidden_size": 2048,
-    }
+    vision = {"depth": 2, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2, "out_hidden_size": 2048}
     vision |= {"num_position_embeddings": 64, "deepstack_visual_indexes": [0, 1]}
     return Qwen3VLConfig(
         text_config=text | {"tie_word_embeddings": tied},
@@ -106,7 +90,7 @@ def make_adapter(folder, base, dora):
     from safetensors.torch import save_file
 
     from coord_adapter import with_offset_modules
-    from coord_exporter.checkpoint import open_checkpoint
+    from coord_exporter.checkpoint.read import open_checkpoint
 
     folder.mkdir(parents=True)
     generator = torch.Generator().manual_seed(1)
@@ -133,7 +117,6 @@ def make_adapter(folder, base, dora):
 def run_exporter(base, adapter, out):
     import torch  # noqa: F401
 
-    from coord_exporter import export as _  # noqa: F401
     from coord_exporter import merge
 
     resident, started = status_mb("VmRSS"), time.perf_counter()
@@ -210,21 +193,16 @@ def row(case, size, ours, theirs, wrong):
 
 
 def different_tensors(one, other):
-    from coord_exporter.checkpoint import open_checkpoint
-    from coord_exporter.recipe import opened
+    from coord_exporter.checkpoint.read import open_checkpoint
 
     first, second = open_checkpoint(one).tensors, open_checkpoint(other).tensors
     if first.keys() != second.keys():
         return sorted(first.keys() ^ second.keys())
-    wrong = []
-    for name, a in first.items():
-        b = second[name]
-        step = max(1, (32 << 20) // max(1, a.row_bytes))
-        with opened(a) as a_fd, opened(b) as b_fd:
-            blocks = [(lo, min(lo + step, a.rows)) for lo in range(0, a.rows, step)]
-            if any(a.pread(a_fd, lo, hi) != b.pread(b_fd, lo, hi) for lo, hi in blocks):
-                wrong.append(name)
-    return wrong
+    return [
+        name
+        for name, tensor in first.items()
+        if any(tensor.read(lo, hi) != second[name].read(lo, hi) for lo, hi in tensor.blocks(32 << 20))
+    ]
 
 
 def main():

@@ -1,8 +1,10 @@
 """Peak memory of real training steps on the CPU against the figure of `train --dry-run`.
 
-`python memory.py` measures the tiny model and one of Qwen3-VL-2B's width with few layers, each in a process of its
-own. Measured is the peak of the resident set above what imports and a minute run before it left behind, with
-malloc told to give freed memory back (what it would keep otherwise depends on the order of the steps).
+Measures the tiny model and one of Qwen3-VL-2B's width with few layers, each in a process of its own: the peak of the
+resident set above what remains after imports and a very small run, with malloc told to return freed memory (what it
+would keep otherwise depends on the order of the steps).
+
+    uv run python apps/trainer/benchmarks/memory.py [tiny] [wide]
 """
 
 import json
@@ -10,7 +12,11 @@ import os
 import subprocess
 import sys
 import tempfile
+from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 TINY = {"data.shapes.train": 96, "training.per_device_train_batch_size": 96}
 WIDE = {
@@ -33,19 +39,17 @@ COMMON = {
     "training.save_strategy": "no",
     "training.report_to": "[]",
 }
+CASES = {"tiny": TINY, "wide": WIDE}
+Case = StrEnum("Case", {name: name for name in CASES})
 GIVE_BACK = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 
 
 def compare(settings):
-    """`(planned, measured)` bytes, from a process of its own."""
+    """Return `(planned, measured)` bytes, from a process of its own."""
     words = [f"{name}={value}" for name, value in (COMMON | settings).items()]
     environment = os.environ | GIVE_BACK | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [sys.executable, __file__, "--measure", *words],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, __file__, "--measure", *words], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return tuple(json.loads(done.stdout.splitlines()[-1]))
@@ -57,11 +61,11 @@ def _status(field):
 
 
 def _train(words, folder):
-    from coord_trainer import training
-    from coord_trainer.config_files import load_run_config
-    from coord_trainer.errors import RunError
-    from coord_trainer.picture_set import draw_sets
-    from coord_trainer.tiny_model import base_checkpoint
+    from coord_trainer import run
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.console import RunError
+    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.model.tiny import base_checkpoint
 
     config = load_run_config(None, words)
     train, _ = draw_sets(config, folder / "data")
@@ -69,7 +73,7 @@ def _train(words, folder):
     _forget_peak()
     before = _status("VmRSS")
     try:
-        training._train(config, folder, base, train, None)
+        run.train_model(config, folder, base, train, None)
     except RunError as error:
         assert "without a checkpoint" in str(error)
     return _status("VmHWM") - before
@@ -85,8 +89,8 @@ def _forget_peak():
 
 
 def _measure(words):
-    from coord_trainer.config_files import load_run_config
-    from coord_trainer.dry_run import dry_run
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.preview import dry_run
 
     with tempfile.TemporaryDirectory() as folder:
         small = [f"{name}={value}" for name, value in COMMON.items()]
@@ -96,12 +100,19 @@ def _measure(words):
     print(json.dumps([planned, measured]))
 
 
+def main(
+    cases: Annotated[list[Case], typer.Argument(help="tiny, or 2B's width")] = list(Case),  # noqa: B006
+) -> None:
+    """Print planned and measured peak memory and their ratio, for each case."""
+    for case in cases:
+        planned, measured = compare(CASES[case.value])
+        print(
+            f"{case.value}: planned {planned / 1e6:.0f} MB, measured {measured / 1e6:.0f} MB, {planned / measured:.3f}"
+        )
+
+
 if __name__ == "__main__":
     if "--measure" in sys.argv:
         _measure(sys.argv[2:])
     else:
-        for name, settings in (("tiny", TINY), ("2B's width", WIDE)):
-            planned, measured = compare(settings)
-            print(
-                f"{name}: planned {planned / 1e6:.0f} MB, measured {measured / 1e6:.0f} MB, {planned / measured:.3f}"
-            )
+        typer.run(main)

@@ -1,14 +1,13 @@
-"""A training step of ours against plain swift with its cross-entropy, same model, same batches, one process.
+"""Time of a training step against plain ms-swift with its cross-entropy: same model, same batches, one process.
 
-Steps of the variants are timed in turns, whole runs at a time; a round's medians are compared with each other, and the
-median of the rounds' ratios is printed with their range. `vocabulary` has the one of Qwen3-VL with coordinate tokens,
-frozen, under LoRA; in `lengths` answers hold 1 to 12 objects, so that padding costs something. All variants see the
-same batches: a ratio of times is one of tokens per second too.
+The variants train in turns, a whole run at a time; within a round medians are compared with each other, and the median
+of the rounds' ratios is printed with their range. `vocabulary` has that of Qwen3-VL with coordinate tokens, frozen,
+under LoRA; in `lengths` answers contain 1 to 12 objects, so that padding takes time. All variants train on the same
+batches: a ratio of times is a ratio of tokens per second too.
 
-    python step.py [tiny] [vocabulary] [lengths] [--rounds 5] [--clock cpu]
+    uv run python apps/trainer/benchmarks/step.py [tiny] [vocabulary] [lengths] [--rounds 5] [--clock cpu]
 """
 
-import argparse
 import contextlib
 import logging
 import os
@@ -16,10 +15,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+import typer
 from transformers import TrainerCallback
 
 GROUP_A = {"custom.coord_objective.use_coord_ce": "true"}
@@ -45,11 +46,19 @@ REAL_VOCABULARY = {
 }
 LENGTHS = TINY | {"data.shapes.max_objects": 12, "data.shapes.max_side": 0.3, "data.shapes.min_side": 0.12}
 CASES = {"tiny": (TINY, None), "vocabulary": (REAL_VOCABULARY, 152_704), "lengths": (LENGTHS, None)}
+Case = StrEnum("Case", {name: name for name in CASES})
 WARM_UP = 3
 
 
+class ClockKind(StrEnum):
+    """What a step is timed by."""
+
+    wall = "wall"
+    cpu = "cpu"
+
+
 class Clock(TrainerCallback):
-    """Seconds from the end of a step to the end of the next, data included."""
+    """Records when each step ends, so that a step includes its data."""
 
     ends: ClassVar[list[float]] = []
     now: ClassVar[Callable[[], float]] = time.perf_counter
@@ -62,17 +71,17 @@ class Clock(TrainerCallback):
 
 
 def run(words, base, folder, plain):
-    """Seconds of each step after the first few, and tokens of a step without padding (of plain swift's run)."""
+    """Return seconds of each step after the first few, and, of plain swift's run, tokens of a step without padding."""
     from swift.callbacks import callbacks_map
     from swift.trainers import TrainerFactory
 
-    from coord_trainer import training
-    from coord_trainer.config_files import load_run_config
-    from coord_trainer.errors import RunError
-    from coord_trainer.picture_set import draw_sets
-    from coord_trainer.pipeline import open_run, sample_set
+    from coord_trainer import run as story
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.console import RunError
+    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.swift.open_run import open_run, sample_set
 
-    torch.set_num_threads(1)  # two would time each other's waiting
+    torch.set_num_threads(1)  # two threads would wait for each other
     callbacks_map["clock"] = Clock
     Clock.ends = []
     config = load_run_config(None, words)
@@ -90,7 +99,7 @@ def run(words, base, folder, plain):
     else:
         tokens = None
         try:
-            training._train(config, folder, base, train, None)
+            story.train_model(config, folder, base, train, None)
         except RunError as error:
             assert "without a checkpoint" in str(error)
     steps = [b - a for a, b in zip(Clock.ends, Clock.ends[1:], strict=False)]
@@ -98,7 +107,7 @@ def run(words, base, folder, plain):
 
 
 class Stripped:
-    """Samples without what only our collator takes."""
+    """Samples without the fields that only our collator takes."""
 
     def __init__(self, samples):
         self.samples = samples
@@ -113,9 +122,9 @@ class Stripped:
 def build_base(words, folder, rows):
     from transformers import AutoModelForImageTextToText
 
-    from coord_trainer.config_files import load_run_config
-    from coord_trainer.picture_set import draw_sets
-    from coord_trainer.tiny_model import base_checkpoint
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.model.tiny import base_checkpoint
 
     config = load_run_config(None, words)
     base = base_checkpoint(config, folder, draw_sets(config, folder / "data")[0])
@@ -158,30 +167,26 @@ def compare(name, settings, rows, rounds):
     return lines
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("cases", nargs="*", choices=CASES, default=list(CASES))
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument(
-        "--clock", choices=["wall", "cpu"], default="wall", help="cpu: on a machine that does other work"
-    )
-    args = parser.parse_args()
-    if args.clock == "cpu":
+def main(
+    cases: Annotated[list[Case], typer.Argument(help="which models and data")] = list(Case),  # noqa: B006
+    rounds: Annotated[int, typer.Option(min=1, help="runs of each variant")] = 2,
+    clock: Annotated[ClockKind, typer.Option(help="cpu: on a machine that does other work")] = ClockKind.wall,
+) -> None:
+    """Print time per step and its ratio to plain ms-swift's, for each case and variant."""
+    if clock is ClockKind.cpu:
         Clock.now = time.process_time
     lines = []
-    # swift tells its own story at length, on both streams.
+    # swift prints and logs at length, on both streams.
     logging.disable(logging.WARNING)
     with (
         Path(os.devnull).open("w") as nowhere,
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
     ):
-        for name in args.cases:
-            lines += compare(name, *CASES[name], args.rounds)
+        for case in cases:
+            lines += compare(case.value, *CASES[case.value], rounds)
     print("\n".join(lines))
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,14 +1,14 @@
-"""What training the coordinate rows costs: step time and memory, against the other ways to train a vocabulary.
+"""Measure what training the coordinate rows costs: step time and memory, against the other ways to train a vocabulary.
 
     python benchmarks/training_step.py [--variants offsets ...] [--layers 2] [--tokens 128] [--rounds 5] [--threads 1]
 
 A text model with the vocabulary and width of Qwen3-VL-2B (V=152,670, H=2048, tied, float32) and few layers, so that
 the vocabulary's share of a step is larger than in reality; LoRA on its linear layers in every variant. All variants
-share one set of base weights in one process and take turns: what is told is the median of the ratios to the frozen
-step of the same round, with the smallest and the largest. "frozen again" shows the noise. Those that train whole
-tables come one by one after the others, since each holds gigabytes; on a machine without room they are left out.
-One thread's time is processor time, which other processes disturb least; several threads' is the clock's.
-Memory is what a step takes at its worst above the base weights: trained copies, gradients, optimizer, activations.
+share one set of base weights in one process and are timed in turns. Reported is the median of the ratios to the
+frozen step of the same round, with the smallest and the largest; "frozen again" shows the noise. Variants that train
+whole tables follow one by one, since each needs gigabytes; on a machine with too little memory they are left out.
+With one thread the time is processor time, which other processes disturb least; with several it is elapsed time.
+Memory is the peak of a step above the base weights: trained copies, gradients, optimizer state, activations.
 """
 
 import argparse
@@ -35,7 +35,7 @@ LAYERS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_
 
 
 def build_base(layers):
-    """The base model, its weights drawn once."""
+    """Return the base model with random weights."""
     torch.manual_seed(0)
     config = Qwen3Config(
         vocab_size=V, hidden_size=H, intermediate_size=6144, num_hidden_layers=layers, num_attention_heads=16,
@@ -45,13 +45,13 @@ def build_base(layers):
 
 
 def sharing(base):
-    """A model of its own on the same weights."""
+    """Return a copy of the model that shares its weights."""
     memo = {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in base.parameters()}
     return deepcopy(base, memo)
 
 
 def build(variant, base):
-    """The model of a variant, ready to train."""
+    """Return the model of a variant, ready to train."""
     torch.manual_seed(1)
     model = sharing(base)
     arguments = {"r": 16, "target_modules": LAYERS}
@@ -69,10 +69,10 @@ def build(variant, base):
 
 
 class Training:
-    """One variant: its model, its optimizer and what was measured."""
+    """One variant: its model, its optimizer and its measurements."""
 
     def __init__(self, variant, base, tokens):
-        forget_peak()
+        reset_peak()
         before = resident("VmRSS")
         self.variant, self.model = variant, build(variant, base)
         trained = [p for p in self.model.parameters() if p.requires_grad]
@@ -80,7 +80,7 @@ class Training:
         self.ids_BT = torch.randint(0, V, (1, tokens), generator=torch.Generator().manual_seed(1))
         self.ids_BT[:, ::2] = self.ids_BT[:, ::2] % len(COORDINATES) + COORDINATES.start
         self.step()  # makes the optimizer's state
-        forget_peak()
+        reset_peak()
         self.step()
         self.peak = resident("VmHWM") - before
         states = self.optimizer.state.values()
@@ -88,7 +88,7 @@ class Training:
         self.seconds = []
 
     def step(self):
-        """One training step; returns its seconds."""
+        """Take one training step; return its seconds."""
         clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
         start = clock()
         self.model(input_ids=self.ids_BT, labels=self.ids_BT).loss.backward()
@@ -98,15 +98,15 @@ class Training:
 
 
 def take_turns(trainings, rounds):
-    """Time the variants in turns, each round beginning with another one."""
+    """Time the variants in turns, each round starting with another one."""
     for number in range(rounds):
         shift = number % len(trainings)
         for training in trainings[shift:] + trainings[:shift]:
             training.seconds.append(training.step())
 
 
-def tell(training, frozen):
-    """One line of the table; the frozen steps are those of the same rounds."""
+def print_row(training, frozen):
+    """Print one line of the table; the frozen steps are those of the same rounds."""
     same_rounds = frozen.seconds[-len(training.seconds) :]
     ratios = [b / a for a, b in zip(same_rounds, training.seconds, strict=True)]
     print(
@@ -117,28 +117,26 @@ def tell(training, frozen):
 
 
 def resident(field):
-    """Bytes of `VmRSS` or `VmHWM` of this process."""
+    """Return the bytes of `VmRSS` or `VmHWM` of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-def forget_peak():
-    """Give freed memory back and begin a new `VmHWM`."""
+def reset_peak():
+    """Return freed memory to the system and reset `VmHWM`."""
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def available():
-    """Bytes that the machine can give without swapping."""
+    """Return the bytes that are available without swapping."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
@@ -149,16 +147,14 @@ def main():
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     base = build_base(options.layers)
-    forget_peak()
-    print(
-        f"V={V} H={H}, {options.layers} layers, {options.tokens} tokens, {options.threads} thread(s), float32"
-    )
+    reset_peak()
+    print(f"V={V} H={H}, {options.layers} layers, {options.tokens} tokens, {options.threads} thread(s), float32")
     print("variant | step s | x frozen, median (range) | MB above the weights | optimizer MB")
     frozen = Training("frozen", base, options.tokens)
     light = [Training(name, base, options.tokens) for name in LIGHT if name in options.variants]
     take_turns([frozen, *light], options.rounds)
     for training in (frozen, *light):
-        tell(training, frozen)
+        print_row(training, frozen)
     del light
     for name, needed in HEAVY.items():
         if name not in options.variants:
@@ -169,7 +165,7 @@ def main():
             continue
         training = Training(name, base, options.tokens)
         take_turns([frozen, training], options.heavy_rounds)
-        tell(training, frozen)
+        print_row(training, frozen)
         del training
 
 

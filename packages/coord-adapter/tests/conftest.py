@@ -7,9 +7,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 COMBINATIONS = [(base, head) for base in (True, False) for head in (True, False)]
-NAMES = [
-    f"base_{'tied' if base else 'untied'}-head_{'tied' if head else 'own'}" for base, head in COMBINATIONS
-]
+NAMES = [f"base_{'tied' if base else 'untied'}-head_{'tied' if head else 'own'}" for base, head in COMBINATIONS]
 
 
 @pytest.fixture(params=COMBINATIONS, ids=NAMES)

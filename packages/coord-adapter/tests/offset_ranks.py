@@ -128,9 +128,7 @@ def assert_sharded(engine, trainable):
 def assert_like(model, losses, expected_model, expected_losses, label):
     worst = max(abs(a - b) for a, b in zip(losses, expected_losses, strict=True))
     assert worst < 1e-4, (label, losses, expected_losses)
-    torch.testing.assert_close(
-        logits(model.eval()), logits(expected_model.eval()), rtol=1e-3, atol=1e-3, msg=label
-    )
+    torch.testing.assert_close(logits(model.eval()), logits(expected_model.eval()), rtol=1e-3, atol=1e-3, msg=label)
 
 
 def assert_rejects(action, word):

@@ -73,9 +73,7 @@ def peft_model(tied=True, tie_head=True, dtype=torch.float32, ids=IDS, fingerpri
 def tables_of(model):
     """The adapter module in use, below PEFT's wrapper where there is one."""
     module = (
-        model.get_submodule(MODULE_NAME)
-        if hasattr(model, MODULE_NAME)
-        else model.base_model.model.coord_offset_adapter
+        model.get_submodule(MODULE_NAME) if hasattr(model, MODULE_NAME) else model.base_model.model.coord_offset_adapter
     )
     return module.modules_to_save[module.active_adapters[0]] if hasattr(module, "modules_to_save") else module
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import typer
+
 from coord_codec import CoordVocab, Instance, encode_target, find_layout
 
 VOCAB = CoordVocab(151_670)
@@ -25,23 +27,18 @@ def best_of(repeats, work):
 
 def import_seconds(statement):
     code = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
-    runs = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        for _ in range(5)
-    ]
+    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)]
     return min(float(run.stdout) for run in runs)
 
 
 def sequence(objects):
     bins = random.Random(0)
-    rows = [
-        [1, 50, 51, 2, 3, *(VOCAB.bin_to_id(bins.randrange(1000)) for _ in range(4)), 4]
-        for _ in range(objects)
-    ]
+    rows = [[1, 50, 51, 2, 3, *(VOCAB.bin_to_id(bins.randrange(1000)) for _ in range(4)), 4] for _ in range(objects)]
     return [i for row in rows for i in row]
 
 
-def main():
+def main() -> None:
+    """Time the import, find_layout on long sequences and encode_target on full images."""
     for statement in ("import coord_codec", "from coord_codec import Instance"):
         print(f"{statement:36} {import_seconds(statement):.3f} s")
     for objects in (1_000, 10_000, 100_000):  # time per token must not grow
@@ -56,4 +53,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -1,8 +1,6 @@
-"""How long and how much memory does a set of COCO's size take: 5,000 pictures, 80 labels, 500,000 detections?
+"""Time and memory for a set of COCO's size: 5,000 images, 80 labels, 500,000 detections.
 
-Run: python benchmarks/large_set.py [faster-coco-eval|pycocotools]   the whole command, reading and report included
-     python benchmarks/large_set.py backends                         one evaluation by each backend
-     python benchmarks/large_set.py intervals                        the bootstrap
+python packages/coord-eval/benchmarks/large_set.py --help
 """
 
 import json
@@ -12,13 +10,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
+import typer
 
 from coord_eval import load_ground_truth, resample, score
-from coord_eval.coco import BACKENDS, coco_scores
-from coord_eval.collecting import collect_results
-from coord_eval.predictions import from_records
+from coord_eval.data.predictions import from_records
+from coord_eval.intake.collecting import collect_results
+from coord_eval.metrics.coco import BACKENDS, coco_scores
 
 IMAGES, LABELS, OBJECTS, DETECTIONS = 5_000, 80, 36_000, 500_000
 
@@ -39,9 +39,7 @@ def make(seed: int = 0) -> tuple[dict, list[dict]]:
     }
     near = draw.integers(0, OBJECTS, DETECTIONS // 2)
     found = np.abs(boxes[near] + draw.normal(0, 5, (len(near), 4))) + 1
-    stray = np.c_[
-        draw.uniform(0, 400, (DETECTIONS - len(near), 2)), draw.uniform(5, 80, (DETECTIONS - len(near), 2))
-    ]
+    stray = np.c_[draw.uniform(0, 400, (DETECTIONS - len(near), 2)), draw.uniform(5, 80, (DETECTIONS - len(near), 2))]
     images = np.r_[image[near], draw.integers(0, IMAGES, len(stray))].tolist()
     labels = np.r_[label[near], draw.integers(0, LABELS, len(stray))].tolist()
     rows = zip(images, labels, np.r_[found, stray].tolist(), draw.random(DETECTIONS).tolist(), strict=True)
@@ -49,7 +47,7 @@ def make(seed: int = 0) -> tuple[dict, list[dict]]:
 
 
 def run_command(backend: str) -> None:
-    """Time ``coord-eval score`` as a user runs it: start, reading, scoring, report."""
+    """Time `coord-eval score` as a user runs it: start, reading, scoring, report."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         truth, results = make()
@@ -64,13 +62,11 @@ def run_command(backend: str) -> None:
         ap = json.loads((folder / "report" / "evaluation.json").read_text())["coco"]["AP"]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6
-    print(
-        f"coord-eval score, {backend}: {seconds:.1f} s ({cpu:.1f} s of CPU), peak {peak:.2f} GB, AP {ap:.4f}"
-    )
+    print(f"coord-eval score, {backend}: {seconds:.1f} s ({cpu:.1f} s of CPU), peak {peak:.2f} GB, AP {ap:.4f}")
 
 
 def compare_backends() -> None:
-    """Time one evaluation of the twelve numbers by each backend."""
+    """Time one evaluation of the twelve COCO metrics by each backend."""
     truth, results = make()
     ground_truth = load_ground_truth(truth)
     detections = collect_results(ground_truth, from_records(results)).detections
@@ -92,13 +88,18 @@ def time_intervals(resamples: int = 16) -> None:
     print(f"intervals of every metric: {first - start:.1f} s and {1000 * seconds:.0f} ms a resample")
 
 
-if __name__ == "__main__":
-    chosen = sys.argv[1] if len(sys.argv) > 1 else BACKENDS[1]
-    if chosen == "backends":
-        compare_backends()
-    elif chosen == "intervals":
-        time_intervals()
-    elif chosen in BACKENDS:
-        run_command(chosen)
+def main(
+    what: Annotated[
+        Literal["faster-coco-eval", "pycocotools", "backends", "intervals"],
+        typer.Argument(help="The backend of the whole command, or the part to time."),
+    ] = "faster-coco-eval",
+) -> None:
+    """Time the whole command, one evaluation by each backend, or the bootstrap, on a set of COCO's size."""
+    if what in BACKENDS:
+        run_command(what)
     else:
-        sys.exit(f"expected backends, intervals or one of {', '.join(BACKENDS)}, found {chosen}")
+        {"backends": compare_backends, "intervals": time_intervals}[what]()
+
+
+if __name__ == "__main__":
+    typer.run(main)

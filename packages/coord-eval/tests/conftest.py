@@ -1,9 +1,17 @@
+import contextlib
+import io
+import json
 import os
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from coord_codec import Instance, encode_target
+from coord_eval import COCO_KEYS
 
 
 @pytest.fixture(scope="session")
@@ -20,23 +28,17 @@ def shared_dir() -> Path:
 
 @pytest.fixture
 def coco_set() -> dict:
-    """A generated COCO set: 40 pictures of odd sizes, 6 labels, sub-pixel boxes, crowds, empty pictures."""
-    return make_coco(seed=7, images=40)
-
-
-def make_coco(seed: int, images: int) -> dict:
-    draw = random.Random(seed)
+    """A generated COCO set: 40 images of odd sizes, 6 labels, sub-pixel boxes, crowds, empty images."""
+    draw = random.Random(7)
     names = ["cat", "dog", "red car", "person", "T-shirt", "traffic light"]
     data = {
         "images": [],
         "annotations": [],
         "categories": [{"id": 10 * i, "name": name} for i, name in enumerate(names)],
     }
-    for image_id in range(images):
+    for image_id in range(40):
         width, height = draw.randint(200, 900), draw.randint(200, 900)
-        data["images"].append(
-            {"id": image_id, "file_name": f"{image_id:04}.jpg", "width": width, "height": height}
-        )
+        data["images"].append({"id": image_id, "file_name": f"{image_id:04}.jpg", "width": width, "height": height})
         for _ in range(draw.randint(0, 9)):
             w, h = draw.uniform(0.02, 0.6) * width, draw.uniform(0.02, 0.6) * height
             x, y = draw.uniform(0, width - w), draw.uniform(0, height - h)
@@ -56,53 +58,119 @@ def make_coco(seed: int, images: int) -> dict:
 @pytest.fixture
 def noisy_results():
     """A function that makes a results list of jittered, doubled, mislabelled and missing boxes."""
+
+    def make_results(truth, seed):
+        draw = np.random.default_rng(seed)
+        categories = [c["id"] for c in truth["categories"]]
+        results = []
+        for a in truth["annotations"]:
+            for _ in range(draw.integers(0, 3)):
+                x, y, w, h = a["bbox"] * (1 + draw.normal(0, 0.08, 4))
+                label = a["category_id"] if draw.random() < 0.8 else int(draw.choice(categories))
+                box = [float(x), float(y), float(abs(w)), float(abs(h))]
+                score_ = round(float(draw.random()), 1)  # coarse, so that ties occur
+                results.append({"image_id": a["image_id"], "category_id": label, "bbox": box, "score": score_})
+        return results
+
     return make_results
-
-
-def make_results(truth, seed):
-    draw = np.random.default_rng(seed)
-    categories = [c["id"] for c in truth["categories"]]
-    results = []
-    for a in truth["annotations"]:
-        for _ in range(draw.integers(0, 3)):
-            x, y, w, h = a["bbox"] * (1 + draw.normal(0, 0.08, 4))
-            label = a["category_id"] if draw.random() < 0.8 else int(draw.choice(categories))
-            box = [float(x), float(y), float(abs(w)), float(abs(h))]
-            score_ = round(float(draw.random()), 1)  # coarse, so that ties occur
-            results.append({"image_id": a["image_id"], "category_id": label, "bbox": box, "score": score_})
-    return results
 
 
 @pytest.fixture
 def shrunk():
     """A function that halves a set and its results, so that all of COCO's sizes occur."""
+
+    def make_shrunk(truth, results):
+        def half(row):
+            area = {"area": row["area"] / 4} if "area" in row else {}
+            return {**row, **area, "bbox": [side / 2 for side in row["bbox"]]}
+
+        annotations = [half(a) for a in truth["annotations"]]
+        areas = [a["area"] for a in annotations]
+        assert min(areas) < 32**2 < 96**2 < max(areas)
+        images = [{**i, "width": i["width"] // 2 + 1, "height": i["height"] // 2 + 1} for i in truth["images"]]
+        return {**truth, "images": images, "annotations": annotations}, [half(r) for r in results]
+
     return make_shrunk
-
-
-def make_shrunk(truth, results):
-    def half(row):
-        area = {"area": row["area"] / 4} if "area" in row else {}
-        return {**row, **area, "bbox": [side / 2 for side in row["bbox"]]}
-
-    annotations = [half(a) for a in truth["annotations"]]
-    areas = [a["area"] for a in annotations]
-    assert min(areas) < 32**2 < 96**2 < max(areas)
-    images = [{**i, "width": i["width"] / 2, "height": i["height"] / 2} for i in truth["images"]]
-    return {**truth, "images": images, "annotations": annotations}, [half(r) for r in results]
 
 
 @pytest.fixture
 def copied():
-    """A function that copies each picture as often as its weight says, for real and under ids of their own."""
+    """A function that copies each image as often as its weight says, for real and under ids of their own."""
+
+    def make_copies(truth, results, weights):
+        copied, boxes = {**truth, "images": [], "annotations": []}, []
+        for image, weight in zip(truth["images"], weights, strict=True):
+            for copy in range(weight):
+                new = 1000 * image["id"] + copy
+                copied["images"].append({**image, "id": new})
+                for source, target in ((truth["annotations"], copied["annotations"]), (results, boxes)):
+                    target += [{**row, "image_id": new} for row in source if row["image_id"] == image["id"]]
+        return copied, boxes
+
     return make_copies
 
 
-def make_copies(truth, results, weights):
-    copied, boxes = {**truth, "images": [], "annotations": []}, []
-    for image, weight in zip(truth["images"], weights, strict=True):
-        for copy in range(weight):
-            new = 1000 * image["id"] + copy
-            copied["images"].append({**image, "id": new})
-            for source, target in ((truth["annotations"], copied["annotations"]), (results, boxes)):
-                target += [{**row, "image_id": new} for row in source if row["image_id"] == image["id"]]
-    return copied, boxes
+@pytest.fixture
+def one_cat() -> dict:
+    """A COCO set of one object in one image."""
+    return {
+        "images": [{"id": 1, "file_name": "1.jpg", "width": 100, "height": 80}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40]}],
+    }
+
+
+@pytest.fixture
+def instance():
+    """A function that makes an instance from an image id and pairs of description and box."""
+
+    def make(image_id, *objects, image=None, size=(100, 100)):
+        objects = [{"desc": desc, "bbox": box} for desc, box in objects]
+        name = image or f"{image_id}.jpg"
+        return Instance(image=name, image_id=image_id, width=size[0], height=size[1], objects=objects)
+
+    return make
+
+
+@pytest.fixture
+def answer(instance):
+    """A function that makes the record of an answer in our own markers."""
+
+    def make(image_id, *objects, **more):
+        text = encode_target(instance(image_id, *objects), markers="obj", order="given")
+        return {"image_id": image_id, "text": text, "finish_reason": "stop", **more}
+
+    return make
+
+
+@pytest.fixture
+def by_hand(tmp_path):
+    """A function that runs pycocotools on files; ids move up by one, since it cannot match an object with id 0."""
+
+    def run(truth, results, use_categories=True):
+        truth = {**truth, "annotations": [{**a, "id": a["id"] + 1} for a in truth["annotations"]]}
+        (tmp_path / "truth_of_pycocotools.json").write_text(json.dumps(truth))
+        with contextlib.redirect_stdout(io.StringIO()):
+            coco = COCO(str(tmp_path / "truth_of_pycocotools.json"))
+            evaluator = COCOeval(coco, coco.loadRes(results), "bbox")
+            evaluator.params.useCats = int(use_categories)
+            evaluator.evaluate()
+            evaluator.accumulate()
+            evaluator.summarize()
+        return dict(zip(COCO_KEYS, evaluator.stats.tolist(), strict=True))
+
+    return run
+
+
+@pytest.fixture
+def naive_iou():
+    """IoU of two boxes `xywh`, written out; with a crowd region the share of the first box that lies in it."""
+
+    def iou(a, b, crowd=False):
+        width = min(a[0] + a[2], b[0] + b[2]) - max(a[0], b[0])
+        height = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
+        shared = max(width, 0) * max(height, 0)
+        union = a[2] * a[3] if crowd else a[2] * a[3] + b[2] * b[3] - shared
+        return shared / union if union else 0.0
+
+    return iou

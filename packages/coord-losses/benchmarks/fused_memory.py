@@ -1,13 +1,12 @@
-"""Peak extra memory and time, forward and backward, of the fused objective against full logits.
+"""Measures peak extra memory and time, forward and backward, of the fused objective against full logits.
 
-Every case runs in a process of its own, so that no peak hides behind another's. Extra memory is the peak of
-resident memory (on CUDA: of allocated memory) above what was there before the first pass: hidden states,
-weight and torch itself are not counted, every gradient is. Time is the best of the passes; on a machine that
-does other work take `--threads 1 --clock cpu`.
+Each case runs in its own process, so that it has its own peak. Extra memory is the peak of resident memory (on CUDA:
+of allocated memory) above the level before the first pass: hidden states, weight and torch itself are not counted,
+all gradients are. Time is that of the fastest pass; on a machine that is busy use `--threads 1 --clock cpu`.
 
-    python fused_memory.py                                  # H 1024, N 512 and 2048, frozen head
-    python fused_memory.py --hidden 2048 --rows 4096 --passes 1
-    python fused_memory.py --rows 512 --cases trained_cross_entropy trained_fused_a
+    python packages/coord-losses/benchmarks/fused_memory.py           # H 1024, N 512 and 2048, frozen head
+    python packages/coord-losses/benchmarks/fused_memory.py --hidden 2048 --rows 4096 --passes 1
+    python packages/coord-losses/benchmarks/fused_memory.py --rows 512 --cases trained_cross_entropy trained_fused_a
 """
 
 import argparse
@@ -41,12 +40,11 @@ CASES = {
     "trained_torch": "trained head: F.linear_cross_entropy, 512 rows",
     "trained_fused_a": "trained head: fused, group A",
 }
-DEFAULT_CASES = ["cross_entropy", "readable_all", "torch", "products"]
-DEFAULT_CASES += ["fused_a", "fused_soft", "fused_b", "fused_all"]
+DEFAULT_CASES = [case for case in CASES if not case.startswith("trained") and case != "liger"]
 
 
 def batch(rows: int, hidden: int, device: str, dtype: torch.dtype) -> tuple:
-    """A quarter of the rows are coordinates, in objects of four."""
+    """Return a batch a quarter of whose rows are coordinates, in objects of four."""
     torch.manual_seed(0)
     weight = torch.empty(VOCAB_SIZE, hidden, dtype=dtype, device=device).normal_(0, 0.02)
     states = torch.randn(rows, hidden, device=device).to(dtype)
@@ -59,8 +57,8 @@ def batch(rows: int, hidden: int, device: str, dtype: torch.dtype) -> tuple:
     return states, weight, targets, ObjectSlots(slots, boxes, torch.zeros_like(slots[:, 0]))
 
 
-def one_pass(case: str, chunk_vocab: int | None, states, weight, targets, objects) -> Callable[[], None]:
-    """What is timed: forward and backward."""
+def forward_backward(case: str, chunk_vocab: int | None, states, weight, targets, objects) -> Callable[[], None]:
+    """Return the function that is timed, forward and backward."""
     configs = {
         "a": ObjectiveConfig.group_a(),
         "soft": ObjectiveConfig.soft(),
@@ -82,12 +80,11 @@ def one_pass(case: str, chunk_vocab: int | None, states, weight, targets, object
 
     @torch.no_grad()
     def products() -> None:
-        fitting = (1 << 23) // (weight.itemsize * len(states))
-        size = chunk_vocab or max(1024, fitting)
+        size = chunk_vocab or max(1024, (1 << 23) // (weight.itemsize * len(states)))
         total = torch.zeros(states.shape, device=weight.device)
-        room = torch.empty(len(states), size, dtype=weight.dtype, device=weight.device).view(-1)
+        buffer = torch.empty(len(states) * size, dtype=weight.dtype, device=weight.device)
         for block in weight.split(size):
-            logits = room[: len(states) * len(block)].view(len(states), len(block))
+            logits = buffer[: len(states) * len(block)].view(len(states), len(block))
             torch.mm(states, block.T, out=logits)
             if total.dtype == weight.dtype:
                 total.addmm_(logits, block)
@@ -115,7 +112,7 @@ def one_pass(case: str, chunk_vocab: int | None, states, weight, targets, object
 
 
 def peak_mb(device: str) -> float:
-    """Most memory since `reset_peak`."""
+    """Return the peak memory since `reset_peak`."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     status = Path("/proc/self/status").read_text()
@@ -123,7 +120,6 @@ def peak_mb(device: str) -> float:
 
 
 def reset_peak(device: str) -> None:
-    """Forgets earlier peaks."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     else:
@@ -131,14 +127,14 @@ def reset_peak(device: str) -> None:
 
 
 def measure(case: str, rows: int, args: argparse.Namespace) -> dict[str, float]:
-    """Runs in the child."""
+    """Measure one case, in the child process."""
     torch.set_num_threads(args.threads)
     states, weight, targets, objects = batch(rows, args.hidden, args.device, getattr(torch, args.dtype))
     states.requires_grad_()
     weight.requires_grad_(case.startswith("trained"))
     warm_states, warm_weight = torch.randn(8, 64, requires_grad=True), torch.randn(2000, 64)
     torch.nn.functional.cross_entropy(warm_states @ warm_weight.T, targets[:8].cpu() % 2000).backward()
-    run = one_pass(case, args.chunk_vocab, states, weight, targets, objects)
+    run = forward_backward(case, args.chunk_vocab, states, weight, targets, objects)
     clock = time.process_time if args.clock == "cpu" else time.perf_counter
     reset_peak(args.device)
     before, best = peak_mb(args.device), float("inf")
@@ -153,10 +149,8 @@ def measure(case: str, rows: int, args: argparse.Namespace) -> dict[str, float]:
 
 
 def report(rows: int, args: argparse.Namespace, results: dict[str, dict[str, float]]) -> None:
-    """A table of one batch size; ratios are to full logits and to the products alone."""
-    print(
-        f"\nN={rows}, H={args.hidden}, V={VOCAB_SIZE}, {args.dtype}, {args.device}, {args.threads} threads\n"
-    )
+    """Print a table of one batch size, with ratios to full logits and to the products alone."""
+    print(f"\nN={rows}, H={args.hidden}, V={VOCAB_SIZE}, {args.dtype}, {args.device}, {args.threads} threads\n")
     print("| case | extra MB | of full logits | s | of full logits | of the products |")
     print("|---|---|---|---|---|---|")
     for case, found in results.items():
@@ -168,18 +162,19 @@ def report(rows: int, args: argparse.Namespace, results: dict[str, dict[str, flo
 
 
 def main() -> None:
-    """Starts a child per case."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    """Start a child process per case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[512, 2048], help="supervised rows N")
     parser.add_argument("--hidden", type=int, default=1024)
-    parser.add_argument("--chunk-vocab", type=int, help="default: the objective's own choice")
+    parser.add_argument("--chunk-vocab", type=int, help="columns of a block (default: the objective's own choice)")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=DEFAULT_CASES)
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
-        "--clock", choices=["wall", "cpu"], default="wall", help="cpu: with one thread, on a busy machine"
+        "--clock",
+        choices=["wall", "cpu"],
+        default="wall",
+        help="what is timed; cpu, with one thread, suits a busy machine",
     )
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")

@@ -19,7 +19,7 @@ answers = [
     {"image_id": 1, "text": whole, "finish_reason": "stop"},
     {"image_id": 2, "text": cut, "finish_reason": "length"},
 ]
-answer = parse_answer(cut, scale=1000)  # Qwen3-VL writes thousandths of the picture
+answer = parse_answer(cut, scale=1000)  # Qwen3-VL writes thousandths of the image
 print(answer.format, answer.objects[0].box)  # json (0.25, 0.2, 0.75, 0.8)
 print([drop.reason for drop in answer.dropped])  # ['truncated']
 evaluation = score(truth, answers, scale=1000)

@@ -1,7 +1,8 @@
 """Merge LoRA, DoRA and coordinate offsets into a plain Hugging Face checkpoint, streamed."""
 
-from .errors import ExportError, InputError
-from .expand import ExpandReport, expand_vocab
-from .merging import MergeReport, merge
+from coord_codec.files import InputError
+from coord_exporter.checkpoint.staging import ExportError
+from coord_exporter.expand import ExpandReport, expand_vocab
+from coord_exporter.merge import MergeReport, merge
 
 __all__ = ["ExpandReport", "ExportError", "InputError", "MergeReport", "expand_vocab", "merge"]

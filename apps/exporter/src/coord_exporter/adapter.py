@@ -1,19 +1,31 @@
-"""An adapter folder, sorted: low-rank factors by module, offset tables, whole tensors that replace others."""
+"""A PEFT adapter folder, sorted: settings, low-rank factors by module, offset tables, tensors that replace others."""
 
 from __future__ import annotations
 
+import math
+import re
+import struct
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from .adapter_config import AdapterConfig, read_adapter_config
-from .checkpoint import FLOATS, SafetensorsFile, TensorInfo, read_safetensors
-from .errors import InputError
-from .recipe import first_not_finite, opened, read_rows
+from coord_adapter.format import GUARD_NAME, WEIGHTS_FILE, StoredOffsets, find_offsets, offset_part
+from coord_codec.files import InputError
+from coord_exporter.checkpoint.read import FLOATS, SafetensorsFile, TensorInfo, read_object, read_safetensors
+from coord_exporter.checkpoint.recipe import first_not_finite, read_rows
 
-_WEIGHTS = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
-_OFFSETS = "coord_offset_adapter."
-_OFFSET_FORMAT = 1  # the newest layout of the offset tables that is understood here
+
+# What merging needs, and what only mattered while training or loading.
+_USED = "r lora_alpha rank_pattern alpha_pattern use_rslora use_dora fan_in_fan_out bias lora_bias modules_to_save "
+_USED += "trainable_token_indices init_lora_weights peft_type"
+_INERT = "auto_mapping base_model_name_or_path revision task_type inference_mode peft_version target_modules "
+_INERT += "exclude_modules lora_dropout layers_to_transform layers_pattern runtime_config ensure_weight_tying "
+_INERT += "eva_config loftq_config corda_config megatron_core lora_ga_config qalora_group_size ephemeral_gpu_offload"
+_KNOWN = frozenset((_USED + " " + _INERT).split())
+
+# Initialisations that leave the base's weights as they are; others (PiSSA, OLoRA, ...) subtract from them.
+_PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal")
 
 # Endings of PEFT's names, and the field of `Factors` each fills.
 _PARTS = {
@@ -28,9 +40,39 @@ _PARTS = {
 }
 
 
+@dataclass(frozen=True)
+class LoraSettings:
+    """The fields of adapter_config.json that decide how factors are merged; PEFT's names."""
+
+    path: Path
+    r: int
+    lora_alpha: float
+    rank_pattern: dict[str, int] = field(default_factory=dict)
+    alpha_pattern: dict[str, float] = field(default_factory=dict)
+    use_rslora: bool = False
+    use_dora: bool = False
+    fan_in_fan_out: bool = False
+    lora_bias: bool = False
+    modules_to_save: tuple[str, ...] = ()
+    token_indices: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def rank(self, module: str) -> int:
+        """Return the rank of a module's factors."""
+        return _by_pattern(self.rank_pattern, module, self.r)
+
+    def scale(self, module: str) -> float:
+        """Return what the product of a module's factors is multiplied by."""
+        alpha, rank = _by_pattern(self.alpha_pattern, module, self.lora_alpha), self.rank(module)
+        return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank
+
+    def is_saved(self, module: str) -> bool:
+        """Whether a module is among `modules_to_save`, which PEFT matches by the end of the name."""
+        return any(module.endswith(name) for name in self.modules_to_save)
+
+
 @dataclass
 class Factors:
-    """What the adapter holds for one module; see `lora.LoraStep`."""
+    """What the adapter holds for one module; see `steps.LoraStep` and `steps.RowsStep`."""
 
     a: TensorInfo | None = None
     b: TensorInfo | None = None
@@ -42,130 +84,133 @@ class Factors:
 
 
 @dataclass(frozen=True)
-class Offsets:
-    """The coordinate offset tables [K, H]; `head` is None when one table serves embedding and head."""
-
-    ids: tuple[int, ...]
-    embed: TensorInfo
-    head: TensorInfo | None
-    fingerprint: str | None
-
-
-@dataclass(frozen=True)
 class Adapter:
     """A PEFT adapter folder, sorted by what each tensor does to the base.
 
     Attributes:
-        file: the adapter's weights.
-        config: its configuration.
+        folder: where it lies.
+        file: its weights.
+        config: its settings.
         factors: by module name.
-        offsets: the offset tables, if any.
+        offsets: the coordinate offsets, if any.
         saved: by base tensor name, copies of `modules_to_save`: they replace the tensor of that module only.
-        rewritten: by base tensor name, base tensors the adapter carries along (biases, resized embeddings):
-            they replace the stored tensor, also where it is tied.
+        rewritten: by base tensor name, base tensors that the adapter carries along (biases, resized embeddings): they
+            replace the stored tensor, also where it is tied.
     """
 
     folder: Path
     file: SafetensorsFile
-    config: AdapterConfig
+    config: LoraSettings
     factors: dict[str, Factors]
-    offsets: Offsets | None
+    offsets: StoredOffsets[TensorInfo] | None
     saved: dict[str, TensorInfo] = field(default_factory=dict)
     rewritten: dict[str, TensorInfo] = field(default_factory=dict)
 
 
 def open_adapter(folder: Path) -> Adapter:
-    """Read an adapter folder; the weights themselves are only looked through for NaN and infinity.
+    """Read an adapter folder; of the weights themselves only NaN and infinity are looked for.
 
     Raises:
         InputError: for missing or damaged files, values that are not finite, incomplete offset tables.
     """
     if not folder.is_dir():
-        raise InputError(
-            f"{folder}: expected an adapter folder, found {'a file' if folder.exists() else 'nothing'}"
-        )
-    config = read_adapter_config(folder)
-    if not (folder / _WEIGHTS).exists():
-        raise InputError(
-            f"{folder / _WEIGHTS}: missing; save the adapter as safetensors (pickles are not read)"
-        )
-    file = read_safetensors(folder / _WEIGHTS)
-    adapter = Adapter(folder, file, config, {}, _read_offsets(file))
+        raise InputError(f"{folder}: expected an adapter folder, found {'a file' if folder.exists() else 'nothing'}")
+    config = read_settings(folder / "adapter_config.json")
+    path = folder / WEIGHTS_FILE
+    if not path.exists():
+        raise InputError(f"{path}: missing; save the adapter as safetensors (pickles are not read)")
+    file = read_safetensors(path)
+    _check_values(file)
+    offsets = find_offsets({tensor.name: tensor for tensor in file.tensors}, _integers, path)
+    adapter = Adapter(folder, file, config, {}, offsets)
     for tensor in file.tensors:
         if not tensor.name.startswith(_PREFIX):
-            raise InputError(f"{file.path}: {tensor.name}: expected a PEFT name starting with {_PREFIX}")
-        name = tensor.name.removeprefix(_PREFIX)
-        if not name.startswith(_OFFSETS):
-            _sort(adapter, name, tensor)
-    _check_finite(file)
+            raise InputError(f"{path}: {tensor.name}: expected a PEFT name starting with {_PREFIX}")
+        if offset_part(tensor.name) is None:
+            _sort(adapter, tensor.name.removeprefix(_PREFIX), tensor)
+    for table in (offsets.embed, offsets.head) if offsets else ():
+        if table is not None and table.dtype not in FLOATS:
+            raise InputError(f"{path}: {table.name}: expected {', '.join(FLOATS)}, found {table.dtype}")
     return adapter
 
 
 def _sort(adapter: Adapter, name: str, tensor: TensorInfo) -> None:
-    ending = next((ending for ending in _PARTS if name.endswith(ending)), None)
-    if ending is not None:
+    parents = name.split(".")[:-1]
+    if ending := next((ending for ending in _PARTS if name.endswith(ending)), None):
         setattr(adapter.factors.setdefault(name.removesuffix(ending), Factors()), _PARTS[ending], tensor)
     elif "lora_" in name:
         raise InputError(f"{tensor.path}: {tensor.name}: an unknown kind of factor, cannot be merged exactly")
-    elif _inside_saved(adapter.config, name):
+    elif any(adapter.config.is_saved(".".join(parents[:n])) for n in range(1, len(parents) + 1)):
         adapter.saved[name] = tensor
     else:
         adapter.rewritten[name.replace(".base_layer.", ".")] = tensor
 
 
-def _inside_saved(config: AdapterConfig, name: str) -> bool:
-    parents = name.split(".")[:-1]
-    return any(config.is_saved(".".join(parents[:n])) for n in range(1, len(parents) + 1))
-
-
-def _read_offsets(file: SafetensorsFile) -> Offsets | None:
-    start = _PREFIX + _OFFSETS
-    parts = {t.name.removeprefix(start): t for t in file.tensors if t.name.startswith(start)}
-    if not parts:
-        return None
-    known = {"token_ids", "embed_offset", "head_offset", "fingerprint", "format_version"}
-    if missing := sorted({"token_ids", "embed_offset", "head_offset"} - parts.keys()):
-        raise InputError(f"{file.path}: the offset tables lack {', '.join(missing)}; save the adapter again")
-    if unknown := sorted(parts.keys() - known):
-        raise InputError(f"{file.path}: {start}{unknown[0]}: unknown part of the offset tables")
-    if "format_version" in parts and (version := _integers(parts["format_version"])[0]) > _OFFSET_FORMAT:
-        raise InputError(
-            f"{file.path}: offset tables of format {version}, expected up to {_OFFSET_FORMAT}: update"
-        )
-    ids, embed, head = _integers(parts["token_ids"]), parts["embed_offset"], parts["head_offset"]
-    for name, table in (("embed_offset", embed), ("head_offset", head)):
-        empty = name == "head_offset" and table.rows == 0
-        if not empty and (len(table.shape) != 2 or table.rows != len(ids) or table.dtype not in FLOATS):
-            raise InputError(
-                f"{file.path}: {name}: expected {len(ids)} rows of floats (token_ids), found {table.dtype} "
-                f"{list(table.shape)}; under ZeRO-3 gather the weights when saving"
-            )
-    text = bytes(_integers(parts["fingerprint"])).decode(errors="replace") if "fingerprint" in parts else None
-    return Offsets(ids, embed, head if head.rows else None, text or None)
-
-
 def _integers(tensor: TensorInfo) -> tuple[int, ...]:
-    import torch
-
-    kinds = {"I64": torch.int64, "I32": torch.int32, "U8": torch.uint8}
-    if tensor.dtype not in kinds:
+    formats = {"I64": "q", "I32": "i", "U8": "B"}
+    if tensor.dtype not in formats:
         raise InputError(f"{tensor.path}: {tensor.name}: expected whole numbers, found {tensor.dtype}")
-    if not tensor.nbytes:
-        return ()
-    with opened(tensor) as fd:
-        values = torch.frombuffer(tensor.pread(fd, 0, tensor.rows), dtype=kinds[tensor.dtype])
-    return tuple(values.tolist())
+    return tuple(value for (value,) in struct.iter_unpack(f"<{formats[tensor.dtype]}", tensor.read(0, tensor.rows)))
 
 
-def _check_finite(file: SafetensorsFile) -> None:
+def _check_values(file: SafetensorsFile) -> None:
     for tensor in file.tensors:
-        if tensor.dtype not in FLOATS or not tensor.nbytes:
+        if tensor.dtype not in FLOATS:
             continue
-        step = max(1, (1 << 23) // max(1, tensor.row_bytes))
-        with opened(tensor) as fd:
-            for lo in range(0, tensor.rows, step):
-                rows = read_rows(tensor, fd, lo, min(lo + step, tensor.rows))
-                if (bad := first_not_finite(rows)) is not None:
-                    raise InputError(
-                        f"{file.path}: {tensor.name}: row {lo + bad} holds NaN or infinity; train it again"
-                    )
+        for lo, hi in tensor.blocks():
+            if (bad := first_not_finite(read_rows(tensor, lo, hi))) is not None:
+                raise InputError(f"{file.path}: {tensor.name}: row {lo + bad} holds NaN or infinity; train it again")
+
+
+def read_settings(path: Path) -> LoraSettings:
+    """Read PEFT's adapter_config.json.
+
+    Raises:
+        InputError: naming the field, for anything that cannot be merged exactly.
+    """
+    content = read_object(path)
+    if content.get("peft_type") != "LORA":
+        raise InputError(f"{path}: peft_type: expected LORA, found {content.get('peft_type')!r}")
+    if (init := content.get("init_lora_weights", True)) not in _PLAIN_INITS:
+        raise InputError(
+            f"{path}: init_lora_weights: {init!r} changes the base's weights when training starts, so the "
+            "factors do not belong to this base; convert it (PEFT: path_initial_model_for_weight_conversion)"
+        )
+    for name, value in content.items():
+        if name not in _KNOWN and value:
+            raise InputError(f"{path}: {name}: {value!r} cannot be merged exactly into the weights")
+    try:
+        return _parse(path, content)
+    except (KeyError, TypeError, ValueError, AttributeError, re.error) as error:
+        raise InputError(f"{path}: not a complete LoRA configuration: {error!r}") from None
+
+
+def _parse(path: Path, content: dict) -> LoraSettings:
+    tokens = content.get("trainable_token_indices") or {}
+    if isinstance(tokens, list):
+        tokens = {"embed_tokens": tokens}
+    patterns = {name: content.get(name) or {} for name in ("rank_pattern", "alpha_pattern")}
+    ranks = {re.compile(k).pattern: int(v) for k, v in patterns["rank_pattern"].items()}
+    if min([int(content["r"]), *ranks.values()]) < 1:
+        raise ValueError(f"rank of r {content['r']}, rank_pattern {ranks}: expected at least 1")
+    if isinstance(saved := content.get("modules_to_save") or (), str):
+        raise ValueError(f"modules_to_save {saved!r}: expected a list")
+    switches = ("use_rslora", "use_dora", "fan_in_fan_out", "lora_bias")
+    return LoraSettings(
+        path=path,
+        r=int(content["r"]),
+        lora_alpha=float(content["lora_alpha"]),
+        rank_pattern=ranks,
+        alpha_pattern={re.compile(k).pattern: float(v) for k, v in patterns["alpha_pattern"].items()},
+        modules_to_save=tuple(saved),
+        token_indices={name: tuple(map(int, ids)) for name, ids in tokens.items() if name != GUARD_NAME},
+        **{name: bool(content.get(name)) for name in switches},
+    )
+
+
+def _by_pattern(patterns: dict, module: str, default: Any) -> Any:
+    """PEFT's rule: the first pattern that matches the end of the module's name, at a dot."""
+    for pattern, value in patterns.items():
+        if re.match(rf"(.*\.)?({pattern})$", module):
+            return value
+    return default

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -9,83 +10,109 @@ from typing import Annotated
 
 import typer
 
-from .errors import ExportError, InputError
+from coord_codec.files import InputError
+from coord_exporter.checkpoint.staging import ExportError
+from coord_exporter.expand import expand_vocab
+from coord_exporter.merge import merge
+
+_EXIT_CODES = "Exit codes: 0 when OUT is complete, 1 when writing or verifying failed, 2 for bad usage or bad input."
+_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 app = typer.Typer(
     help="Turn a base and an adapter into a plain Hugging Face checkpoint.",
+    epilog=_EXIT_CODES,
     add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
 
-_Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it is a checkpoint folder.")]
+_Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make. It appears complete or not at all.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")]
 _ShardSize = Annotated[
     str | None,
-    typer.Option("--max-shard-size", help="Split the weights anew, e.g. 5GB; default: as in BASE."),
+    typer.Option(
+        "--max-shard-size",
+        metavar="SIZE",
+        help="Split the weights into files of at most this size, such as 5GB or 500MB. "
+        "By default the files are those of BASE.",
+    ),
 ]
 _Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
 
-@app.command("merge")
+def _examples(*lines: str) -> str:
+    return "\n\n".join(["Examples:", *lines, _EXIT_CODES])
+
+
+@app.command(
+    "merge",
+    epilog=_examples(
+        "uv run apps/exporter merge base adapter merged",
+        "uv run apps/exporter merge base adapter merged --verify --max-shard-size 5GB",
+    ),
+)
 def merge_command(
     base: Annotated[
-        Path, typer.Argument(metavar="BASE", help="Checkpoint folder the adapter was trained on.")
+        Path, typer.Argument(metavar="BASE", help="The checkpoint folder that the adapter was trained on.")
     ],
-    adapter: Annotated[Path, typer.Argument(metavar="ADAPTER", help="PEFT adapter folder.")],
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Folder to make; it appears whole or not at all.")
-    ],
+    adapter: Annotated[Path, typer.Argument(metavar="ADAPTER", help="The PEFT adapter folder.")],
+    out: _Out,
     *,
     force: _Force = False,
     max_shard_size: _ShardSize = None,
     verify: Annotated[
         bool | None,
         typer.Option(
-            "--verify/--no-verify", help="Compare with PEFT before OUT appears; default: bases up to 1 GiB."
+            "--verify/--no-verify",
+            help="Compare logits and 64 greedy tokens with PEFT before OUT appears. "
+            "By default bases of up to 1 GiB are compared.",
         ),
     ] = None,
     quiet: _Quiet = False,
 ) -> None:
     """Merge LoRA, DoRA, saved modules and coordinate offsets into the weights."""
-    from .layout import parse_size
-    from .merging import merge
-
     started = time.monotonic()
-    size = parse_size(max_shard_size) if max_shard_size else None
+    size = parse_size(max_shard_size)
     report = merge(base, adapter, out, force=force, max_shard_size=size, verify=verify, quiet=quiet)
     _warn(report.warnings)
-    if report.verification is not None:
-        typer.echo(_verified(report.verification))
+    if figures := report.verification:
+        typer.echo(
+            f"verified: largest logit difference {figures['max_difference']:.3g} (tolerance "
+            f"{figures['tolerance']:.3g}), {figures['equal_tokens']} of {figures['tokens']} greedy tokens equal"
+        )
     seconds = time.monotonic() - started
     typer.echo(f"{out}: {report.changed} of {report.tensors} tensors changed, {seconds:.1f} s")
 
 
-@app.command("expand-vocab")
+@app.command(
+    "expand-vocab",
+    epilog=_examples(
+        "uv run apps/exporter expand-vocab Qwen3-VL-2B base",
+        "uv run apps/exporter expand-vocab Qwen3-VL-2B base --markers --init smooth",
+    ),
+)
 def expand_command(
-    base: Annotated[Path, typer.Argument(metavar="BASE", help="Checkpoint folder to extend.")],
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Folder to make; it appears whole or not at all.")
-    ],
+    base: Annotated[Path, typer.Argument(metavar="BASE", help="The checkpoint folder to extend.")],
+    out: _Out,
     *,
     wildcard: Annotated[
-        bool, typer.Option(help="Add <|coord_*|> first, so that ids are the specification's.")
+        bool, typer.Option(help="Add <|coord_*|> before the coordinates, so that ids are the specification's.")
     ] = True,
-    markers: Annotated[
-        bool, typer.Option("--markers", help="Add <obj_start> and <obj_end> as well.")
-    ] = False,
+    markers: Annotated[bool, typer.Option("--markers", help="Add <obj_start> and <obj_end> as well.")] = False,
     init: Annotated[
-        str, typer.Option(help="New rows: mean (plus noise) or smooth (functions of the bin).")
+        str,
+        typer.Option(
+            help="How new rows start: 'mean' is the mean of the table plus noise, 'smooth' makes rows of "
+            "neighbouring bins alike."
+        ),
     ] = "mean",
-    seed: Annotated[int, typer.Option(help="Seed of the new rows.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the new rows' noise.")] = 0,
     force: _Force = False,
     max_shard_size: _ShardSize = None,
     quiet: _Quiet = False,
 ) -> None:
     """Add the coordinate tokens to tokenizer, configuration and weights."""
-    from .expand import expand_vocab
-    from .layout import parse_size
-
-    size = parse_size(max_shard_size) if max_shard_size else None
     report = expand_vocab(
         base,
         out,
@@ -94,7 +121,7 @@ def expand_command(
         init=init,
         seed=seed,
         force=force,
-        max_shard_size=size,
+        max_shard_size=parse_size(max_shard_size),
         quiet=quiet,
     )
     _warn(report.warnings)
@@ -105,24 +132,25 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exit code 2 for bad input, 1 for an export that failed."""
     try:
         app(arguments)
-    except InputError as error:
-        _stop(error, 2)
-    except ExportError as error:
-        _stop(error, 1)
+    except (InputError, ExportError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2 if isinstance(error, InputError) else 1)
 
 
-def _stop(error: Exception, code: int) -> None:
-    typer.echo(f"error: {error}", err=True)
-    sys.exit(code)
+def parse_size(text: str | None) -> int | None:
+    """Return the bytes of a size such as 5GB, 500MB or 2GiB; None stays None.
+
+    Raises:
+        InputError: if it is not one.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B)", text.strip(), re.IGNORECASE)
+    if match is None or float(match[1]) <= 0:
+        raise InputError(f"--max-shard-size: expected a size such as 5GB or 500MB, found {text!r}")
+    return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
 def _warn(warnings: tuple[str, ...]) -> None:
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
-
-
-def _verified(figures: dict) -> str:
-    return (
-        f"verified: largest logit difference {figures['max_difference']:.3g} (tolerance "
-        f"{figures['tolerance']:.3g}), {figures['equal_tokens']} of {figures['tokens']} greedy tokens equal"
-    )

@@ -1,4 +1,4 @@
-"""`--verify`: the export against PEFT's own model, on fixed prompts, in float32.
+"""Compares an export with PEFT's own model on fixed prompts, in float32.
 
 The reference is the adapter unmerged on its base, so the merge itself is under test. Both models compute in
 float32; what differs is the rounding of merged weights to the checkpoint's type, and the tolerance follows
@@ -11,15 +11,19 @@ import gc
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .adapter import Adapter
-from .checkpoint import Checkpoint
-from .errors import ExportError
-from .tables import find_tables, vocabulary_rows
+import numpy as np
+import torch
+import transformers
+from peft import PeftModel
+from PIL import Image
 
-if TYPE_CHECKING:
-    import torch
+from coord_adapter import load_adapter
+from coord_exporter.adapter import Adapter
+from coord_exporter.checkpoint.read import StoredCheckpoint
+from coord_exporter.checkpoint.staging import ExportError
+from coord_exporter.vocabulary import find_tables, vocabulary_rows
 
 GREEDY_TOKENS = 64
 _PROMPT = "Describe all objects in the image with their bounding boxes."
@@ -38,13 +42,13 @@ class _Outcome:
     greedy: list[int]
 
 
-def verify_export(base: Checkpoint, adapter: Adapter, folder: Path) -> dict:
+def verify_export(base: StoredCheckpoint, adapter: Adapter, folder: Path) -> dict:
     """Compare logits and greedy tokens of base + adapter under PEFT with those of an exported checkpoint.
 
     Args:
-        base: the base.
-        adapter: its adapter.
-        folder: the exported checkpoint.
+        base: the base
+        adapter: its adapter
+        folder: the exported checkpoint
 
     Returns:
         `max_difference` and `tolerance` in logits, `tokens` and `equal_tokens` (before the first that
@@ -81,10 +85,7 @@ def verify_export(base: Checkpoint, adapter: Adapter, folder: Path) -> dict:
     }
 
 
-def _run_both(base: Checkpoint, adapter: Adapter, folder: Path) -> tuple[_Outcome, _Outcome, bool]:
-    import torch
-    import transformers
-
+def _run_both(base: StoredCheckpoint, adapter: Adapter, folder: Path) -> tuple[_Outcome, _Outcome, bool]:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     prompts, image = _prompts(folder, base, adapter)
@@ -98,10 +99,9 @@ def _run_both(base: Checkpoint, adapter: Adapter, folder: Path) -> tuple[_Outcom
 
 def _answers(model: Any, prompts: list[dict], forced: list[int] | None) -> _Outcome:
     """Greedy continuation of the first prompt; logits along `forced` (its own continuation if None)."""
-    import torch
-    from transformers import GenerationConfig
-
-    settings = GenerationConfig(max_new_tokens=GREEDY_TOKENS, min_new_tokens=GREEDY_TOKENS, do_sample=False)
+    settings = transformers.GenerationConfig(
+        max_new_tokens=GREEDY_TOKENS, min_new_tokens=GREEDY_TOKENS, do_sample=False
+    )
     first = prompts[0]
     length = first["input_ids"].shape[1]
     greedy = model.generate(**first, generation_config=settings)[0, length:].tolist()
@@ -111,24 +111,18 @@ def _answers(model: Any, prompts: list[dict], forced: list[int] | None) -> _Outc
 
 
 def _extended(prompt: dict, ids_1T: torch.Tensor) -> dict:
-    import torch
-
     extended = {"input_ids": ids_1T, "attention_mask": torch.ones_like(ids_1T)}
     if "mm_token_type_ids" in prompt:
         extended["mm_token_type_ids"] = torch.zeros_like(ids_1T)
-    return prompt | {
-        name: torch.cat([prompt[name], tail.to(prompt[name].dtype)], 1) for name, tail in extended.items()
-    }
+    return prompt | {name: torch.cat([prompt[name], tail.to(prompt[name].dtype)], 1) for name, tail in extended.items()}
 
 
-def _prompts(folder: Path, base: Checkpoint, adapter: Adapter) -> tuple[list[dict], bool]:
+def _prompts(folder: Path, base: StoredCheckpoint, adapter: Adapter) -> tuple[list[dict], bool]:
     """A prompt with an image where there is a processor, and random ids that hit the offsets' rows."""
     random = _random_ids(base, adapter)
     try:
-        from transformers import AutoProcessor
-
-        processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
-        content = [{"type": "image", "image": _picture()}, {"type": "text", "text": _PROMPT}]
+        processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True)
+        content = [{"type": "image", "image": _image()}, {"type": "text", "text": _PROMPT}]
         inputs = processor.apply_chat_template(
             [{"role": "user", "content": content}],
             add_generation_prompt=True,
@@ -141,50 +135,34 @@ def _prompts(folder: Path, base: Checkpoint, adapter: Adapter) -> tuple[list[dic
     return [dict(inputs), random], True
 
 
-def _picture():
-    """A fixed picture with edges and colours, 96 x 64."""
-    import numpy as np
-    from PIL import Image
-
+def _image() -> Image.Image:
+    """A fixed image with edges and colours, 96 x 64."""
     y, x = np.mgrid[0:64, 0:96]
     red, green, blue = 255 * (x > 40), 4 * y, 255 * (((x // 8) + (y // 8)) % 2)
     return Image.fromarray(np.stack([red, green, blue], axis=-1).astype(np.uint8))
 
 
-def _random_ids(base: Checkpoint, adapter: Adapter) -> dict:
+def _random_ids(base: StoredCheckpoint, adapter: Adapter) -> dict:
     """Ids [1, T], half of them offset rows where there are any; placeholders of images stay out."""
-    import torch
-
     generator = torch.Generator().manual_seed(0)
-    special = {
-        value for name, value in base.config.items() if name.endswith("_token_id") and isinstance(value, int)
-    }
+    special = {value for name, value in base.config.items() if name.endswith("_token_id") and isinstance(value, int)}
     ordinary = [i for i in range(vocabulary_rows(base)) if i not in special]
     trained = [i for i in adapter.offsets.ids if i not in special] if adapter.offsets else []
     ids = [ordinary[int(k)] for k in torch.randint(len(ordinary), (_RANDOM_TOKENS,), generator=generator)]
     if trained:
-        ids[::2] = [
-            trained[int(k)] for k in torch.randint(len(trained), (len(ids[::2]),), generator=generator)
-        ]
+        ids[::2] = [trained[int(k)] for k in torch.randint(len(trained), (len(ids[::2]),), generator=generator)]
     ids_1T = torch.tensor([ids])
     return {"input_ids": ids_1T, "attention_mask": torch.ones_like(ids_1T)}
 
 
-def _load(folder: Path, config: dict):
-    import torch
-    import transformers
-
+def _load(folder: Path, config: dict) -> Any:
     names = config.get("architectures") or ["AutoModelForImageTextToText"]
     architecture = getattr(transformers, names[0], transformers.AutoModelForImageTextToText)
     return architecture.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
 
 
-def _load_peft(base: Checkpoint, adapter: Adapter):
+def _load_peft(base: StoredCheckpoint, adapter: Adapter) -> Any:
     model = _load(base.folder, base.config)
     if adapter.offsets is not None:
-        from coord_adapter import load_adapter
-
         return load_adapter(model, adapter.folder).eval()
-    from peft import PeftModel
-
     return PeftModel.from_pretrained(model, adapter.folder).eval()

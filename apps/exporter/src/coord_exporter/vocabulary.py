@@ -1,4 +1,7 @@
-"""The vocabulary of a checkpoint, read from its tokenizer files without building a tokenizer."""
+"""The vocabulary of a checkpoint: token ids in its tokenizer files, rows in its embedding and head.
+
+Nothing is built for it: tokenizer files are read as JSON, tables by their headers.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coord_codec import MARKERS, CoordVocab, coord_tokens
+from coord_codec.files import InputError
+from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo, read_object
 
-from .checkpoint import read_json
-from .errors import InputError
+HEAD = "lm_head.weight"
+_EMBEDDINGS = (
+    "model.language_model.embed_tokens.weight",
+    "language_model.model.embed_tokens.weight",
+    "model.embed_tokens.weight",
+)
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Token texts and ids; `size` is one more than the largest id."""
+    """The ids of a tokenizer's tokens by their text."""
 
     ids: dict[str, int]
 
@@ -23,7 +32,7 @@ class Vocabulary:
         return max(self.ids.values(), default=-1) + 1
 
     def coord_vocab(self) -> CoordVocab | None:
-        """The coordinate tokens, or None if there are none.
+        """Return the coordinate tokens, or None if there are none.
 
         Raises:
             InputError: if some are missing or they are not consecutive and in order.
@@ -34,15 +43,13 @@ class Vocabulary:
             return None
         if len(found) < len(tokens):
             missing = next(token for token in tokens if token not in self.ids)
-            raise InputError(
-                f"tokenizer: {len(found)} of {len(tokens)} coordinate tokens, {missing} is missing"
-            )
+            raise InputError(f"tokenizer: {len(found)} of {len(tokens)} coordinate tokens, {missing} is missing")
         if found != list(range(found[0], found[0] + len(tokens))):
             raise InputError("tokenizer: the coordinate tokens' ids are not consecutive and in order")
         return CoordVocab(found[0])
 
     def fingerprints(self) -> set[str]:
-        """The fingerprints an adapter trained with this vocabulary may carry, one per marker family."""
+        """Return the fingerprints that an adapter trained with this vocabulary may carry, one per marker family."""
         coords = self.coord_vocab()
         if coords is None:
             return set()
@@ -63,25 +70,29 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
     """
     try:
         return _read(folder)
+    except InputError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{folder}: the tokenizer files are damaged ({error!r}); fetch them again") from None
 
 
 def _read(folder: Path) -> Vocabulary | None:
-    fast, plain = folder / "tokenizer.json", folder / "vocab.json"
+    fast, plain, added, config = (
+        folder / name for name in ("tokenizer.json", "vocab.json", "added_tokens.json", "tokenizer_config.json")
+    )
     if fast.exists():
-        content = read_json(fast)
+        content = read_object(fast)
         ids = content.get("model", {}).get("vocab", {})
         if not isinstance(ids, dict):
             raise InputError(f"{fast}: model.vocab: expected token texts and ids (a byte-level BPE)")
         return Vocabulary(ids | {token["content"]: token["id"] for token in content.get("added_tokens", [])})
     if not plain.exists():
         return None
-    ids = read_json(plain)
-    if (folder / "added_tokens.json").exists():
-        ids |= read_json(folder / "added_tokens.json")
-    if (folder / "tokenizer_config.json").exists():
-        decoder = read_json(folder / "tokenizer_config.json").get("added_tokens_decoder", {})
+    ids = read_object(plain)
+    if added.exists():
+        ids |= read_object(added)
+    if config.exists():
+        decoder = read_object(config).get("added_tokens_decoder", {})
         ids |= {token["content"]: int(token_id) for token_id, token in decoder.items()}
     return Vocabulary(ids)
 
@@ -90,8 +101,8 @@ def check_fingerprint(base: Path, fingerprint: str | None) -> str | None:
     """Compare an adapter's fingerprint with the base's tokenizer.
 
     Args:
-        base: the checkpoint's folder.
-        fingerprint: what the adapter carries.
+        base: the checkpoint's folder
+        fingerprint: what the adapter carries
 
     Returns:
         A warning where nothing can be compared, else None.
@@ -112,3 +123,56 @@ def check_fingerprint(base: Path, fingerprint: str | None) -> str | None:
             "adapter was trained on (expand-vocab makes it)"
         )
     return None
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The embedding and the head of a checkpoint.
+
+    Attributes:
+        embed: name of the embedding [V, H].
+        tied: whether the head is the embedding (`HEAD` may be stored beside it, with the same bytes).
+    """
+
+    embed: str
+    tied: bool
+
+
+def find_tables(base: StoredCheckpoint) -> Tables:
+    """Find embedding and head, and whether transformers would tie them.
+
+    A configuration that ties two stored tensors of different values does not tie them in transformers either.
+
+    Raises:
+        InputError: if there is no embedding, or no head where the configuration asks for one.
+    """
+    names = [name for name in _EMBEDDINGS if name in base.tensors]
+    if len(names) != 1:
+        raise InputError(f"{base.folder}: expected one embedding among {', '.join(_EMBEDDINGS)}, found {names}")
+    embed, head = base.tensors[names[0]], base.tensors.get(HEAD)
+    inner = base.config.get("text_config", {}).get("tie_word_embeddings")
+    tied = base.config.get("tie_word_embeddings", inner)
+    if head is None and tied is False:
+        raise InputError(f"{base.folder / 'config.json'}: tie_word_embeddings is false and {HEAD} is not stored")
+    if head is not None and tied:
+        tied = _equal_bytes(embed, head)
+    return Tables(embed.name, head is None if tied is None else tied)
+
+
+def vocabulary_rows(base: StoredCheckpoint) -> int:
+    """Return how many ids the checkpoint has rows for: the smaller of embedding and head."""
+    return min(base.tensors[name].rows for name in (find_tables(base).embed, HEAD) if name in base.tensors)
+
+
+def set_tied(config: dict, tied: bool) -> dict:
+    """Return the configuration with `tie_word_embeddings` at both of its levels."""
+    changed = config | {"tie_word_embeddings": tied}
+    if isinstance(config.get("text_config"), dict):
+        changed["text_config"] = config["text_config"] | {"tie_word_embeddings": tied}
+    return changed
+
+
+def _equal_bytes(one: TensorInfo, other: TensorInfo) -> bool:
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    return all(one.read(lo, hi) == other.read(lo, hi) for lo, hi in one.blocks())

@@ -1,4 +1,4 @@
-"""Train Qwen3-VL to draw boxes with coordinate tokens, through ms-swift."""
+"""Train Qwen3-VL to detect objects with coordinate tokens, through ms-swift."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import Any
 __version__ = "0.1.0"
 __all__ = ["CoordGrammar", "RunConfig", "apply_coord_template_adapter", "load_run_config", "train_and_score"]
 
-# Looked up when asked for: swift alone takes many seconds to import, and a config needs none of it.
-_HOMES = {
-    "CoordGrammar": "grammar",
-    "RunConfig": "config",
-    "apply_coord_template_adapter": "swift_model",
-    "load_run_config": "config_files",
-    "train_and_score": "training",
+# Imported when a name is first asked for: swift alone takes many seconds, and a configuration needs none of it.
+_MODULES = {
+    "CoordGrammar": "answers.grammar",
+    "RunConfig": "config.run_config",
+    "apply_coord_template_adapter": "swift.template",
+    "load_run_config": "config.run_config",
+    "train_and_score": "run",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name not in _MODULES:
+        from coord_trainer.elsewhere import pointer
+
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{pointer(name)}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

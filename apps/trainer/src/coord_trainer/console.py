@@ -1,26 +1,26 @@
-"""What a run says: short lines on stdout, and ms-swift's own talk in a file."""
+"""The console and the processes that share it: our lines on stdout, other libraries' output in a file, ranks."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import TextIO
 
 from tqdm import tqdm
 
-from .ranks import is_first, rank
-
-_TALKATIVE = ("", "swift", "modelscope", "transformers", "accelerate", "datasets", "deepspeed", "DeepSpeed")
-
 _outside: list[TextIO] = []
+_LOGGERS = ("", "swift", "modelscope", "transformers", "accelerate", "datasets", "deepspeed", "DeepSpeed")
 
 
 def say(line: str) -> None:
-    """Print a line above whatever progress bar is running; only the first rank speaks."""
+    """Print a line above a running progress bar, on the first rank only."""
     if is_first():
         # While swift_log redirects stdout, our own lines still go to the real one.
         out = _outside[-1] if _outside else sys.stdout
@@ -28,7 +28,7 @@ def say(line: str) -> None:
         out.flush()
 
 
-@contextlib.contextmanager
+@contextmanager
 def swift_log(path: Path) -> Iterator[Callable[[], None]]:
     """Send what swift, transformers and friends print or log to `path`; progress bars stay on stderr.
 
@@ -38,10 +38,10 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path = path if is_first() else path.with_name(f"{path.stem}.{rank()}{path.suffix}")
-    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
     before = [logger.handlers[:] for logger in loggers]
     out = sys.stdout
-    with path.open("a", encoding="utf-8") as file, contextlib.redirect_stdout(file):
+    with path.open("a", encoding="utf-8") as file, redirect_stdout(file):
         # Not a plain StreamHandler: swift silences those on the root logger while it is imported.
         handler = logging.FileHandler(path)
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
@@ -63,3 +63,80 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
             for logger, handlers in zip(loggers, before, strict=True):
                 logger.handlers[:] = handlers
             handler.close()
+
+
+class RunError(Exception):
+    """A run that started and could not finish (disk full, diverged, unreadable checkpoint): exit code 1."""
+
+
+_turns: dict[str, int] = {}
+_TIMEOUT = timedelta(days=7)
+"""Drawing, checking and encoding may take hours; a failure of the first rank ends the wait at once."""
+
+
+def rank() -> int:
+    """Return the number of this process; 0 when there is only one."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def world_size() -> int:
+    """Return how many processes train together."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_first() -> bool:
+    """Return whether this process writes files and prints."""
+    return rank() == 0
+
+
+@contextmanager
+def first_rank_first(block: str) -> Iterator[None]:
+    """Run a block on the first rank alone; the others follow when it is done, and stop when it failed.
+
+    Raises:
+        SystemExit: on the other ranks, when the first one failed; it has printed why.
+    """
+    if world_size() == 1:
+        yield
+        return
+    store = _store()
+    _turns[block] = _turns.get(block, 0) + 1  # the same on every rank, so that each use has a name of its own
+    key = f"{block}.{_turns[block]}"
+    if not is_first():
+        _wait(store, key)
+        yield
+        return
+    try:
+        yield
+    except BaseException:
+        store.set(key, "failed")
+        raise
+    store.set(key, "done")
+
+
+def _wait(store, key: str) -> None:
+    from torch.distributed import DistError
+
+    try:
+        store.wait([key], _TIMEOUT)
+        done = store.get(key) == b"done"
+    except DistError:  # the first rank kept the store, and is gone
+        done = False
+    if not done:
+        raise SystemExit(1)
+
+
+@cache
+def _store():
+    from torch.distributed import PrefixStore, rendezvous
+
+    store, _, _ = next(iter(rendezvous("env://")))
+    return PrefixStore("coord_trainer", store)
+
+
+def leave_process_group() -> None:
+    """Leave the process group, at the end of a run without errors."""
+    from torch import distributed
+
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()

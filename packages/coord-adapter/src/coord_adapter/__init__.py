@@ -1,15 +1,21 @@
 """Train only the coordinate rows of a frozen vocabulary, inside PEFT."""
 
-from coord_adapter.active import ActiveOffsets, active_offsets, offset_parameters
-from coord_adapter.bake import bake_offsets
-from coord_adapter.config import CoordOffsetConfig, IdRange
-from coord_adapter.hooks import bypass_head_hook
-from coord_adapter.install import install_coord_offset_adapter, reattach_coord_offset_hooks
-from coord_adapter.param_groups import build_param_groups, param_group_names, register_param_groups
-from coord_adapter.peft_setup import check_peft_config, with_offset_modules
-from coord_adapter.saved import SavedOffsets, load_adapter, read_offsets
-from coord_adapter.tables import MODULE_NAME, CoordOffsetAdapter
-from coord_adapter.trainable_tokens import save_as_trainable_tokens
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from coord_adapter.format import MODULE_NAME, SavedOffsets, read_offsets
+from coord_adapter.initial_rows import new_token_rows, smooth_rows, smooth_rows_2d
+
+if TYPE_CHECKING:
+    from coord_adapter.config import CoordOffsetConfig, IdRange
+    from coord_adapter.files import load_adapter, save_as_trainable_tokens
+    from coord_adapter.hooks import ActiveOffsets, active_offsets, bypass_head_hook
+    from coord_adapter.install import bake_offsets, install_coord_offset_adapter, reattach_coord_offset_hooks
+    from coord_adapter.optimizer import build_param_groups, offset_parameters, param_group_names, register_param_groups
+    from coord_adapter.peft import check_peft_config, with_offset_modules
+    from coord_adapter.tables import CoordOffsetAdapter
 
 __all__ = [
     "MODULE_NAME",
@@ -25,11 +31,39 @@ __all__ = [
     "check_peft_config",
     "install_coord_offset_adapter",
     "load_adapter",
+    "new_token_rows",
     "offset_parameters",
     "param_group_names",
     "read_offsets",
     "reattach_coord_offset_hooks",
     "register_param_groups",
     "save_as_trainable_tokens",
+    "smooth_rows",
+    "smooth_rows_2d",
     "with_offset_modules",
 ]
+
+# Importing peft and transformers takes many seconds of processor time, torch and pydantic less of it: a name is
+# imported when it is first asked for.
+_MODULES = {
+    "config": ("CoordOffsetConfig", "IdRange"),
+    "files": ("load_adapter", "save_as_trainable_tokens"),
+    "hooks": ("ActiveOffsets", "active_offsets", "bypass_head_hook"),
+    "install": ("bake_offsets", "install_coord_offset_adapter", "reattach_coord_offset_hooks"),
+    "optimizer": ("build_param_groups", "offset_parameters", "param_group_names", "register_param_groups"),
+    "peft": ("check_peft_config", "with_offset_modules"),
+    "tables": ("CoordOffsetAdapter",),
+}
+_WHERE = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,21 +1,18 @@
-"""Settings of the offsets: the `custom.coord_offset` section."""
+"""Settings of the offsets: the `custom.coord_offset` section of a run's configuration."""
 
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 
 class IdRange(BaseModel):
-    """Token ids from `start` to `end`, both included."""
+    """Token ids from `start` to `end`, both included.
+
+    Example:
+        >>> CoordOffsetConfig(ids=IdRange(start=7, end=9)).token_ids([])
+        [7, 8, 9]
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,14 +30,14 @@ class CoordOffsetConfig(BaseModel):
     """Whether and how the coordinate rows are trained.
 
     Attributes:
-        enabled: Off means that no parameter is created.
-        ids: The rows to train: None for the tokenizer's coordinates, a list, or a range with both ends
-            included.
-        tie_head: One table for embedding and head; false trains two.
-        embed_lr: Learning rate of the embedding's table (in tied mode of the one table); None is the run's.
-        head_lr: Learning rate of the head's table; None is the run's.
-        weight_decay: Pulls the offsets to zero, that is the rows to the base's.
-        dtype: Of the tables; see `install_coord_offset_adapter`.
+        enabled: false creates no parameter
+        ids: the rows to train: None for the tokenizer's coordinates, a list, or a range with both ends
+            included
+        tie_head: one table for embedding and head; false trains two
+        embed_lr: learning rate of the embedding's table (in tied mode of the one table); None is the run's
+        head_lr: learning rate of the head's table; None is the run's
+        weight_decay: of the offsets; it moves them towards zero, that is the rows towards the base's
+        dtype: of the tables; see `install_coord_offset_adapter`
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -60,13 +57,11 @@ class CoordOffsetConfig(BaseModel):
         return self
 
     def token_ids(self, coord_ids: Iterable[int]) -> list[int]:
-        """The ids to train, given the tokenizer's coordinates (used when `ids` is None).
+        """Return the ids to train.
 
         Args:
-            coord_ids: The vocabulary's own ids (and those of markers that train along).
+            coord_ids: the tokenizer's coordinates (and markers that train along), used when `ids` is None
         """
         if self.ids is None:
             return list(coord_ids)
-        return (
-            list(range(self.ids.start, self.ids.end + 1)) if isinstance(self.ids, IdRange) else list(self.ids)
-        )
+        return list(range(self.ids.start, self.ids.end + 1)) if isinstance(self.ids, IdRange) else list(self.ids)

@@ -1,21 +1,87 @@
-"""The hooks that find the tables through the owner model on each call.
+"""The hooks by which the offsets reach the model: where they sit, how they find the tables, what they check.
 
-Hooks are objects that know their owner and follow it through `deepcopy`; a closure would keep adding the
-original's tables. The tables are looked up at call time, so PEFT may wrap, switch and disable them and no
-reattach step exists.
+Hooks are objects that know their owner and follow it through `deepcopy`; a closure would keep adding the original's
+tables. The tables are looked up at call time, so PEFT may wrap, switch and disable them and no reattach step exists.
+Before each forward pass a check raises where offsets would be skipped, wrong or untrained.
 """
 
 import contextlib
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from peft.tuners.tuners_utils import BaseTunerLayer
-from peft.utils import ModulesToSaveWrapper
-from peft.utils.other import AuxiliaryTrainingWrapper
+import torch
 from torch import Tensor, nn
 
-from coord_adapter.tables import MODULE_NAME
+from coord_adapter.format import MODULE_NAME
+from coord_adapter.peft import active_copy, check_adapters, has_dora, has_lora, is_wrapped, plain_layer
+
+FUSED_HEAD_PACKAGES = ("liger_kernel", "cut_cross_entropy")
+"""Packages whose patched `forward` reads `lm_head.weight` and never calls the head."""
+
+
+@dataclass(frozen=True)
+class ActiveOffsets:
+    """The head and its offsets.
+
+    The logits are `hidden @ head_weight.T`, plus `hidden @ offsets.T` on the columns `ids`.
+
+    Attributes:
+        ids: int64 token ids [K]; row k of the offsets belongs to `ids[k]`
+        offsets: [K, H], the head's offsets (in tied mode the one table), in the tables' own dtype, attached
+            to the graph
+        head_weight: [V, H], the frozen base head
+    """
+
+    ids: Tensor
+    offsets: Tensor
+    head_weight: Tensor
+
+
+def active_offsets(model: nn.Module) -> ActiveOffsets | None:
+    """Return the offsets that the model's head would add now; None without any, or while they are disabled.
+
+    Use it together with `bypass_head_hook`, inside the function that stands in for `lm_head.forward` during
+    one call: there ZeRO-3 has gathered the head's weight. The table is a copy that lives on after ZeRO-3 has
+    partitioned the parameter again; gradients flow back to it.
+
+    Args:
+        model: the model in any wrapping (PEFT, DDP, DeepSpeed, compiled)
+
+    Raises:
+        ValueError: if the head itself carries LoRA, so that its weight alone is not the head.
+    """
+    owner = find_owner(model)
+    adapter = None if owner is None else active_adapter(owner)
+    if adapter is None:
+        return None
+    head = owner.get_output_embeddings()
+    if has_lora(head):
+        raise ValueError(
+            f"the output head is wrapped by {type(head).__name__}: a fused objective sees only its base "
+            "weight. Leave lm_head out of target_modules."
+        )
+    return ActiveOffsets(adapter.token_ids, adapter(None, None, "head_table"), head.weight)
+
+
+@contextlib.contextmanager
+def bypass_head_hook(model: nn.Module) -> Iterator[None]:
+    """Make the head return the base model's logits within this context; the caller applies the offsets.
+
+    For an objective that replaces `lm_head.forward` and takes the tables from `active_offsets`. Without
+    offsets on the model it does nothing.
+    """
+    owner = find_owner(model)
+    hook = None if owner is None else find_hook(plain_layer(owner.get_output_embeddings()), HeadHook, owner)
+    if hook is None:
+        yield
+        return
+    before, hook.bypassed = hook.bypassed, True
+    try:
+        yield
+    finally:
+        hook.bypassed = before
 
 
 class OwnerHook:
@@ -35,18 +101,18 @@ _Hook = TypeVar("_Hook", bound=OwnerHook)
 
 
 class EmbeddingHook(OwnerHook):
-    """Adds the offsets to the embeddings of the coordinate ids."""
+    """Forward hook of the embedding: adds the offsets to the embeddings of the coordinate ids."""
 
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], embeds_BTH: Tensor
     ) -> Tensor | None:
-        """Forward hook; None leaves the output as it is."""
+        """Return the moved embeddings [..., H], or None to leave the output as it is."""
         adapter = active_adapter(self.owner)
         return None if adapter is None else adapter(_first_input(args, kwargs), embeds_BTH, "embed")
 
 
 class HeadHook(OwnerHook):
-    """Adds the offsets to the logits of the coordinate ids."""
+    """Forward hook of the head: adds the offsets to the logits of the coordinate ids, unless bypassed."""
 
     def __init__(self, owner: nn.Module) -> None:
         super().__init__(owner)
@@ -55,13 +121,38 @@ class HeadHook(OwnerHook):
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], logits_BTV: Tensor
     ) -> Tensor | None:
-        """Forward hook; None leaves the output as it is."""
+        """Return the moved logits [..., V], or None to leave the output as it is."""
         adapter = None if self.bypassed else active_adapter(self.owner)
         return None if adapter is None else adapter(_first_input(args, kwargs), logits_BTV, "head")
 
 
+class PlacementCheck(OwnerHook):
+    """Forward pre-hook on the model's body: PEFT calls the owner's `forward` directly, past its own hooks."""
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Call `check_placement`, except while torch compiles."""
+        if not torch.compiler.is_compiling():
+            check_placement(self.owner)
+
+
+class SaveGuard(OwnerHook):
+    """Replaces the owner's `save_pretrained`, which would write offsets as keys that no loader reads."""
+
+    def __call__(self, save_directory: Any, **kwargs: Any) -> Any:
+        """Save a state dict without offsets; raise ValueError for anything else."""
+        state_dict = kwargs.get("state_dict")
+        if state_dict is None or any(MODULE_NAME in key for key in state_dict):
+            raise ValueError(
+                f"save_pretrained({str(save_directory)!r}) would write {MODULE_NAME} as keys that no loader "
+                "reads and lose the offsets. Call bake_offsets(model) to write them into the vocabulary "
+                "first; to save an adapter, call save_pretrained of the PeftModel."
+            )
+        kind: Any = type(self.owner)
+        return kind.save_pretrained(self.owner, save_directory, **kwargs)
+
+
 def find_owner(model: nn.Module) -> Any:
-    """The module inside `model` (PEFT, DDP, DeepSpeed, compiled, or itself) that carries the offsets, or None.
+    """Return the module inside `model` (PEFT, DDP, DeepSpeed, compiled, or itself) with the offsets, or None.
 
     It is a transformers model, whose attributes torch knows no types of.
     """
@@ -69,62 +160,83 @@ def find_owner(model: nn.Module) -> Any:
 
 
 def active_adapter(owner: nn.Module) -> Any:
-    """The module to call for the active tables, or None while PEFT has them disabled or inactive.
+    """Return the module to call for the active tables, or None while PEFT has them disabled or inactive.
 
     It is a `CoordOffsetAdapter`, or PEFT's wrapper that answers for one.
     """
     module = owner._modules.get(MODULE_NAME)
-    if isinstance(module, ModulesToSaveWrapper):
-        names = module.active_adapters
-        if module.disable_adapters or not names or names[0] not in module.modules_to_save:
-            return None
-    return module
-
-
-def plain_layer(layer: nn.Module) -> nn.Module:
-    """The embedding or linear layer below PEFT's wrappers, the one that carries the hook."""
-    while True:
-        if isinstance(layer, ModulesToSaveWrapper):
-            names = layer.active_adapters
-            layer = (
-                layer.modules_to_save[names[0]]
-                if names and names[0] in layer.modules_to_save
-                else layer.original_module
-            )
-        elif isinstance(layer, AuxiliaryTrainingWrapper):
-            raise ValueError(
-                f"trainable_token_indices replaces {type(layer.original_module).__name__} rows that the "
-                "coordinate offsets train; use one of the two."
-            )
-        elif isinstance(layer, BaseTunerLayer):
-            layer = layer.get_base_layer()
-        else:
-            return layer
+    return None if module is not None and is_wrapped(module) and active_copy(module) is None else module
 
 
 def find_hook(layer: nn.Module, kind: type[_Hook], owner: nn.Module) -> _Hook | None:
-    """The owner's hook on this layer, if it is there."""
+    """Return the owner's hook on this layer, or None."""
     hooks: tuple[Any, ...] = (*layer._forward_hooks.values(), *layer._forward_pre_hooks.values())
     return next((hook for hook in hooks if isinstance(hook, kind) and hook.owner is owner), None)
 
 
-@contextlib.contextmanager
-def bypass_head_hook(model: nn.Module) -> Iterator[None]:
-    """Within this context the head returns the base model's logits; the caller applies the offsets itself.
+def attach_hooks(owner: Any) -> int:
+    """Register every missing hook and freeze the base rows; return how many were missing."""
+    embedding, head = plain_layer(owner.get_input_embeddings()), plain_layer(owner.get_output_embeddings())
+    body = owner.base_model
+    attached = 0
+    for layer, kind in ((embedding, EmbeddingHook), (head, HeadHook)):
+        layer.weight.requires_grad_(False)
+        if find_hook(layer, kind, owner) is None:
+            layer.register_forward_hook(kind(owner), with_kwargs=True)
+            attached += 1
+    if find_hook(body, PlacementCheck, owner) is None:
+        body.register_forward_pre_hook(PlacementCheck(owner))
+        attached += 1
+    owner.save_pretrained = SaveGuard(owner)
+    return attached
 
-    For an objective that replaces `lm_head.forward` and takes the tables from `active_offsets`. Without
-    offsets on the model it does nothing.
+
+def detach_hooks(owner: nn.Module) -> None:
+    """Remove every hook of this owner."""
+    for module in owner.modules():
+        for hooks in (module._forward_hooks, module._forward_pre_hooks):
+            ours = [key for key, hook in hooks.items() if isinstance(hook, OwnerHook) and hook.owner is owner]
+            for key in ours:
+                del hooks[key]
+                module._forward_hooks_with_kwargs.pop(key, None)
+    owner.__dict__.pop("save_pretrained", None)
+
+
+def check_placement(owner: nn.Module) -> None:
+    """Raise where the offsets of this owner would be skipped, wrong or untrained.
+
+    Raises:
+        ValueError: if a hook is missing, the head is not called, DoRA is on embedding or head, or the offsets
+            are not among the modules that PEFT trains.
     """
-    owner = find_owner(model)
-    hook = None if owner is None else find_hook(plain_layer(owner.get_output_embeddings()), HeadHook, owner)
-    if hook is None:
-        yield
-        return
-    before, hook.bypassed = hook.bypassed, True
-    try:
-        yield
-    finally:
-        hook.bypassed = before
+    for name, layer, kind in (
+        ("input embedding", owner.get_input_embeddings(), EmbeddingHook),
+        ("output head", owner.get_output_embeddings(), HeadHook),
+    ):
+        if has_dora(layer):
+            raise ValueError(
+                f"DoRA on the {name} merges wrongly together with coordinate offsets: leave it out of "
+                "target_modules, or use plain LoRA there (use_dora=False)."
+            )
+        plain = plain_layer(layer)
+        if plain.weight.requires_grad and owner.training and torch.is_grad_enabled():
+            raise ValueError(
+                f"the {name} was unfrozen after install_coord_offset_adapter: train its rows through the "
+                "offsets, or train the whole table without them."
+            )
+        if find_hook(plain, kind, owner) is None:
+            raise ValueError(
+                f"the {name} was replaced after install_coord_offset_adapter (resize_token_embeddings does "
+                "so) and would ignore the coordinate offsets. Resize first and install then, or call "
+                "reattach_coord_offset_hooks(model)."
+            )
+    package = (getattr(owner.forward, "__module__", None) or "").partition(".")[0]
+    if package in FUSED_HEAD_PACKAGES:
+        raise ValueError(
+            f"{package} computes the loss from lm_head.weight and never calls the head, so coordinate "
+            "offsets would be ignored: set use_liger_kernel to false, or train without coordinate offsets."
+        )
+    check_adapters(owner)
 
 
 def _first_input(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

@@ -1,16 +1,16 @@
-"""Put the offset tables on a model."""
+"""Put the offsets on a model, and take them off again into the rows of the vocabulary."""
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import torch
-from peft import PeftModel
 from torch import nn
 
-from coord_adapter.guard import GUARD_NAME, OffsetGuard
-from coord_adapter.hooks import find_owner
-from coord_adapter.placement import attach_hooks, check_placement
-from coord_adapter.tables import MODULE_NAME, CoordOffsetAdapter
+from coord_adapter.format import GUARD_NAME, MODULE_NAME
+from coord_adapter.hooks import attach_hooks, check_placement, detach_hooks, find_owner
+from coord_adapter.peft import OffsetGuard, deepspeed_keeps_master, has_adapters, is_wrapped
+from coord_adapter.tables import CoordOffsetAdapter, moved_rows
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -29,19 +29,28 @@ def install_coord_offset_adapter(
     PEFT then trains, saves, switches and disables the offsets together with the LoRA weights.
 
     Args:
-        model: A Hugging Face model with input and output embeddings; changed in place.
-        coord_ids: K token ids in any order; row i of the tables belongs to the i-th.
-        tie_head: One table for embedding and head, whether or not the base ties them; else two.
+        model: a Hugging Face model with input and output embeddings; changed in place
+        coord_ids: K token ids in any order; row k of the tables belongs to the k-th
+        tie_head: one table for embedding and head, whether or not the base ties them; else two
         dtype: "float32", "bfloat16", "float16", or "auto": the model's dtype where DeepSpeed keeps a float32
-            master, else float32, because a bfloat16 table without a master loses small updates.
-        fingerprint: The vocabulary's fingerprint; it travels in the adapter file and is compared on loading.
+            master, else float32, because a bfloat16 table without a master loses small updates
+        fingerprint: that of the vocabulary; it travels in the adapter file and is compared on loading
 
     Returns:
         The adapter module with `embed_offset` [K, H] and `head_offset` [K, H] (no rows when tied).
 
     Raises:
-        ValueError: A second install, a model that PEFT wraps already or without embeddings, no ids, repeated
+        ValueError: for a second install, a model that PEFT wraps already or without embeddings, no ids, repeated
             ids or ids outside the vocabulary, an unknown dtype.
+
+    Example:
+        >>> from transformers import Qwen3Config, Qwen3ForCausalLM
+        >>> sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 4}
+        >>> model = Qwen3ForCausalLM(
+        ...     Qwen3Config(vocab_size=30, num_attention_heads=2, num_key_value_heads=1, **sizes)
+        ... )
+        >>> install_coord_offset_adapter(model, range(20, 30), tie_head=False)
+        CoordOffsetAdapter(rows=10, hidden_size=8, tied=False)
     """
     ids = [int(token_id) for token_id in coord_ids]
     _check_model(model)
@@ -64,7 +73,7 @@ def install_coord_offset_adapter(
 
 
 def reattach_coord_offset_hooks(model: nn.Module) -> int:
-    """Verify that the hooks are where they belong, and put back what a replaced embedding or head took along.
+    """Verify that the hooks are in place, and put back those of an embedding or head that was replaced.
 
     Never needed in normal use: the hooks find the tables on each call. After `resize_token_embeddings`, which
     replaces modules, this attaches to the new ones.
@@ -73,13 +82,11 @@ def reattach_coord_offset_hooks(model: nn.Module) -> int:
         How many hooks were missing; 0 in normal use.
 
     Raises:
-        ValueError: No offsets are installed, or something else keeps them from working.
+        ValueError: if no offsets are installed, or something else keeps them from working.
     """
     owner = find_owner(model)
     if owner is None:
-        raise ValueError(
-            "no coordinate offsets on this model: call install_coord_offset_adapter(model, coord_ids)."
-        )
+        raise ValueError("no coordinate offsets on this model: call install_coord_offset_adapter(model, coord_ids).")
     attached = attach_hooks(owner)
     for module in owner.modules():
         if isinstance(module, CoordOffsetAdapter):
@@ -89,7 +96,7 @@ def reattach_coord_offset_hooks(model: nn.Module) -> int:
 
 
 def resolve_dtype(dtype: str, model_dtype: torch.dtype) -> torch.dtype:
-    """The dtype of the tables; "auto" is explained at `install_coord_offset_adapter`."""
+    """Return the dtype of the tables; "auto" is explained at `install_coord_offset_adapter`."""
     if dtype == "auto":
         return model_dtype if deepspeed_keeps_master() else torch.float32
     if dtype not in DTYPES:
@@ -97,23 +104,52 @@ def resolve_dtype(dtype: str, model_dtype: torch.dtype) -> torch.dtype:
     return DTYPES[dtype]
 
 
-def deepspeed_keeps_master() -> bool:
-    """Whether a DeepSpeed run in half precision is set up, whose optimizer holds float32 copies."""
-    from transformers.integrations.deepspeed import deepspeed_config
+@torch.no_grad()
+def bake_offsets(model: nn.Module) -> nn.Module:
+    """Add the offsets to embedding and head rows; afterwards the model is an ordinary one and can be saved.
 
-    config = deepspeed_config()
-    return bool(config) and any(config.get(key, {}).get("enabled") is True for key in ("bf16", "fp16"))
+    `merge_and_unload` of PEFT merges LoRA weights and knows nothing of the offsets: call this on what it
+    returns. A base that ties embedding and head is untied (also in its configuration) where there are two
+    tables.
+
+    Args:
+        model: a model with offsets, no longer wrapped by PEFT; changed in place
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: if there are no offsets, or PEFT still wraps the model.
+    """
+    owner = find_owner(model)
+    if owner is None:
+        raise ValueError("no coordinate offsets on this model; nothing to bake.")
+    adapter = owner._modules[MODULE_NAME]
+    if is_wrapped(model) or is_wrapped(adapter):
+        raise ValueError("PEFT still wraps this model: call bake_offsets(peft_model.merge_and_unload()).")
+    embedding, head = owner.get_input_embeddings(), owner.get_output_embeddings()
+    shared = embedding.weight is head.weight
+    if shared and not adapter.tied:
+        _untie(owner, head)
+        shared = False
+    ids_K = adapter.token_ids
+    embedding.weight[ids_K] = moved_rows(embedding.weight[ids_K], adapter.embed_offset)
+    if not shared:
+        head.weight[ids_K] = moved_rows(head.weight[ids_K], adapter.head_table)
+    detach_hooks(owner)
+    del owner._modules[MODULE_NAME], owner._modules[GUARD_NAME]
+    return model
 
 
 def vocabulary_rows(model: nn.Module) -> int:
-    """V, the smaller of embedding and head."""
+    """Return V, the smaller of embedding and head."""
     # From the modules' own fields: under ZeRO-3 weights have no size.
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     return min(int(embedding.num_embeddings), int(head.out_features))
 
 
 def _check_model(model: nn.Module) -> None:
-    if isinstance(model, PeftModel) or getattr(model, "peft_config", None):
+    if has_adapters(model):
         raise ValueError("the model is wrapped by PEFT already: install the offsets on the base model first.")
     if find_owner(model) is not None:
         raise ValueError("coordinate offsets are installed on this model already.")
@@ -122,7 +158,7 @@ def _check_model(model: nn.Module) -> None:
     kind = type(model.get_input_embeddings())
     if kind.forward is not nn.Embedding.forward:
         raise ValueError(
-            f"the input embedding is a {kind.__name__}, which does more than look rows up (it scales them, say): an "
+            f"the input embedding is a {kind.__name__}, which does more than look rows up (it may scale them): an "
             "offset would not be the same as a moved row."
         )
 
@@ -133,8 +169,7 @@ def _check_ids(ids: list[int], rows: int) -> None:
     outside = [token_id for token_id in ids if not 0 <= token_id < rows]
     if outside:
         raise ValueError(
-            f"coord_ids {_shorten(outside)} lie outside the {rows} rows of the vocabulary: expand the "
-            "vocabulary first."
+            f"coord_ids {_shorten(outside)} lie outside the {rows} rows of the vocabulary: expand the vocabulary first."
         )
     repeated = [token_id for token_id, times in Counter(ids).items() if times > 1]
     if repeated:
@@ -143,3 +178,10 @@ def _check_ids(ids: list[int], rows: int) -> None:
 
 def _shorten(ids: list[int]) -> str:
     return str(ids) if len(ids) <= 5 else f"[{ids[0]}, {ids[1]}, ... {ids[-1]}] ({len(ids)} of them)"
+
+
+def _untie(owner: Any, head: nn.Module) -> None:
+    head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=False)
+    for config in (owner.config, getattr(owner.config, "text_config", None)):
+        if config is not None:
+            config.tie_word_embeddings = False

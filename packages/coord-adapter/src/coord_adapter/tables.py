@@ -11,31 +11,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, linear
 
-from coord_adapter.file_format import (
+from coord_adapter.format import (
     FORMAT_VERSION,
     TABLES,
     decode_fingerprint,
     encode_fingerprint,
-    fingerprint_mismatch,
-    problem_with_tables,
+    problem_with_fingerprint,
+    problem_with_ids,
+    problem_with_shapes,
     problem_with_version,
 )
-
-MODULE_NAME = "coord_offset_adapter"
-"""Name of the submodule on the owner model; what PEFT's `modules_to_save` must contain."""
 
 
 class CoordOffsetAdapter(nn.Module):
     """Offsets added to the embeddings and logits of K token ids.
 
-    The set of state-dict keys never changes, so that a checkpoint can be read into any skeleton, and the
-    sizes and the tie mode come from the file:
-
-    - `token_ids` int64 [K]: row i of the tables belongs to `token_ids[i]`; any order, no repeats.
-    - `embed_offset` [K, H]: added to the embeddings; in tied mode to the head as well.
-    - `head_offset` [K, H]: added to the rows of the head; an empty buffer in tied mode.
-    - `fingerprint` uint8 [n]: the vocabulary's fingerprint in UTF-8; empty when unknown.
-    - `format_version` uint8 [1].
+    The state-dict keys are the parts that `coord_adapter.format` lists. The set of keys never changes, so that a
+    checkpoint can be read into any model; sizes and tie mode come from the file. In tied mode `head_offset` is an
+    empty buffer.
 
     The module holds no reference to the model that owns it, since PEFT deep-copies it for each adapter. It
     does its work inside `forward`, because ZeRO-3 gathers parameters only around a module's call.
@@ -63,9 +56,7 @@ class CoordOffsetAdapter(nn.Module):
         self.embed_offset = nn.Parameter(torch.zeros(shape_KH, dtype=dtype, device=device))
         self._set_head_rows(0 if tied else shape_KH[0])
         self.register_buffer("fingerprint", encode_fingerprint(fingerprint).to(device))
-        self.register_buffer(
-            "format_version", torch.tensor([FORMAT_VERSION], dtype=torch.uint8, device=device)
-        )
+        self.register_buffer("format_version", torch.tensor([FORMAT_VERSION], dtype=torch.uint8, device=device))
 
     @property
     def tied(self) -> bool:
@@ -73,54 +64,50 @@ class CoordOffsetAdapter(nn.Module):
         return "head_offset" not in self._parameters
 
     @property
+    def head_table(self) -> Tensor:
+        """The table [K, H] that the head uses."""
+        return self.embed_offset if self.tied else self.head_offset
+
+    @property
     def fingerprint_text(self) -> str | None:
         """The vocabulary fingerprint the offsets were trained with, if known."""
-        return decode_fingerprint(self.fingerprint)
+        return _text(self.fingerprint)
 
     def extra_repr(self) -> str:
         """The sizes that `print(model)` shows."""
         return f"rows={self.token_ids.numel()}, hidden_size={self.hidden_size}, tied={self.tied}"
 
     def forward(
-        self,
-        inputs: Tensor | None,
-        outputs: Tensor | None,
-        site: Literal["embed", "head", "head_table"],
+        self, inputs: Tensor | None, outputs: Tensor | None, site: Literal["embed", "head", "head_table"]
     ) -> Tensor:
         """Add the offsets at one site.
 
         Args:
-            inputs: What the embedding (ids [...]) or the head (hidden states [..., H]) was given.
-            outputs: What it returned: embeddings [..., H], or logits [..., V], which are changed in place.
-            site: "embed", "head", or "head_table" without tensors.
+            inputs: what the embedding (ids [...]) or the head (hidden states [..., H]) was given
+            outputs: what it returned: embeddings [..., H], or logits [..., V], which are changed in place
+            site: "embed", "head", or "head_table" without tensors
 
         Returns:
             The outputs with offsets; for "head_table" a copy of the head's table [K, H] that outlives the
             call.
         """
         if site == "head_table":
-            return self._head_table().clone()
+            return self.head_table.clone()
         assert inputs is not None and outputs is not None
         if site == "embed":
             return self._add_to_embeddings(inputs, outputs)
         return self._add_to_logits(inputs, outputs)
-
-    def _head_table(self) -> Tensor:
-        return self.embed_offset if self.tied else self.head_offset
 
     def _add_to_embeddings(self, ids_BT: Tensor, embeds_BTH: Tensor) -> Tensor:
         sorted_ids, order = self.token_ids.sort()
         place_BT = torch.searchsorted(sorted_ids, ids_BT.contiguous()).clamp_(max=len(sorted_ids) - 1)
         hit_BT1 = (sorted_ids[place_BT] == ids_BT).unsqueeze(-1)
         offset_BTH = embedding(order[place_BT], self.embed_offset)
-        # The sum is taken in float32 (or wider) and rounded once: bfloat16 would lose a small offset.
-        wide = torch.promote_types(torch.promote_types(embeds_BTH.dtype, offset_BTH.dtype), torch.float32)
-        moved_BTH = (embeds_BTH.to(wide) + offset_BTH.to(wide)).to(embeds_BTH.dtype)
-        return torch.where(hit_BT1, moved_BTH, embeds_BTH)
+        return torch.where(hit_BT1, moved_rows(embeds_BTH, offset_BTH), embeds_BTH)
 
     def _add_to_logits(self, hidden_BTH: Tensor, logits_BTV: Tensor) -> Tensor:
         # The tables live beside the embedding; with a device map the head may be elsewhere.
-        delta_BTK = linear(hidden_BTH, self._head_table().to(hidden_BTH))
+        delta_BTK = linear(hidden_BTH, self.head_table.to(hidden_BTH))
         # In place: a copy of [B, T, V] would cost more memory than everything else here together.
         return logits_BTV.index_add_(-1, self.token_ids.to(logits_BTV.device), delta_BTK.to(logits_BTV.dtype))
 
@@ -137,7 +124,7 @@ class CoordOffsetAdapter(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Take sizes and tie mode from the checkpoint, refuse what does not fit, then load as usual."""
         saved = {name: state_dict[prefix + name] for name in self.state_dict() if prefix + name in state_dict}
-        # The original that PEFT keeps aside is frozen, so DeepSpeed's checkpoints of a PEFT model leave its tables out.
+        # PEFT's `original_module` is frozen, so DeepSpeed's checkpoints of a PEFT model leave its tables out.
         aside = prefix.endswith(".original_module.") and "embed_offset" not in saved
         # Parameters that DeepSpeed has partitioned are restored from its own shards; here they have no size.
         if saved and not aside and not hasattr(self.embed_offset, "ds_id"):
@@ -157,25 +144,27 @@ class CoordOffsetAdapter(nn.Module):
                 f"the checkpoint brings only {sorted(saved)}; {absent} are missing. Sizes are taken from "
                 "the file, so load without ignore_mismatched_sizes, which drops tensors of another size."
             )
-        problem = problem_with_version(saved) or problem_with_tables(saved, self.hidden_size, self.vocab_rows)
-        here, there = self.fingerprint_text, decode_fingerprint(saved.get("fingerprint"))
-        if problem is None and here and there and here != there:
-            problem = fingerprint_mismatch(saved=there, expected=here)
-        return problem
+        ids_K = saved["token_ids"]
+        version = int(saved["format_version"][0]) if "format_version" in saved else FORMAT_VERSION
+        return (
+            problem_with_version(version)
+            or problem_with_shapes(len(ids_K), saved["embed_offset"], saved["head_offset"], self.hidden_size)
+            or problem_with_ids(ids_K.tolist(), self.vocab_rows)
+            or problem_with_fingerprint(_text(saved.get("fingerprint")), self.fingerprint_text)
+        )
 
     def _take_sizes(self, saved: dict[str, Tensor]) -> None:
         rows = saved["token_ids"].shape[0]
         if rows != self.token_ids.shape[0]:
             self.token_ids = self.token_ids.new_zeros(rows)
             self.embed_offset = nn.Parameter(
-                self.embed_offset.new_zeros(rows, self.hidden_size),
-                requires_grad=self.embed_offset.requires_grad,
+                self.embed_offset.new_zeros(rows, self.hidden_size), requires_grad=self.embed_offset.requires_grad
             )
         if saved["head_offset"].shape[0] != self.head_offset.shape[0]:
             self._set_head_rows(saved["head_offset"].shape[0])
 
     def _reconcile_fingerprint(self, state_dict: dict[str, Any], key: str) -> None:
-        there = decode_fingerprint(state_dict.get(key))
+        there = _text(state_dict.get(key))
         if there is None:
             warnings.warn(
                 "The saved coordinate offsets carry no vocabulary fingerprint: nothing can check that they "
@@ -186,3 +175,14 @@ class CoordOffsetAdapter(nn.Module):
                 state_dict[key] = self.fingerprint
         else:
             self.fingerprint = torch.zeros_like(state_dict[key], device=self.fingerprint.device)
+
+
+def moved_rows(rows_KH: Tensor, offset_KH: Tensor) -> Tensor:
+    """Return rows plus their offsets [..., H]; summed in float32 (or wider) and rounded once to the rows' dtype."""
+    # In bfloat16 a small offset would be lost.
+    wide = torch.promote_types(torch.promote_types(rows_KH.dtype, offset_KH.dtype), torch.float32)
+    return (rows_KH.to(wide) + offset_KH.to(wide)).to(rows_KH.dtype)
+
+
+def _text(fingerprint: Tensor | None) -> str | None:
+    return None if fingerprint is None else decode_fingerprint(fingerprint.tolist())

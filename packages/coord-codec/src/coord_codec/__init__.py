@@ -1,19 +1,17 @@
-"""Coordinate tokens for vision-language models: from boxes to target text and token positions."""
+"""Coordinate tokens for vision-language models: from annotations and boxes to target text and token positions."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from coord_codec.annotate import annotate_coord_tokens
+from coord_codec.files import InputError
 from coord_codec.grid import CoordGrid
-from coord_codec.layout import SequenceLayout, find_layout
-from coord_codec.layout_types import ObjectLayout, Omission, Reason
-from coord_codec.markers import MARKERS, MarkerFamily
-from coord_codec.order import Order, order_objects
-from coord_codec.target import Form, Style, encode_target, select_objects
+from coord_codec.layout import ObjectLayout, Omission, Reason, SequenceLayout, find_layout
+from coord_codec.target import Form, Order, Style, encode_target, order_objects, select_objects
 from coord_codec.tokens import (
     WILDCARD_TOKEN,
+    annotate_coord_tokens,
     coord_tokens,
     int_to_token,
     ints_to_tokens,
@@ -21,18 +19,25 @@ from coord_codec.tokens import (
     token_to_int,
     tokens_to_ints,
 )
-from coord_codec.vocab import CoordVocab
+from coord_codec.vocab import MARKERS, CoordVocab, MarkerFamily
 
 if TYPE_CHECKING:
-    from coord_codec.instance_file import InstanceFile, Problem, read_instances, write_instances
-    from coord_codec.instances import Instance, Object
+    from coord_codec.annotations import AnnotationSet, read_annotations
+    from coord_codec.coco import Category, CocoAnnotation, CocoImage, CocoTables
+    from coord_codec.records import Instance, InstanceFile, Object, Problem, read_instances, write_instances
 
 __all__ = [
     "MARKERS",
     "WILDCARD_TOKEN",
+    "AnnotationSet",
+    "Category",
+    "CocoAnnotation",
+    "CocoImage",
+    "CocoTables",
     "CoordGrid",
     "CoordVocab",
     "Form",
+    "InputError",
     "Instance",
     "InstanceFile",
     "MarkerFamily",
@@ -52,6 +57,7 @@ __all__ = [
     "ints_to_tokens",
     "is_coord_token",
     "order_objects",
+    "read_annotations",
     "read_instances",
     "select_objects",
     "token_to_int",
@@ -59,15 +65,12 @@ __all__ = [
     "write_instances",
 ]
 
-# The records need pydantic, whose import alone takes longer than everything else here together: it is put off
-# until one of them is asked for.
+# Records need pydantic, whose import takes longer than everything else here together: it is put off until one of
+# these names is asked for.
 _WITH_PYDANTIC = {
-    "Instance": "instances",
-    "InstanceFile": "instance_file",
-    "Object": "instances",
-    "Problem": "instance_file",
-    "read_instances": "instance_file",
-    "write_instances": "instance_file",
+    **dict.fromkeys(("AnnotationSet", "read_annotations"), "annotations"),
+    **dict.fromkeys(("Category", "CocoAnnotation", "CocoImage", "CocoTables"), "coco"),
+    **dict.fromkeys(("Instance", "InstanceFile", "Object", "Problem", "read_instances", "write_instances"), "records"),
 }
 
 

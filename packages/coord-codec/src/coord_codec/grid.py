@@ -27,6 +27,11 @@ class CoordGrid:
     Attributes:
         bins: number of bins, at least 2.
         scale: what a coordinate is multiplied by, at least 1.
+
+    Example:
+        >>> grid = CoordGrid()
+        >>> grid.quantize(0.1234), grid.quantize(1.0), grid.dequantize(123)
+        (123, 999, 0.123)
     """
 
     bins: int = 1000

@@ -5,12 +5,63 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import groupby, pairwise
 from typing import Any
 
-from coord_codec.layout_json import find_json_objects
-from coord_codec.layout_markers import find_marked_objects
-from coord_codec.layout_types import ObjectLayout, Omission
 from coord_codec.vocab import CoordVocab
+
+_MIN_COORDS = 4
+_SEPARATORS = 3  # in a box of four coordinates
+
+
+@dataclass(frozen=True)
+class ObjectLayout:
+    """Where one object stands in a sequence.
+
+    Attributes:
+        coord_positions: positions of its coordinate tokens, x and y in turn.
+        desc_positions: positions of its description; empty in JSON text.
+        bins: the bins at `coord_positions`.
+    """
+
+    coord_positions: tuple[int, ...]
+    desc_positions: tuple[int, ...]
+    bins: tuple[int, ...]
+
+    @property
+    def logit_positions(self) -> tuple[int, ...]:
+        """The positions whose logits predict the coordinates: a causal model's position p predicts p + 1."""
+        return tuple(p - 1 for p in self.coord_positions)
+
+
+class Reason(str, Enum):
+    """Why something is not an object."""
+
+    NESTED_START = "nested_start"  # a start marker inside an object: the inner one counts
+    NO_DESCRIPTION = "no_description"
+    ARITY = "arity"  # not an even number of coordinates from four up (exactly four without markers)
+    UNEXPECTED_TOKEN = "unexpected_token"  # another token than the one that had to follow
+    MASKED = "masked"  # a negative id inside an object
+    UNFINISHED = "unfinished"  # the sequence ends inside an object
+    STRAY_MARKER = "stray_marker"  # a marker other than start outside an object
+    STRAY_COORDINATE = "stray_coordinate"  # coordinates outside an object
+    NO_LOGITS = "no_logits"  # a coordinate at position 0, which no logits predict
+
+
+@dataclass(frozen=True)
+class Omission:
+    """Something left out of the objects.
+
+    Attributes:
+        start: position where it begins.
+        position: position at which it stopped being an object; the sequence's length where that is its end.
+        reason: why.
+    """
+
+    start: int
+    position: int
+    reason: Reason
 
 
 @dataclass(frozen=True)
@@ -53,23 +104,25 @@ def find_layout(ids: Any, vocab: CoordVocab, markers: Sequence[int] | None = Non
 
     Raises:
         ValueError: if `ids` is not one sequence, or `markers` are not two or four different ids.
+
+    Example:
+        >>> vocab = CoordVocab(first_id=100)
+        >>> layout = find_layout([7, 1, 42, 110, 120, 130, 140, 2], vocab, markers=(1, 2))
+        >>> layout.objects[0].bins, layout.objects[0].logit_positions, layout.desc_positions
+        ((10, 20, 30, 40), (2, 3, 4, 5), (2,))
     """
-    ids = _whole_numbers(
-        ids, "ids: expected one sequence of token ids, shape [T] (one row of a batch at a time)"
-    )
+    ids = _whole_numbers(ids, "ids: expected one sequence of token ids, shape [T] (one row of a batch at a time)")
     is_coord = vocab.mask(ids)
     if markers is None:
-        objects, reasons = find_json_objects(ids, is_coord, vocab)
+        objects, reasons = _find_json_objects(ids, is_coord, vocab)
     else:
-        objects, reasons = find_marked_objects(ids, is_coord, vocab, _check_markers(markers, vocab))
+        objects, reasons = _find_marked_objects(ids, is_coord, vocab, _check_markers(markers, vocab))
     desc = tuple(p for o in objects for p in o.desc_positions)
     in_desc = set(desc)
     return SequenceLayout(
         coord_positions=tuple(p for p, c in enumerate(is_coord) if c),
         desc_positions=desc,
-        structure_positions=tuple(
-            p for p, i in enumerate(ids) if i >= 0 and not is_coord[p] and p not in in_desc
-        ),
+        structure_positions=tuple(p for p, i in enumerate(ids) if i >= 0 and not is_coord[p] and p not in in_desc),
         objects=tuple(objects),
         reasons=tuple(reasons),
     )
@@ -91,3 +144,164 @@ def _whole_numbers(values: Any, wanted: str) -> list[int]:
         return [operator.index(v) for v in (values.tolist() if hasattr(values, "tolist") else values)]
     except TypeError as error:
         raise ValueError(f"{wanted}: {error}") from None
+
+
+class _State(Enum):
+    OUTSIDE = auto()
+    DESC = auto()  # after start
+    GAP = auto()  # four markers: between description end and box start
+    COORDS = auto()
+    SKIPPING = auto()  # in what is left of a broken object: the next start or end marker leads out of it
+
+
+def _find_marked_objects(
+    ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab, markers: Sequence[int]
+) -> tuple[list[ObjectLayout], list[Omission]]:
+    """Return the objects between two or four markers and what was left out; see `find_layout`."""
+    scanner = _Scanner(vocab, markers)
+    for position, (token_id, coord) in enumerate(zip(ids, is_coord, strict=True)):
+        scanner.step(position, token_id, coord)
+    scanner.finish(len(ids))
+    return scanner.objects, scanner.omissions
+
+
+class _Scanner:
+    def __init__(self, vocab: CoordVocab, markers: Sequence[int]) -> None:
+        self.vocab = vocab
+        self.start, self.end = markers[0], markers[-1]
+        inner = len(markers) == 4
+        self.desc_end = markers[1] if inner else None
+        self.box_start = markers[2] if inner else None
+        self.markers = frozenset(markers)
+        self.objects: list[ObjectLayout] = []
+        self.omissions: list[Omission] = []
+        self.state = _State.OUTSIDE
+        self.opened_at = 0
+        self.desc: list[int] = []
+        self.coords: list[int] = []
+        self.bins: list[int] = []
+
+    def step(self, position: int, token_id: int, coord: bool) -> None:
+        """Read one token."""
+        if token_id == self.start:
+            self._open(position)
+        elif self.state is _State.SKIPPING:
+            if token_id == self.end:
+                self.state = _State.OUTSIDE
+        elif self.state is _State.OUTSIDE:
+            self._stray(position, token_id, coord)
+        elif token_id < 0:
+            self._leave_out(position, Reason.MASKED, _State.SKIPPING)
+        elif self.state is _State.DESC:
+            self._in_desc(position, token_id, coord)
+        elif self.state is _State.GAP:
+            if token_id == self.box_start:
+                self.state = _State.COORDS
+            else:
+                self._unexpected(position, token_id)
+        elif coord:
+            self._take_coord(position, token_id)
+        elif token_id == self.end:
+            self._close(position)
+        else:
+            self._unexpected(position, token_id)
+
+    def finish(self, length: int) -> None:
+        """End of the sequence: whatever is open is unfinished."""
+        if self.state in (_State.DESC, _State.GAP, _State.COORDS):
+            self._leave_out(length, Reason.UNFINISHED, _State.OUTSIDE)
+
+    def _open(self, position: int) -> None:
+        if self.state in (_State.DESC, _State.GAP, _State.COORDS):
+            self._leave_out(position, Reason.NESTED_START, _State.OUTSIDE)
+        self.state, self.opened_at = _State.DESC, position
+        self.desc, self.coords, self.bins = [], [], []
+
+    def _in_desc(self, position: int, token_id: int, coord: bool) -> None:
+        leaves_desc = token_id == self.desc_end if self.desc_end is not None else coord or token_id == self.end
+        if leaves_desc and not self.desc:
+            self._leave_out(position, Reason.NO_DESCRIPTION, self._after(token_id))
+        elif not leaves_desc and (coord or token_id in self.markers):
+            self._unexpected(position, token_id)
+        elif not leaves_desc:
+            self.desc.append(position)
+        elif token_id == self.desc_end:
+            self.state = _State.GAP
+        elif coord:
+            self.state = _State.COORDS
+            self._take_coord(position, token_id)
+        else:
+            self._close(position)
+
+    def _take_coord(self, position: int, token_id: int) -> None:
+        self.coords.append(position)
+        self.bins.append(self.vocab.id_to_bin(token_id))
+
+    def _close(self, position: int) -> None:
+        if len(self.coords) < _MIN_COORDS or len(self.coords) % 2:
+            self._leave_out(position, Reason.ARITY, _State.OUTSIDE)
+            return
+        self.objects.append(ObjectLayout(tuple(self.coords), tuple(self.desc), tuple(self.bins)))
+        self.state = _State.OUTSIDE
+
+    def _stray(self, position: int, token_id: int, coord: bool) -> None:
+        if coord or token_id in self.markers:
+            self.opened_at = position
+            reason = Reason.STRAY_COORDINATE if coord else Reason.STRAY_MARKER
+            self._leave_out(position, reason, self._after(token_id))
+
+    def _unexpected(self, position: int, token_id: int) -> None:
+        self._leave_out(position, Reason.UNEXPECTED_TOKEN, self._after(token_id))
+
+    def _after(self, token_id: int) -> _State:
+        """A fault at the end marker is over with it; any other one drags on to the next start or end."""
+        return _State.OUTSIDE if token_id == self.end else _State.SKIPPING
+
+    def _leave_out(self, position: int, reason: Reason, state: _State) -> None:
+        self.omissions.append(Omission(self.opened_at, position, reason))
+        self.state = state
+
+
+def _find_json_objects(
+    ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab
+) -> tuple[list[ObjectLayout], list[Omission]]:
+    """Return the boxes of JSON text and what was left out; see `find_layout`."""
+    coords = [p for p, c in enumerate(is_coord) if c]
+    firsts = _first_coords(ids, coords)
+    objects: list[ObjectLayout] = []
+    omissions: list[Omission] = []
+    loose: list[int] = []
+
+    def leave_out_loose() -> None:
+        if loose:
+            omissions.append(Omission(loose[0], loose[-1] + 1, Reason.ARITY))
+            loose.clear()
+
+    n = 0
+    while n < len(coords):
+        if n not in firsts:
+            loose.append(coords[n])
+            n += 1
+            continue
+        leave_out_loose()
+        box = tuple(coords[n : n + 4])
+        if box[0] == 0:
+            omissions.append(Omission(0, box[-1] + 1, Reason.NO_LOGITS))
+        else:
+            objects.append(ObjectLayout(box, (), tuple(vocab.id_to_bin(ids[p]) for p in box)))
+        n += 4  # a coordinate belongs to one box only
+    leave_out_loose()
+    return objects, omissions
+
+
+def _first_coords(ids: Sequence[int], coords: Sequence[int]) -> set[int]:
+    """Return which of the coordinates (as indices into `coords`) begin a run of exactly three equal gaps."""
+    gaps = [tuple(ids[a + 1 : b]) for a, b in pairwise(coords)]
+    firsts = set()
+    n = 0
+    for gap, run in groupby(gaps):
+        length = len(list(run))
+        if length == _SEPARATORS and all(i >= 0 for i in gap):
+            firsts.add(n)
+        n += length
+    return firsts

@@ -16,16 +16,19 @@ empty text, or `[]`. The qwen and JSON number forms are those of the Qwen-VL mod
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Literal
+import random
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from coord_codec.grid import CoordGrid
-from coord_codec.markers import MarkerFamily, marker_family
-from coord_codec.order import Order, order_objects
 from coord_codec.tokens import ints_to_tokens
+from coord_codec.vocab import MarkerFamily, marker_family
 
 if TYPE_CHECKING:
-    from coord_codec.instances import Instance, Object
+    from coord_codec.records import Instance, Object
 
+Order = Literal["top_left", "given", "random", "size"]
+"""How objects follow one another in the target: by (y1, x1), as they come, shuffled by a seed, largest first."""
 Style = Literal["markers", "json"]
 """Marker tokens around each object, or JSON text."""
 Form = Literal["tokens", "numbers"]
@@ -33,10 +36,49 @@ Form = Literal["tokens", "numbers"]
 _DEFAULT_GRID = CoordGrid()
 
 
+class _HasBox(Protocol):
+    @property
+    def bbox(self) -> tuple[float, float, float, float]: ...
+
+
+_T = TypeVar("_T", bound=_HasBox)
+
+
+def order_objects(objects: Iterable[_T], order: Order = "top_left", seed: int | str = 0) -> list[_T]:
+    """Return the objects in a new list, in the given order.
+
+    Args:
+        objects: anything with a `.bbox` (x1, y1, x2, y2).
+        order: "top_left": by (y1, x1), as one reads; "size": largest area first; "given": as they come;
+            "random": a shuffle that depends on `seed` and the number of objects alone. Ties keep the order
+            given.
+        seed: for "random"; use another one per image (and per epoch) to have them differ.
+
+    Raises:
+        ValueError: for an unknown order.
+
+    Example:
+        >>> from coord_codec import Object
+        >>> low, high = Object(desc="low", bbox=[0, 0.5, 1, 1]), Object(desc="high", bbox=[0.5, 0, 1, 0.5])
+        >>> [o.desc for o in order_objects([low, high])]
+        ['high', 'low']
+    """
+    ordered = list(objects)
+    if order == "top_left":
+        ordered.sort(key=lambda o: (o.bbox[1], o.bbox[0]))
+    elif order == "size":
+        ordered.sort(key=lambda o: -(o.bbox[2] - o.bbox[0]) * (o.bbox[3] - o.bbox[1]))
+    elif order == "random":
+        random.Random(seed).shuffle(ordered)
+    elif order != "given":
+        raise ValueError(f"order: expected 'top_left', 'size', 'given' or 'random', found {order!r}")
+    return ordered
+
+
 def select_objects(
     instance: Instance, order: Order = "top_left", max_objects: int | None = None, seed: int | str = 0
 ) -> tuple[list[Object], int]:
-    """Return the objects that are written, in order, and how many the limit leaves out.
+    """Return the objects that are written, in order, and how many the limit leaves out; crowd regions are none.
 
     Args:
         instance: the image's record.
@@ -46,10 +88,17 @@ def select_objects(
 
     Raises:
         ValueError: for an unknown order or a limit below 1.
+
+    Example:
+        >>> from coord_codec import Instance
+        >>> boxes = [{"desc": "low", "bbox": [0, 0.5, 1, 1]}, {"desc": "high", "bbox": [0.5, 0, 1, 0.5]}]
+        >>> kept, left_out = select_objects(Instance(image="a.jpg", objects=boxes), max_objects=1)
+        >>> kept[0].desc, left_out
+        ('high', 1)
     """
     if max_objects is not None and max_objects < 1:
         raise ValueError(f"max_objects: expected None or at least 1, found {max_objects!r}")
-    ordered = order_objects(instance.objects, order, seed)
+    ordered = order_objects(instance.targets, order, seed)
     kept = ordered[:max_objects]
     return kept, len(ordered) - len(kept)
 
@@ -78,7 +127,16 @@ def encode_target(
         grid: the grid the boxes are quantised on.
 
     Raises:
-        ValueError: for an unknown option.
+        ValueError: for an unknown option, or a description that holds a marker of a family of your own (those of
+            the known families no `Object` can hold): the layout of such a text would be another one.
+
+    Example:
+        >>> from coord_codec import Instance
+        >>> instance = Instance(image="a.jpg", objects=[{"desc": "cat", "bbox": [0.1, 0.25, 0.5, 0.75]}])
+        >>> encode_target(instance, markers="obj")
+        '<obj_start>cat<|coord_100|><|coord_250|><|coord_500|><|coord_750|><obj_end>'
+        >>> encode_target(instance, style="json", form="numbers")
+        '[{"bbox_2d": [100, 250, 500, 750], "label": "cat"}]'
     """
     if style not in ("markers", "json"):
         raise ValueError(f"style: expected 'markers' or 'json', found {style!r}")
@@ -88,6 +146,12 @@ def encode_target(
     objects, _ = select_objects(instance, order, max_objects, seed)
     if style == "json":
         return "[" + ", ".join(_json_object(o, form, grid) for o in objects) + "]"
+    for obj in objects:
+        if token := next((token for token in family.tokens if token in obj.desc), None):
+            raise ValueError(
+                f"expected a description without the markers of {family.name!r}, found {token} in {obj.desc!r}: "
+                "take it out, or choose other markers"
+            )
     return "".join(_marked_object(o, family, form, grid) for o in objects)
 
 

@@ -1,19 +1,88 @@
-"""Which token ids are coordinates."""
+"""Token ids: which ids are coordinates, and which are the markers around an object."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from coord_codec.grid import CoordGrid
-from coord_codec.markers import MarkerFamily, marker_family
-from coord_codec.tokenizer_ids import single_token_ids
 from coord_codec.tokens import WILDCARD_TOKEN, coord_tokens
 
+_NAMED = 3  # how many offenders an error names
 _DIGEST_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class MarkerFamily:
+    """The tokens around an object's description and coordinates.
+
+    Attributes:
+        name: the key in `MARKERS`.
+        tokens: (start, end), written around description and coordinates together, or
+            (description start, description end, box start, box end).
+
+    Example:
+        >>> MARKERS["obj"].tokens
+        ('<obj_start>', '<obj_end>')
+    """
+
+    name: str
+    tokens: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.tokens) not in (2, 4) or len(set(self.tokens)) != len(self.tokens):
+            raise ValueError(f"marker family {self.name!r}: expected 2 or 4 different tokens, found {self.tokens!r}")
+
+    def ids(self, tokenizer: Any) -> tuple[int, ...]:
+        """Return the ids of the tokens, in order: what `find_layout` takes.
+
+        Raises:
+            ValueError: if the tokenizer lacks a marker or splits it into several tokens.
+        """
+        advice = (
+            f"the marker family {self.name!r} needs them: add them with tokenizer.add_tokens(list(MARKERS"
+            f"[{self.name!r}].tokens)) and train their rows, or choose a family the tokenizer knows"
+        )
+        return tuple(_single_token_ids(tokenizer, self.tokens, what="marker", advice=advice))
+
+
+MARKERS: Mapping[str, MarkerFamily] = MappingProxyType(
+    {
+        "obj": MarkerFamily("obj", ("<obj_start>", "<obj_end>")),
+        "qwen": MarkerFamily("qwen", ("<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>", "<|box_end|>")),
+    }
+)
+"""Families by name: `obj` is a pair of our own, which a vocabulary must be extended by; `qwen` is the four tokens
+that pretrained Qwen checkpoints know already."""
+
+# Anything spelled like a control token, known or not: a tokenizer reads it as one wherever it stands.
+_CONTROL = re.compile(
+    r"<\|[^\s<>|]+\|>|" + "|".join(re.escape(token) for family in MARKERS.values() for token in family.tokens)
+)
+
+
+def marker_family(markers: str | MarkerFamily) -> MarkerFamily:
+    """Return the family of that name; a `MarkerFamily` passes through.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    if isinstance(markers, MarkerFamily):
+        return markers
+    if markers not in MARKERS:
+        raise ValueError(f"markers: expected one of {sorted(MARKERS)} or a MarkerFamily, found {markers!r}")
+    return MARKERS[markers]
+
+
+def find_control_token(text: str) -> str | None:
+    """Return the first marker, coordinate token or other `<|...|>` token spelled in `text`, or None."""
+    match = _CONTROL.search(text)
+    return match[0] if match else None
 
 
 @dataclass(frozen=True)
@@ -23,6 +92,11 @@ class CoordVocab:
     Attributes:
         first_id: id of the token of bin 0 (151670 in Qwen3-VL vocabularies extended by the specification).
         grid: the grid the bins belong to.
+
+    Example:
+        >>> vocab = CoordVocab(first_id=151670)
+        >>> vocab.bin_to_id(7), vocab.id_to_bin(151677), vocab.mask([42, 151670])
+        (151677, 7, [False, True])
     """
 
     first_id: int
@@ -92,24 +166,18 @@ class CoordVocab:
             f"extend the original one with tokenizer.add_tokens([{WILDCARD_TOKEN!r}, *coord_tokens()]), "
             "which adds them in order, and resize the model's embeddings"
         )
-        ids = single_token_ids(tokenizer, tokens, what="coordinate", advice=remedy)
+        ids = _single_token_ids(tokenizer, tokens, what="coordinate", advice=remedy)
         expected = range(ids[0], ids[0] + grid.bins)
         if ids != list(expected):
             k = next(k for k, token_id in enumerate(ids) if token_id != expected[k])
-            fault = (
-                "are out of order"
-                if sorted(ids) == list(range(min(ids), min(ids) + grid.bins))
-                else "have a gap"
-            )
+            fault = "are out of order" if sorted(ids) == list(range(min(ids), min(ids) + grid.bins)) else "have a gap"
             raise ValueError(
                 f"the ids of the coordinate tokens {fault}: {tokens[k]} has id {ids[k]}, expected "
                 f"{expected[k]} since {tokens[0]} has {ids[0]}; {remedy}"
             )
         return cls(ids[0], grid)
 
-    def fingerprint(
-        self, markers: str | MarkerFamily | Sequence[str | int] | Mapping[str, int] | None = None
-    ) -> str:
+    def fingerprint(self, markers: str | MarkerFamily | Sequence[str | int] | Mapping[str, int] | None = None) -> str:
         """Return a short digest of what two artefacts must share to read each other's coordinates.
 
         Args:
@@ -130,3 +198,42 @@ class CoordVocab:
             "markers": list(markers.items() if isinstance(markers, Mapping) else markers or ()),
         }
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _single_token_ids(tokenizer: Any, tokens: Sequence[str], *, what: str, advice: str) -> list[int]:
+    """Return the id of each token.
+
+    Args:
+        tokenizer: a Hugging Face tokenizer, or a processor that holds one as `.tokenizer`.
+        tokens: the texts to look up.
+        what: what they are, for the error messages ("marker").
+        advice: what to do when one is missing, for the error messages.
+
+    Raises:
+        ValueError: if a token is missing or split into several, naming it.
+    """
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    vocab = tokenizer.get_vocab()
+    missing = [token for token in tokens if token not in vocab]
+    if missing:
+        named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
+        raise ValueError(f"the tokenizer lacks {len(missing)} of {len(tokens)} {what} tokens: {named}; {advice}")
+    ids = [vocab[token] for token in tokens]
+    # A listed token may still be split (an entry of the BPE table that no merge reaches). One call over all
+    # of them is a thousand times cheaper than a call each and proves that neighbours stay apart as well.
+    if _encode(tokenizer, "".join(tokens)) != ids:
+        for token, token_id in zip(tokens, ids, strict=True):
+            found = _encode(tokenizer, token)
+            if found != [token_id]:
+                raise ValueError(
+                    f"the {what} token {token} has id {token_id} but its text is encoded as {found}: "
+                    "add it with tokenizer.add_tokens so that it is never split"
+                )
+        raise ValueError(
+            f"the {what} tokens are not encoded one by one side by side: check the tokenizer's added tokens"
+        )
+    return ids
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False))

@@ -1,7 +1,7 @@
-"""``python -m coord_eval``: the same as the ``coord-eval`` command."""
+"""`python -m coord_eval`: the same as the `coord-eval` command."""
 
 import sys
 
-from coord_eval.cli import main
+from coord_eval.cli.main import main
 
 sys.exit(main())

@@ -1,4 +1,4 @@
-"""Two or more sets of answers about the same pictures, compared in pairs."""
+"""Paired comparison of two or more sets of answers to the same images, and its report."""
 
 from __future__ import annotations
 
@@ -10,28 +10,27 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.bootstrap import HEADLINE, Resamples, interval, resample
-from coord_eval.errors import InputError
+from coord_codec import InputError
+from coord_codec.files import write_text
 from coord_eval.evaluation import Evaluation
-from coord_eval.html_text import safe
-from coord_eval.report_style import page
-from coord_eval.report_tables import folded, section, table
-from coord_eval.writing import write_text
+from coord_eval.metrics.bootstrap import Resamples, interval, resample
+from coord_eval.report.page import columns, headline_first, page, safe, section, table
 
-#: Metrics that are best at 0.
 _ERRORS = ("count_error", "count_absolute_error", "duplicates", "ece")
+"""Metrics that are best at 0."""
+_MAX_CLASSES = 30
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One metric of a run against the first run.
+    """One metric of a run compared with the first run.
 
     Attributes:
-        value: Run minus first run.
-        low: Lower end of the paired 95 % interval.
-        high: Upper end.
-        share_better: Share of the resamples in which the run is strictly better: higher, or lower where the metric
-            is an error, or nearer to 0 where that has a sign.
+        value: run minus first run
+        low: lower end of the paired 95 % interval
+        high: upper end
+        share_better: share of the resamples in which the run is strictly better: higher, or lower where the metric is
+            an error, or nearer to 0 where that has a sign
     """
 
     value: float
@@ -45,13 +44,13 @@ class Comparison:
     """Runs side by side.
 
     Attributes:
-        metrics: For each run its metrics with interval.
-        differences: For each run but the first the paired difference of each metric.
-        class_gains: For each run but the first AP minus the first run's AP by label, largest change first.
-        score_sources: What each run is ranked by.
-        notes: What a reader of the numbers has to know.
-        resamples: How many.
-        seed: What they came from.
+        metrics: for each run its metrics with interval
+        differences: for each run but the first the paired difference of each metric
+        class_gains: for each run but the first AP minus the first run's AP by label, largest change first
+        score_sources: what the detections of each run are ranked by
+        notes: conditions to know when reading the numbers
+        resamples: number of resamples
+        seed: seed of the resamples
     """
 
     metrics: dict[str, dict[str, dict[str, float]]]
@@ -67,19 +66,19 @@ class Comparison:
         return asdict(self)
 
     def to_json(self) -> str:
-        """Return :meth:`to_dict` as JSON text."""
+        """Return `to_dict` as JSON text."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def write_report(self, folder: str | Path) -> Path:
-        """Write ``comparison.json`` and ``comparison.html``; return the path of the latter.
+        """Write `comparison.json` and `comparison.html`; return the path of the latter.
 
         Raises:
-            OSError: When the folder cannot be written.
+            OSError: if the folder cannot be written
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "comparison.json", self.to_json())
-        write_text(folder / "comparison.html", page("Comparison", _render(self)))
+        write_text(folder / "comparison.html", page("Comparison", _body(self)))
         return folder / "comparison.html"
 
 
@@ -89,38 +88,35 @@ def compare(
     seed: int = 0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Comparison:
-    """Compare evaluations of the same ground truth; the first is what the others are measured against.
+    """Compare evaluations of the same ground truth with the first of them.
 
-    Every resample draws the same pictures for all runs, so that what is common to them, easy and hard pictures,
-    cancels in the difference. An interval that excludes 0 says that the difference is larger than the draw of the
-    pictures; it says nothing about training seeds.
+    Every resample draws the same images for all runs, so that what is common to them, easy and hard images, cancels in
+    the difference. An interval that excludes 0 says that the difference is larger than the variation between draws of
+    the images; it says nothing about training seeds.
 
     Args:
-        runs: Evaluations by name.
-        resamples: Draws of the pictures.
-        seed: Of the draws.
-        progress: Called with a stage's name, what is done and what there is to do.
+        runs: evaluations by name
+        resamples: number of draws of the images
+        seed: seed of the draws
+        progress: called with a stage's name, what is done and what there is to do
 
     Raises:
-        InputError: For fewer than two runs, or runs over different ground truth.
+        InputError: for fewer than two runs, or runs over different ground truth
     """
     if len(runs) < 2:
         raise InputError(f"compare: expected at least two runs, found {len(runs)}")
-    names = list(runs)
-    base = runs[names[0]]
-    for name in names[1:]:
-        _check_same_truth(names[0], base, name, runs[name])
+    first, *others = runs
+    for name in others:
+        _check_same_truth(first, runs[first], name, runs[name])
     drawn = {name: resample(run, resamples, seed, progress) for name, run in runs.items()}
     sources = {name: run.score_source for name, run in runs.items()}
     notes: tuple[str, ...] = ()
     if len(set(sources.values())) > 1:
-        notes = (
-            "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU",
-        )
+        notes = ("runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU",)
     return Comparison(
-        metrics={name: drawn[name].intervals() for name in names},
-        differences={name: _differences(drawn[names[0]], drawn[name]) for name in names[1:]},
-        class_gains={name: _class_gains(base, runs[name]) for name in names[1:]},
+        metrics={name: found.intervals() for name, found in drawn.items()},
+        differences={name: _differences(drawn[first], drawn[name]) for name in others},
+        class_gains={name: _class_gains(runs[first], runs[name]) for name in others},
         score_sources=sources,
         notes=notes,
         resamples=resamples,
@@ -129,14 +125,9 @@ def compare(
 
 
 def _check_same_truth(first: str, a: Evaluation, second: str, b: Evaluation) -> None:
-    same = (
-        a.truth.image_ids == b.truth.image_ids
-        and a.truth.categories == b.truth.categories
-        and np.array_equal(a.truth.boxes_N4, b.truth.boxes_N4)
-        and np.array_equal(a.truth.category_N, b.truth.category_N)
-        and np.array_equal(a.truth.crowd_N, b.truth.crowd_N)
-    )
-    if not same:
+    names = (a.truth.image_ids, a.truth.categories) == (b.truth.image_ids, b.truth.categories)
+    arrays = ("boxes_N4", "category_N", "crowd_N")
+    if not names or not all(np.array_equal(getattr(a.truth, key), getattr(b.truth, key)) for key in arrays):
         raise InputError(f"compare: {first} and {second} were scored against different ground truth")
 
 
@@ -168,30 +159,23 @@ def _class_gains(first: Evaluation, other: Evaluation) -> dict[str, float]:
     return dict(sorted(gains.items(), key=lambda item: -abs(item[1])))
 
 
-def _render(comparison: Comparison) -> str:
+def _body(comparison: Comparison) -> str:
     runs = list(comparison.metrics)
-    how = f"{comparison.resamples} resamples of the pictures, seed {comparison.seed}, 95 % intervals"
-    rows = []
+    how = f"{comparison.resamples} resamples of the images, seed {comparison.seed}, 95 % confidence intervals"
+    rows = {}
     for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
         cells = (comparison.metrics[run].get(metric) for run in runs)
         shown = ("n/a" if c is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**c) for c in cells)
-        rows.append((metric, *shown))
+        rows[metric] = (metric, *shown)
     parts = [f"<p>{safe(how)}.</p>", *(f"<p>{safe(note)}</p>" for note in comparison.notes)]
-    head = ("", *runs)
-    first = [row for row in rows if row[0] in HEADLINE]
-    others = [row for row in rows if row[0] not in HEADLINE]
-    parts.append(section("Metrics", table(head, first) + folded("all metrics", table(head, others))))
+    parts.append(section("Metrics", headline_first(("", *runs), rows)))
+    head = ("", "difference", "paired 95 % interval", "better in")
     for run, differences in comparison.differences.items():
-        head = ("", "difference", "paired 95 % interval", "better in")
-        lines = {
+        rows = {
             name: (name, f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", f"{100 * d.share_better:.1f} %")
             for name, d in differences.items()
         }
-        html = table(head, [row for name, row in lines.items() if name in HEADLINE])
-        more = folded(
-            "all metrics", table(head, [row for name, row in lines.items() if name not in HEADLINE])
-        )
-        gains = [(name, f"{gain:+.3f}") for name, gain in list(comparison.class_gains[run].items())[:30]]
-        html += table(("label", "AP gained"), gains) if gains else ""
-        parts.append(section(f"{run} against {runs[0]}", f'<div class="columns">{html}</div>{more}'))
+        gains = [(name, f"{gain:+.3f}") for name, gain in list(comparison.class_gains[run].items())[:_MAX_CLASSES]]
+        by_class = table(("label", "AP gained"), gains) if gains else ""
+        parts.append(section(f"{run} against {runs[0]}", columns(f"<div>{headline_first(head, rows)}</div>", by_class)))
     return "\n".join(parts)

@@ -1,119 +1,42 @@
-"""The result of an evaluation: numbers, and what they were made of."""
+"""Scores a set of answers: from files or records to an `Evaluation`, with the quantisation ceiling.
+
+The ceiling is the score of the ground truth itself, encoded as a model would write it. The boxes pass through
+everything that an answer passes through: object order and limit, grid, text and parser. What is lost there cannot be
+won back by any model.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from coord_eval.analysis import analyse
-from coord_eval.answer import Answer
-from coord_eval.detections import Detections
-from coord_eval.joining import JoinReport
-from coord_eval.matching import Matches
-from coord_eval.truth import GroundTruth
+import numpy as np
 
-if TYPE_CHECKING:
-    from coord_eval.report import ReportSection
+from coord_codec import CoordGrid, Form, InputError, Instance, MarkerFamily, Object, Order, Style, encode_target
+from coord_codec.records import check_description
+from coord_eval.data.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
+from coord_eval.data.predictions import Detections, Prediction, from_records
+from coord_eval.intake.answers import AnswerOptions, PredictionSource, Progress, Scale, silent
+from coord_eval.intake.collecting import collect, collect_answers, collector_paused
+from coord_eval.intake.joining import LabelMatcher, join
+from coord_eval.match.matching import Scored, match
+from coord_eval.metrics.bootstrap import resample
+from coord_eval.metrics.coco import BACKENDS, CocoScores, CocoTable, beyond_limit, coco_scores, one_label
+from coord_eval.metrics.detection import micro_rates
+from coord_eval.metrics.evaluation import EvaluationData, point
+from coord_eval.parse.parser import parse_answer
+from coord_eval.report.evaluation import ReportSection, write_report
 
-#: Raised when a key of ``evaluation.json`` changes its meaning.
-SCHEMA_VERSION = 1
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Evaluation(EvaluationData):
+    """All numbers of one set of answers, the matched boxes they were computed from, and their report.
 
-@dataclass(frozen=True, eq=False)
-class Evaluation:
-    """All numbers of one set of answers. Keys ending in a number are IoU thresholds.
-
-    Attributes:
-        coco: The twelve COCO numbers under ``score_source``; -1 where no object of that kind exists.
-        coco_constant_score: The same with every score 1, by our own matching, as the next.
-        coco_class_agnostic: The same as ``coco`` when any label may find any object: COCO's ``useCats=0``, all labels
-            one, unknown labels included, the 100 best boxes of a picture.
-        score_source: What detections are ranked by.
-        backend: What computed ``coco``, ``per_class`` and ``ceiling``.
-        detection: Micro precision, recall and F1 at .5, .75 and over .5:.95; no score enters.
-        detection_class_agnostic: The same when any label may find any object.
-        mean_iou: Mean over objects of the IoU with their one-to-one partner of the same label.
-        mean_iou_class_agnostic: The same when any label may find any object.
-        format: Format health.
-        labels: Objects by the layer that matched their label; ``unknown`` ones count as false.
-        unknown_labels: How often each unknown label occurs.
-        ceiling: The twelve COCO numbers of the truth itself, encoded and parsed back, under a constant score;
-            empty when it cannot be computed.
-        counts: Images, objects, crowd regions, detections, detections beyond COCO's limit.
-        join: How answers and images met.
-        per_class: For each category AP, AP50, objects, detections.
-        notes: What a reader of the numbers has to know.
-        truth: The objects.
-        detections: The answers as boxes.
-        matches: Who found whom.
-        matches_any_label: The same when any label may find any object.
-        answers: The parsed answers with the image each is about; empty for results lists.
-        bins: Units per picture side in which ``analysis`` gives errors: the grid's scale.
-        intervals: Metrics with their 95 % intervals over pictures, where a bootstrap was asked for.
+    `EvaluationData` documents the fields.
     """
-
-    coco: dict[str, float]
-    coco_constant_score: dict[str, float]
-    coco_class_agnostic: dict[str, float]
-    score_source: str
-    backend: str
-    detection: dict[str, dict[str, float]]
-    detection_class_agnostic: dict[str, dict[str, float]]
-    mean_iou: float
-    mean_iou_class_agnostic: float
-    format: dict[str, Any]
-    labels: dict[str, int]
-    unknown_labels: dict[str, int]
-    ceiling: dict[str, float]
-    counts: dict[str, int]
-    join: JoinReport
-    per_class: dict[str, dict[str, float]]
-    notes: tuple[str, ...]
-    truth: GroundTruth = field(repr=False)
-    detections: Detections = field(repr=False)
-    matches: Matches = field(repr=False)
-    matches_any_label: Matches = field(repr=False)
-    answers: dict[int, tuple[str, Answer]] = field(repr=False)
-    bins: int = field(repr=False)
-    intervals: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    @cached_property
-    def analysis(self) -> dict[str, Any]:
-        """Macro figures, edge bias, counts, breakdowns, calibration, error kinds and confusion; see analysis.py."""
-        return analyse(self, self.bins)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what ``evaluation.json`` holds: plain types, values unrounded."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "coco": self.coco,
-            "coco_constant_score": self.coco_constant_score,
-            "coco_class_agnostic": self.coco_class_agnostic,
-            "score_source": self.score_source,
-            "backend": self.backend,
-            "detection": self.detection,
-            "detection_class_agnostic": self.detection_class_agnostic,
-            "mean_iou": self.mean_iou,
-            "mean_iou_class_agnostic": self.mean_iou_class_agnostic,
-            "format": self.format,
-            "labels": self.labels,
-            "unknown_labels": self.unknown_labels,
-            "ceiling": self.ceiling,
-            "counts": self.counts,
-            "join": asdict(self.join),
-            "per_class": self.per_class,
-            "analysis": self.analysis,
-            "intervals": self.intervals,
-            "notes": list(self.notes),
-        }
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as JSON text."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
     def write_report(
         self,
@@ -124,29 +47,272 @@ class Evaluation:
         sections: Sequence[ReportSection] = (),
         max_overlays: int = 12,
     ) -> Path:
-        """Write ``evaluation.json`` and ``report.html`` into a folder, each whole or not at all.
+        """Write `evaluation.json` and `report.html` into a folder, each atomically.
 
         Args:
-            folder: Created when missing; reports of an earlier evaluation are replaced.
-            image_root: Where the ground truth's file names lie; by default beside the ground truth.
-            title: Heading of the report.
-            sections: Further parts for the report, shown in front of the overlays.
-            max_overlays: At most so many pictures with truth and answer drawn in.
+            folder: created if missing; reports of an earlier evaluation are replaced
+            image_root: folder of the images; by default that of the ground truth
+            title: heading of the report
+            sections: further sections, shown in front of the others
+            max_overlays: maximum number of images drawn with ground truth and answer
 
         Returns:
-            The path of ``report.html``.
+            The path of `report.html`.
 
         Raises:
-            OSError: When the folder cannot be written.
+            OSError: if the folder cannot be written
         """
-        from coord_eval.report import render_report
-        from coord_eval.writing import write_text
-
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        html = render_report(
-            self, image_root=image_root, title=title, sections=sections, max_overlays=max_overlays
+        return write_report(
+            self, folder, image_root=image_root, title=title, sections=sections, max_overlays=max_overlays
         )
-        write_text(folder / "evaluation.json", self.to_json())
-        write_text(folder / "report.html", html)
-        return folder / "report.html"
+
+
+@collector_paused()
+def score(
+    ground_truth: GroundTruthSource,
+    predictions: PredictionSource,
+    backend: str = "pycocotools",
+    score_source: str = "auto",
+    *,
+    boxes: str = "tokens",
+    format: str | MarkerFamily = "auto",
+    scale: Scale = None,
+    grid: CoordGrid = CoordGrid(),
+    markers: str | MarkerFamily = "obj",
+    max_objects: int | None = None,
+    order: Order = "top_left",
+    synonyms: Mapping[str, Sequence[str]] | None = None,
+    label_callback: Callable[[str], str | None] | None = None,
+    bootstrap: int = 0,
+    seed: int = 0,
+    lenient: bool = False,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Score answers against ground truth.
+
+    An image without an answer counts as answered with nothing. A box in an image without objects is false. A label
+    that the data set does not have is false as well; it is never left out.
+
+    Args:
+        ground_truth: COCO JSON or instance JSON lines, a COCO dictionary, instances or an annotation set
+        predictions: `predictions.jsonl`, a COCO results list, or the records of either
+        backend: library that computes the COCO metrics: `pycocotools`, or `faster-coco-eval` (extra `fast`)
+        score_source: score by which boxes are sorted, `auto` or a name of `coord_eval.SCORE_SOURCES`; results lists
+            keep their scores
+        boxes: where boxes come from: `tokens` of the text, or `expected`, the expectations that the producer states
+            for the same tokens
+        format: format of the answers, see `coord_eval.parse_answer`
+        scale: what plain numbers in the answers are divided by. `"pixels"` takes the size that a prediction states,
+            else that of the image; `"input_pixels"` the size of the model's input, which predictions state as
+            `input_width` and `input_height`; `"infer"` finds one scale for the whole set and notes the evidence; None
+            assumes that of the grid (1000) and notes that
+        grid: grid of the coordinate tokens
+        markers: marker family in which the quantisation ceiling is encoded
+        max_objects: object limit of the ceiling, the one that the model was trained with
+        order: object order of the ceiling; it matters under a limit
+        synonyms: other names of categories, from category to names
+        label_callback: called with a label that no other layer matches; returns a category or None
+        bootstrap: number of resamples of the images for intervals, 0 for none
+        seed: seed of the resamples
+        lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
+        progress: called with the name of a stage, what is done and what there is to do
+
+    Raises:
+        InputError: if the input cannot be scored; the message names file, line and field
+
+    Example:
+        >>> from coord_codec import Instance
+        >>> cat = {"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}
+        >>> images = [Instance(image="a.jpg", image_id=1, width=640, height=480, objects=[cat])]
+        >>> answer = '[{"bbox_2d": [100, 200, 500, 600], "label": "cat"}]'
+        >>> round(score(images, [{"image_id": 1, "text": answer}], scale=1000).coco["AP"], 3)
+        1.0
+    """
+    if backend not in BACKENDS:
+        raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
+    report = progress or silent
+    options = AnswerOptions(boxes=boxes, format=format, scale=scale, grid=grid)
+    report("read", 0, 2)
+    ground_truth = load_ground_truth(ground_truth, lenient=lenient)
+    report("read", 1, 2)
+    collected, by_image = collect(
+        ground_truth,
+        predictions,
+        options,
+        labels=partial(LabelMatcher, ground_truth.categories, synonyms or {}, label_callback),
+        score_source=score_source,
+        progress=report,
+    )
+    detections = collected.detections
+    unanswered = collected.join.images - collected.join.answered
+    ceiling, notes = ceiling_scores(
+        ground_truth, markers=markers, order=order, max_objects=max_objects, grid=grid, backend=backend
+    )
+    report("score", 1, 4)
+    scores = coco_scores(ground_truth, detections, backend)
+    report("score", 2, 4)
+    same = len(np.unique(detections.scores_D)) < 2
+    constant = dict(scores.summary) if same else CocoTable(ground_truth, detections.with_constant_score()).summary()
+    report("score", 3, 4)
+    agnostic = CocoTable(*one_label(ground_truth, detections)).summary()
+    report("score", 4, 4)
+    scored = Scored(
+        truth=ground_truth,
+        detections=detections,
+        matches=match(ground_truth, detections),
+        matches_any_label=match(ground_truth, detections, use_categories=False),
+        score_source=collected.score_source,
+        bins=grid.scale,
+    )
+    micro, micro_any_label = (
+        point(micro_rates(scored, matches), scored) for matches in (scored.matches, scored.matches_any_label)
+    )
+    if left_out := beyond_limit(detections):
+        notes = [*notes, f"COCO leaves out {left_out} boxes beyond 100 of one label in one image"]
+    evaluation = Evaluation(
+        coco=scores.summary,
+        coco_constant_score=constant,
+        coco_class_agnostic=agnostic,
+        score_source=scored.score_source,
+        backend=backend,
+        detection=micro["rates"],
+        detection_class_agnostic=micro_any_label["rates"],
+        mean_iou=micro["mean_iou"],
+        mean_iou_class_agnostic=micro_any_label["mean_iou"],
+        format=collected.format,
+        labels=collected.labels,
+        unknown_labels=collected.unknown_labels,
+        ceiling=ceiling,
+        counts={**_counts(ground_truth, detections), "images_without_answer": unanswered},
+        join=collected.join,
+        per_class=_per_class(ground_truth, detections, scores),
+        notes=(*ground_truth.notes, *collected.notes, *notes),
+        truth=ground_truth,
+        detections=detections,
+        matches=scored.matches,
+        matches_any_label=scored.matches_any_label,
+        answers=by_image,
+        bins=scored.bins,
+    )
+    if not bootstrap:
+        return evaluation
+    return replace(evaluation, intervals=resample(evaluation, bootstrap, seed, progress).intervals())
+
+
+def _counts(ground_truth: GroundTruth, detections: Detections) -> dict[str, int]:
+    return {
+        "images": len(ground_truth),
+        "objects": int((~ground_truth.crowd_N).sum()),
+        "crowd_regions": int(ground_truth.crowd_N.sum()),
+        "detections": len(detections),
+        "unknown_label_detections": int((detections.category_D >= len(ground_truth.categories)).sum()),
+        "beyond_coco_limit": beyond_limit(detections),
+    }
+
+
+def _per_class(ground_truth: GroundTruth, detections: Detections, scores: CocoScores) -> dict[str, dict[str, float]]:
+    """Return AP, AP50, objects and detections of each category that has either."""
+    ap_K, ap50_K = scores.per_category()
+    names = len(ground_truth.categories)
+    objects_K = np.bincount(ground_truth.category_N[~ground_truth.crowd_N], minlength=names)
+    found_K = np.bincount(detections.category_D[detections.category_D < names], minlength=names)
+    rows = zip(ground_truth.categories, ap_K, ap50_K, objects_K, found_K, strict=True)
+    return {
+        name: {"AP": float(ap), "AP50": float(ap50), "objects": int(objects), "detections": int(found)}
+        for name, ap, ap50, objects, found in rows
+        if objects or found
+    }
+
+
+def oracle_predictions(
+    ground_truth: GroundTruthSource,
+    *,
+    markers: str | MarkerFamily = "obj",
+    style: Style = "markers",
+    form: Form = "tokens",
+    order: Order = "top_left",
+    max_objects: int | None = None,
+    grid: CoordGrid = CoordGrid(),
+) -> list[dict[str, Any]]:
+    """Return a prediction record for each image whose text is the encoded ground truth.
+
+    Crowd regions are left out. Boxes are clipped at the border of the image; a box that then has no area is left out.
+
+    Args:
+        ground_truth: as for `coord_eval.load_ground_truth`; every image needs its size
+        markers: marker family, see `coord_codec.encode_target`
+        style: `markers` or `json`
+        form: `tokens` or `numbers`
+        order: order of the objects
+        max_objects: largest number of objects in an image, None for no limit
+        grid: the grid to encode with
+
+    Raises:
+        InputError: if the ground truth cannot be read
+
+    Example:
+        >>> from coord_codec import Instance
+        >>> cat = {"desc": "cat", "bbox": [0.1, 0.2, 0.3, 0.4]}
+        >>> oracle_predictions([Instance(image="a.jpg", width=9, height=9, objects=[cat])])[0]["text"]
+        '<obj_start>cat<|coord_100|><|coord_200|><|coord_300|><|coord_400|><obj_end>'
+    """
+    ground_truth = load_ground_truth(ground_truth)
+    objects: list[list[Object]] = [[] for _ in ground_truth.image_ids]
+    for n in range(len(ground_truth.image_N)):
+        image = int(ground_truth.image_N[n])
+        width, height = ground_truth.sizes_I2[image]
+        x, y, w, h = ground_truth.boxes_N4[n]
+        x1, y1, x2, y2 = (
+            min(max(float(v), 0.0), 1.0) for v in (x / width, y / height, (x + w) / width, (y + h) / height)
+        )
+        if not ground_truth.crowd_N[n] and x1 < x2 and y1 < y2:
+            name = ground_truth.categories[ground_truth.category_N[n]]
+            objects[image].append(Object(desc=name, bbox=(x1, y1, x2, y2)))
+    records = []
+    for image, image_id in enumerate(ground_truth.image_ids):
+        name = ground_truth.file_names[image] or str(image_id)
+        instance = Instance(image="any", objects=tuple(objects[image]))
+        text = encode_target(
+            instance, markers=markers, style=style, form=form, order=order, max_objects=max_objects, grid=grid
+        )
+        records.append({"image_id": image_id, "image": name, "text": text, "finish_reason": "stop"})
+    return records
+
+
+def ceiling_scores(
+    ground_truth: GroundTruth,
+    *,
+    markers: str | MarkerFamily,
+    order: Order,
+    max_objects: int | None,
+    grid: CoordGrid,
+    backend: str,
+) -> tuple[dict[str, float], list[str]]:
+    """Score the encoded ground truth as answers are scored.
+
+    Returns:
+        The twelve COCO metrics with all scores set to 1, empty where they cannot be computed, and a note that says why.
+    """
+    if not np.isfinite(ground_truth.sizes_I2).all():
+        return {}, ["no ceiling: some images state no size"]
+    if len(set(ground_truth.categories)) != len(ground_truth.categories):
+        return {}, ["no ceiling: two categories share a name"]
+    try:
+        for name in ground_truth.categories:
+            check_description(name)
+    except ValueError as error:
+        return {}, [f"no ceiling: the name of a category cannot stand in a target text: {error}"]
+    records = oracle_predictions(ground_truth, markers=markers, order=order, max_objects=max_objects, grid=grid)
+    predictions = [p for p in from_records(records, "ceiling") if isinstance(p, Prediction)]
+    answers = [parse_answer(p.text, markers, grid=grid) for p in predictions]
+    images, joined = join(ground_truth, ((p.image_id, p.image, p.where) for p in predictions))
+    collected = collect_answers(
+        ground_truth,
+        predictions,
+        answers,
+        images=images,
+        joined=joined,
+        labels=LabelMatcher(ground_truth.categories),
+        score_source="constant",
+    )
+    return coco_scores(ground_truth, collected.detections, backend).summary, []

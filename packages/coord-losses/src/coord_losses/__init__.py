@@ -1,19 +1,22 @@
-"""Distance-aware losses over coordinate tokens; no loss divides, whoever knows the global batch does."""
+"""Distance-aware losses over coordinate tokens, undivided: whoever knows the global batch divides."""
 
-from coord_losses.box import box_loss
+import coord_losses.table  # noqa: F401  # registers the terms that are there from the start
+from coord_losses.batch import ObjectSlots, global_denominators, supervised_rows
 from coord_losses.config import ObjectiveConfig
-from coord_losses.coordexp import CoordExp
-from coord_losses.cross_entropy import soft_cross_entropy
-from coord_losses.expectation import expectation
-from coord_losses.gate import vocab_gate
-from coord_losses.giou import generalized_iou
+from coord_losses.inputs import TermInputs
 from coord_losses.objective import CoordObjective
 from coord_losses.output import ObjectiveOutput, denominator_of
-from coord_losses.rows import supervised_rows
-from coord_losses.slots import ObjectSlots
-from coord_losses.soft_targets import soft_targets
-from coord_losses.terms import LossTerm
-from coord_losses.wasserstein import wasserstein1
+from coord_losses.terms.box import box_loss, generalized_iou
+from coord_losses.terms.cross_entropy import soft_cross_entropy
+from coord_losses.terms.distance_iou import complete_iou, distance_iou
+from coord_losses.terms.expectation import CoordExp, expectation
+from coord_losses.terms.focal import distribution_focal_loss
+from coord_losses.terms.gate import vocab_gate
+from coord_losses.terms.huber import expectation_huber
+from coord_losses.terms.loss_term import LossTerm
+from coord_losses.terms.registry import Term, register_term, registered_terms
+from coord_losses.terms.soft_targets import soft_targets
+from coord_losses.terms.wasserstein import wasserstein1
 
 __all__ = [
     "CoordExp",
@@ -22,10 +25,19 @@ __all__ = [
     "ObjectSlots",
     "ObjectiveConfig",
     "ObjectiveOutput",
+    "Term",
+    "TermInputs",
     "box_loss",
+    "complete_iou",
     "denominator_of",
+    "distance_iou",
+    "distribution_focal_loss",
     "expectation",
+    "expectation_huber",
     "generalized_iou",
+    "global_denominators",
+    "register_term",
+    "registered_terms",
     "soft_cross_entropy",
     "soft_targets",
     "supervised_rows",

@@ -1,8 +1,13 @@
-"""Which terms an objective has, and with what weights."""
+"""The configuration of an objective: the weight of each term, temperatures and targets."""
 
+import inspect
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from coord_losses.terms.object_weights import ObjectWeights
+from coord_losses.terms.registry import Term, registered_terms
 
 Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -12,21 +17,30 @@ class ObjectiveConfig(BaseModel):
     """Weights and shapes of the terms; a term of weight zero is not computed.
 
     Attributes:
-        text_weight: cross-entropy of text tokens, full vocabulary, no temperature.
-        coord_ce_weight: cross-entropy of coordinate tokens, full vocabulary, no temperature.
-        soft_ce_weight: soft cross-entropy over the coordinate sub-vocabulary.
-        w1_weight: Wasserstein-1 over the coordinate sub-vocabulary.
-        gate_weight: vocabulary gate at coordinate positions.
-        box_weight: box loss on the expected coordinates.
-        alpha_l1: L1 inside the box loss (sum over the four sides).
-        beta_giou: 1 - GIoU inside the box loss.
-        temperature: of soft CE, W1 and gate.
-        expectation_temperature: of the expectation that the box loss reads.
-        target_sigma: standard deviation of the soft targets, in bins.
-        target_truncate: half width of the soft targets, in bins.
+        text_weight: cross-entropy of text tokens, full vocabulary, no temperature
+        coord_ce_weight: cross-entropy of coordinate tokens, full vocabulary, no temperature
+        soft_ce_weight: soft cross-entropy over the coordinate tokens
+        w1_weight: Wasserstein-1 over the coordinate tokens
+        gate_weight: vocabulary gate at coordinate positions
+        box_weight: box loss on the expected coordinates
+        alpha_l1: L1 inside the box loss (sum over the four sides)
+        beta_giou: 1 - GIoU inside the box loss
+        temperature: of soft CE, W1 and gate
+        expectation_temperature: of the expectation that the box loss uses
+        target_sigma: standard deviation of the soft targets, in bins
+        target_truncate: half width of the soft targets, in bins
+        extra_weights: weights of the terms that have no field here, `dfl`, `huber`, `diou`, `ciou` and those of your
+            own (`register_term`)
+        term_options: keywords for the function of a term, by term
+        object_weights: factor of each object in the terms of its coordinates and box: 0.2 / side, within [1/4, 4]
+            ("inverse_size"), or 1 / the number of objects in its image ("inverse_count")
 
     Raises:
-        pydantic.ValidationError: (a ValueError) names the field, and what was expected.
+        pydantic.ValidationError: (a ValueError) names the field and what was expected
+
+    Example:
+        >>> ObjectiveConfig.soft(w1_weight=0.5).weights
+        {'text_ce': 1.0, 'soft_ce': 1.0, 'w1': 0.5, 'gate': 1.0}
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +57,29 @@ class ObjectiveConfig(BaseModel):
     expectation_temperature: Positive = 1.0
     target_sigma: Positive = 2.0
     target_truncate: Annotated[int, Field(ge=0)] = 16
+    extra_weights: Mapping[str, Weight] = Field(default_factory=dict)
+    term_options: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    object_weights: ObjectWeights = "none"
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
+    @model_validator(mode="after")
+    def _known_terms(self) -> "ObjectiveConfig":
+        terms = registered_terms()
+        for field in ("extra_weights", "term_options"):
+            for name in getattr(self, field):
+                if name not in terms:
+                    raise ValueError(
+                        f"{field}: there is no term {name!r}; the terms are {', '.join(terms)}; "
+                        "call register_term before the configuration is made"
+                    )
+        for name, options in self.term_options.items():
+            _check_options(terms[name], options)
+        for name in self.extra_weights:
+            if own := terms[name].weight_field:
+                raise ValueError(f"extra_weights: the weight of {name!r} is the field {own}")
+        return self
 
     @model_validator(mode="after")
     def _something_to_train(self) -> "ObjectiveConfig":
@@ -54,16 +91,16 @@ class ObjectiveConfig(BaseModel):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Weight per term, of the terms that have one."""
-        every = {
-            "text_ce": self.text_weight,
-            "coord_ce": self.coord_ce_weight,
-            "soft_ce": self.soft_ce_weight,
-            "w1": self.w1_weight,
-            "gate": self.gate_weight,
-            "box": self.box_weight,
+        """Weight of each term that has one."""
+        return {
+            name: weight
+            for name, term in registered_terms().items()
+            if (
+                weight := getattr(self, term.weight_field)
+                if term.weight_field
+                else self.extra_weights.get(name, term.default_weight)
+            )
         }
-        return {name: weight for name, weight in every.items() if weight}
 
     @classmethod
     def soft(cls, **changes: Any) -> "ObjectiveConfig":
@@ -89,3 +126,10 @@ class ObjectiveConfig(BaseModel):
     def mixed(cls, **changes: Any) -> "ObjectiveConfig":
         """Text CE + coordinate CE + soft CE + W1 + gate."""
         return cls.soft(**{"coord_ce_weight": 1.0, **changes})
+
+
+def _check_options(term: Term, options: Mapping[str, Any]) -> None:
+    try:
+        inspect.signature(term.function).bind(None, **options)
+    except TypeError as error:
+        raise ValueError(f"term_options: {term.name!r} does not take {dict(options)}: {error}") from None

@@ -1,85 +1,119 @@
-"""The objective: every term of a batch, undivided.
+"""The objective: every term of a batch, undivided, from logits (readable form) or from hidden states (fused form).
 
-Shapes: N supervised rows, V vocabulary, K coordinate tokens, C rows whose target is a coordinate, M objects.
+Shapes: N supervised rows, V vocabulary, H hidden, K coordinate tokens, C rows whose target is a coordinate, M objects.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import ParamSpec
 
+import torch
 from torch import Tensor
 
-from coord_codec import CoordVocab
-from coord_losses.batch import Batch
+from coord_codec import CoordGrid, CoordVocab
+from coord_losses.batch import Batch, ObjectSlots
 from coord_losses.config import ObjectiveConfig
-from coord_losses.coordexp import coord_columns
-from coord_losses.cross_entropy import token_cross_entropy
-from coord_losses.fused import fused_objective
-from coord_losses.gate import vocab_gate
-from coord_losses.linear_head import LinearHead
+from coord_losses.fused.head import LinearHead
+from coord_losses.inputs import TermInputs, needs_coord_logits
 from coord_losses.output import ObjectiveOutput
-from coord_losses.precision import at_least_float32
-from coord_losses.slots import ObjectSlots
-from coord_losses.sub_vocabulary import sub_vocabulary_diagnostics, sub_vocabulary_terms
-from coord_losses.terms import LossTerm
+from coord_losses.terms.cross_entropy import token_nll
+from coord_losses.terms.expectation import coord_columns, coord_range
+from coord_losses.terms.gate import vocab_gate_per_row
+from coord_losses.terms.loss_term import LossTerm, at_least_float32
+from coord_losses.terms.registry import Need, registered_terms
+
+P = ParamSpec("P")
+
+
+def _not_compiled(method: Callable[P, ObjectiveOutput]) -> Callable[P, ObjectiveOutput]:
+    """Keep `torch.compile` out of a method; without importing its compiler (seconds) where nothing is compiled."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> ObjectiveOutput:
+        if torch.compiler.is_compiling():
+            output: ObjectiveOutput = torch.compiler.disable(method)(*args, **kwargs)  # type: ignore[no-untyped-call]
+            return output
+        return method(*args, **kwargs)
+
+    return call
 
 
 class CoordObjective:
-    """Text CE, coordinate CE, soft CE, W1, gate and box loss of one batch.
+    """The loss terms of one batch: those of `registered_terms` that have a weight.
 
     Args:
-        config: which terms, with what weights.
-        vocab: the coordinate tokens; None where there are none, so that all tokens are text.
+        config: which terms, with what weights
+        vocab: the coordinate tokens; None where there are none, so that all tokens are text
 
     Raises:
-        ValueError: a coordinate term has a weight and there are no coordinate tokens.
+        ValueError: a coordinate term has a weight and there are no coordinate tokens
+
+    Example:
+        >>> import torch
+        >>> from coord_codec import CoordGrid, CoordVocab
+        >>> objective = CoordObjective(ObjectiveConfig.soft(), CoordVocab(6, CoordGrid(bins=4, scale=4)))
+        >>> hidden, weight, targets = torch.ones(3, 2), torch.zeros(10, 2), torch.tensor([1, 7, 9])
+        >>> output = objective(hidden @ weight.T, targets)
+        >>> {name: (round(term.sum.item(), 3), term.count.item()) for name, term in output.terms.items()}
+        {'text_ce': (2.303, 1), 'soft_ce': (2.773, 2), 'w1': (0.183, 2), 'gate': (1.833, 2)}
+        >>> torch.equal(output.total(), objective.fused(hidden, weight, targets).total())
+        True
     """
 
     def __init__(self, config: ObjectiveConfig, vocab: CoordVocab | None) -> None:
-        if vocab is None and (without := sorted(config.weights.keys() - {"text_ce"})):
+        terms = registered_terms()
+        without = [name for name in sorted(config.weights) if set(terms[name].needs) != {"text_rows"}]
+        if vocab is None and without:
             raise ValueError(f"vocab is None, but {without[0]} has a weight: it needs coordinate tokens")
         self.config = config
         self.vocab = vocab
 
-    def __call__(
-        self, logits_NV: Tensor, targets_N: Tensor, objects: ObjectSlots | None = None
-    ) -> ObjectiveOutput:
-        """The readable form: from the logits of the supervised rows (see `supervised_rows`).
+    @_not_compiled
+    def __call__(self, logits_NV: Tensor, targets_N: Tensor, objects: ObjectSlots | None = None) -> ObjectiveOutput:
+        """Compute the terms in the readable form, from the logits of the supervised rows (`supervised_rows`).
 
         Args:
-            logits_NV: rows, shifted already; bfloat16 and float16 are computed in float32.
-            targets_N: the token id each row should predict; none is ignored.
-            objects: the objects whose boxes the box term compares; None for no objects.
+            logits_NV: rows, shifted already; bfloat16 and float16 are computed in float32
+            targets_N: the token id each row should predict; none is ignored
+            objects: the objects whose boxes the box term compares; None for no objects
 
         Raises:
-            ValueError: shapes disagree, a target lies outside the vocabulary, the vocabulary does not reach
-                the coordinate tokens, or an object's row is not one whose target is a coordinate.
+            ValueError: shapes disagree, a target lies outside the vocabulary, the vocabulary does not include
+                the coordinate tokens, or an object's row is not one whose target is a coordinate
         """
-        config, weights, vocab = self.config, self.config.weights, self.vocab
-        batch = Batch.sort(targets_N, objects, vocab, *logits_NV.shape)
+        batch, vocab = Batch.sort(targets_N, objects, self.vocab, *logits_NV.shape), self.vocab
+        needs = _needs(self.config)
+        given: dict[Need, Tensor] = {}
+        if "text_rows" in needs:
+            given["text_rows"] = token_nll(logits_NV[batch.text_rows], targets_N[batch.text_rows])
         if vocab is None:
-            return self._text_alone(token_cross_entropy(logits_NV, targets_N), batch)
-        coord_CV = logits_NV[batch.coord_rows_C]
-        coord_logits_CK = at_least_float32(coord_columns(coord_CV, vocab))
+            return self._output(given, batch, dict)
+        coord_targets_C = targets_N[batch.coord_rows_C]
+        if needs_coord_logits(needs):
+            given["coord_logits"] = at_least_float32(coord_columns(logits_NV, vocab)[batch.coord_rows_C])
+        if not needs.isdisjoint(("coord_rows", "gate")):
+            coord_CV = logits_NV[batch.coord_rows_C]
+            if "coord_rows" in needs:
+                given["coord_rows"] = token_nll(coord_CV, coord_targets_C)
+            if "gate" in needs:
+                given["gate"] = vocab_gate_per_row(coord_CV, vocab.ids, self.config.temperature)
 
-        terms = sub_vocabulary_terms(coord_logits_CK, batch, config, vocab.grid)
-        if "text_ce" in weights:
-            terms["text_ce"] = token_cross_entropy(logits_NV[batch.text_rows], targets_N[batch.text_rows])
-        if "coord_ce" in weights:
-            terms["coord_ce"] = token_cross_entropy(coord_CV, targets_N[batch.coord_rows_C])
-        if "gate" in weights:
-            terms["gate"] = vocab_gate(coord_CV, vocab.ids, config.temperature)
-
-        seen_CV = at_least_float32(coord_CV.detach())
+        # The logits themselves: rows are copied only when diagnostics are asked for.
+        detached_NV = logits_NV.detach()
 
         def diagnose() -> dict[str, LossTerm]:
-            return {
-                **sub_vocabulary_diagnostics(coord_columns(seen_CV, vocab), batch.bins_C, config),
-                "gate": vocab_gate(seen_CV, vocab.ids, config.temperature),
-                "coord_vocab_mass": LossTerm.of(coord_columns(seen_CV.softmax(1), vocab).sum(dim=1)),
-                "coord_token_ce": token_cross_entropy(seen_CV, targets_N[batch.coord_rows_C]),
+            coord_CV = at_least_float32(detached_NV[batch.coord_rows_C])
+            found: dict[Need, Tensor] = {
+                "coord_logits": coord_columns(coord_CV, vocab),
+                "gate": vocab_gate_per_row(coord_CV, vocab.ids, self.config.temperature),
+                "coord_rows": token_nll(coord_CV, coord_targets_C),
             }
+            mass_C = coord_columns(coord_CV.softmax(1), vocab).sum(dim=1)
+            return _diagnostics(TermInputs(self.config, vocab.grid, batch, found), mass_C)
 
-        return ObjectiveOutput({name: terms[name] for name in weights}, weights, batch.counts, diagnose)
+        return self._output(given, batch, diagnose)
 
+    @_not_compiled
     def fused(
         self,
         hidden_NH: Tensor,
@@ -92,39 +126,128 @@ class CoordObjective:
         chunk_rows: int | None = None,
         chunk_vocab: int | None = None,
     ) -> ObjectiveOutput:
-        """The fast form: the same from hidden states, with the logits of a part of the vocabulary at a time.
+        """Compute the same terms from hidden states, with the logits of one block of the vocabulary at a time.
 
         Terms, totals and gradients are those of the readable form on `hidden · weightᵀ` (+ offsets). With a
         frozen weight everything is computed in the forward pass and the weight is not needed again; with a
         trained one (`head_weight_VH.requires_grad`) logits are computed a second time in the backward pass.
-        Under autocast the products have its dtype. `diagnostics()` reads the head again.
+        Under autocast the products have its dtype. `diagnostics()` applies the head again.
 
         Args:
-            hidden_NH: what the head is applied to, rows selected and shifted (see `supervised_rows`).
-            head_weight_VH: the head's weight; a bias is not supported.
-            targets_N: the token id each row should predict; none is ignored.
-            objects: the objects whose boxes the box term compares; None for no objects.
-            offsets_KH: added to rows of the weight, trained or not; None for no offsets.
-            offset_ids_K: those rows; None for the coordinate tokens.
-            chunk_rows: rows that are read together; None for 4,096 on a processor, 16,384 on a GPU.
+            hidden_NH: what the head is applied to, rows selected and shifted (see `supervised_rows`)
+            head_weight_VH: the head's weight; a bias is not supported
+            targets_N: the token id each row should predict; none is ignored
+            objects: the objects whose boxes the box term compares; None for no objects
+            offsets_KH: added to rows of the weight, trained or not; None for no offsets
+            offset_ids_K: those rows; None for the coordinate tokens
+            chunk_rows: rows that are processed together; None for 4,096 on a CPU, 16,384 on a GPU
             chunk_vocab: tokens whose logits exist at a time; None for 8 MiB of logits (64 on a GPU), but
-                at least 1,024 tokens.
+                at least 1,024 tokens
 
         Raises:
-            ValueError: as the readable form, or the head's parts do not fit together.
+            ValueError: as the readable form, or the head's parts do not fit together
         """
-        head = LinearHead(self.vocab, head_weight_VH, offsets_KH, offset_ids_K, chunk_rows, chunk_vocab)
+        vocab = self.vocab
+        coord = slice(0, 0) if vocab is None else coord_range(vocab, len(head_weight_VH))
+        head = LinearHead(coord, head_weight_VH, offsets_KH, offset_ids_K, chunk_rows, chunk_vocab)
         if hidden_NH.shape[1:] != head_weight_VH.shape[1:]:
             raise ValueError(
                 f"hidden_NH is {list(hidden_NH.shape)}, head_weight_VH {list(head_weight_VH.shape)}: "
                 "the last dimension must agree"
             )
-        batch = Batch.sort(targets_N, objects, self.vocab, len(hidden_NH), len(head_weight_VH))
-        if self.vocab is None:
+        batch = Batch.sort(targets_N, objects, vocab, len(hidden_NH), len(head_weight_VH))
+        needs = _needs(self.config)
+        if vocab is None:
             nothing = hidden_NH[:0]
-            return self._text_alone(LossTerm.of(head.read(hidden_NH, targets_N, nothing, nothing)[0]), batch)
-        return fused_objective(self.config, head, hidden_NH, targets_N, batch)
+            nll_N = head.apply(hidden_NH, targets_N, nothing, nothing)[0]
+            return self._output({"text_rows": nll_N}, batch, dict)
+        return self._output(*_fused(needs, self.config, vocab, head, hidden_NH, targets_N, batch))
 
-    def _text_alone(self, text_ce: LossTerm, batch: Batch) -> ObjectiveOutput:
-        """Without coordinate tokens: one term, and no diagnostics of coordinates."""
-        return ObjectiveOutput({"text_ce": text_ce}, self.config.weights, batch.counts, dict)
+    def _output(
+        self, given: Mapping[Need, Tensor], batch: Batch, diagnose: Callable[[], dict[str, LossTerm]]
+    ) -> ObjectiveOutput:
+        grid = CoordGrid() if self.vocab is None else self.vocab.grid
+        inputs, weights = TermInputs(self.config, grid, batch, given), self.config.weights
+        terms = {name: inputs.loss_term(registered_terms()[name]) for name in weights}
+        return ObjectiveOutput(terms, weights, batch.counts, diagnose)
+
+
+def _needs(config: ObjectiveConfig) -> set[Need]:
+    return {need for name in config.weights for need in registered_terms()[name].needs}
+
+
+def _diagnostics(inputs: TermInputs, mass_C: Tensor) -> dict[str, LossTerm]:
+    """Return the terms registered as diagnostics, trained or not; entropy and expected error at temperature 1."""
+    p_CK = inputs.coord_logits_CK.softmax(dim=1)
+    distance_CK = (torch.arange(p_CK.shape[1], device=p_CK.device) - inputs.bins_C[:, None]).abs()
+    terms = [t for t in registered_terms().values() if t.diagnostic and "text_rows" not in t.needs]
+    return {
+        **{term.name: inputs.loss_term(term, weighted=False) for term in terms},
+        "coord_vocab_mass": LossTerm.of(mass_C),
+        "coord_entropy": LossTerm.of(torch.special.entr(p_CK).sum(dim=1)),
+        "coord_error_bins": LossTerm.of((p_CK * distance_CK).sum(dim=1)),
+        "coord_token_ce": LossTerm.of(inputs.coord_nll_C),
+    }
+
+
+def _fused(
+    needs: set[Need],
+    config: ObjectiveConfig,
+    vocab: CoordVocab,
+    head: LinearHead,
+    hidden_NH: Tensor,
+    targets_N: Tensor,
+    batch: Batch,
+) -> tuple[dict[Need, Tensor], Batch, Callable[[], dict[str, LossTerm]]]:
+    """Apply the full vocabulary to coordinate rows only where a term needs it; the rest is as in the readable form."""
+    nothing = hidden_NH[:0]
+    coord_hidden_CH = hidden_NH[batch.coord_rows_C]
+    # At temperature 1 the gate is cross-entropy over all tokens less that over the coordinate tokens.
+    gate_from_ce = "gate" in needs and "coord_rows" in needs and config.temperature == 1
+    gate_from_head = "gate" in needs and not gate_from_ce
+    wants_coord_logits = gate_from_ce or needs_coord_logits(needs)
+    text: Tensor | slice
+    coord_rows: Tensor | slice
+    if "text_rows" in needs and "coord_rows" in needs:
+        ce_hidden, ce_targets = hidden_NH, targets_N
+        text, coord_rows = batch.text_rows, batch.coord_rows_C
+    else:
+        rows = batch.text_rows if "text_rows" in needs else batch.coord_rows_C
+        rows = rows if "text_rows" in needs or "coord_rows" in needs else rows[:0]
+        ce_hidden, ce_targets = hidden_NH[rows], targets_N[rows]
+        text = coord_rows = slice(None)
+
+    nll, gate_C, coord_logits_CK = head.apply(
+        ce_hidden,
+        ce_targets,
+        coord_hidden_CH / config.temperature if gate_from_head else nothing,
+        coord_hidden_CH if wants_coord_logits else nothing,
+    )
+    if gate_from_ce:
+        coord_nll_C = torch.nn.functional.cross_entropy(coord_logits_CK, batch.bins_C, reduction="none")
+        gate_C = nll[coord_rows] - coord_nll_C
+    found: dict[Need, Tensor] = {
+        "text_rows": nll[text],
+        "coord_rows": nll[coord_rows],
+        "gate": gate_C,
+        "coord_logits": coord_logits_CK,
+    }
+    wanted = {*needs, "coord_logits"} if wants_coord_logits else needs
+    given = {need: x for need, x in found.items() if need in wanted}
+    detached_CH = coord_hidden_CH.detach()
+    gates = {config.temperature: gate_C.detach()} if "gate" in needs else {}
+
+    def diagnose() -> dict[str, LossTerm]:
+        nothing, no_targets = detached_CH[:0], batch.bins_C[:0]
+        coord_logits_CK = head.apply(nothing, no_targets, nothing, detached_CH)[2]
+        for temperature in {1.0, config.temperature} - gates.keys():
+            gates[temperature] = head.apply(nothing, no_targets, detached_CH / temperature, nothing)[1]
+        coord_nll_C = torch.nn.functional.cross_entropy(coord_logits_CK, batch.bins_C, reduction="none")
+        found: dict[Need, Tensor] = {
+            "coord_logits": coord_logits_CK,
+            "gate": gates[config.temperature],
+            "coord_rows": gates[1.0] + coord_nll_C,
+        }
+        return _diagnostics(TermInputs(config, vocab.grid, batch, found), torch.exp(-gates[1.0]))
+
+    return given, batch, diagnose

@@ -1,0 +1,228 @@
+"""A checkpoint folder to write: weights, index, configuration, the files that come along, and export.json."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TextIO
+
+from coord_codec.files import InputError, write_text
+from coord_exporter.checkpoint.read import INDEX_FILE, RECORD_FILE, StoredCheckpoint, read_object
+from coord_exporter.checkpoint.recipe import Recipe
+from coord_exporter.checkpoint.staging import ExportError, check_space, staged
+from coord_exporter.checkpoint.write import index_of, lay_out, one_thread, write_file
+
+_FORMAT = 1
+_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".pkl"}
+_FOLDERS = {"additional_chat_templates"}
+
+# The files by which a tokenizer or processor is recognised, and those that belong to them.
+_TOKENIZER = ("tokenizer.json", "vocab.json", "tokenizer_config.json")
+_PROCESSOR = ("preprocessor_config.json", "processor_config.json")
+_BESIDE_TOKENIZER = ("merges.txt", "added_tokens.json", "special_tokens_map.json")
+_BESIDE_TOKENIZER += ("chat_template.jinja", "chat_template.json")
+_KINDS = {"tokenizer": (_TOKENIZER, _BESIDE_TOKENIZER), "processor": (_PROCESSOR, ("video_preprocessor_config.json",))}
+
+
+@dataclass(frozen=True)
+class Export:
+    """A planned checkpoint.
+
+    Attributes:
+        base: what it is made from.
+        recipes: its tensors by name.
+        config: its configuration.
+        companions: the files to copy, by their name in the output.
+        entry: what its record states beside sources and versions; None leaves the base's record as it is.
+        rewritten: JSON files that come along changed, by name.
+    """
+
+    base: StoredCheckpoint
+    recipes: dict[str, Recipe]
+    config: dict
+    companions: dict[str, Path]
+    entry: dict | None
+    rewritten: dict[str, dict] = field(default_factory=dict)
+
+
+def write_export(
+    export: Export,
+    out: Path,
+    *,
+    force: bool = False,
+    max_shard_size: int | None = None,
+    quiet: bool = False,
+    verify: Callable[[Path], dict | None] | None = None,
+) -> dict | None:
+    """Write a planned checkpoint to OUT.
+
+    Args:
+        export: the plan
+        out: the folder to make
+        force: whether an existing folder is replaced that an export wrote
+        max_shard_size: bytes of tensors per file; None keeps the base's files
+        quiet: whether to show no progress
+        verify: called with the finished folder before it becomes OUT; what it returns is recorded
+
+    Returns:
+        What `verify` returned.
+
+    Raises:
+        InputError: if the disk has no room.
+        ExportError: if writing or verifying fails; OUT is as it was.
+    """
+    base = export.base
+    files = lay_out(base, export.recipes, max_shard_size)
+    total = sum(file.size for file in files)
+    check_space(out, total + sum(path.stat().st_size for path in export.companions.values()))
+    progress = None if quiet else WriteProgress(total)
+    try:
+        with staged(out, force) as stage, _digesting(base) as digests:
+            with one_thread():
+                for file in files:
+                    write_file(stage / file.name, file, progress.advance if progress else lambda count: None)
+            if progress:
+                progress.finish()
+            for name, path in export.companions.items():
+                (stage / name).parent.mkdir(exist_ok=True)
+                shutil.copyfile(path, stage / name)
+            for name, content in (export.rewritten | {"config.json": export.config}).items():
+                _write_json(stage / name, content)
+            if (index := index_of(files, base)) is not None:
+                _write_json(stage / INDEX_FILE, index)
+            verified = verify(stage) if verify is not None else None
+            history = history_of(base.folder)
+            if export.entry is not None:
+                sources = {name: digest.result() for name, digest in digests.items()}
+                entry = export.entry | {"base": {"name": base.folder.name} | sources, "versions": _versions()}
+                history = [*history, entry | ({"verification": verified} if verified else {})]
+            _write_json(stage / RECORD_FILE, {"format": _FORMAT, "history": history})
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "the disk is full" if full else error.strerror or str(error)
+        raise ExportError(f"OUT {out}: {reason}; nothing was written") from None
+    return verified
+
+
+def find_companions(base: StoredCheckpoint, adapter: Path | None = None) -> tuple[dict[str, Path], list[str]]:
+    """List the files that come along from the base, with warnings about what does not or is missing there.
+
+    A tokenizer or processor that the base lacks is taken from the adapter's folder if it is there.
+
+    Returns:
+        The files to copy by their name in the output, and the warnings.
+    """
+    files, left_out, warnings = {}, [], []
+    written = {"config.json", RECORD_FILE, *(file.path.name for file in base.files)}
+    for path in sorted(base.folder.rglob("*")):
+        name = path.relative_to(base.folder).as_posix()
+        if not path.is_file() or name in written:
+            continue
+        if "/" in name and name.split("/", 1)[0] not in _FOLDERS:
+            left_out.append(name)
+        elif path.suffix in _WEIGHTS or name.endswith(".index.json") or name.startswith("."):
+            if path.suffix != ".safetensors" and not name.endswith("safetensors.index.json"):
+                left_out.append(name)
+        else:
+            files[name] = path
+    for kind, (names, others) in _KINDS.items():
+        if any(name in files for name in names):
+            continue
+        where = "the export has none either"
+        if adapter is not None and any((adapter / name).exists() for name in names):
+            found = {name: adapter / name for name in (*names, *others) if (adapter / name).is_file()}
+            files, where = found | files, "taken from the adapter's folder"
+        warnings.append(f"{base.folder}: no {kind} files ({where})")
+    if left_out:
+        warnings.append(f"{base.folder}: {len(left_out)} files left out: {', '.join(left_out[:5])}")
+    return files, warnings
+
+
+def history_of(folder: Path) -> list[dict]:
+    """Return the exports a checkpoint went through, oldest first; empty for one that no export made.
+
+    Raises:
+        InputError: for a record of a newer format.
+    """
+    path = folder / RECORD_FILE
+    if not path.exists():
+        return []
+    content = read_object(path)
+    if content.get("format") != _FORMAT or not isinstance(content.get("history"), list):
+        raise InputError(f"{path}: expected format {_FORMAT}, found {content.get('format')!r}; update coord-exporter")
+    return content["history"]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _digesting(base: StoredCheckpoint) -> Iterator[dict[str, Future[str]]]:
+    """Take the digests of the base's files on a thread of their own: they need as much time as merging."""
+    digester = ThreadPoolExecutor(1)
+    paths = [base.folder / "config.json", *(file.path for file in base.files)]
+    try:
+        yield {path.name: digester.submit(sha256_of, path) for path in paths}
+    finally:
+        digester.shutdown(cancel_futures=True)
+
+
+def _versions() -> dict[str, str]:
+    packages = ("coord-exporter", "coord-codec", "torch")
+    return {"python": platform.python_version()} | {name: metadata.version(name) for name in packages}
+
+
+def _write_json(path: Path, content: dict) -> None:
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+class WriteProgress:
+    """Bytes written, with the time left: one line rewritten on a terminal, a line every ten seconds elsewhere."""
+
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        self._total, self._stream = total, stream or sys.stderr
+        self._terminal = self._stream.isatty()
+        self._done, self._started = 0, time.monotonic()
+        self._every = 0.2 if self._terminal else 10.0
+        self._next = self._started + (0 if self._terminal else self._every)
+
+    def advance(self, count: int) -> None:
+        """Count bytes that were written."""
+        self._done += count
+        if (now := time.monotonic()) >= self._next:
+            self._next = now + self._every
+            self._show(now)
+
+    def finish(self) -> None:
+        """End the line."""
+        if self._terminal:
+            self._show(time.monotonic())
+            self._stream.write("\n")
+
+    def line(self, now: float) -> str:
+        """Return what is shown: bytes written and in total, and the time left at the mean speed so far."""
+        left = (now - self._started) * (self._total - self._done) / self._done if self._done else 0.0
+        share = 100 * self._done // self._total if self._total else 100
+        return (
+            f"writing {self._done / 1e9:.2f} of {self._total / 1e9:.2f} GB ({share}%), "
+            f"{int(left) // 60}:{int(left) % 60:02d} left"
+        )
+
+    def _show(self, now: float) -> None:
+        text = self.line(now)
+        self._stream.write(f"\r\033[K{text}" if self._terminal else f"{text}\n")
+        self._stream.flush()

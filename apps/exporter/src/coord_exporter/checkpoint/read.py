@@ -1,0 +1,226 @@
+"""Reads checkpoints by the headers of their weight files: where each tensor's bytes are, without loading any.
+
+The safetensors format: 8 bytes little-endian header length, a JSON header of name -> dtype, shape, data_offsets, then
+the data without holes (https://huggingface.co/docs/safetensors). Files are never memory-mapped: mapped pages would
+count as resident memory.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from coord_codec.files import InputError, read_json
+
+FLOATS = ("BF16", "F16", "F32")
+"""Types whose values can be merged."""
+
+ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1}
+ITEM_BYTES |= {"I8": 1, "I16": 2, "I32": 4, "I64": 8, "U8": 1, "U16": 2, "U32": 4, "U64": 8}
+"""Bytes of one value by the format's name of its type."""
+
+INDEX_FILE = "model.safetensors.index.json"
+SINGLE_FILE = "model.safetensors"
+
+RECORD_FILE = "export.json"
+"""What every export writes: where the checkpoint came from, with digests, so that no adapter is merged twice."""
+CARD_FILE = "coordexp.json"
+"""What the trainer puts beside its weights: prompt, markers, pixels and fingerprint of the training."""
+
+_MAX_HEADER = 100_000_000  # the format's own limit
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Where a tensor lies: `nbytes` bytes at `start` of `path`, row-major, `rows` rows of `row_bytes`."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    path: Path
+    start: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the data."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+    @property
+    def rows(self) -> int:
+        """Length of the first dimension; 1 for a scalar."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of one row."""
+        return math.prod(self.shape[1:]) * ITEM_BYTES[self.dtype]
+
+    def read(self, lo: int, hi: int) -> bytearray:
+        """Read the bytes of rows lo..hi-1.
+
+        Raises:
+            InputError: if the file became shorter since its header was read.
+        """
+        data = bytearray((hi - lo) * self.row_bytes)
+        view, at = memoryview(data), self.start + lo * self.row_bytes
+        with self.path.open("rb", buffering=0) as file:
+            while view:
+                count = os.preadv(file.fileno(), [view], at)
+                if count == 0:
+                    raise InputError(f"{self.path}: the file ended while tensor {self.name} was being read")
+                view, at = view[count:], at + count
+        return data
+
+    def blocks(self, nbytes: int = 1 << 23) -> Iterator[tuple[int, int]]:
+        """Yield ranges lo, hi of rows that hold about `nbytes` each."""
+        step = max(1, nbytes // max(1, self.row_bytes))
+        yield from ((lo, min(lo + step, self.rows)) for lo in range(0, self.rows, step))
+
+
+@dataclass(frozen=True)
+class SafetensorsFile:
+    """One safetensors file: its tensors in the order of their data, and the header as it stands."""
+
+    path: Path
+    tensors: tuple[TensorInfo, ...]
+    metadata: dict[str, str]
+    header: bytes = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Size of the file."""
+        return len(self.header) + sum(t.nbytes for t in self.tensors)
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint:
+    """A Hugging Face checkpoint folder: its configuration and its weight files, in index order.
+
+    Attributes:
+        folder: where it lies.
+        config: the content of config.json.
+        files: its weight files.
+        index_metadata: the metadata of the index, None for a single-file checkpoint.
+    """
+
+    folder: Path
+    config: dict
+    files: tuple[SafetensorsFile, ...]
+    index_metadata: dict | None
+
+    @cached_property
+    def tensors(self) -> dict[str, TensorInfo]:
+        """Every tensor by its name."""
+        return {tensor.name: tensor for file in self.files for tensor in file.tensors}
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all weight files."""
+        return sum(file.size for file in self.files)
+
+
+def read_object(path: Path) -> dict:
+    """Read a JSON object.
+
+    Raises:
+        InputError: if the file cannot be read or does not hold one.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content
+
+
+def read_safetensors(path: Path) -> SafetensorsFile:
+    """Read and check the header of a safetensors file.
+
+    Raises:
+        InputError: if the file is missing, truncated, longer than its header states, or not safetensors.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            prefix = file.read(8)
+            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else _MAX_HEADER + 1
+            if length > min(_MAX_HEADER, size - 8):
+                raise InputError(f"{path}: expected a safetensors file, found {size} bytes without a complete header")
+            header = prefix + file.read(length)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        entries = json.loads(header[8:])
+        metadata = entries.pop("__metadata__", {})
+        tensors = _in_order(path, entries, len(header))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: the safetensors header is damaged ({error}); fetch the file again") from None
+    found = SafetensorsFile(path, tensors, metadata, header)
+    if found.size != size:
+        raise InputError(
+            f"{path}: the header promises {found.size} bytes, the file has {size}: "
+            f"{'truncated' if size < found.size else 'something was appended'}; fetch the file again"
+        )
+    return found
+
+
+def _in_order(path: Path, entries: dict, start: int) -> tuple[TensorInfo, ...]:
+    infos, end = [], 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        if entry["dtype"] not in ITEM_BYTES:
+            raise ValueError(f"tensor {name} has the unknown dtype {entry['dtype']}")
+        info = TensorInfo(name, entry["dtype"], tuple(entry["shape"]), path, start + end)
+        if list(entry["data_offsets"]) != [end, end + info.nbytes]:
+            raise ValueError(f"tensor {name} does not lie where its shape puts it")
+        end += info.nbytes
+        infos.append(info)
+    return tuple(infos)
+
+
+def open_checkpoint(folder: Path) -> StoredCheckpoint:
+    """Read configuration, index and headers of a checkpoint folder, and check that they agree.
+
+    Raises:
+        InputError: for a missing or damaged file, a tensor that the index lists and no file holds, weights that are
+            not safetensors, or a quantized model.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: expected a checkpoint folder, found {'a file' if folder.exists() else 'nothing'}")
+    config = read_object(folder / "config.json")
+    if config.get("quantization_config"):
+        raise InputError(f"{folder / 'config.json'}: quantization_config: a quantized base cannot be changed exactly")
+    index_path = folder / INDEX_FILE
+    if index_path.exists():
+        index = read_object(index_path)
+        weight_map = index.get("weight_map")
+        if not isinstance(weight_map, dict) or not weight_map or {*map(type, weight_map.values())} != {str}:
+            raise InputError(f"{index_path}: expected a weight_map of tensor names to files")
+        files = _open_files(folder, dict.fromkeys(weight_map.values()))
+        held = {tensor.name: file.path.name for file in files for tensor in file.tensors}
+        if wrong := sorted(name for name, file in weight_map.items() if held.get(name) != file):
+            raise InputError(f"{index_path}: {weight_map[wrong[0]]} does not hold the tensor {wrong[0]}")
+        return StoredCheckpoint(folder, config, files, index.get("metadata", {}))
+    if not (folder / SINGLE_FILE).exists():
+        suffixes = {".bin", ".pt", ".pth", ".safetensors"}
+        others = sorted(path.name for path in folder.iterdir() if path.suffix in suffixes)
+        found = f"only {', '.join(others[:3])}" if others else "no weights"
+        raise InputError(f"{folder}: expected {SINGLE_FILE} or {INDEX_FILE}, found {found} (safetensors only)")
+    return StoredCheckpoint(folder, config, _open_files(folder, [SINGLE_FILE]), None)
+
+
+def _open_files(folder: Path, names: Collection[str]) -> tuple[SafetensorsFile, ...]:
+    for name in names:
+        if Path(name).name != name or not (folder / name).exists():
+            raise InputError(f"{folder / name}: the index names this file and it is missing; fetch it again")
+    files = tuple(read_safetensors(folder / name) for name in names)
+    seen: dict[str, Path] = {}
+    for file in files:
+        for tensor in file.tensors:
+            if tensor.name in seen:
+                raise InputError(f"{file.path}: tensor {tensor.name} is also in {seen[tensor.name].name}")
+            seen[tensor.name] = file.path
+    return files

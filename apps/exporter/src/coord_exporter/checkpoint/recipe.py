@@ -1,0 +1,122 @@
+"""How one output tensor is made: rows of a stored tensor, and steps that change them in float32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coord_exporter.checkpoint.read import ITEM_BYTES, TensorInfo
+
+if TYPE_CHECKING:
+    import torch
+
+RowFunction = Callable[["torch.Tensor", int, int], "torch.Tensor"]
+"""Takes rows lo..hi-1 in float32 and the range; returns those rows changed, and may work in place."""
+
+_CHUNK_VALUES = 1 << 19  # float32 values in work at a time: 2 MB stay in the cache and in memory already at hand
+_BLOCK_ROWS = 64
+
+
+class Step:
+    """A change of rows. Steps are compared to tell whether two tensors would come out equal."""
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether the tensor must be changed in one chunk."""
+        return False
+
+    def touches(self, lo: int, hi: int) -> bool:
+        """Whether any of rows lo..hi-1 changes."""
+        return True
+
+    def open(self) -> RowFunction:
+        """Load what the step needs; it is freed with the function."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An output tensor: name, type and shape, the stored tensor it starts from, and the steps in order.
+
+    Rows beyond those of the source start as zeros. With no steps and the source's own type it is a byte copy.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    source: TensorInfo
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the data."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+
+    @property
+    def rows(self) -> int:
+        """Length of the first dimension; 1 for a scalar."""
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def copied(self) -> bool:
+        """Whether the stored bytes are taken over as they are."""
+        return not self.steps and self.dtype == self.source.dtype and self.shape == self.source.shape
+
+    def same_values(self, other: Recipe) -> bool:
+        """Whether both tensors would hold the same values."""
+        mine, theirs = ((r.dtype, r.shape, r.source, r.steps) for r in (self, other))
+        return mine == theirs
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges lo, hi of rows to work on, of about 2 MB each in float32.
+
+        Chunks start at multiples of 64 rows and none is shorter (unless the tensor is): matrix products work in blocks
+        of rows, and a product in chunks has the bits of the product in one piece only where these blocks coincide.
+        """
+        width = max(1, self.nbytes // ITEM_BYTES[self.dtype] // max(1, self.rows))
+        size = max(_BLOCK_ROWS, _CHUNK_VALUES // width // _BLOCK_ROWS * _BLOCK_ROWS)
+        if any(step.needs_all_rows for step in self.steps):
+            size = self.rows
+        lo = 0
+        while lo < self.rows:
+            hi = lo + size if self.rows - lo - size >= _BLOCK_ROWS else self.rows
+            yield lo, hi
+            lo = hi
+
+
+def copy_of(tensor: TensorInfo) -> Recipe:
+    """Return the recipe that leaves a tensor as it is."""
+    return Recipe(tensor.name, tensor.dtype, tensor.shape, tensor)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Return the torch type of a safetensors floating type name."""
+    import torch
+
+    return {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}[name]
+
+
+def read_rows(tensor: TensorInfo, lo: int, hi: int) -> torch.Tensor:
+    """Read rows lo..hi-1 in float32, shape [hi - lo, ...]."""
+    import torch
+
+    shape = (hi - lo, *tensor.shape[1:])
+    if not math.prod(shape):
+        return torch.zeros(shape)
+    return torch.frombuffer(tensor.read(lo, hi), dtype=torch_dtype(tensor.dtype)).view(shape).float()
+
+
+def read_float(tensor: TensorInfo) -> torch.Tensor:
+    """Read a tensor in float32: for the factors of an adapter, which are small."""
+    return read_rows(tensor, 0, tensor.rows).reshape(tensor.shape)
+
+
+def first_not_finite(rows: torch.Tensor) -> int | None:
+    """Return the first row with NaN or infinity, if any: both pass through to the extremes, which are quick to find."""
+    import torch
+
+    if not rows.numel() or all(extreme.isfinite() for extreme in torch.aminmax(rows)):
+        return None
+    return int((~rows.isfinite()).reshape(len(rows), -1).any(1).nonzero()[0])

@@ -1,0 +1,229 @@
+"""`merge`: base + adapter -> checkpoint. Every tensor is planned and checked before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from coord_codec.files import InputError
+from coord_exporter.adapter import Adapter, open_adapter
+from coord_exporter.checkpoint.folder import Export, find_companions, history_of, sha256_of, write_export
+from coord_exporter.checkpoint.read import CARD_FILE, FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint, read_object
+from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
+from coord_exporter.checkpoint.staging import check_out
+from coord_exporter.steps import adapter_steps
+from coord_exporter.vocabulary import HEAD, Tables, check_fingerprint, find_tables, set_tied
+
+_VERIFIED_BYTES = 1 << 30  # bases up to this size are verified unless told otherwise
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What a merge did.
+
+    Attributes:
+        out: the checkpoint.
+        changed: how many tensors differ from the base's.
+        tensors: how many there are.
+        untied: whether the head was written apart from a base that tied it.
+        warnings: what could not be checked or did not come along.
+        verification: the figures of `--verify`, None if it did not run.
+    """
+
+    out: Path
+    changed: int
+    tensors: int
+    untied: bool
+    warnings: tuple[str, ...]
+    verification: dict | None
+
+
+@dataclass(frozen=True)
+class MergePlan:
+    """The output's tensors.
+
+    Attributes:
+        recipes: by name, in the base's order; a new head comes last.
+        tied: whether embedding and head are one in the output.
+        was_tied: whether they are one in the base.
+        changed: names of the tensors that are not copied from the base.
+    """
+
+    recipes: dict[str, Recipe]
+    tied: bool
+    was_tied: bool
+    changed: tuple[str, ...]
+
+    @property
+    def untied(self) -> bool:
+        """Whether a head of its own is written for a base that tied it."""
+        return self.was_tied and not self.tied
+
+
+def merge(
+    base: Path,
+    adapter: Path,
+    out: Path,
+    *,
+    force: bool = False,
+    max_shard_size: int | None = None,
+    verify: bool | None = None,
+    quiet: bool = False,
+) -> MergeReport:
+    """Merge a PEFT adapter (LoRA, DoRA, saved modules, coordinate offsets) into a plain checkpoint.
+
+    Args:
+        base: the checkpoint folder the adapter was trained on
+        adapter: the adapter folder
+        out: the folder to make; it appears complete or not at all
+        force: whether an existing folder is replaced that an export wrote
+        max_shard_size: bytes of tensors per file; None keeps the base's files
+        verify: whether to compare logits and greedy tokens with PEFT; None for bases up to 1 GiB
+        quiet: whether to show no progress
+
+    Raises:
+        InputError: for anything about the inputs that forbids an exact merge; nothing was written.
+        ExportError: if writing or verifying fails; nothing was written.
+    """
+    base, adapter, out = Path(base), Path(adapter), Path(out)
+    warnings = check_out(out, (base, adapter), force)
+    checkpoint, opened = open_checkpoint(base), open_adapter(adapter)
+    digest = sha256_of(opened.file.path)
+    if any(entry.get("adapter", {}).get(opened.file.path.name) == digest for entry in history_of(base)):
+        raise InputError(f"{adapter}: is merged into {base} already (its export.json says so)")
+    plan = plan_merge(checkpoint, opened)
+    companions, notes = find_companions(checkpoint, adapter)
+    warnings += notes
+    warnings += _bring_card(adapter, companions)
+    carried = _fingerprint(opened)
+    if (opened.offsets is not None or carried is not None) and (note := check_fingerprint(base, carried)):
+        warnings.append(note)
+    if plan.untied:
+        warnings.append(
+            "embedding and head come out different: lm_head.weight is written, tie_word_embeddings is false"
+        )
+    entry = {
+        "kind": "merge",
+        "adapter": {
+            "name": adapter.name,
+            opened.file.path.name: digest,
+            opened.config.path.name: sha256_of(opened.config.path),
+        },
+        "fingerprint": carried,
+        "tied": plan.tied,
+        "changed_tensors": len(plan.changed),
+    }
+    config = set_tied(checkpoint.config, False) if plan.untied else checkpoint.config
+
+    def check(stage: Path) -> dict:
+        from coord_exporter.verify import verify_export
+
+        return verify_export(checkpoint, opened, stage)
+
+    verified = write_export(
+        Export(checkpoint, plan.recipes, config, companions, entry),
+        out,
+        force=force,
+        max_shard_size=max_shard_size,
+        quiet=quiet,
+        verify=check if verify or (verify is None and checkpoint.nbytes <= _VERIFIED_BYTES) else None,
+    )
+    return MergeReport(out, len(plan.changed), len(plan.recipes), plan.untied, tuple(warnings), verified)
+
+
+def _bring_card(adapter: Path, companions: dict[str, Path]) -> list[str]:
+    """Let the adapter's card come along, which says how its training asked the model; the base's says how before it."""
+    if (adapter / CARD_FILE).is_file():
+        companions[CARD_FILE] = adapter / CARD_FILE
+    elif companions.pop(CARD_FILE, None) is not None:
+        return [f"{adapter}: no {CARD_FILE}, and the base's is left out: it does not say how the adapter was trained"]
+    return []
+
+
+def _fingerprint(adapter: Adapter) -> str | None:
+    """Return the fingerprint that an adapter carries, in its card or with its offsets.
+
+    Raises:
+        InputError: if the two differ.
+    """
+    path = adapter.folder / CARD_FILE
+    card = read_object(path).get("fingerprint") if path.is_file() else None
+    offsets = adapter.offsets.fingerprint if adapter.offsets is not None else None
+    if None not in (card, offsets) and card != offsets:
+        raise InputError(
+            f"{path}: fingerprint: expected {offsets}, which the adapter's offsets carry, found {card}; was the card "
+            "of another checkpoint put here?"
+        )
+    return offsets if card is None else str(card)
+
+
+def plan_merge(base: StoredCheckpoint, adapter: Adapter) -> MergePlan:
+    """Decide how every output tensor is made.
+
+    Raises:
+        InputError: naming the tensor, if the adapter does not fit the base or cannot be merged exactly.
+    """
+    tables = find_tables(base)
+    _check_names(base, adapter, tables)
+    sources = _sources(base, adapter, tables)
+    steps = adapter_steps(base, adapter, tables)
+    recipes = {
+        name: replace(copy_of(tensor), source=sources.get(name, tensor), steps=tuple(steps.get(name, ())))
+        for name, tensor in base.tensors.items()
+    }
+    tied = tables.tied and _stays_tied(recipes, base, sources, steps, tables)
+    changed = tuple(
+        name for name, recipe in recipes.items() if name not in base.tensors or recipe != copy_of(base.tensors[name])
+    )
+    if not changed:
+        raise InputError(f"{adapter.file.path}: the adapter changes nothing in {base.folder}")
+    for name in changed:
+        if (dtype := recipes[name].dtype) not in FLOATS:
+            raise InputError(f"{base.folder}: {name}: expected {', '.join(FLOATS)}, found {dtype}")
+    return MergePlan(recipes, tied, tables.tied, changed)
+
+
+def _check_names(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> None:
+    """Refuse an adapter with a tensor that belongs to none of the base."""
+    wanted = {f"{module}.weight" for module in adapter.factors}
+    wanted |= adapter.saved.keys() | adapter.rewritten.keys()
+    if unknown := sorted(wanted - base.tensors.keys() - ({HEAD} if tables.tied else set())):
+        raise InputError(
+            f"{adapter.file.path}: {len(unknown)} of {len(wanted)} adapted tensors are not in "
+            f"{base.folder}, first {unknown[0]}; was the adapter trained on another base?"
+        )
+
+
+def _sources(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, TensorInfo]:
+    """Tensors that start from a copy in the adapter instead of the base's own."""
+    sources = dict(adapter.rewritten)
+    shared = sources.get(tables.embed) or sources.get(HEAD)
+    if tables.tied and shared:
+        sources[tables.embed] = sources[HEAD] = shared  # one tensor in the base, one in its copy
+    sources |= adapter.saved
+    for name, tensor in sources.items():
+        original = base.tensors.get(name) or base.tensors[tables.embed]
+        if tensor.shape != original.shape or tensor.dtype not in FLOATS:
+            raise InputError(
+                f"{tensor.path}: {tensor.name} is {tensor.dtype} {list(tensor.shape)}, the base's {name} is "
+                f"{original.dtype} {list(original.shape)}; merge into the base the adapter was trained on"
+            )
+    return sources
+
+
+def _stays_tied(
+    recipes: dict[str, Recipe],
+    base: StoredCheckpoint,
+    sources: dict[str, TensorInfo],
+    steps: dict[str, list[Step]],
+    tables: Tables,
+) -> bool:
+    """Whether a tied pair comes out equal; else the head gets a recipe of its own, from the shared tensor."""
+    embed, shared = recipes[tables.embed], base.tensors[tables.embed]
+    head = replace(embed, name=HEAD, source=sources.get(HEAD, shared), steps=tuple(steps.get(HEAD, ())))
+    equal = head.same_values(embed)
+    if HEAD in base.tensors and equal and not head.steps and head.source == shared:
+        return True  # stored twice, and untouched
+    if HEAD in base.tensors or not equal:
+        recipes[HEAD] = head
+    return equal

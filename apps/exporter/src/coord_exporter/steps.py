@@ -1,0 +1,251 @@
+"""What an adapter does to each tensor of its base: steps on weight rows, in PEFT's arithmetic and order.
+
+LoRA (Hu et al. 2021, https://arxiv.org/abs/2106.09685): W + s B A, with s = alpha / r, or alpha / sqrt(r) for
+rank-stabilised LoRA (https://arxiv.org/abs/2312.03732). DoRA (Liu et al. 2024, https://arxiv.org/abs/2402.09353):
+m (W + s B A) / ||W + s B A||, the norm over each output's inputs. Everything is float32 and rounded once, which gives
+the bits of PEFT's `merge_and_unload`.
+
+Shapes: O outputs, I inputs, R rank of the factors, K rows of a table, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coord_codec.files import InputError
+from coord_exporter.adapter import Adapter, Factors
+from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
+from coord_exporter.checkpoint.recipe import RowFunction, Step, read_float
+from coord_exporter.vocabulary import HEAD, Tables
+
+if TYPE_CHECKING:
+    import torch
+
+_OTHER_BASE = "was the adapter trained on another base?"
+
+
+@dataclass(frozen=True)
+class LoraStep(Step):
+    """Add the low-rank product to a weight and, for DoRA, rescale it.
+
+    Attributes:
+        a: factor A [R, I]
+        b: factor B [O, R]
+        scale: s, which multiplies the product
+        magnitude: m [O] for DoRA, None for LoRA
+        transposed: the weight is stored [I, O]: embeddings and `Conv1D` layers (fan_in_fan_out)
+    """
+
+    a: TensorInfo
+    b: TensorInfo
+    scale: float
+    magnitude: TensorInfo | None = None
+    transposed: bool = False
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether norms run across the stored rows."""
+        return self.transposed and self.magnitude is not None
+
+    def open(self) -> RowFunction:
+        """Load the factors."""
+        import torch
+
+        a, b = read_float(self.a), read_float(self.b)
+        magnitude = None if self.magnitude is None else read_float(self.magnitude).reshape(-1)
+
+        def change(rows: torch.Tensor, lo: int, hi: int) -> torch.Tensor:
+            left, right = (b, a[:, lo:hi]) if self.transposed else (b[lo:hi], a)
+            delta = torch.mm(left, right).mul_(self.scale)
+            rows += delta.T if self.transposed else delta
+            if magnitude is None:
+                return rows
+            if self.transposed:
+                return rows.mul_((magnitude / torch.linalg.norm(rows.T, dim=1)).view(1, -1))
+            return rows.mul_((magnitude[lo:hi] / torch.linalg.norm(rows, dim=1)).view(-1, 1))
+
+        return change
+
+
+@dataclass(frozen=True)
+class BiasStep(Step):
+    """Add a scaled `lora_bias` vector [O] to a bias."""
+
+    bias: TensorInfo
+    scale: float
+
+    def open(self) -> RowFunction:
+        """Load the vector."""
+        bias = read_float(self.bias)
+        return lambda rows, lo, hi: rows.add_(bias[lo:hi] * self.scale)
+
+
+@dataclass(frozen=True)
+class RowsStep(Step):
+    """Change some rows by those of a table: offsets are added, trained and new rows are put in their place.
+
+    Attributes:
+        ids: the token ids in the order of the table's rows, distinct
+        table: rows [K, H], stored or at hand
+        added: whether row k is added to row `ids[k]` rather than put in its place
+    """
+
+    ids: Sequence[int]
+    table: TensorInfo | torch.Tensor
+    added: bool = False
+
+    def touches(self, lo: int, hi: int) -> bool:
+        """Whether an id lies in lo..hi-1."""
+        return any(lo <= token_id < hi for token_id in self.ids)
+
+    def open(self) -> RowFunction:
+        """Load the table."""
+        import torch
+
+        table = read_float(self.table) if isinstance(self.table, TensorInfo) else self.table
+        ids = torch.tensor(self.ids)
+
+        def change(rows: torch.Tensor, lo: int, hi: int) -> torch.Tensor:
+            inside = (ids >= lo) & (ids < hi)
+            here = ids[inside] - lo
+            rows[here] = rows[here] + table[inside] if self.added else table[inside]
+            return rows
+
+        return change
+
+
+def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, list[Step]]:
+    """Return the steps of each tensor that an adapter changes, by tensor name; offsets come last.
+
+    Raises:
+        InputError: naming the module, for factors that do not fit or cannot be merged exactly.
+    """
+    steps: dict[str, list[Step]] = {}
+    transposed = _stored_transposed(base, adapter)
+    # Trained rows first: PEFT adds the low-rank product of a tied head to the embedding's trained rows.
+    for module, factors in sorted(adapter.factors.items(), key=lambda item: item[1].token_rows is None):
+        name = f"{module}.weight"
+        weight = base.tensors.get(name) or base.tensors[tables.embed]
+        if factors.token_rows is None:
+            step: Step = _lora_step(adapter, module, factors, weight, tables, transposed)
+            steps.setdefault(name, []).append(step)
+        else:
+            step = _token_rows_step(adapter, module, factors.token_rows, factors, weight)
+            for target in {name, HEAD} if name == tables.embed and _head_follows(adapter, tables) else {name}:
+                steps.setdefault(target, []).append(step)
+        if adapter.config.lora_bias or factors.bias is not None:
+            steps[f"{module}.bias"] = [_bias_step(base, adapter, module, factors.bias)]
+    for name, step in _offset_steps(base, adapter, tables).items():
+        steps.setdefault(name, []).append(step)
+    return steps
+
+
+def _stored_transposed(base: StoredCheckpoint, adapter: Adapter) -> bool:
+    """Whether weights are stored [I, O]; PEFT goes by the layer's class, the shapes tell the same."""
+    if not adapter.config.fan_in_fan_out:
+        return False
+    for module, factors in adapter.factors.items():
+        weight = base.tensors.get(f"{module}.weight")
+        if weight is None or factors.a is None or factors.b is None or len(weight.shape) != 2:
+            continue
+        if weight.shape[0] != weight.shape[1]:
+            return weight.shape == (factors.a.shape[-1], factors.b.shape[0])
+    raise InputError(
+        f"{adapter.config.path}: fan_in_fan_out is true and every adapted layer is square: cannot tell how they are "
+        "stored; set it to false if the base's layers are nn.Linear"
+    )
+
+
+def _lora_step(
+    adapter: Adapter, module: str, factors: Factors, weight: TensorInfo, tables: Tables, transposed: bool
+) -> LoraStep:
+    where, config = f"{adapter.file.path}: {module}", adapter.config
+    embedding = factors.embedding_a is not None or factors.embedding_b is not None
+    a, b = (factors.embedding_a, factors.embedding_b) if embedding else (factors.a, factors.b)
+    magnitude, turned = factors.magnitude, embedding or transposed
+    if a is None or b is None:
+        raise InputError(f"{where}: a LoRA factor is missing; save the adapter again")
+    if not len(a.shape) == len(b.shape) == len(weight.shape) == 2:
+        raise InputError(f"{where}: LoRA of a layer that is not a matrix cannot be merged exactly")
+    if magnitude is not None and (embedding or f"{module}.weight" in (tables.embed, HEAD)):
+        raise InputError(f"{where}: DoRA on the embedding or the head cannot be merged exactly; use LoRA there")
+    if config.use_dora != (magnitude is not None):
+        found = "none" if config.use_dora else "one"
+        raise InputError(f"{where}: use_dora is {config.use_dora} and of magnitude vectors there is {found}")
+    rank, (rows, columns) = config.rank(module), weight.shape[::-1] if turned else weight.shape
+    if a.shape != (rank, columns) or b.shape != (rows, rank):
+        raise InputError(
+            f"{where}: factors {list(b.shape)} x {list(a.shape)} of rank {rank} do not fit the base's weight "
+            f"{list(weight.shape)}; {_OTHER_BASE}"
+        )
+    if magnitude is not None and magnitude.shape not in ((rows,), (rows, 1), (1, rows)):
+        raise InputError(f"{where}: magnitude {list(magnitude.shape)}, expected {rows} values")
+    return LoraStep(a, b, config.scale(module), magnitude, turned)
+
+
+def _bias_step(base: StoredCheckpoint, adapter: Adapter, module: str, bias: TensorInfo | None) -> BiasStep:
+    where, stored = f"{adapter.file.path}: {module}", base.tensors.get(f"{module}.bias")
+    if bias is None or not adapter.config.lora_bias:
+        raise InputError(f"{where}: lora_bias in the configuration and lora_B.bias disagree")
+    if stored is None:
+        raise InputError(f"{where}: lora_bias cannot be merged, the base's layer has no bias")
+    if stored.shape != bias.shape:
+        raise InputError(f"{where}: bias {list(bias.shape)} on {list(stored.shape)}; {_OTHER_BASE}")
+    return BiasStep(bias, adapter.config.scale(module))
+
+
+def _token_rows_step(
+    adapter: Adapter, module: str, table: TensorInfo, factors: Factors, weight: TensorInfo
+) -> RowsStep:
+    where = f"{adapter.config.path}: trainable_token_indices"
+    if any((factors.a, factors.b, factors.embedding_a, factors.embedding_b)):
+        raise InputError(
+            f"{adapter.file.path}: {module}: LoRA and trainable_token_indices on one module cannot be merged exactly"
+        )
+    listed = [ids for name, ids in adapter.config.token_indices.items() if module.endswith(name)]
+    if len(listed) != 1:
+        raise InputError(f"{where}: no single entry for {module}")
+    _check_ids(where, listed[0], weight.rows)
+    if table.shape != (len(listed[0]), *weight.shape[1:]):
+        raise InputError(
+            f"{adapter.file.path}: {table.name} is {list(table.shape)}, expected {len(listed[0])} rows of the base's "
+            f"{list(weight.shape)}; {_OTHER_BASE}"
+        )
+    return RowsStep(listed[0], table)
+
+
+def _head_follows(adapter: Adapter, tables: Tables) -> bool:
+    """PEFT lets a tied head use the embedding's trained rows, unless it has its own."""
+    head = adapter.factors.get(HEAD.removesuffix(".weight"))
+    return tables.tied and (head is None or head.token_rows is None)
+
+
+def _offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, RowsStep]:
+    offsets = adapter.offsets
+    if offsets is None or not offsets.ids:
+        return {}
+    steps = {}
+    for name, table in ((tables.embed, offsets.embed), (HEAD, offsets.head or offsets.embed)):
+        weight = base.tensors.get(name) or base.tensors[tables.embed]
+        _check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
+        if table.shape[1:] != weight.shape[1:]:
+            raise InputError(
+                f"{table.path}: {table.name} has rows of {table.shape[1]} values, the base's {name} of "
+                f"{weight.shape[1]}; {_OTHER_BASE}"
+            )
+        steps[name] = RowsStep(offsets.ids, table, added=True)
+    return steps
+
+
+def _check_ids(where: str, ids: Sequence[int], rows: int) -> None:
+    for token_id in ids:
+        if not 0 <= token_id < rows:
+            raise InputError(
+                f"{where}: id {token_id} is outside the vocabulary, the base has rows 0..{rows - 1}; merge into the "
+                "base it was trained on (expand-vocab makes it)"
+            )
+    if len(set(ids)) != len(ids):
+        repeated = next(token_id for token_id in ids if ids.count(token_id) > 1)
+        raise InputError(f"{where}: id {repeated} is there twice; save the adapter again")

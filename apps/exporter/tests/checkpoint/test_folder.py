@@ -1,0 +1,117 @@
+"""What lies in OUT beside the weights: companions, record; and the progress shown meanwhile."""
+
+import hashlib
+import io
+import json
+import shutil
+from pathlib import Path
+
+import torch
+from tiny_checkpoint import (
+    coord_vocab,
+    link_base,
+    load,
+    make_adapter,
+    make_base,
+    make_processor,
+    make_tokenizer,
+    merge_in,
+    read_json,
+)
+
+from coord_exporter.checkpoint.folder import WriteProgress
+
+
+def test_companions_come_along_unchanged(sharded, tmp_path):
+    report = merge_in(sharded, tmp_path / "out")
+    base = {p.name: p for p in (sharded / "base").iterdir() if "safetensors" not in p.name}
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja", "LICENSE"):
+        assert name in base
+    for name, path in base.items():
+        if name != "config.json":
+            assert (tmp_path / "out" / name).read_bytes() == path.read_bytes()
+    expected = read_json(sharded / "base" / "config.json")
+    expected["tie_word_embeddings"] = expected["text_config"]["tie_word_embeddings"] = False
+    assert read_json(tmp_path / "out" / "config.json") == expected
+    assert len(report.warnings) == 1 and "tie_word_embeddings is false" in report.warnings[0]
+
+
+def test_companions_are_copied_through_links_and_others_left_out(sharded, tmp_path):
+    base = link_base(sharded / "base", tmp_path / "base")
+    (base / "optimizer.pt").write_bytes(b"state")
+    (base / "original").mkdir()
+    (base / "original" / "weights.pth").write_bytes(b"old")
+    shutil.copytree(sharded / "adapter", tmp_path / "adapter")
+    report = merge_in(tmp_path, tmp_path / "out")
+    assert not any(path.is_symlink() for path in (tmp_path / "out").iterdir())
+    assert not (tmp_path / "out" / "optimizer.pt").exists()
+    assert any("2 files left out: optimizer.pt, original/weights.pth" in w for w in report.warnings)
+    assert load(tmp_path / "out").get_output_embeddings().weight is not None
+
+
+def test_companions_never_overwrite_weights(sharded, tmp_path):
+    base = shutil.copytree(sharded / "base", tmp_path / "base")
+    index = read_json(base / "model.safetensors.index.json")
+    for name in set(index["weight_map"].values()):  # the index may name its files as it likes
+        (base / name).rename(base / f"{name}.weights")
+    index["weight_map"] = {tensor: f"{name}.weights" for tensor, name in index["weight_map"].items()}
+    (base / "model.safetensors.index.json").write_text(json.dumps(index))
+    shutil.copytree(sharded / "adapter", tmp_path / "adapter")
+    merge_in(tmp_path, tmp_path / "out")
+    merge_in(sharded, tmp_path / "reference")
+    for path in (tmp_path / "reference").glob("*.safetensors"):
+        assert path.read_bytes() == (tmp_path / "out" / f"{path.name}.weights").read_bytes()
+
+
+def test_companions_are_taken_from_the_adapter(tmp_path, sharded):
+    make_base(tmp_path / "base", True, torch.bfloat16, companions=False)
+    make_adapter(tmp_path / "adapter", tmp_path / "base", "tied")
+    make_processor(make_tokenizer()).save_pretrained(tmp_path / "adapter")
+    report = merge_in(tmp_path, tmp_path / "out")
+    assert any("taken from the adapter's folder" in w for w in report.warnings)
+    for name in ("tokenizer.json", "chat_template.jinja", "processor_config.json"):
+        assert (tmp_path / "out" / name).exists()
+
+
+def test_record_names_sources_and_digests(sharded, tmp_path):
+    merge_in(sharded, tmp_path / "out")
+    content = read_json(tmp_path / "out" / "export.json")
+    assert content["format"] == 1
+    (entry,) = content["history"]
+
+    def digest(path):
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+    assert entry["kind"] == "merge" and entry["tied"] is False and entry["changed_tensors"] == 16
+    weights = sharded / "adapter" / "adapter_model.safetensors"
+    assert entry["adapter"]["adapter_model.safetensors"] == digest(weights)
+    for path in (sharded / "base").glob("*.safetensors"):
+        assert entry["base"][path.name] == digest(path)
+    assert entry["base"]["config.json"] == digest(sharded / "base" / "config.json")
+    assert entry["fingerprint"] == coord_vocab().fingerprint("qwen")
+    assert set(entry["versions"]) == {"python", "torch", "coord-exporter", "coord-codec"}
+    assert str(tmp_path) not in json.dumps(content)
+
+
+def test_progress_tells_bytes_and_time_left():
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    progress = WriteProgress(4_000_000_000, stream)
+    progress.advance(1_000_000_000)
+    assert "writing 1.00 of 4.00 GB (25%), 0:00 left" in stream.getvalue()
+    assert "(25%), 0:30 left" in progress.line(progress._started + 10)
+    progress.advance(3_000_000_000)
+    progress.finish()
+    assert stream.getvalue().endswith("(100%), 0:00 left\n")
+
+
+def test_progress_in_a_log_is_a_line_every_ten_seconds():
+    stream = io.StringIO()
+    progress = WriteProgress(100, stream)
+    for _ in range(100):
+        progress.advance(1)
+    progress.finish()
+    assert stream.getvalue() == ""

@@ -1,0 +1,81 @@
+"""Reading checkpoints by their headers: as the safetensors library writes them, and every damage named."""
+
+import json
+import shutil
+import struct
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from tiny_checkpoint import ADAPTER_WEIGHTS, make_base, read_json, refused
+
+from coord_exporter.checkpoint.read import read_safetensors
+
+
+@given(
+    shapes=st.lists(st.lists(st.integers(0, 5), max_size=3), min_size=1, max_size=6),
+    dtypes=st.lists(st.sampled_from([torch.float32, torch.bfloat16, torch.uint8, torch.int64]), min_size=6, max_size=6),
+)
+def test_read_safetensors_reads_headers_of_the_library(tmp_path_factory, shapes, dtypes):
+    path = tmp_path_factory.mktemp("h") / "f.safetensors"
+    tensors = {f"t{i}": torch.ones(s, dtype=d) * i for i, (s, d) in enumerate(zip(shapes, dtypes, strict=False))}
+    save_file(tensors, path, metadata={"format": "pt"})
+    file = read_safetensors(path)
+    assert file.metadata == {"format": "pt"} and file.size == path.stat().st_size
+    data = path.read_bytes()
+    for info in file.tensors:
+        tensor = tensors[info.name]
+        assert info.shape == tuple(tensor.shape) and info.nbytes == tensor.nbytes
+        assert data[info.start : info.start + info.nbytes] == bytes(tensor.flatten().view(torch.uint8).tolist())
+
+
+@pytest.mark.parametrize("which", ["base/model.safetensors", f"adapter/{ADAPTER_WEIGHTS}"])
+def test_read_safetensors_refuses_truncated_weights(files, which):
+    data = (files / which).read_bytes()
+    (files / which).write_bytes(data[:-1000])
+    refused(files, f"{which}.*promises {len(data)} bytes.*{len(data) - 1000}: truncated")
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"12345", struct.pack("<Q", 1 << 60) + b"{}", struct.pack("<Q", 9) + b"not json!"]
+)
+def test_read_safetensors_refuses_other_files(files, head):
+    (files / "base" / "model.safetensors").write_bytes(head)
+    refused(files, "model.safetensors: (expected a safetensors file|the safetensors header is damaged)")
+
+
+def test_read_safetensors_refuses_wrong_offsets(files):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}}).encode()
+    (files / "base" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(12))
+    refused(files, "header is damaged .tensor a does not lie")
+
+
+def test_open_checkpoint_refuses_missing_shard(files, tmp_path):
+    shutil.rmtree(files / "base")
+    make_base(files / "base", False, torch.bfloat16, max_shard_size="100KB")
+    first = sorted((files / "base").glob("model-*.safetensors"))[0]
+    first.unlink()
+    refused(files, f"{first.name}: the index names this file and it is missing")
+
+
+def test_open_checkpoint_refuses_an_index_that_disagrees_with_the_shards(files):
+    shutil.rmtree(files / "base")
+    make_base(files / "base", False, torch.bfloat16, max_shard_size="100KB")
+    path = files / "base" / "model.safetensors.index.json"
+    index = read_json(path)
+    index["weight_map"]["lm_head.weights"] = index["weight_map"]["lm_head.weight"]
+    path.write_text(json.dumps(index))
+    refused(files, "index.json: .* does not hold the tensor lm_head.weights")
+
+
+def test_open_checkpoint_refuses_pickles(files):
+    (files / "base" / "model.safetensors").rename(files / "base" / "pytorch_model.bin")
+    refused(files, "found only pytorch_model.bin .safetensors only")
+
+
+def test_open_checkpoint_refuses_quantized_base(files):
+    path = files / "base" / "config.json"
+    path.write_text(json.dumps(read_json(path) | {"quantization_config": {"quant_method": "gptq"}}))
+    refused(files, "config.json: quantization_config")

@@ -1,0 +1,264 @@
+"""All or nothing: kill -9 at any moment, an OUT that exists, `--force`."""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_checkpoint import merge_quietly, read_all, refused
+
+from coord_exporter import ExportError, InputError
+from coord_exporter.checkpoint.staging import check_out, exchange, staged
+
+# Merges in a child that kills itself at the n-th file operation below a folder, for many n.
+MERGE_KILLER = """
+import json, os, signal, sys
+import coord_exporter, torch
+from coord_exporter import merge
+torch.set_num_threads(1)
+base, adapter, folder, moments = sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
+
+def child(name, kill_at, count_to=None):
+    seen = 0
+    def hook(event, arguments):
+        nonlocal seen
+        if event in ("open", "os.rename", "os.mkdir", "shutil.copyfile", "os.chmod") and folder in str(arguments):
+            seen += 1
+            if seen == kill_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+    merge(base, adapter, os.path.join(folder, name), verify=False, quiet=True)
+    if count_to is not None:
+        os.write(count_to, str(seen).encode())
+    os._exit(0)
+
+reader, writer_end = os.pipe()
+if os.fork() == 0:
+    child("whole", -1, writer_end)
+os.close(writer_end)  # or a child that fails would be waited for
+os.wait()
+total = int(os.read(reader, 20))
+outcomes = []
+for k, share in enumerate(moments):
+    at = max(1, round(share * total))
+    pid = os.fork()
+    if pid == 0:
+        child(f"out{k}", at)
+    outcomes.append([at, os.WTERMSIG(os.waitpid(pid, 0)[1])])
+print(json.dumps([total, outcomes]))
+"""
+
+
+def test_kill_at_any_moment_leaves_no_out(bases, adapters, tmp_path):
+    moments = [0.01, 0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0]
+    inputs = [str(bases(True)), str(adapters / "of-tied"), str(tmp_path), json.dumps(moments)]
+    run = subprocess.run(
+        [sys.executable, "-c", MERGE_KILLER, *inputs],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert run.returncode == 0, run.stderr
+    total, outcomes = json.loads(run.stdout)
+    assert total > 20 and all(signal == 9 for _, signal in outcomes)
+    whole = read_all(tmp_path / "whole")
+    stages = [path for path in tmp_path.iterdir() if ".partial-" in path.name]
+    assert len(stages) >= len(moments) - 2
+    for k in range(len(moments)):
+        out = tmp_path / f"out{k}"
+        if out.exists():  # killed after the rename: then it is whole
+            assert k == len(moments) - 1 and read_all(out).keys() == whole.keys()
+        else:  # the next run succeeds, and tidies up
+            merge_quietly(bases(True), adapters / "of-tied", out)
+            assert not list(tmp_path.glob(f".{out.name}.partial-*"))
+        assert all(torch.equal(tensor, whole[name]) for name, tensor in read_all(out).items())
+
+
+# Replaces a folder in a child that kills itself at a given moment.
+REPLACE_KILLER = """
+import os, signal, sys
+from pathlib import Path
+from coord_exporter.checkpoint import staging
+
+place, moment = Path(sys.argv[1]), sys.argv[2]
+swap, rename = staging.exchange, Path.rename
+die = lambda: os.kill(os.getpid(), signal.SIGKILL)
+
+def exchange(one, other):
+    if moment == "before the exchange":
+        die()
+    if "rename" in moment:
+        return False
+    assert swap(one, other)
+    die()
+
+def renamed(self, target):
+    rename(self, target)
+    if moment == ("after the first rename" if ".replaced-" in str(target) else "after the second rename"):
+        die()
+
+staging.exchange, Path.rename = exchange, renamed
+with staging.staged(place, force=True) as stage:
+    (stage / "export.json").write_text("new")
+"""
+
+
+def make(place, content):
+    place.mkdir()
+    (place / "export.json").write_text(content)
+
+
+def export(place):
+    with staged(place, force=True) as stage:
+        (stage / "export.json").write_text("newer")
+
+
+def can_exchange(folder):
+    (folder / "a").mkdir()
+    (folder / "b").mkdir()
+    possible = exchange(folder / "a", folder / "b")
+    (folder / "a").rmdir()
+    (folder / "b").rmdir()
+    return possible
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [
+        ("before the exchange", "old"),
+        ("after the exchange", "new"),
+        ("after the first rename", None),
+        ("after the second rename", "new"),
+    ],
+)
+def test_kill_while_replacing_leaves_the_old_or_the_new(tmp_path, moment, left):
+    place = tmp_path / "out[1]"
+    make(place, "old")
+    if "exchange" in moment and not can_exchange(tmp_path):
+        pytest.skip("this file system cannot exchange two folders in one step")
+    done = subprocess.run([sys.executable, "-c", REPLACE_KILLER, str(place), moment], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert place.exists() is (left is not None)
+    assert not place.exists() or (place / "export.json").read_text() == left
+
+    with pytest.raises(InputError, match="exists already") as refused:
+        check_out(place, (), force=False)
+    assert ("brought back: a run that was to replace it was killed" in str(refused.value)) is (left is None)
+    assert (place / "export.json").read_text() == (left or "old")
+
+    export(place)
+    assert (place / "export.json").read_text() == "newer"
+    assert [path.name for path in tmp_path.iterdir()] == ["out[1]"]
+
+
+def test_check_out_tells_what_was_brought_back_with_force_too(tmp_path):
+    make(tmp_path / "out", "old")
+    subprocess.run([sys.executable, "-c", REPLACE_KILLER, str(tmp_path / "out"), "after the first rename"], check=False)
+    (warning,) = check_out(tmp_path / "out", (), force=True)
+    assert "brought back" in warning
+    assert check_out(tmp_path / "out", (), force=True) == []
+
+
+def test_check_out_leaves_a_replacement_under_way_alone(tmp_path):
+    import os
+
+    aside = tmp_path / ".out.replaced-other"
+    aside.mkdir()
+    make(aside / "out", "old")
+    fd = os.open(aside, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    assert check_out(tmp_path / "out", (), force=False) == []
+    assert (aside / "out" / "export.json").exists()
+    os.close(fd)
+
+
+@pytest.mark.parametrize("swaps", [True, False])
+def test_replacing_leaves_nothing_beside(tmp_path, monkeypatch, swaps):
+    if not swaps:
+        monkeypatch.setattr("coord_exporter.checkpoint.staging.exchange", lambda one, other: False)
+    make(tmp_path / "out", "old")
+    export(tmp_path / "out")
+    assert (tmp_path / "out" / "export.json").read_text() == "newer"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_staged_leaves_a_stage_in_use_alone(bases, adapters, tmp_path):
+    stage = tmp_path / ".out.partial-other"
+    stage.mkdir()
+    fd = os.open(stage, os.O_RDONLY)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    merge_quietly(bases(True), adapters / "of-tied", tmp_path / "out")
+    os.close(fd)
+    assert stage.exists()
+
+
+def test_check_out_refuses_an_existing_out_without_force(bases, adapters, tmp_path):
+    out = tmp_path / "out"
+    merge_quietly(bases(True), adapters / "of-tied", out)
+    (out / "mine.txt").write_text("a note")
+    with pytest.raises(InputError, match="exists already; choose another name, or --force"):
+        merge_quietly(bases(True), adapters / "of-tied", out)
+    assert (out / "mine.txt").exists()
+    merge_quietly(bases(True), adapters / "of-tied", out, force=True)
+    assert not (out / "mine.txt").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_check_out_refuses_to_force_other_things(bases, adapters, tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("years of work")
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "downloaded").mkdir()
+    (tmp_path / "downloaded" / "config.json").write_text("{}")
+    for name in ("home", "file", "downloaded"):
+        with pytest.raises(InputError, match="--force replaces what an export wrote"):
+            merge_quietly(bases(True), adapters / "of-tied", tmp_path / name, force=True)
+    assert (tmp_path / "home" / "thesis.tex").exists() and (tmp_path / "downloaded" / "config.json").exists()
+
+
+def test_failed_force_keeps_the_old_out(bases, adapters, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    merge_quietly(bases(True), adapters / "of-tied", out)
+    before = (out / "export.json").stat().st_ino
+    rename, calls = Path.rename, []
+
+    def fails_second(self, target):
+        calls.append(target)
+        if len(calls) == 2:
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr("coord_exporter.checkpoint.staging.exchange", lambda one, other: False)
+    monkeypatch.setattr(Path, "rename", fails_second)
+    with pytest.raises(ExportError, match="Input/output error"):
+        merge_quietly(bases(True), adapters / "of-tied", out, force=True)
+    assert (out / "export.json").stat().st_ino == before
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("place", ["base/out", "adapter/deep/out", "base", "adapter", "."])
+def test_check_out_refuses_a_place_inside_on_or_around_an_input(files, place):
+    refused(files, "lies inside, around or on the input", out=files / place)
+
+
+def test_check_out_refuses_a_link_into_the_base(files, tmp_path):
+    (tmp_path / "link").symlink_to(files / "base")
+    refused(files, "lies inside, around or on", out=tmp_path / "link" / "out")
+
+
+def test_check_out_refuses_a_missing_parent(files):
+    refused(files, "does not exist; create it first", out=files.parent / "no" / "out")
+
+
+def test_check_space_refuses_a_disk_too_small(files, monkeypatch):
+    usage = shutil.disk_usage(files)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    refused(files, "needs 0.02 GB and the disk has 0.00 GB free")

@@ -1,0 +1,99 @@
+"""Weight files: shards and index, types, a disk that fails, values that overflow."""
+
+import errno
+import os
+import shutil
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from tiny_checkpoint import make_adapter, merge_in, merge_quietly, read_all, read_json
+
+from coord_exporter import ExportError
+
+
+def check_index(out):
+    index = read_json(out / "model.safetensors.index.json")
+    names = sorted(path.name for path in out.glob("*.safetensors"))
+    assert sorted(set(index["weight_map"].values())) == names
+
+    held = {}
+    for name in names:
+        with safe_open(out / name, "pt") as file:
+            assert file.metadata() == {"format": "pt"}
+            held |= dict.fromkeys(file.keys(), name)
+    assert index["weight_map"] == held
+    tensors = read_all(out)
+    assert index["metadata"]["total_size"] == sum(t.nbytes for t in tensors.values())
+    if "total_parameters" in index["metadata"]:
+        assert index["metadata"]["total_parameters"] == sum(t.numel() for t in tensors.values())
+    return names
+
+
+def test_shards_are_those_of_the_base(sharded, tmp_path):
+    merge_in(sharded, tmp_path / "out")
+    names = check_index(tmp_path / "out")
+    assert len(names) > 2 and names == sorted(p.name for p in (sharded / "base").glob("*.safetensors"))
+    # A file of which no tensor changes type or shape keeps its header, one that is not adapted every byte.
+    same = [n for n in names if (tmp_path / "out" / n).read_bytes() == (sharded / "base" / n).read_bytes()]
+    assert 0 < len(same) < len(names)
+
+
+@pytest.mark.parametrize(("size", "least"), [(90_000, 5), (300_000, 2), (10**9, 1)])
+def test_shards_of_a_given_size(sharded, tmp_path, size, least):
+    merge_in(sharded, tmp_path / "out", max_shard_size=size)
+    merge_in(sharded, tmp_path / "reference")
+    one, other = read_all(tmp_path / "out"), read_all(tmp_path / "reference")
+    assert one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+    if least == 1:
+        assert [p.name for p in (tmp_path / "out").glob("model*")] == ["model.safetensors"]
+        return
+    names = check_index(tmp_path / "out")
+    assert len(names) >= least and names[0] == f"model-00001-of-{len(names):05d}.safetensors"
+    for name in names:
+        file = load_file(tmp_path / "out" / name)
+        assert len(file) == 1 or sum(t.nbytes for t in file.values()) <= size
+
+
+def test_shards_keep_mixed_types_aligned(tmp_path, bases):
+    shutil.copytree(bases(False), tmp_path / "base")
+    extra = {"a.odd": torch.ones(3, dtype=torch.uint8), "z.wide": torch.ones(5, dtype=torch.float64)}
+    extra |= {"scalar": torch.tensor(2.5), "empty": torch.zeros(0, 4)}
+    tensors = read_all(tmp_path / "base") | extra
+    save_file(tensors, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
+    make_adapter(tmp_path / "adapter", bases(False), "tied")
+    for size in (None, 200_000):
+        merge_in(tmp_path, tmp_path / f"out{size}", max_shard_size=size)
+        found = read_all(tmp_path / f"out{size}")
+        assert all(torch.equal(found[name], extra[name]) for name in extra)
+
+
+@pytest.mark.parametrize("failing", ["posix_fallocate", "pwrite", "copy_file_range", "fsync"])
+def test_write_fails_without_a_trace_when_the_disk_is_full(bases, adapters, tmp_path, monkeypatch, failing):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, failing, full)
+    with pytest.raises(ExportError, match="the disk is full; nothing was written"):
+        merge_quietly(bases(True), adapters / "of-tied", tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_write_without_kernel_copies(bases, adapters, tmp_path, monkeypatch):
+    def declines(*arguments):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    merge_quietly(bases(True), adapters / "of-tied", tmp_path / "one")
+    monkeypatch.setattr(os, "copy_file_range", declines)
+    monkeypatch.setattr(os, "posix_fallocate", lambda *a: (_ for _ in ()).throw(OSError(errno.EOPNOTSUPP, "no")))
+    merge_quietly(bases(True), adapters / "of-tied", tmp_path / "other")
+    name = "model.safetensors"
+    assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+
+
+def test_write_refuses_merged_values_that_overflow(bases, tmp_path):
+    make_adapter(tmp_path / "adapter", bases(False, "float16"), lora_alpha=1e8)
+    with pytest.raises(ExportError, match=r"_proj.weight: row \d+ is not finite in F16"):
+        merge_quietly(bases(False, "float16"), tmp_path / "adapter", tmp_path / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["adapter"]

@@ -1,0 +1,98 @@
+"""Adapter folders: settings by PEFT's rules, and every damage named with nothing written."""
+
+import shutil
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from peft.utils.other import get_pattern_key
+from tiny_checkpoint import ADAPTER_WEIGHTS, edit_json, edit_tensors, merge_quietly, offset_key, refused
+
+from coord_exporter.adapter import LoraSettings
+
+
+def test_merge_accepts_the_unspoiled_fixture(files):
+    merge_quietly(files / "base", files / "adapter", files.parent / "out")
+
+
+def test_open_adapter_refuses_pickles(files):
+    (files / "adapter" / ADAPTER_WEIGHTS).rename(files / "adapter" / "adapter_model.bin")
+    refused(files, f"{ADAPTER_WEIGHTS}: missing")
+
+
+@pytest.mark.parametrize("name", ["base", "adapter"])
+def test_merge_refuses_missing_folder(files, name):
+    shutil.rmtree(files / name)
+    refused(files, f"{name}: expected an? .* folder, found nothing")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_open_adapter_refuses_values_that_are_not_finite(files, value):
+    def spoil(tensors):
+        next(t for n, t in tensors.items() if "lora_B" in n)[3, 1] = value
+
+    edit_tensors(files / "adapter", spoil)
+    refused(files, "lora_B.weight: row 3 holds NaN or infinity")
+
+
+def test_open_adapter_refuses_offsets_saved_without_gathering(files):
+    def spoil(tensors):
+        tensors[offset_key("embed_offset")] = torch.zeros(0, 64)
+
+    edit_tensors(files / "adapter", spoil)
+    refused(files, "embed_offset has 0 rows for 1000 token ids: .*ZeRO-3")
+
+
+def test_open_adapter_refuses_offsets_that_are_not_floats(files):
+    def spoil(tensors):
+        tensors[offset_key("embed_offset")] = torch.zeros(1000, 64, dtype=torch.int32)
+
+    edit_tensors(files / "adapter", spoil)
+    refused(files, "embed_offset: expected BF16, F16, F32, found I32")
+
+
+def test_open_adapter_refuses_incomplete_offsets(files):
+    edit_tensors(files / "adapter", lambda tensors: tensors.pop(offset_key("head_offset")))
+    refused(files, "offset tables lack head_offset")
+
+
+def test_open_adapter_refuses_unknown_factor(files):
+    edit_tensors(files / "adapter", lambda t: t.update({"base_model.model.x.lora_E.weight": torch.ones(2)}))
+    refused(files, "lora_E.weight: an unknown kind of factor")
+
+
+SETTINGS = {
+    "peft_type": "IA3",
+    "init_lora_weights": "pissa",
+    "use_qalora": True,
+    "layer_replication": [[0, 1]],
+    "target_parameters": ["experts.w"],
+    "a_setting_of_next_year": 3,
+    "r": "many",
+    "rank_pattern": {"q_proj": 0},
+    "alpha_pattern": {"q_(proj": 1},
+    "modules_to_save": "lm_head",
+    "use_dora": True,
+    "lora_bias": True,
+}
+
+
+@pytest.mark.parametrize("field", SETTINGS)
+def test_read_settings_refuses_what_cannot_be_merged(files, field):
+    edit_json(files / "adapter" / "adapter_config.json", **{field: SETTINGS[field]})
+    match = "not a complete LoRA" if field in ("r", "rank_pattern", "alpha_pattern", "modules_to_save") else field
+    refused(files, match)
+
+
+NAMES = ["model.layers.1.q_proj", "model.layers.11.q_proj", "q_proj", "model.q_proj.k_proj", "xq_proj"]
+
+
+PATTERNS = ["q_proj", r"layers\.1\.q_proj", r"1\.q_proj", "k_proj", "model.*q_proj", r"^model\.layers\.\d\.q_proj"]
+
+
+@given(name=st.sampled_from(NAMES), keys=st.lists(st.sampled_from(PATTERNS), unique=True))
+def test_rank_pattern_matches_as_in_peft(name, keys):
+    ranks = {key: i + 2 for i, key in enumerate(keys)}
+    config = LoraSettings(None, r=1, lora_alpha=1.0, rank_pattern=ranks)
+    assert config.rank(name) == ranks.get(get_pattern_key(ranks, name), 1)

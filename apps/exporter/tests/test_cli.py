@@ -1,0 +1,95 @@
+"""The command line as a user calls it: exit codes, messages, and what is imported."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_checkpoint import make_adapter
+
+from coord_exporter import InputError
+from coord_exporter.cli import main, parse_size
+
+APP = Path(__file__).parents[1]
+HEAVY = {"torch", "transformers", "peft", "safetensors", "torchvision", "pandas", "coord_trainer"}
+
+
+def call(capsys, *arguments):
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    return stopped.value.code, shown.out, shown.err
+
+
+def run_app(folder, *arguments):
+    """Run the app's folder in a process of its own: its result, and which heavy packages it loaded."""
+    code = (
+        "import atexit, runpy, sys\n"
+        f"atexit.register(lambda: print('HEAVY', *sorted({HEAVY} & set(sys.modules))))\n"
+        f"runpy.run_path({str(APP)!r}, run_name='__main__')\n"
+    )
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    *_, heavy = done.stdout.splitlines()
+    return done, set(heavy.split()[1:])
+
+
+def test_merge_tells_what_it_did(bases, tmp_path, capsys):
+    make_adapter(tmp_path / "adapter", bases(True), "separate")
+    code, out, err = call(capsys, "merge", bases(True), tmp_path / "adapter", tmp_path / "out")
+    assert code == 0
+    assert re.search(
+        r"verified: largest logit difference 0\.\d+ \(tolerance 0\.\d+\), \d+ of 64 greedy tokens equal", out
+    )
+    assert "16 of 52 tensors changed" in out and "warning: embedding and head come out different" in err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["merge"],
+        ["merge", "base", "adapter", "out", "--colour"],
+        ["merge", "no-such", "adapter", "out"],
+        ["merge", "no-such", "adapter", "out", "--max-shard-size", "big"],
+        ["expand-vocab", "no-such", "out"],
+        ["expand-vocab", "no-such", "out", "--init", "zeros"],
+    ],
+)
+def test_bad_usage_is_exit_code_2(tmp_path, arguments):
+    done, heavy = run_app(tmp_path, *arguments)
+    assert done.returncode == 2 and done.stderr and "Traceback" not in done.stderr
+    assert not heavy and not list(tmp_path.iterdir())
+
+
+def test_failed_export_is_exit_code_1(capsys, bases, tmp_path, monkeypatch):
+    make_adapter(tmp_path / "adapter", bases(True))
+    monkeypatch.setattr(os, "pwrite", lambda *a: (_ for _ in ()).throw(OSError(28, "full")))
+    code, _, err = call(capsys, "merge", bases(True), tmp_path / "adapter", tmp_path / "out", "--quiet")
+    assert code == 1 and err.startswith("error: OUT") and "the disk is full" in err
+
+
+@pytest.mark.parametrize("command", [[], ["merge"], ["expand-vocab"]])
+def test_help_has_examples_and_exit_codes_and_needs_no_torch(tmp_path, command):
+    done, heavy = run_app(tmp_path, *command, "--help")
+    assert done.returncode == 0 and not heavy
+    assert "Exit codes: 0 when" in done.stdout
+    assert not command or f"uv run apps/exporter {command[0]} " in done.stdout
+
+
+def test_merge_builds_no_model(bases, adapters, tmp_path):
+    done, heavy = run_app(tmp_path, "merge", bases(False), adapters / "dora", "out", "--no-verify")
+    assert done.returncode == 0, done.stderr
+    assert heavy == {"torch"} and (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("5GB", 5 * 10**9), ("1.5 mib", 3 << 19), ("1B", None), ("0GB", None), (None, None)]
+)
+def test_parse_size(text, size):
+    if size is None and text is not None:
+        with pytest.raises(InputError, match="--max-shard-size: expected a size such as 5GB"):
+            parse_size(text)
+    else:
+        assert parse_size(text) == size

@@ -1,0 +1,248 @@
+"""`expand-vocab`: ids, rows, files, on a tiny vocabulary and on Qwen's own."""
+
+import json
+
+import pytest
+import torch
+from tiny_checkpoint import (
+    EMBED,
+    HEAD,
+    coord_vocab,
+    load,
+    make_adapter,
+    make_base,
+    make_model,
+    make_tokenizer,
+    read_all,
+    read_json,
+)
+
+from coord_codec import WILDCARD_TOKEN, CoordVocab, coord_tokens
+from coord_exporter import ExportError, InputError, expand_vocab, merge
+
+
+def plain_base(folder, tied=False, rows=None, **kwargs):
+    return make_base(folder, tied, torch.bfloat16, expanded=False, rows=rows, **kwargs)
+
+
+def load_tokenizer(folder):
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("rows", [320, 500, 1400], ids=["grows", "reuses padding", "fits"])
+def test_ids_rows_and_configuration(tmp_path, tied, rows):
+    base = plain_base(tmp_path / "base", tied, rows, max_shard_size="60KB")
+    old = load_tokenizer(base)
+    report = expand_vocab(base, tmp_path / "out", quiet=True)
+
+    new = load_tokenizer(tmp_path / "out")
+    assert new.convert_tokens_to_ids(WILDCARD_TOKEN) == len(old)
+    assert CoordVocab.from_tokenizer(new).first_id == len(old) + 1 == report.first_coord
+    assert {t: i for t, i in new.get_vocab().items() if i < len(old)} == old.get_vocab()
+    text = "a<|coord_0|><|coord_999|>b<|im_end|>"
+    assert new.decode(new.encode(text), skip_special_tokens=True) == "a<|coord_0|><|coord_999|>b"
+
+    size = len(old) + 1001
+    expected = max(rows, -(-size // 64) * 64)
+    assert (report.rows_before, report.rows_after, report.added) == (rows, expected, 1001)
+    assert report.reused == max(0, min(rows, size) - len(old))
+    config = read_json(tmp_path / "out" / "config.json")
+    assert config["text_config"]["vocab_size"] == expected
+    assert config["tie_word_embeddings"] is tied
+
+    before, after = read_all(base), read_all(tmp_path / "out")
+    assert before.keys() == after.keys() and (HEAD in after) is not tied
+    for name, tensor in after.items():
+        if name not in (EMBED, HEAD):
+            assert torch.equal(tensor, before[name])
+            continue
+        assert tensor.shape == (expected, 64) and torch.equal(tensor[: len(old)], before[name][: len(old)])
+        if expected == rows:  # padding that no token takes stays as it is
+            assert torch.equal(tensor[size:], before[name][size:])
+        trained = before[name][: len(old)].float()
+        fresh = tensor[len(old) : size].float()
+        assert (fresh - trained.mean(0)).abs().max() < 6 * 0.1 * trained.std(0).max()
+        assert fresh.unique(dim=0).shape[0] == 1001
+    model, info = type(load(base)).from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not info["missing_keys"] and not info["mismatched_keys"]
+    with torch.inference_mode():
+        assert model(input_ids=torch.tensor([[5, size - 1]])).logits.shape[-1] == expected
+
+
+def test_mean_rows_have_the_spread_that_is_recorded(tmp_path):
+    base = plain_base(tmp_path / "base")
+    expand_vocab(base, tmp_path / "out", seed=3, quiet=True)
+    (entry,) = read_json(tmp_path / "out" / "export.json")["history"]
+    assert entry["kind"] == "expand-vocab" and entry["init"] == {"name": "mean", "seed": 3, "noise": 0.1}
+    count = len(load_tokenizer(base))
+    trained = read_all(base)[EMBED][:count].float()
+    fresh = read_all(tmp_path / "out")[EMBED][count:].float()
+    assert torch.allclose((fresh - trained.mean(0)).std(0), 0.1 * trained.std(0), rtol=0.15)
+
+
+def test_smooth_rows_are_sines_and_cosines_of_the_bin(tmp_path):
+    base = plain_base(tmp_path / "base")
+    expand_vocab(base, tmp_path / "out", init="smooth", quiet=True)
+    count = len(load_tokenizer(base))
+    for name in (EMBED, HEAD):
+        trained = read_all(base)[name][:count].double()
+        rows = read_all(tmp_path / "out")[name][count + 1 : count + 1001].double()
+        waves = (rows - trained.mean(0)) / trained.std(0, correction=0)
+        pairs = (waves[:, :32] ** 2 + waves[:, 32:] ** 2) / 2
+        assert (pairs - 1).abs().max() < 0.1  # bf16 rows
+        k = torch.arange(1000, dtype=torch.float64)[:, None] / 1000
+        expected = 2**0.5 * torch.sin(torch.pi * 0.25 * 256 ** (torch.arange(32) / 31) * k)
+        assert (waves[:, :32] - expected).abs().max() < 0.1
+    similar = torch.nn.functional.cosine_similarity
+    assert similar(waves[500], waves[501], dim=0) > 0.9 > similar(waves[500], waves[700], dim=0)
+
+
+def test_seed_decides(tmp_path):
+    base = plain_base(tmp_path / "base")
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        expand_vocab(base, tmp_path / name, seed=seed, quiet=True)
+    a, b, c = (read_all(tmp_path / name)[EMBED] for name in "abc")
+    assert torch.equal(a, b) and not torch.equal(a, c)
+
+
+def test_markers_come_last_and_wildcard_can_be_left_out(tmp_path):
+    base = plain_base(tmp_path / "base")
+    count = len(load_tokenizer(base))
+    expand_vocab(base, tmp_path / "out", wildcard=False, markers=True, quiet=True)
+    tokenizer = load_tokenizer(tmp_path / "out")
+    ids = tokenizer.convert_tokens_to_ids(["<|coord_0|>", "<|coord_999|>", "<obj_start>", "<obj_end>"])
+    assert ids == [count, count + 999, count + 1000, count + 1001]
+    assert WILDCARD_TOKEN not in tokenizer.get_vocab()
+
+
+def test_idempotent(tmp_path):
+    base = plain_base(tmp_path / "base")
+    expand_vocab(base, tmp_path / "once", quiet=True)
+    report = expand_vocab(tmp_path / "once", tmp_path / "twice", quiet=True)
+    assert report.added == 0 and report.rows_before == report.rows_after
+    once, twice = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("once", "twice"))
+    for name in once:
+        if name.endswith(".json"):
+            assert json.loads(once[name]) == json.loads(twice[name])
+        else:
+            assert once[name] == twice[name]
+    (tmp_path / "twice" / "export.json").unlink()
+    expand_vocab(tmp_path / "twice", tmp_path / "copied", quiet=True)
+    assert read_json(tmp_path / "copied" / "export.json")["history"] == []
+    report = expand_vocab(tmp_path / "once", tmp_path / "marked", markers=True, quiet=True)
+    assert report.added == 2 and report.first_coord == coord_vocab().first_id
+
+
+def test_rows_for_tokens_that_were_added_without_any(tmp_path):
+    tokenizer = make_tokenizer()
+    make_model(tokenizer, False, torch.bfloat16, rows=320).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    report = expand_vocab(tmp_path / "base", tmp_path / "out", quiet=True)
+    assert report.added == 0 and report.rows_after == 1280 and any("no processor" in w for w in report.warnings)
+    after = read_all(tmp_path / "out")[EMBED]
+    assert torch.equal(after[:320], read_all(tmp_path / "base")[EMBED]) and after[320:].abs().min(1).values.max() > 0
+
+
+def test_tied_head_stored_beside_the_embedding(tmp_path):
+    from safetensors.torch import save_file
+
+    base = plain_base(tmp_path / "base", tied=True)
+    tensors = read_all(base)
+    save_file(tensors | {HEAD: tensors[EMBED].clone()}, base / "model.safetensors", metadata={"format": "pt"})
+    expand_vocab(base, tmp_path / "out", quiet=True)
+    after = read_all(tmp_path / "out")
+    assert torch.equal(after[EMBED], after[HEAD]) and len(after[HEAD]) == 1280
+
+
+def edit_tokenizer(folder, change):
+    path = folder / "tokenizer.json"
+    content = read_json(path)
+    change(content["added_tokens"])
+    path.write_text(json.dumps(content))
+
+
+def token(token_id, content):
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    return {"id": token_id, "content": content} | flags
+
+
+REFUSALS = {
+    "some coordinates": (lambda t, n: [token(n, "<|coord_0|>"), token(n + 1, "<|coord_1|>")], "coord_2|> is missing"),
+    "no wildcard": (lambda t, n: [token(n + i, c) for i, c in enumerate(coord_tokens())], "would move their ids"),
+    "early wildcard": (lambda t, n: [token(n, WILDCARD_TOKEN), token(n + 1, "<x>")], "other tokens follow it"),
+    "out of order": (
+        lambda t, n: [token(n + i, c) for i, c in enumerate(reversed(coord_tokens()))],
+        "not consecutive and in order",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_what_would_move_ids_is_refused(tmp_path, name):
+    base = plain_base(tmp_path / "base", rows=1500)
+    added, match = REFUSALS[name]
+    edit_tokenizer(base, lambda tokens: tokens.extend(added(tokens, len(make_tokenizer(expanded=False)))))
+    with pytest.raises(InputError, match=match.replace("|", r"\|")):
+        expand_vocab(base, tmp_path / "out", quiet=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["base"]
+
+
+def test_other_refusals(tmp_path):
+    base = plain_base(tmp_path / "base")
+    config = read_json(base / "config.json")
+
+    def refused(match, edited=None, **options):
+        (base / "config.json").write_text(json.dumps(edited or config))
+        with pytest.raises(InputError, match=match):
+            expand_vocab(base, tmp_path / "out", quiet=True, **options)
+        (base / "config.json").write_text(json.dumps(config))
+
+    refused("--init: expected one of mean, smooth, found 'zeros'", init="zeros")
+    refused(
+        "vocab_size is 999, the embedding has 320",
+        config | {"text_config": config["text_config"] | {"vocab_size": 999}},
+    )
+    free = len(make_tokenizer(expanded=False)) + 4
+    refused(f"image_token_id is {free}, an id without a token", config | {"image_token_id": free})
+    (base / "tokenizer.json").unlink()
+    refused("tokenizer.json is missing")
+    assert [p.name for p in tmp_path.iterdir()] == ["base"]
+
+
+def test_written_tokenizer_is_checked(tmp_path, monkeypatch):
+    from coord_exporter import expand
+
+    base = plain_base(tmp_path / "base")
+    monkeypatch.setattr(expand, "extend_tokenizer", lambda folder, new: {})
+    with pytest.raises(ExportError, match=r"would get id None instead of"):
+        expand_vocab(base, tmp_path / "out", quiet=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["base"]
+
+
+def test_expanded_base_takes_an_adapter(tmp_path):
+    base = plain_base(tmp_path / "base", tied=True)
+    expand_vocab(base, tmp_path / "expanded", quiet=True)
+    make_adapter(tmp_path / "adapter", tmp_path / "expanded", "separate")
+    report = merge(tmp_path / "expanded", tmp_path / "adapter", tmp_path / "out", quiet=True)
+    assert report.verification["image"] is True
+    kinds = [entry["kind"] for entry in read_json(tmp_path / "out" / "export.json")["history"]]
+    assert kinds == ["expand-vocab", "merge"]
+
+
+def test_real_qwen_vocabulary(qwen_base, tmp_path):
+    old = load_tokenizer(qwen_base)
+    assert len(old) == 151_669 and old.convert_tokens_to_ids("</think>") == 151_668
+    report = expand_vocab(qwen_base, tmp_path / "out", markers=True, quiet=True)
+    new = load_tokenizer(tmp_path / "out")
+    ids = ["<|coord_*|>", "<|coord_0|>", "<|coord_999|>", "<obj_start>", "<obj_end>"]
+    assert new.convert_tokens_to_ids(ids) == [151_669, 151_670, 152_669, 152_670, 152_671]
+    # 267 ids (the wildcard and 266 coordinates) lie in the padding of the published checkpoints.
+    assert (report.reused, report.rows_before, report.rows_after) == (267, 151_936, 152_704)
+    before, after = read_all(qwen_base)[EMBED], read_all(tmp_path / "out")[EMBED]
+    assert torch.equal(after[:151_669], before[:151_669]) and not torch.equal(after[151_669], before[151_669])
+    text = "Ein Foto, 猫 <|vision_start|> x=7\n<|object_ref_start|>cat<|object_ref_end|>"
+    assert new.encode(text) == old.encode(text)
+    assert new.encode(f"{text}<|coord_12|>cat") == [*old.encode(text), 151_682, *old.encode("cat")]

@@ -1,0 +1,252 @@
+"""The merged tensors, bit by bit, against PEFT's own merge with the offsets written in by hand."""
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import save_file
+from tiny_checkpoint import (
+    EMBED,
+    HEAD,
+    edit_tensors,
+    link_base,
+    load,
+    make_adapter,
+    merge_in,
+    merge_quietly,
+    read_all,
+    read_json,
+    refused,
+    same_files,
+)
+
+from coord_adapter import load_adapter, save_as_trainable_tokens
+from coord_exporter import InputError
+
+
+def peft_merge(base, adapter, offsets):
+    """State dict of PEFT's merge; then row k of a table is added to row ids[k], in float32, rounded once."""
+
+    model = load(base)
+    model = load_adapter(model, adapter) if offsets else PeftModel.from_pretrained(model, adapter)
+    state = {k: v.clone() for k, v in model.merge_and_unload().state_dict().items()}
+    state = {k: v for k, v in state.items() if not k.startswith("coord_offset")}
+    if offsets:
+        saved = read_all(adapter)
+        parts = {k.rpartition(".")[2]: v for k, v in saved.items() if "coord_offset_adapter" in k}
+        head_table = parts["head_offset"] if offsets == "separate" else parts["embed_offset"]
+        for name, table in ((EMBED, parts["embed_offset"]), (HEAD, head_table)):
+            for token_id, row in zip(parts["token_ids"].tolist(), table, strict=True):
+                state[name][token_id] = (state[name][token_id].float() + row.float()).to(state[name].dtype)
+    return state
+
+
+def check_equal(out, expected):
+    found = read_all(out)
+    assert not {n for n in found if not torch.equal(found[n], expected[n])}
+    assert expected.keys() - found.keys() <= {HEAD}
+
+
+@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
+@pytest.mark.parametrize("offsets", [None, "tied", "separate"])
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_merge_has_the_bits_of_peft(bases, tmp_path, tied, offsets, dora):
+    base = bases(tied)
+    make_adapter(tmp_path / "adapter", base, offsets, use_dora=dora)
+    report = merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
+
+    check_equal(tmp_path / "out", peft_merge(base, tmp_path / "adapter", offsets))
+    before, after = read_all(base), read_all(tmp_path / "out")
+    changed = {n for n in after if n not in before or not torch.equal(before[n], after[n])}
+    linear = {n for n in before if "language_model" in n and n.endswith("_proj.weight")}
+    tables = {EMBED} | ({HEAD} if not tied or offsets == "separate" else set())
+    assert changed == linear | (tables if offsets else set())
+    assert report.changed == len(changed)
+
+    one = tied and offsets != "separate"
+    assert (HEAD in after) is not one
+    config = read_json(tmp_path / "out" / "config.json")
+    assert config["tie_word_embeddings"] is config["text_config"]["tie_word_embeddings"] is one
+    assert report.untied is (tied and not one)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
+def test_merge_has_the_bits_of_peft_in_other_types(bases, tmp_path, dtype, dora):
+    base = bases(False, dtype)
+    make_adapter(tmp_path / "adapter", base, "separate", use_dora=dora)
+    merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
+    check_equal(tmp_path / "out", peft_merge(base, tmp_path / "adapter", "separate"))
+
+
+VARIANTS = {
+    "patterns": {"rank_pattern": {"q_proj": 4, r"1\.mlp\.up_proj": 2}, "alpha_pattern": {"v_proj": 3.5}},
+    "rslora": {"use_rslora": True, "lora_alpha": 7},
+    "dora rslora": {"use_rslora": True, "use_dora": True, "rank_pattern": {"k_proj": 3}},
+    "all linear": {"target_modules": "all-linear"},
+    "saved module": {"modules_to_save": ["merger", "lm_head"]},
+    "biases": {"bias": "all", "target_modules": r".*visual.blocks.*(qkv|proj)"},
+    "lora bias": {"lora_bias": True, "target_modules": r".*visual.*qkv"},
+    "head": {"target_modules": ["lm_head", "q_proj"]},
+    "trainable tokens": {"trainable_token_indices": {"embed_tokens": [7, 3], "lm_head": [900, 5, 0]}},
+    "trainable tokens, list": {"trainable_token_indices": [1250, 4]},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.filterwarnings("ignore")
+def test_merge_has_the_bits_of_peft_for_variants(bases, tmp_path, name):
+    base = bases(False)
+    make_adapter(tmp_path / "adapter", base, None, **VARIANTS[name])
+    merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
+    check_equal(tmp_path / "out", peft_merge(base, tmp_path / "adapter", None))
+    assert any(not torch.equal(v, read_all(base)[n]) for n, v in read_all(tmp_path / "out").items())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"target_modules": ["embed_tokens"]},
+        {"target_modules": ["lm_head"]},
+        {"target_modules": ["lm_head"], "trainable_token_indices": {"embed_tokens": [41, 2, 700]}},
+        {"target_modules": ["embed_tokens"], "trainable_token_indices": {"lm_head": [41, 2, 700]}},
+    ],
+)
+def test_merge_unties_a_pair_adapted_on_one_side(bases, tmp_path, target):
+    # PEFT's own merge changes both sides here; the adapted model, unmerged, is what must come out. A tied head that is
+    # adapted itself uses the embedding's trained rows all the same.
+    base = bases(True, "float32")
+    peft_model = make_adapter(tmp_path / "adapter", base, None, **target)
+    report = merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
+    assert report.untied
+    ids = torch.arange(40, 90)[None]
+    with torch.inference_mode():
+        expected, found = peft_model(input_ids=ids).logits, load(tmp_path / "out")(input_ids=ids).logits
+        plain = load(base)(input_ids=ids).logits
+    assert (found - expected).abs().max() < 1e-4 < (plain - expected).abs().max()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_merge_keeps_trainable_tokens_of_a_tied_base_one_tensor(bases, tmp_path):
+    base = bases(True)
+    make_adapter(tmp_path / "adapter", base, None, trainable_token_indices={"embed_tokens": [11, 2, 700]})
+    report = merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
+    assert not report.untied
+    check_equal(tmp_path / "out", peft_merge(base, tmp_path / "adapter", None))
+
+
+def embedding_sum(base, adapter):
+    """Embedding plus LoRA product plus offsets in float32, from the adapter's file by the formulas."""
+    saved = {k.removeprefix("base_model.model."): v for k, v in read_all(adapter).items()}
+    module = EMBED.removesuffix(".weight")
+    total = read_all(base)[EMBED].float()
+    total += (saved[f"{module}.lora_embedding_B"] @ saved[f"{module}.lora_embedding_A"]).T * (12 / 8)
+    if "coord_offset_adapter.token_ids" in saved:
+        total[saved["coord_offset_adapter.token_ids"]] += saved["coord_offset_adapter.embed_offset"]
+    return total
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("offsets", [None, "tied"])
+def test_merge_rounds_an_adapted_embedding_once(bases, tmp_path, offsets):
+    # PEFT rounds an embedding's product to the base's type before it adds it, and the offsets after that.
+    base = bases(False)
+    make_adapter(tmp_path / "adapter", base, offsets, target_modules=["embed_tokens"])
+    merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
+    expected = embedding_sum(base, tmp_path / "adapter").bfloat16()
+    assert torch.equal(read_all(tmp_path / "out")[EMBED], expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_merge_of_embedding_and_head_in_float32(bases, tmp_path):
+    base = bases(False, "float32")
+    make_adapter(tmp_path / "adapter", base, None, target_modules=["embed_tokens", "lm_head"])
+    merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
+    check_equal(tmp_path / "out", peft_merge(base, tmp_path / "adapter", None))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_merge_takes_base_tensors_in_the_adapter_as_peft_does(bases, tmp_path):
+    base = bases(False, "float32")
+    model = make_adapter(tmp_path / "adapter", base, None, target_modules=["embed_tokens"])
+    model.get_base_model().model.language_model.embed_tokens.base_layer.weight.data += 0.25
+    model.save_pretrained(tmp_path / "adapter", save_embedding_layers=True)
+    merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
+    check_equal(tmp_path / "out", peft_merge(base, tmp_path / "adapter", None))
+    assert (read_all(tmp_path / "out")[EMBED] - read_all(base)[EMBED]).mean() > 0.2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_merge_of_a_tied_head_stored_beside_the_embedding(bases, tmp_path):
+    base = link_base(bases(True), tmp_path / "base")
+    tensors = read_all(base)
+    (base / "model.safetensors").unlink()
+    save_file(tensors | {HEAD: tensors[EMBED].clone()}, base / "model.safetensors", metadata={"format": "pt"})
+    make_adapter(tmp_path / "adapter", bases(True), "tied")
+    merge_quietly(base, tmp_path / "adapter", tmp_path / "out")
+    after = read_all(tmp_path / "out")
+    assert torch.equal(after[HEAD], after[EMBED]) and not torch.equal(after[HEAD], tensors[EMBED])
+    check_equal(tmp_path / "out", peft_merge(bases(True), tmp_path / "adapter", "tied"))
+
+
+def test_merge_of_an_adapter_saved_in_half_precision(bases, tmp_path):
+    make_adapter(tmp_path / "adapter", bases(False), "separate", use_dora=True)
+    halves = {k: v.bfloat16() if v.is_floating_point() else v for k, v in read_all(tmp_path / "adapter").items()}
+    save_file(halves, tmp_path / "adapter" / "adapter_model.safetensors", metadata={"format": "pt"})
+    merge_quietly(bases(False), tmp_path / "adapter", tmp_path / "out")
+    check_equal(tmp_path / "out", peft_merge(bases(False), tmp_path / "adapter", "separate"))
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_merge_of_offsets_saved_as_trainable_tokens_gives_the_same_rows(bases, tmp_path, tied):
+    model = make_adapter(tmp_path / "offsets", bases(tied), "tied")
+    save_as_trainable_tokens(model, tmp_path / "tokens")
+    for name in ("offsets", "tokens"):
+        merge_quietly(bases(tied), tmp_path / name, tmp_path / f"{name}-out")
+    one, other = read_all(tmp_path / "offsets-out"), read_all(tmp_path / "tokens-out")
+    assert one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def test_merge_refuses_another_architecture(files):
+    def rename(tensors):
+        for name in [n for n in tensors if "self_attn.q_proj" in n]:
+            tensors[name.replace("q_proj", "query")] = tensors.pop(name)
+
+    edit_tensors(files / "adapter", rename)
+    refused(files, "2 of 14 adapted tensors are not in .*self_attn.query.weight; was the adapter trained on another")
+
+
+def test_merge_refuses_a_saved_table_of_another_vocabulary(files):
+    def add(tensors):
+        tensors["base_model.model.model.language_model.embed_tokens.weight"] = torch.ones(7, 64)
+
+    edit_tensors(files / "adapter", add)
+    refused(files, r"embed_tokens.weight is F32 \[7, 64\]")
+
+
+def test_merge_refuses_the_same_adapter_twice(bases, adapters, tmp_path):
+    merge_quietly(bases(True), adapters / "of-tied", tmp_path / "once")
+    with pytest.raises(InputError, match=r"is merged into .*once already"):
+        merge_quietly(tmp_path / "once", adapters / "of-tied", tmp_path / "twice")
+    make_adapter(tmp_path / "other", tmp_path / "once", "separate", r=4)
+    merge_quietly(tmp_path / "once", tmp_path / "other", tmp_path / "two")
+    history = read_json(tmp_path / "two" / "export.json")["history"]
+    assert [entry["adapter"]["name"] for entry in history] == ["of-tied", "other"]
+    with pytest.raises(InputError, match=r"is merged into .*two already"):
+        merge_quietly(tmp_path / "two", adapters / "of-tied", tmp_path / "three")
+
+
+def test_merge_does_not_touch_its_inputs(bases, adapters, tmp_path):
+    def state():
+        paths = [path for folder in (bases(True), adapters / "of-tied") for path in folder.iterdir()]
+        return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
+
+    before = state()
+    merge_quietly(bases(True), adapters / "of-tied", tmp_path / "out")
+    assert state() == before
+
+
+def test_merge_gives_the_same_bytes_again(sharded, tmp_path):
+    for name in ("one", "other"):
+        merge_in(sharded, tmp_path / name)
+    assert same_files(tmp_path / "one", tmp_path / "other")

@@ -1,0 +1,100 @@
+"""Steps on weight rows: PEFT's arithmetic in chunks, and factors that do not fit."""
+
+import shutil
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import save_file
+from tiny_checkpoint import edit_json, edit_tensors, make_base, offset_key, plain_recipe, refused
+from transformers.pytorch_utils import Conv1D
+
+from coord_exporter.checkpoint import recipe
+from coord_exporter.checkpoint.read import read_safetensors
+from coord_exporter.steps import LoraStep, RowsStep
+
+
+def test_lora_step_in_chunks_has_the_bits_of_one_product(tmp_path, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    weight, a, b, m = (torch.randn(s, generator=generator) for s in ((2100, 700), (12, 700), (2100, 12), (2100,)))
+    save_file({"a": a, "b": b, "m": m}, tmp_path / "f.safetensors")
+    infos = {t.name: t for t in read_safetensors(tmp_path / "f.safetensors").tensors}
+    monkeypatch.setattr(recipe, "_CHUNK_VALUES", 128 * 700)
+    for magnitude in (None, infos["m"]):
+        change = LoraStep(infos["a"], infos["b"], 0.3, magnitude).open()
+        chunks = list(plain_recipe(2100, 700).chunks())
+        assert len(chunks) == 16
+        found = torch.cat([change(weight[lo:hi].clone(), lo, hi) for lo, hi in chunks])
+        expected = weight + (b @ a) * 0.3
+        if magnitude is not None:
+            expected = (m / torch.linalg.norm(expected, dim=1)).view(-1, 1) * expected
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_lora_step_on_transposed_layers_has_the_bits_of_peft(tmp_path, dora):
+    """PEFT's Conv1D layers store [in, out] (fan_in_fan_out)."""
+    torch.manual_seed(0)
+    layer = torch.nn.Sequential(Conv1D(24, 40))
+    weight = layer[0].weight.detach().clone()
+    config = LoraConfig(r=4, lora_alpha=6, target_modules=["0"], use_dora=dora, fan_in_fan_out=True)
+    model = get_peft_model(layer, config)
+    for parameter in model.parameters():
+        parameter.data += torch.randn_like(parameter) * 0.1 * parameter.requires_grad
+    parts = {n: p.detach() for n, p in model.named_parameters() if "lora" in n}
+    save_file({n.split(".")[3]: p.contiguous() for n, p in parts.items()}, tmp_path / "f.safetensors")
+    infos = {t.name: t for t in read_safetensors(tmp_path / "f.safetensors").tensors}
+    step = LoraStep(infos["lora_A"], infos["lora_B"], 1.5, infos.get("lora_magnitude_vector"), transposed=True)
+    assert torch.equal(step.open()(weight, 0, 40), model.merge_and_unload()[0].weight)
+
+
+@given(ids=st.lists(st.integers(0, 400), unique=True, max_size=30), lo=st.integers(0, 400), size=st.integers(0, 100))
+def test_rows_step_touches_exactly_the_chunks_with_its_ids(ids, lo, size):
+    step = RowsStep(tuple(ids), None)
+    assert step.touches(lo, lo + size) == any(lo <= i < lo + size for i in ids)
+
+
+@pytest.mark.parametrize(("token_id", "match"), [(99999, "id 99999 is outside"), (-1, "id -1 is outside")])
+def test_offset_steps_refuse_ids_outside_the_vocabulary(files, token_id, match):
+    edit_tensors(files / "adapter", lambda tensors: tensors[offset_key("token_ids")].__setitem__(5, token_id))
+    refused(files, f"token_ids: {match} the vocabulary")
+
+
+def test_offset_steps_refuse_repeated_ids(files):
+    edit_tensors(files / "adapter", lambda tensors: tensors[offset_key("token_ids")].__setitem__(5, 300))
+    edit_tensors(files / "adapter", lambda tensors: tensors[offset_key("token_ids")].__setitem__(6, 300))
+    refused(files, "token_ids: id 300 is there twice")
+
+
+def test_lora_step_refuses_another_width(files):
+    shutil.rmtree(files / "base")
+    make_base(files / "base", False, torch.bfloat16, hidden=96)
+    refused(files, "do not fit the base's weight .* trained on another base")
+
+
+def test_lora_step_refuses_another_rank(files):
+    edit_json(files / "adapter" / "adapter_config.json", r=4)
+    refused(files, "of rank 4 do not fit")
+
+
+def test_lora_step_refuses_one_factor_alone(files):
+    edit_tensors(files / "adapter", lambda tensors: tensors.pop(next(n for n in tensors if "lora_A" in n)))
+    refused(files, "a LoRA factor is missing")
+
+
+@pytest.mark.parametrize("module", ["lm_head", "model.language_model.embed_tokens"])
+def test_lora_step_refuses_dora_on_a_table(files, adapters, module):
+    shutil.copytree(adapters / "dora", files / "dora")
+
+    def add(tensors):
+        rows = 1344
+        start = f"base_model.model.{module}.lora_"
+        names = ("embedding_A", "embedding_B") if "embed" in module else ("A.weight", "B.weight")
+        tensors[start + names[0]] = torch.ones(8, rows if "embed" in module else 64)
+        tensors[start + names[1]] = torch.ones(64 if "embed" in module else rows, 8)
+        tensors[f"base_model.model.{module}.lora_magnitude_vector"] = torch.ones(rows)
+
+    edit_tensors(files / "dora", add)
+    refused(files, f"{module}: DoRA on the embedding or the head cannot be merged exactly", files / "dora")

@@ -1,0 +1,89 @@
+"""The vocabulary of a checkpoint: fingerprints of its tokenizer, its tables."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny_checkpoint import (
+    coord_vocab,
+    make_adapter,
+    make_base,
+    make_processor,
+    make_tokenizer,
+    merge_in,
+    merge_quietly,
+    read_all,
+    read_json,
+    refused,
+)
+
+from coord_codec import MARKERS, CoordGrid, CoordVocab
+from coord_exporter import merge
+
+
+def test_fingerprint_of_another_grid_is_refused(files, bases):
+    other = CoordVocab(269, CoordGrid(bins=1000, scale=999)).fingerprint("qwen")
+    make_adapter(files / "adapter", bases(False), "tied", fingerprint=other)
+    refused(files, f"fingerprint {other}: the base's tokenizer has another grid")
+
+
+def test_fingerprint_is_refused_by_a_base_without_coordinates(files, bases):
+    make_processor(make_tokenizer(expanded=False)).save_pretrained(files / "base")
+    refused(files, "the base's tokenizer has no coordinate tokens")
+
+
+@pytest.mark.parametrize("spelling", [None, "qwen", "obj", "ids"])
+def test_fingerprint_of_any_marker_family_is_known(bases, tmp_path, spelling):
+    markers = MARKERS["qwen"].ids(make_tokenizer()) if spelling == "ids" else spelling
+    make_adapter(tmp_path / "adapter", bases(True), "tied", fingerprint=coord_vocab().fingerprint(markers=markers))
+    report = merge_quietly(bases(True), tmp_path / "adapter", tmp_path / "out")
+    assert not report.warnings
+
+
+def test_fingerprint_or_tokenizer_missing_is_a_warning(tmp_path):
+    make_base(tmp_path / "base", True, torch.float32, companions=False)
+    make_adapter(tmp_path / "adapter", tmp_path / "base", "tied", fingerprint=None)
+    report = merge(tmp_path / "base", tmp_path / "adapter", tmp_path / "out", quiet=True)
+    assert [w.split(": ")[1][:18] for w in report.warnings[:2]] == ["no tokenizer files", "no processor files"]
+    assert "the adapter carries no fingerprint" in report.warnings[2]
+    assert report.verification["image"] is False and report.verification["equal_tokens"] == 64
+
+
+def test_read_vocabulary_refuses_damaged_tokenizer(files):
+    (files / "base" / "tokenizer.json").write_text('{"model": {"vocab": {}}, "added_tokens": [{"id": 3}]}')
+    refused(files, "the tokenizer files are damaged .KeyError")
+
+
+def test_find_tables_refuses_a_missing_head(files):
+    tensors = read_all(files / "base")
+    tensors.pop("lm_head.weight")
+    save_file(tensors, files / "base" / "model.safetensors", metadata={"format": "pt"})
+    refused(files, "tie_word_embeddings is false and lm_head.weight is not stored")
+
+
+def put_card(folder, **card):
+    (folder / "coordexp.json").write_text(json.dumps({"format": 1, "prompt": "What?"} | card))
+
+
+def test_card_of_the_adapter_comes_along_and_the_bases_does_not(files):
+    right = coord_vocab().fingerprint("qwen")
+    put_card(files / "base", prompt="before")
+    put_card(files / "adapter", fingerprint=right)
+    report = merge_in(files, files / "out")
+    assert read_json(files / "out" / "coordexp.json") == read_json(files / "adapter" / "coordexp.json")
+    assert read_json(files / "out" / "export.json")["history"][-1]["fingerprint"] == right
+    assert not any("coordexp" in warning for warning in report.warnings)
+    (files / "adapter" / "coordexp.json").unlink()
+    report = merge_in(files, files / "plain")
+    assert not (files / "plain" / "coordexp.json").exists()
+    assert any("the base's is left out" in warning for warning in report.warnings)
+
+
+def test_fingerprint_of_a_card_is_checked_without_offsets_and_against_them(files, bases):
+    other = CoordVocab(1269).fingerprint("qwen")
+    put_card(files / "adapter", fingerprint=other)
+    refused(files, "which the adapter's offsets carry")
+    make_adapter(files / "lora", bases(False))
+    put_card(files / "lora", fingerprint=other)
+    refused(files, f"fingerprint {other}: the base's tokenizer has", adapter=files / "lora")

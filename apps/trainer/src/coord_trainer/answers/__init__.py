@@ -1,0 +1,1 @@
+"""Answers: a checkpoint and images go in, predictions, scores and a report come out."""

@@ -1,0 +1,232 @@
+"""Answers from a checkpoint on disk, free or under the grammar, with the probability of every box side.
+
+The [T, V] logits of an answer are never kept: a recorder takes a few figures from them at each step.
+
+Shapes: B answers, V vocabulary, K coordinate tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from coord_codec import CoordVocab, InputError
+from coord_codec.files import atomic_write
+from coord_trainer.answers.grammar import CoordGrammar
+from coord_trainer.config.decoding import DecodingStrategy, prediction_files
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.data.image_set import ImageSet
+from coord_trainer.data.samples import TargetWriter, marker_ids
+from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
+
+_SPARE_TOKENS = 16
+
+
+def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: Path) -> int:
+    """Answer `images` with every decoding strategy that `config` names; returns how many images.
+
+    The first strategy's predictions.jsonl is `out`; the others lie in folders of their own beside it.
+    """
+    opened = open_checkpoint(checkpoint, config)
+    tokenizer = opened.processor.tokenizer
+    room = config.evaluation.max_new_tokens or _longest_answer(config, images, tokenizer)
+    written: dict[tuple[bool, ...], Path] = {}
+    count = 0
+    (first, _), *others = prediction_files(config.evaluation.readings, out.parent)
+    for strategy, path in ((first, out), *others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        same = written.setdefault(strategy.generation, path)
+        if same != path:
+            shutil.copyfile(same, path)  # the same answers; only the boxes are taken differently
+            continue
+        count = write_predictions(path, predict(opened, config, images, strategy, room))
+    return count
+
+
+def _longest_answer(config: RunConfig, images: ImageSet, tokenizer) -> int:
+    """Tokens of the longest target, and some; an answer that needs more is reported as cut off."""
+    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
+    texts = (writer.text(instance) for instance in images.instances)
+    return max(len(tokenizer(text)["input_ids"]) for text in texts) + _SPARE_TOKENS
+
+
+@torch.inference_mode()
+def predict(
+    checkpoint: LoadedCheckpoint, config: RunConfig, images: ImageSet, strategy: DecodingStrategy, max_new_tokens: int
+) -> Iterator[dict[str, Any]]:
+    """Yield one record of the predictions contract per image, in order.
+
+    Beside what the contract names, each coordinate token comes with its `coord_spread` and with `coord_mass`,
+    the probability that the model gave all coordinate tokens together (see `StepRecorder`).
+    """
+    total = min(len(images), config.evaluation.limit or len(images))
+    tokenizer, batch_size = checkpoint.processor.tokenizer, config.evaluation.batch_size
+    markers = marker_ids(config.data, tokenizer)
+    names = {target.desc for instance in images.instances for target in instance.targets}
+    if strategy.known_names and not names:
+        raise InputError(
+            f"evaluation.readings: {strategy.name} limits answers to the names in the annotations; there are none"
+        )
+    bar = tqdm(total=total, desc=f"generating ({strategy.name})", unit="img", mininterval=0.5)
+    for start in range(0, total, batch_size):
+        indices = range(start, min(start + batch_size, total))
+        inputs = prompt_inputs(checkpoint, [images.image(i) for i in indices], config.data.prompt)
+        grammar = None
+        if strategy.grammar:
+            grammar = CoordGrammar.for_tokenizer(
+                tokenizer,
+                config.data.markers,
+                prompt_length=inputs["input_ids"].shape[1],
+                max_new_tokens=max_new_tokens,
+                descriptions=names if strategy.known_names else None,
+            )
+        recorder = StepRecorder(checkpoint.vocab, grammar, strategy.feed_expectation)
+        ids_BT = checkpoint.model.generate(
+            **inputs,
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+            pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            logits_processor=LogitsProcessorList([recorder]),
+        )
+        answers = ids_BT[:, inputs["input_ids"].shape[1] :].tolist()
+        for row, index in enumerate(indices):
+            instance = images.instances[index]
+            yield {
+                "image_id": instance.image_id if instance.image_id is not None else index + 1,
+                "image": instance.image,
+                "width": instance.width,
+                "height": instance.height,
+                **answer_record(checkpoint, answers[row], recorder, row, markers),
+            }
+        bar.update(len(indices))
+    bar.close()
+
+
+def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str) -> Any:
+    """Return the model's inputs for `images`: the checkpoint's system message, and each image with the prompt."""
+    messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
+    if checkpoint.system:
+        messages.insert(0, {"role": "system", "content": [{"type": "text", "text": checkpoint.system}]})
+    processor = checkpoint.processor
+    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    return processor(
+        text=[text] * len(images), images=images, padding=True, padding_side="left", return_tensors="pt"
+    ).to(checkpoint.model.device)
+
+
+class StepRecorder(LogitsProcessor):
+    """Records every step of a greedy generation; goes last (a grammar goes inside, so that both sides are seen).
+
+    Args:
+        vocab: the coordinate tokens; None records `log_p` alone
+        grammar: applied first; `log_p` is then the probability among what it allows
+        feed_expectation: where a coordinate would be generated, generate the bin nearest to the expectation
+
+    Attributes:
+        log_p: per step [B], log-probability of the generated token.
+        expected: per step [B], expectation of the coordinate in [0, 1], softmax over the K tokens alone.
+        spread: per step [B], standard deviation of that coordinate in [0, 1].
+        mass: per step [B], probability of all coordinate tokens together before the grammar; where it is
+            small the model would have generated something else.
+    """
+
+    def __init__(
+        self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None, feed_expectation: bool = False
+    ) -> None:
+        self._vocab, self._grammar, self._feed = vocab, grammar, feed_expectation
+        self.log_p, self.expected, self.spread, self.mass = ([] for _ in range(4))
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Record, and return the logits [B, V] whose argmax is the next token."""
+        raw_BV = scores.float()
+        logits_BV = raw_BV if self._grammar is None else self._grammar(input_ids, raw_BV)
+        next_B = logits_BV.argmax(dim=1)
+        if self._vocab is not None:
+            mean_bin_B = self._record_coordinate(raw_BV, self._vocab)
+            if self._feed:
+                nearest_B = mean_bin_B.round().long() + self._vocab.first_id
+                next_B = torch.where(self._vocab.mask(next_B), nearest_B, next_B)
+        self.log_p.append(logits_BV.gather(1, next_B[:, None])[:, 0] - logits_BV.logsumexp(dim=1))
+        if not self._feed:
+            return scores if self._grammar is None else logits_BV
+        return torch.full_like(logits_BV, -torch.inf).scatter(1, next_B[:, None], 0.0)
+
+    def _record_coordinate(self, raw_BV: torch.Tensor, vocab: CoordVocab) -> torch.Tensor:
+        """Record expectation, spread and mass; returns the expected bin [B]."""
+        coord_BK = raw_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
+        p_BK = coord_BK.softmax(dim=1)
+        bins_K = torch.arange(p_BK.shape[1], device=p_BK.device, dtype=p_BK.dtype)
+        mean_B = p_BK @ bins_K
+        variance_B = (p_BK * (bins_K - mean_B[:, None]) ** 2).sum(dim=1)
+        self.expected.append(mean_B / vocab.grid.scale)
+        self.spread.append(variance_B.sqrt() / vocab.grid.scale)
+        self.mass.append((coord_BK.logsumexp(dim=1) - raw_BV.logsumexp(dim=1)).exp())
+        return mean_B
+
+
+def answer_record(
+    checkpoint: LoadedCheckpoint,
+    ids: Sequence[int],
+    recorder: StepRecorder,
+    row: int,
+    marker_ids: tuple[int, ...] | None,
+) -> dict[str, Any]:
+    """Return text, finish reason, and what was recorded at each box side and description of answer `row` of a batch."""
+    tokenizer = checkpoint.processor.tokenizer
+    stopped = tokenizer.eos_token_id in ids
+    ids = list(ids[: ids.index(tokenizer.eos_token_id)]) if stopped else list(ids)
+    # Qwen's box markers count as special tokens: they are the answer, so nothing is skipped.
+    record: dict[str, Any] = {
+        "text": tokenizer.decode(ids, skip_special_tokens=False),
+        "finish_reason": "stop" if stopped else "length",
+    }
+    if checkpoint.vocab is None:
+        return record
+    sides = [position for position, token in enumerate(ids) if token in checkpoint.vocab.ids]
+    for key, steps in (
+        ("coord_logprobs", recorder.log_p),
+        ("coord_expected", recorder.expected),
+        ("coord_spread", recorder.spread),
+        ("coord_mass", recorder.mass),
+    ):
+        record[key] = [steps[position][row].item() for position in sides]
+    if marker_ids is not None:
+        words = _description_positions(ids, checkpoint.vocab, marker_ids)
+        record["desc_logprobs"] = [recorder.log_p[i][row].item() for found in words for i in found]
+        record["desc_token_counts"] = [len(found) for found in words]
+    return record
+
+
+def _description_positions(ids: Sequence[int], vocab: CoordVocab, marker_ids: tuple[int, ...]) -> list[list[int]]:
+    """Positions of the description after each start marker, well-formed or not, for scores by description."""
+    stops = {*marker_ids, *vocab.ids}
+    found: list[list[int]] = []
+    open_object = False
+    for position, token in enumerate(ids):
+        if token == marker_ids[0]:
+            found.append([])
+            open_object = True
+        elif token in stops:
+            open_object = False
+        elif open_object:
+            found[-1].append(position)
+    return found
+
+
+def write_predictions(path: Path, records: Iterator[dict[str, Any]]) -> int:
+    """Write predictions.jsonl atomically; returns how many answers there are."""
+    count = 0
+    with atomic_write(path) as file:
+        for record in records:
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            count += 1
+    return count

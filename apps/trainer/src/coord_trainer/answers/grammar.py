@@ -1,0 +1,237 @@
+"""The target's grammar as a `LogitsProcessor`: marker, description, exactly four coordinates, end.
+
+Usable with any `generate` of transformers; the last tokens decide what may follow, so beams and batches need no
+bookkeeping. Description tokens are all but markers, coordinates and control tokens, or those of known
+descriptions alone. The turn ends only between objects.
+
+Shapes: B answers, T tokens so far, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from transformers import LogitsProcessor
+
+from coord_codec import CoordVocab
+from coord_codec.vocab import marker_family
+
+_SIDES = 4
+_BOX = {str(n): [("coord", str(n + 1))] for n in range(1, _SIDES)}
+_RULES = {
+    2: _BOX
+    | {
+        "outside": [(0, "begun"), ("end", "done")],
+        "begun": [("desc", "named")],
+        "named": [("desc", "named"), ("coord", "1")],
+        "4": [(1, "outside")],
+        "done": [("end", "done")],
+    },
+    4: _BOX
+    | {
+        "outside": [(0, "begun"), ("end", "done")],
+        "begun": [("desc", "named")],
+        "named": [("desc", "named"), (1, "closed")],
+        "closed": [(2, "0")],
+        "0": [("coord", "1")],
+        "4": [(3, "outside")],
+        "done": [("end", "done")],
+    },
+}
+"""What may follow each state, by number of markers: (class of tokens, next state). A class is a position among the
+markers, "coord", "desc" or "end"; the states "0" to "4" are so many coordinates of a box."""
+_AFTER_MARKER = {2: ("begun", "outside"), 4: ("begun", "closed", "0", "outside")}
+"""The state right after each marker."""
+
+
+class CoordGrammar(LogitsProcessor):
+    """Allows the tokens after which the answer can still become a well-formed one, and no others.
+
+    With `max_new_tokens` the answer also ends, whole, within that many tokens, end of turn included.
+
+    Args:
+        vocab: the coordinate tokens
+        marker_ids: two or four, as `MarkerFamily.ids` gives them
+        end_id: the token that ends the turn
+        description_ids: tokens that may stand in a description
+        prompt_length: tokens in front of the answer (the padded prompt's length)
+        max_new_tokens: the length limit given to `generate`; None for no limit of its own
+        descriptions: token ids of the only descriptions that may be given, each of `description_ids`; None: any.
+            A known one is over where it is complete, even if the model was never taught to stop there.
+    """
+
+    def __init__(
+        self,
+        vocab: CoordVocab,
+        marker_ids: Sequence[int],
+        end_id: int,
+        description_ids: Iterable[int],
+        *,
+        prompt_length: int,
+        max_new_tokens: int | None = None,
+        descriptions: Iterable[Sequence[int]] | None = None,
+    ) -> None:
+        if len(marker_ids) not in _RULES:
+            raise ValueError(f"marker_ids: expected two or four ids, found {list(marker_ids)}")
+        if max_new_tokens is not None and max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens: expected None or at least 1, found {max_new_tokens}")
+        self._vocab, self._end_id = vocab, end_id
+        self._rules = _RULES[len(marker_ids)]
+        self._after = dict(zip(marker_ids, _AFTER_MARKER[len(marker_ids)], strict=True))
+        excluded = {*marker_ids, end_id, *vocab.ids}
+        self._description = frozenset(description_ids) - excluded
+        self._classes = {
+            **{place: [token] for place, token in enumerate(marker_ids)},
+            "coord": list(vocab.ids),
+            "desc": sorted(self._description),
+            "end": [end_id],
+        }
+        self._prompt_length, self._limit = prompt_length, max_new_tokens
+        self._cost = _costs(self._rules)
+        self._known = None if descriptions is None else DescriptionTrie(descriptions)
+        self._reach = _SIDES + 1
+        if self._known is not None:
+            self._cost["begun"] = self._known.left(()) + self._cost["named"]
+            self._reach = max(self._reach, self._known.longest + 1)
+        self._masks: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    @classmethod
+    def for_tokenizer(
+        cls,
+        tokenizer: Any,
+        markers: str,
+        *,
+        prompt_length: int,
+        max_new_tokens: int | None = None,
+        descriptions: Iterable[str] | None = None,
+    ) -> CoordGrammar:
+        """Return the grammar of a marker family (`"obj"`, `"qwen"`) in a tokenizer's ids; `descriptions` as texts.
+
+        Added tokens of any kind (control tokens, the other family's markers, the wildcard) and padding rows
+        of the embedding stay out of descriptions.
+
+        Raises:
+            ValueError: the tokenizer lacks a coordinate token or a marker.
+        """
+        words = set(range(len(tokenizer))) - set(tokenizer.get_added_vocab().values())
+        return cls(
+            CoordVocab.from_tokenizer(tokenizer),
+            marker_family(markers).ids(tokenizer),
+            tokenizer.eos_token_id,
+            words - set(tokenizer.all_special_ids),
+            prompt_length=prompt_length,
+            max_new_tokens=max_new_tokens,
+            descriptions=None
+            if descriptions is None
+            else [tokenizer(text, add_special_tokens=False)["input_ids"] for text in descriptions],
+        )
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Return scores [B, V] with -inf at every token that the grammar rules out.
+
+        Args:
+            input_ids: prompt and answer so far, [B, T]
+            scores: logits of the next token, [B, V]
+        """
+        generated = input_ids.shape[1] - self._prompt_length
+        if generated < 0:
+            raise ValueError(
+                f"prompt_length is {self._prompt_length}, but generation is at {input_ids.shape[1]} tokens"
+            )
+        left = None if self._limit is None else self._limit - generated
+        tails = input_ids[:, -min(generated, self._reach) :].tolist() if generated else [[]] * len(input_ids)
+        allowed_BV = torch.stack([self._allowed(tail, left, scores) for tail in tails])
+        return scores.masked_fill(~allowed_BV, -torch.inf)
+
+    def _state(self, tail: list[int]) -> str:
+        """The state after an answer whose last tokens are `tail`."""
+        if not tail:
+            return "outside"
+        if tail[-1] in self._vocab.ids:
+            sides = 0
+            while sides < min(len(tail), _SIDES) and tail[-1 - sides] in self._vocab.ids:
+                sides += 1
+            return str(sides)
+        # Whatever is neither marker nor word ends an answer: the end of the turn, and the padding after it.
+        return self._after.get(tail[-1]) or ("named" if tail[-1] in self._description else "done")
+
+    def _allowed(self, tail: list[int], left: int | None, scores: torch.Tensor) -> torch.Tensor:
+        """Which tokens [V] may come after `tail` with `left` tokens to go."""
+        state = self._state(tail)
+        if self._known is None or state not in {"begun", "named"}:
+            return self._mask(state, left, scores)
+        begins = max(place for place, token in enumerate([None, *tail]) if token not in self._description)
+        beginning = tuple(tail[begins:])
+        ids = [
+            token
+            for token in self._known.following(beginning)
+            if left is None or 1 + self._known.left((*beginning, token)) + self._cost["named"] <= left
+        ]
+        if beginning and self._known.left(beginning) == 0:
+            name, following = self._rules["named"][1]
+            ids += self._classes[name] if left is None or 1 + self._cost[following] <= left else []
+        mask_V = torch.zeros(scores.shape[1], dtype=torch.bool, device=scores.device)
+        mask_V[torch.tensor(ids, dtype=torch.long, device=scores.device)] = True
+        return mask_V
+
+    def _mask(self, state: str, left: int | None, scores: torch.Tensor) -> torch.Tensor:
+        """Which tokens [V] may come next with `left` tokens to go."""
+        open_ways = tuple(
+            name
+            for name, following in self._rules[state]
+            if left is None or state == "done" or 1 + self._cost[following] <= left
+        )
+        key = (open_ways, scores.shape[1], scores.device)
+        if key not in self._masks:
+            mask_V = torch.zeros(scores.shape[1], dtype=torch.bool, device=scores.device)
+            for name in open_ways:
+                mask_V[torch.tensor(self._classes[name], dtype=torch.long, device=scores.device)] = True
+            self._masks[key] = mask_V
+        return self._masks[key]
+
+
+def _costs(rules: dict[str, list[tuple[Any, str]]]) -> dict[str, int]:
+    """Fewest tokens from each state to the end of the turn, that token included."""
+    cost = {"done": 0}
+    while len(cost) < len(rules):
+        for state, ways in rules.items():
+            known = [1 + cost[following] for _, following in ways if following in cost]
+            if state not in cost and known:
+                cost[state] = min(known)
+    return cost
+
+
+class DescriptionTrie:
+    """Prefix tree of known descriptions: which tokens continue a description towards one of them.
+
+    Args:
+        descriptions: token ids of each known description
+
+    Raises:
+        ValueError: none is known, or one is empty.
+    """
+
+    def __init__(self, descriptions: Iterable[Sequence[int]]) -> None:
+        known = {tuple(ids) for ids in descriptions}
+        if not known or () in known:
+            raise ValueError("descriptions: expected at least one, none of them empty")
+        self.longest = max(map(len, known))
+        self._left: dict[tuple[int, ...], int] = {}
+        self._next: dict[tuple[int, ...], list[int]] = {}
+        for ids in sorted(known):
+            for cut in range(len(ids) + 1):
+                beginning = ids[:cut]
+                self._left[beginning] = min(self._left.get(beginning, len(ids)), len(ids) - cut)
+                following = self._next.setdefault(beginning, [])
+                if cut < len(ids) and ids[cut] not in following:
+                    following.append(ids[cut])
+
+    def following(self, beginning: tuple[int, ...]) -> list[int]:
+        """Return the tokens after which it is still the beginning of a known description."""
+        return self._next.get(beginning, [])
+
+    def left(self, beginning: tuple[int, ...]) -> int:
+        """Return the fewest tokens until it is a known description; 0 where it is one, or can never become one."""
+        return self._left.get(beginning, 0)

@@ -1,0 +1,186 @@
+"""Scores of a checkpoint's answers: predictions go in, evaluation.json, convergence.json and report.html come out."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from coord_codec import CoordGrid, InputError
+from coord_codec.files import read_json, read_json_lines, write_text
+from coord_eval import Evaluation, ReportSection, score
+from coord_eval.html import line_chart, safe, table
+from coord_trainer.answers.generate import predict_images
+from coord_trainer.config.decoding import DecodingStrategy, prediction_files
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.console import say
+from coord_trainer.data.image_set import ImageSet, report_sets, sets_of
+from coord_trainer.folder import steps_of
+from coord_trainer.training.metrics import find_overfitting
+
+CHECKPOINT_SCORES = "convergence.json"
+"""The scores of every checkpoint of a run, where `evaluation.each_checkpoint` asks for them."""
+_CURVES = {
+    "train_total_loss": "total",
+    "eval_total_loss": "total, evaluation",
+    "train_text_loss": "text",
+    "train_coord_ce_loss": "coordinate CE",
+    "train_coord_loss": "geometry",
+    "coord_diag/loss": "soft CE + W1 + gate",
+}
+
+
+def predict_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> int:
+    """Write predictions.jsonl to `out`, without scoring; returns the number of answers.
+
+    Raises:
+        InputError: no checkpoint, bad data.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        return predict_images(config, checkpoint, _scored_images(config, Path(scratch)), out)
+
+
+def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evaluation:
+    """Answer with a checkpoint and score: predictions, evaluation.json and report.html in the new folder `out`.
+
+    Raises:
+        InputError: no checkpoint, bad data.
+    """
+    out.mkdir(parents=True)
+    images = _scored_images(config, out / "data")
+    report_sets(out, [images])
+    predict_images(config, checkpoint, images, out / "predictions.jsonl")
+    return report_on(config, out, images)
+
+
+def _scored_images(config: RunConfig, folder: Path) -> ImageSet:
+    if config.evaluation.pictures == "none":
+        raise InputError("evaluation.pictures is none: set it to heldout or train")
+    train, heldout = sets_of(config, folder)
+    return train if config.evaluation.pictures == "train" else heldout
+
+
+def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
+    """Score the predictions of every strategy; the first one's evaluation.json and report.html lie in `folder`."""
+    if config.evaluation.each_checkpoint:
+        score_checkpoints(config, folder, images)
+    (main, answers), *others = prediction_files(config.evaluation.readings, folder)
+    for strategy, path in others:
+        evaluation = score_predictions(config, path, images, strategy)
+        write_text(path.with_name("evaluation.json"), evaluation.to_json())
+    evaluation = score_predictions(config, answers, images, main)
+    what = {"train": "memorised: scored on the training images", "heldout": "scored on held-out images"}
+    evaluation.write_report(
+        folder,
+        image_root=images.root,
+        title=f"{len(images)} images, {what[config.evaluation.pictures]}",
+        sections=run_sections(folder, config.evaluation.overfitting_after),
+        max_overlays=config.evaluation.overlays,
+    )
+    return evaluation
+
+
+def score_predictions(config: RunConfig, predictions: Path, images: ImageSet, strategy: DecodingStrategy) -> Evaluation:
+    """Score one predictions file against `images` with the options that the run was trained with."""
+    return score(
+        images.ground_truth(config.evaluation.limit),
+        predictions,
+        boxes=strategy.boxes,
+        # The numbers that a run without coordinate tokens learns to write count from 0 to the grid's scale.
+        scale=None if config.custom.coord_tokens.enabled else float(CoordGrid().scale),
+        markers=config.data.markers,
+        order=config.data.order,
+        max_objects=config.data.max_objects,
+    )
+
+
+def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path:
+    """Answer and score each checkpoint in `folder/checkpoints`; returns convergence.json, a list of rows.
+
+    A row holds step, reading (the run's first strategy and, where it is among them, `grammar`) and the scores.
+    """
+    wanted = config.evaluation.readings
+    chosen = tuple(dict.fromkeys((wanted[0], *(name for name in wanted if name == "grammar"))))
+    section = config.evaluation.model_copy(update={"readings": chosen})
+    config = config.model_copy(update={"evaluation": section})
+    rows = []
+    for checkpoint in sorted((folder / "checkpoints").glob("checkpoint-*"), key=steps_of):
+        out = folder / "steps" / str(steps_of(checkpoint))
+        out.mkdir(parents=True, exist_ok=True)
+        predict_images(config, checkpoint, images, out / "predictions.jsonl")
+        for strategy, path in prediction_files(chosen, out):
+            found = score_predictions(config, path, images, strategy)
+            scores = {key: found.coco[key] for key in ("AP", "AP50", "AP75")} | {"mean_iou": found.mean_iou}
+            rows.append({"step": steps_of(checkpoint), "reading": strategy.name, **scores})
+        say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['reading']})")
+    write_text(folder / CHECKPOINT_SCORES, json.dumps(rows, indent=2) + "\n")
+    say(best_checkpoint([row for row in rows if row["reading"] == chosen[0]]))
+    return folder / CHECKPOINT_SCORES
+
+
+def best_checkpoint(rows: list[dict[str, Any]]) -> str:
+    """Return the line that names the checkpoint of the highest AP, the earliest of equals."""
+    best, last = max(rows, key=lambda row: (row["AP"], -row["step"])), rows[-1]
+    if best is last:
+        return f"best checkpoint by AP: the last one, {last['AP']:.3f}"
+    return f"best checkpoint by AP: checkpoint-{best['step']}, {best['AP']:.3f}; the last one has {last['AP']:.3f}"
+
+
+def summary(evaluation: Evaluation) -> list[str]:
+    """Return the last lines that a run prints."""
+    values = evaluation.to_dict()
+    coco, ceiling, form = values["coco"], values["ceiling"], values["format"]
+    share = form["parsed"] / max(form["answers"], 1)
+    return [
+        f"AP {coco['AP']:.3f} (quantisation ceiling {ceiling['AP']:.3f})   AP50 {coco['AP50']:.3f}   "
+        f"mean IoU {values['mean_iou']:.3f}",
+        f"{share:.1%} of {form['answers']} answers parse, {form['truncated']} were cut off; "
+        f"ranking score: {values['score_source']}",
+    ]
+
+
+def run_sections(folder: Path, overfitting_after: int = 3) -> list[ReportSection]:
+    """Return the trainer's sections of a report: loss curves from metrics.jsonl, facts from manifest.json."""
+    sections = []
+    metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"
+    if metrics.exists():
+        lines = [line for _, line in read_json_lines(metrics)]
+        warning = find_overfitting(lines, overfitting_after)
+        told = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
+        sections.append(ReportSection("Training", told + _curves(lines)))
+    if manifest.exists():
+        sections.append(ReportSection("Run", _facts(read_json(manifest))))
+    return sections
+
+
+def _curves(lines: list[dict[str, Any]]) -> str:
+    found = {label: [(line["step"], line[key]) for line in lines if line.get(key)] for key, label in _CURVES.items()}
+    series = {label: tuple(zip(*points, strict=True)) for label, points in found.items() if len(points) > 1}
+    if not series:
+        return "<p>Fewer than two log lines: nothing to draw.</p>"
+    return line_chart(series, "Loss curves", x_label="step", width=640)
+
+
+def _facts(manifest: dict[str, Any]) -> str:
+    """What was trained, on what, by which versions; all of it is in manifest.json."""
+    rows = []
+    if parameters := manifest.get("parameters"):
+        share = parameters["trained"] / max(parameters["all"], 1)
+        trained = f"{parameters['trained']:,} of {parameters['all']:,} ({share:.1%})"
+        offsets = f", {parameters['offsets']:,} of them coordinate offsets" * bool(parameters["offsets"])
+        rows.append(("trained parameters", trained + offsets))
+    if "steps" in manifest:
+        earlier = manifest.get("resumed_from")
+        part = f"; {earlier['steps']:,} in {earlier['training_seconds']:.0f} s before it was resumed" if earlier else ""
+        rows.append(("steps", f"{manifest['steps']:,} in {manifest['training_seconds']:.0f} s{part}"))
+    rows.append(("seed", manifest["seed"]))
+    for name, data in manifest.get("data", {}).items():
+        left_out = f"; {data['problems']:,} records left out, see problems.jsonl" * bool(data.get("problems"))
+        rows.append((f"images, {name}", f"{data['images']:,}, digest {data['digest']}{left_out}"))
+    if manifest.get("fingerprint"):
+        rows.append(("fingerprint of the vocabulary", manifest["fingerprint"]))
+    if revision := (manifest.get("git") or {}).get("revision"):
+        rows.append(("revision", revision[:12] + " with changes" * bool(manifest["git"]["changed"])))
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    return table(("", ""), rows) + f"<p>{safe(versions)}</p>"

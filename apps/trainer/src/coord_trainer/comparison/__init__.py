@@ -1,0 +1,1 @@
+"""Comparison: several configurations and seeds go in, one report on their runs comes out."""

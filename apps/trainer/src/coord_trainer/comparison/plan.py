@@ -1,0 +1,145 @@
+"""What a comparison consists of: the groups, each with its resolved config, and one run per group and seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coord_codec import InputError
+from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.run_config import RunConfig, flat_settings, load_run_config, read_yaml
+
+_PER_RUN = {"run.seed": "--seeds", "run.dir": "--out", "run.resume": "--out"}
+"""Set for each run by the comparison itself."""
+_NO_RESULT = {"run": {"dir", "threads", "resume", "profile"}, "evaluation": {"overlays", "readings"}}
+"""Where a run lies, how it is carried out and how many images its report shows change no result; answers that a
+finished run was not yet asked for are generated from its checkpoint."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One row of the comparison.
+
+    Attributes:
+        name: the config's file name, with the variant's name behind it in a sweep.
+        question: the config's first line.
+        config: resolved, without seed and folder.
+    """
+
+    name: str
+    question: str
+    config: RunConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of one group; `folder` is its run folder."""
+
+    group: Group
+    seed: int
+    config: RunConfig
+    folder: Path
+
+
+def default_base(files: Sequence[Path]) -> Path:
+    """Return the setting of the generated shapes: `base/shapes.yaml` beside the configs' folder, or in `configs` here.
+
+    Raises:
+        InputError: it is in neither place.
+    """
+    beside = [file.parent.parent / "base" / "shapes.yaml" for file in files[:1]]
+    for candidate in (*beside, Path("configs/base/shapes.yaml")):
+        if candidate.is_file():
+            return candidate
+    raise InputError("--base: no base/shapes.yaml beside the configs; name the setting that all of them share")
+
+
+def plan_groups(files: Sequence[Path], base: Path | None, overrides: Sequence[str], sweep: Path | None) -> list[Group]:
+    """Resolve every config, variants of a sweep included.
+
+    Args:
+        files: a config per group
+        base: the setting that all are laid over
+        overrides: `section.key=value` words for all of them
+        sweep: YAML: config name -> variant name -> words; a named config is replaced by its variants
+
+    Raises:
+        InputError: a config that does not resolve, two groups of one name, a sweep that names no config.
+    """
+    for word in overrides:
+        if (name := word.split("=")[0]) in _PER_RUN:
+            raise InputError(f"{word}: every run of a comparison has its own; see {_PER_RUN[name]}")
+    variants = _read_sweep(sweep, [file.stem for file in files]) if sweep is not None else {}
+    groups = []
+    for file in files:
+        for variant, words in variants.get(file.stem, {"": []}).items():
+            name = f"{file.stem}-{variant}" if variant else file.stem
+            config = _resolve(file, [*overrides, *words], base)
+            groups.append(Group(name, _question(file), config))
+    names = [group.name for group in groups]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"two configs are called {twice[0]}: results are distinguished by file name, rename one")
+    if not groups:
+        raise InputError("compare: name at least one config, for example configs/phase1/*.yaml")
+    return groups
+
+
+def plan_runs(groups: Sequence[Group], seeds: int, out: Path, threads: int | None) -> list[Run]:
+    """Return a run of every group with every seed, seed by seed, so that an early stop leaves comparable rows."""
+    runs = []
+    for seed in range(seeds):
+        for group in groups:
+            folder = out / group.name / f"seed-{seed}"
+            update = {"dir": folder, "seed": seed, "threads": group.config.run.threads or threads}
+            section = group.config.run.model_copy(update=update)
+            runs.append(Run(group, seed, group.config.model_copy(update={"run": section}), folder))
+    return runs
+
+
+def result_settings(config: RunConfig) -> dict[str, Any]:
+    """Return everything in a config that results depend on, flat: dotted name -> value."""
+    return flat_settings(config.model_dump(mode="json", exclude=_NO_RESULT))
+
+
+def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
+    """Return the settings that are not the same in all groups, with each group's value."""
+    flat = [result_settings(group.config) for group in groups]
+    names = dict.fromkeys(name for values in flat for name in values)
+    return {
+        name: [values.get(name) for values in flat]
+        for name in names
+        if any(values.get(name) != flat[0].get(name) for values in flat)
+    }
+
+
+def _resolve(file: Path, words: Sequence[str], base: Path | None) -> RunConfig:
+    config = load_run_config(file, words, base)
+    if "readings" in config.evaluation.model_fields_set:
+        return config
+    markers = config.custom.coord_tokens.enabled and config.data.style == "markers"
+    names = [name for name, strategy in STRATEGIES.items() if markers or not strategy.grammar]
+    return load_run_config(file, [*words, f"evaluation.readings=[{','.join(names)}]"], base)
+
+
+def _question(file: Path) -> str:
+    first = file.read_text(encoding="utf-8").splitlines()[:1]
+    return first[0].removeprefix("#").strip() if first and first[0].startswith("#") else ""
+
+
+def _read_sweep(path: Path, known: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    if not path.is_file():
+        raise InputError(f"--sweep: no such file: {path}")
+    values = read_yaml(path)
+    wanted = "expected config name -> variant name -> list of section.key=value words"
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: {wanted}, found a {type(values).__name__}")
+    for name, variants in values.items():
+        words = variants.values() if isinstance(variants, dict) else [None]
+        if not all(isinstance(w, list) and all(isinstance(word, str) for word in w) for w in words):
+            raise InputError(f"{path}: {name}: {wanted}")
+    if not values.keys() & set(known):
+        raise InputError(f"{path}: it varies {', '.join(values)}; none of them is among the configs named")
+    return {name: {str(v): words for v, words in variants.items()} for name, variants in values.items()}

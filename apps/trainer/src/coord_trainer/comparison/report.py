@@ -1,0 +1,378 @@
+"""The report of a comparison as one HTML file and as JSON: its tables and its figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coord_codec.files import write_text
+from coord_eval.html import INK, PALETTE, box_rows, chart, legend, overlay, page, safe, section
+from coord_trainer.comparison.plan import differing_settings
+from coord_trainer.comparison.results import (
+    BOOTSTRAPPED,
+    METRICS,
+    SCALE,
+    GroupComparison,
+    ScoredRun,
+    best_strategies,
+    corners,
+    edge_errors,
+    image_f1,
+    mean_and_interval,
+    paired_difference,
+)
+from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.data.image_set import ImageSet
+
+_SIDES = ("x1", "y1", "x2", "y2")
+_TRUTH_COLOUR = "#1c2430"
+_SHOWN_IMAGES = 6
+_LOSSES = {
+    "train_total_loss": "total",
+    "train_text_loss": "text CE",
+    "train_coord_ce_loss": "coordinate CE, weighted",
+    "train_coord_loss": "box (L1 + GIoU), weighted",
+}
+_TERMS = {"text_ce": "text CE", "coord_ce": "coordinate CE", "soft_ce": "soft CE", "w1": "W1", "gate": "gate"}
+"""Loss terms by their title in the report; a new one goes by its own name."""
+_HELD_OUT = {
+    "AP/greedy": "AP of free answers",
+    "AP/grammar": "AP under the grammar",
+    "eval_coord_diag/coord_token_ce": "CE per coordinate token, held out (nats, full vocabulary)",
+    "eval_coord_diag/coord_error_bins": "expected distance from the true bin, held out",
+    "eval_coord_diag/coord_vocab_mass": "mass on coordinate tokens, held out",
+    "eval_text_loss": "text CE, held out",
+}
+"""Figures on the scored images during training, by their title in the report."""
+_STYLE = """
+main { max-width: 1700px; }
+section table { font-size: 12.5px; }
+th:not(.n), td:not(.n) { white-space: nowrap; }
+td, th { padding-left: 4px; padding-right: 4px; }
+td.n, th.n { padding-left: 10px; }
+th.n { white-space: normal; overflow-wrap: normal; }
+svg.chart { max-width: 100%; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr));
+  gap: 22px 28px; }
+.charts.four { grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); }
+.charts h3, .row h3 { font-size: 14px; margin: 0 0 4px; }
+.row { display: grid; gap: 10px; margin: 0 0 18px; }
+tr.first td { border-top: 2px solid var(--line); }
+td.best { font-weight: 650; }
+"""
+
+
+def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -> Path:
+    """Write comparison.json and report.html to `out`; returns the report's path."""
+    write_text(out / "comparison.json", json.dumps(_numbers(comparison), indent=2) + "\n")
+    colours = {group.name: PALETTE[k % len(PALETTE)] for k, group in enumerate(comparison.groups)}
+    key = legend(colours)
+    parts = {
+        "Questions": _questions(comparison),
+        "Metrics": _metric_table(comparison),
+        "Differences": difference_table(comparison),
+        "Why free and constrained answers differ": _mass_table(comparison),
+        "Convergence": key + _curves(comparison, colours, _HELD_OUT),
+        "Losses, term by term": key + _loss_curves(comparison, colours),
+        "Where the boxes lie": key + _distributions(comparison, colours),
+        "The same images under each group": _same_images(comparison, images),
+        "Settings": _settings_table(comparison),
+    }
+    notes = "".join(f"<li>{safe(note)}</li>" for note in comparison.notes)
+    body = f'<ul class="notes">{notes}</ul>' if notes else ""
+    body += "\n".join(section(title, html) for title, html in parts.items() if html)
+    write_text(out / "report.html", page("Comparison", body, style=_STYLE))
+    return out / "report.html"
+
+
+def _numbers(comparison: GroupComparison) -> dict[str, Any]:
+    """Everything in the tables, unrounded."""
+
+    def row(group: str, strategy: str, entries: Sequence[ScoredRun]) -> dict[str, Any]:
+        found = {name: paired_difference(comparison, group, strategy, name) for name in BOOTSTRAPPED}
+        return {
+            "group": group,
+            "reading": strategy,
+            "seeds": [run.seed for run in comparison.runs if run.group.name == group],
+            "score_sources": sorted({entry.evaluation.score_source for entry in entries}),
+            "metrics": {name: [f(e.evaluation) for e in entries] for name, f in METRICS.items()},
+            "against_first": {name: asdict(each) for name, each in found.items() if each is not None},
+        }
+
+    rows = [row(*key, entries) for key, entries in comparison.scored.items()]
+    return {"schema_version": 1, "resamples": comparison.resamples, "notes": comparison.notes, "rows": rows}
+
+
+def _questions(comparison: GroupComparison) -> str:
+    items = []
+    for group in comparison.groups:
+        name, colon, rest = group.question.partition(": ")
+        question = rest if colon and " " not in name else group.question  # it may begin with the group's name
+        items.append(f"<li><b>{safe(group.name)}</b>: {safe(question)}</li>")
+    return f'<ul style="margin:0;padding-left:20px">{"".join(items)}</ul>'
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1, ruled: bool = False) -> str:
+    """HTML of a table whose first `words` columns are text; a cell `(value, class)` gets that class.
+
+    With `ruled` a line stands above each row whose first cell is not empty.
+    """
+
+    def cell(tag: str, column: int, value: Any) -> str:
+        text, more = value if isinstance(value, tuple) else (value, "")
+        names = " ".join(filter(None, ("n" * (column >= words), more)))
+        return f"<{tag}{names and f' class={names!r}'}>{safe(text)}</{tag}>"
+
+    def line(tag: str, row: Sequence[Any]) -> str:
+        start = "<tr class=first>" if ruled and row[0] else "<tr>"
+        return f"{start}{''.join(cell(tag, column, value) for column, value in enumerate(row))}</tr>"
+
+    body = "".join(line("td", row) for row in rows)
+    return f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"
+
+
+def _with_interval(mean: float, half: float | None, sign: str = "") -> str:
+    return f"{mean:{sign}.3f}" + (f" ± {half:.3f}" if half is not None else "")
+
+
+def _metric_table(comparison: GroupComparison) -> str:
+    """Mean and interval over seeds of every metric, for every group and decoding strategy."""
+    used = [name for name in STRATEGIES if any(strategy == name for _, strategy in comparison.scored)]
+    summaries = {
+        (key, name): mean_and_interval([figure(entry.evaluation) for entry in entries])
+        for key, entries in comparison.scored.items()
+        for name, figure in METRICS.items()
+    }
+    rows = []
+    for group in comparison.groups:
+        mine = [strategy for strategy in used if (group.name, strategy) in comparison.scored]
+        for place, strategy in enumerate(mine):
+            row: list[Any] = [group.name if not place else "", strategy]
+            for name in METRICS:
+                mean, half = summaries[(group.name, strategy), name]
+                if name == "parsed":
+                    row.append(f"{mean:.1%}")
+                    continue
+                rivals = [m for ((_, s), n), (m, _) in summaries.items() if (s, n) == (strategy, name)]
+                best = len(comparison.groups) > 1 and mean == max(rivals)
+                row.append((_with_interval(mean, half), "best" if best else ""))
+            rows.append(row)
+    seeds = max(len(entries) for entries in comparison.scored.values())
+    meanings = "<br>".join(f"<b>{safe(name)}</b>: {safe(STRATEGIES[name].meaning)}" for name in used)
+    return (
+        f"<p>Mean over {seeds} seed{'s' * (seeds > 1)} ± half the 95 % interval of that mean (Student's t). "
+        "Answers are ranked by their own probabilities where they have them, which differ in kind between decoding "
+        "strategies; the constant score does not depend on them. Bold: the best mean of a strategy. "
+        "<i>Any label</i>: localisation without class.</p>"
+        + _table(["group", "decoding", *METRICS], rows, words=2, ruled=True)
+        + f"<p>{meanings}</p>"
+    )
+
+
+def difference_table(comparison: GroupComparison) -> str:
+    """AP with and without labels against the first group, strategy by strategy; empty where nothing can be paired."""
+    rows = []
+    for group in comparison.groups[1:]:
+        for strategy in STRATEGIES:
+            pair = [paired_difference(comparison, group.name, strategy, m) for m in ("AP", "AP_any_label")]
+            if None not in pair:
+                cells = ((_with_interval(d.mean, d.over_seeds, "+"), f"[{d.low:+.3f}, {d.high:+.3f}]") for d in pair)
+                rows.append([group.name, strategy, *(text for texts in cells for text in texts)])
+    if not rows:
+        return ""
+    head = ["group", "decoding", "AP, by seed", "over images", "AP any label, by seed", "over images"]
+    return (
+        f"<p>Each group less <b>{safe(comparison.groups[0].name)}</b> under the same decoding strategy: seed by "
+        f"seed, and over {comparison.resamples} resamples of the same images with seeds averaged. An interval that "
+        "contains 0 decides nothing.</p>" + _table(head, rows, words=2)
+    )
+
+
+def _mass_table(comparison: GroupComparison) -> str:
+    """Probability mass on coordinate tokens: where free decoding fails though the coordinates are known."""
+
+    def shown(values: Sequence[float], form: str, figure: Callable = np.mean) -> str:
+        return form.format(figure(values)) if len(values) else "n/a"
+
+    rows = []
+    for group in comparison.groups:
+        key = "eval_coord_diag/coord_vocab_mass"
+        last = [found[-1] for log in comparison.logs[group.name] if (found := _values(log, key))]
+        row = [group.name, shown(last, "{:.1%}")]
+        for strategy in ("greedy", "grammar"):
+            entries = comparison.scored.get((group.name, strategy), [])
+            mass, spread = ([v for e in entries for v in getattr(e, name)] for name in ("mass", "spread"))
+            row += [shown(mass, "{:.1%}"), shown(1000 * np.array(spread), "{:.1f}", np.median)]
+        for strategy in STRATEGIES:
+            entries = comparison.scored.get((group.name, strategy), [])
+            row.append(shown([entry.evaluation.coco["AP"] for entry in entries], "{:.3f}"))
+        rows.append(row)
+    free = ("mass where the ground truth has a coordinate", "free: mass where one was generated", "spread, bins")
+    head = ["group", *free, "grammar: mass", "spread, bins", *(f"AP {strategy}" for strategy in STRATEGIES)]
+    return (
+        "<p>Mass is the probability that the model gives all coordinate tokens together. A group that is never "
+        "trained on when to generate coordinates can know where a box lies and still generate a word there: free "
+        "answers then contain no boxes, while answers under the grammar, which allows only coordinates there, contain "
+        "them. Spread is the standard deviation of a coordinate over the coordinate tokens, median over answers.</p>"
+        + _table(head, rows)
+    )
+
+
+def _values(log: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    return [line[key] for line in log if key in line]
+
+
+def _settings_table(comparison: GroupComparison) -> str:
+    """The settings in which the groups differ, and what they have in common."""
+    rows = [[name, *values] for name, values in differing_settings(comparison.groups).items()]
+    manifests = [m for entries in comparison.manifests.values() for m in entries]
+    facts = {
+        "images": {f"{name} {d['images']} ({d['digest']})" for m in manifests for name, d in m["data"].items()},
+        "first batches": {m["first_batches"].get("pictures") for m in manifests if m.get("first_batches")},
+        "steps": {m.get("steps") for m in manifests},
+        "revision": {(m.get("git") or {}).get("revision") for m in manifests},
+    }
+    shared = [[name, ", ".join(sorted(map(str, values)))] for name, values in facts.items()]
+    return (
+        "<p>Settings in which the groups differ:</p>"
+        + _table(["setting", *(group.name for group in comparison.groups)], rows)
+        + "<p>Common to them (one digest of first batches a seed):</p>"
+        + _table(["", ""], shared, words=2)
+    )
+
+
+def _loss_curves(comparison: GroupComparison, colours: Mapping[str, str]) -> str:
+    """Draw every term of every group, trained or only logged, and the gradient norm of each."""
+    weighted = [term for group in comparison.groups for term in group.config.custom.objective.weights]
+    terms = _TERMS | {term: _TERMS.get(term, term) for term in weighted}
+    diagnostics = {f"coord_diag/{term}": title for term, title in terms.items()}
+    norms = {f"grad_norm/{term}": f"gradient norm of {title}" for term, title in terms.items()}
+    whole = {"grad_norm": "gradient norm before clipping"}
+    return _curves(comparison, colours, _LOSSES | diagnostics | whole | norms)
+
+
+def _curves(comparison: GroupComparison, colours: Mapping[str, str], names: Mapping[str, str]) -> str:
+    """One chart for each logged figure that any group has."""
+    figures = []
+    for key, title in names.items():
+        series = {}
+        for group, logs in comparison.logs.items():
+            seeds = [[(line["step"], line[key]) for line in log if key in line] for log in logs]
+            # A term that is switched off is 0 throughout; an AP of 0 is a result.
+            if any(y or key.startswith("AP/") for curve in seeds for _, y in curve):
+                series[group] = seeds
+        if series:
+            figures.append(_figure(title, _curve_chart(series, colours, title)))
+    return f'<div class="charts">{"".join(figures)}</div>'
+
+
+def _figure(title: str, svg: str) -> str:
+    return f"<div><h3>{safe(title)}</h3>{svg}</div>"
+
+
+def _curve_chart(series: Mapping[str, list], colours: Mapping[str, str], title: str) -> str:
+    """Curves of each group: the mean over seeds in full, each seed in pale."""
+    points = [point for seeds in series.values() for curve in seeds for point in curve]
+    if len({x for x, _ in points}) < 2:
+        return "<p>Fewer than two log lines: nothing to draw.</p>"
+    low, high = min(0.0, *(y for _, y in points)), max(y for _, y in points)
+    with chart(title) as drawn:
+        for group, seeds in series.items():
+            curves = [dict(curve) for curve in seeds if len(curve) > 1]
+            for curve in curves if len(curves) > 1 else ():
+                drawn.axes.plot(*zip(*curve.items(), strict=True), color=colours[group], alpha=0.25, linewidth=1)
+            common = sorted(set.intersection(*map(set, curves))) if curves else []
+            means = [sum(curve[x] for curve in curves) / len(curves) for x in common]
+            drawn.axes.plot(common, means, color=colours[group])
+        drawn.axes.set(xlabel="step", ylim=(low, high + 0.05 * (high - low or 1.0)))
+    return drawn.svg
+
+
+def _distributions(comparison: GroupComparison, colours: Mapping[str, str]) -> str:
+    """Draw IoU histogram, bins answered against those of the ground truth, and signed error of each side."""
+    strategy = best_strategies(comparison)
+    found = {g: [entry.evaluation for entry in comparison.scored[g, strategy[g]]] for g in strategy}
+    edges = np.linspace(0, 1, 21)
+    ious = {g: _share([e.matches.iou_N[~e.truth.crowd_N] for e in each], edges) for g, each in found.items()}
+    drawn = _outlines(edges, ious, colours, "IoU", "share of objects")
+    charts = [_figure("IoU of every object with its answer (missed: 0)", drawn)]
+    truth = next(iter(found.values()))[0]
+    edges = np.linspace(0, SCALE, 51)
+    for group, each in found.items():
+        shares = {
+            "ground truth": _share([SCALE * corners(truth, truth.truth.boxes_N4, truth.truth.image_N)], edges),
+            group: _share([SCALE * corners(e, e.detections.boxes_D4, e.detections.image_D) for e in each], edges),
+        }
+        both = {**colours, "ground truth": _TRUTH_COLOUR}
+        title = f"{group}: bins answered, ground truth in black"
+        charts.append(_figure(title, _outlines(edges, shares, both, "bin", "share of coordinates")))
+    errors = {group: np.concatenate([edge_errors(e) for e in each]) for group, each in found.items()}
+    sides = [
+        _figure(
+            f"Signed error of {name}, in bins (IoU of at least .5)",
+            _error_chart({g: e[:, side] for g, e in errors.items()}, colours, f"{name}: answer minus ground truth"),
+        )
+        for side, name in enumerate(_SIDES)
+    ]
+    used = ", ".join(f"{group} {name}" for group, name in strategy.items())
+    return (
+        f"<p>All seeds together, each group under the decoding strategy with its highest AP: {safe(used)}. Last "
+        "charts: the line goes from 5 to 95 %, the bar covers the middle half, the stroke is the median; each row "
+        f'gives the mean and the number of pairs.</p><div class="charts">{"".join(charts)}</div>'
+        f'<div class="charts four" style="margin-top:22px">{"".join(sides)}</div>'
+    )
+
+
+def _outlines(edges: np.ndarray, shares: Mapping[str, np.ndarray], colours: Mapping[str, str], x: str, y: str) -> str:
+    with chart(y) as drawn:
+        for name, heights in shares.items():
+            drawn.axes.stairs(heights, edges, color=colours[name], linewidth=1.8)
+        drawn.axes.set(xlabel=x, ylabel=y, xlim=(edges[0], edges[-1]))
+    return drawn.svg
+
+
+def _error_chart(samples: Mapping[str, np.ndarray], colours: Mapping[str, str], title: str) -> str:
+    spans = [np.abs(np.percentile(values, [5, 95])).max() for values in samples.values() if len(values)]
+    reach = 1.1 * (max(spans, default=1.0) or 1.0)
+    rows = {
+        f"{group} {values.mean():+.2f} ({len(values)})" if len(values) else f"{group} (0)": values
+        for group, values in samples.items()
+    }
+    with chart(title, width=340, height=60 + 24 * len(rows)) as drawn:
+        box_rows(drawn.axes, rows, [colours[group] for group in samples])
+        drawn.axes.axvline(0, color=INK, linestyle="--", linewidth=1)
+        drawn.axes.set(xlabel=title, xlim=(-reach, reach))
+    return drawn.svg
+
+
+def _same_images(comparison: GroupComparison, images: ImageSet) -> str:
+    """Show ground truth and answers on the same images, from the hardest to the easiest for the first group."""
+    strategy = best_strategies(comparison)
+    shown = {g: comparison.scored[g, strategy[g]][0].evaluation for g in strategy}
+    f1 = {group: image_f1(evaluation) for group, evaluation in shown.items()}
+    order = np.argsort(next(iter(f1.values())), kind="stable")
+    places = np.unique(np.linspace(0, len(order) - 1, _SHOWN_IMAGES).round().astype(int))
+    rows = []
+    for image in order[places].tolist():
+        cells = [
+            f"<figure>{overlay(evaluation, image, images.root)[0]}"
+            f"<figcaption>{safe(group)}: F1 {f1[group][image]:.2f}</figcaption></figure>"
+            for group, evaluation in shown.items()
+        ]
+        columns = f"grid-template-columns:repeat({len(shown)},minmax(120px,300px))"
+        rows.append(f'<div class="row" style="{columns}">{"".join(cells)}</div>')
+    return (
+        '<p class="legend"><i class="truth"></i>ground truth <i class="hit"></i>answer, IoU ≥ .50 with its label '
+        '<i class="false"></i>answer, false. First seed; from the worst to the best image of the first group.</p>'
+        + "".join(rows)
+    )
+
+
+def _share(parts: Sequence[np.ndarray], edges: np.ndarray) -> np.ndarray:
+    counts = np.histogram(np.concatenate(parts, axis=None), edges)[0]
+    return counts / max(counts.sum(), 1)

@@ -1,0 +1,210 @@
+"""Figures of a comparison's finished runs: per run and decoding strategy, and over seeds and images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from coord_codec import CoordGrid
+from coord_codec.files import read_json, read_json_lines
+from coord_eval import Evaluation, resample
+from coord_trainer.answers.score import CHECKPOINT_SCORES, score_predictions
+from coord_trainer.comparison.plan import Group, Run
+from coord_trainer.config.decoding import DecodingStrategy, prediction_files
+from coord_trainer.data.image_set import ImageSet
+
+_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
+"""Two-sided 95 % quantiles of Student's t by degrees of freedom; beyond, the last serves."""
+
+SCALE = CoordGrid().scale
+METRICS = {
+    "AP": lambda e: e.coco["AP"],
+    "AP50": lambda e: e.coco["AP50"],
+    "AP75": lambda e: e.coco["AP75"],
+    "AP, constant score": lambda e: e.coco_constant_score["AP"],
+    "mean IoU": lambda e: e.mean_iou,
+    "AP any label": lambda e: e.coco_class_agnostic["AP"],
+    "F1 any label": lambda e: e.detection_class_agnostic["0.5:0.95"]["f1"],
+    "mean IoU any label": lambda e: e.mean_iou_class_agnostic,
+    "parsed": lambda e: e.format["parsed"] / max(e.format["answers"], 1),
+}
+"""Columns of the metric table: how each figure is taken from an evaluation."""
+BOOTSTRAPPED = {"AP": "AP", "AP50": "AP50", "AP_any_label": "AP any label", "mean_iou": "mean IoU"}
+"""Metrics with an interval over resampled images, by their name in `coord_eval.resample`, and their column."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRun:
+    """One run under one decoding strategy.
+
+    Attributes:
+        evaluation: its scores.
+        draws: metrics on resampled images [B]; the same images for every run.
+        mass: probability of all coordinate tokens together, at each coordinate of the answers.
+        spread: standard deviation at each, in [0, 1].
+    """
+
+    evaluation: Evaluation
+    draws: dict[str, np.ndarray]
+    mass: np.ndarray
+    spread: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class GroupComparison:
+    """Everything that the report shows.
+
+    Attributes:
+        groups: rows; the others are compared with the first.
+        runs: the finished ones.
+        scored: (group name, strategy name) -> one entry per finished seed.
+        logs: group name -> per finished seed the lines of metrics.jsonl.
+        manifests: group name -> per finished seed.
+        resamples: how often images were resampled.
+    """
+
+    groups: Sequence[Group]
+    runs: Sequence[Run]
+    scored: dict[tuple[str, str], list[ScoredRun]]
+    logs: dict[str, list[list[dict[str, Any]]]]
+    manifests: dict[str, list[dict[str, Any]]]
+    resamples: int
+    notes: tuple[str, ...] = field(default=())
+
+
+def collect(groups: Sequence[Group], runs: Sequence[Run], images: ImageSet, resamples: int) -> GroupComparison:
+    """Score the answers of every finished run under each of its strategies, and resample the images."""
+    kept = [group for group in groups if any(run.group is group for run in runs)]
+    scored: dict[tuple[str, str], list[ScoredRun]] = {}
+    logs: dict[str, list] = {group.name: [] for group in kept}
+    manifests: dict[str, list] = {group.name: [] for group in kept}
+    for run in tqdm(runs, desc="scoring", unit="run", mininterval=0.5):
+        for strategy, path in prediction_files(run.config.evaluation.readings, run.folder):
+            entry = _score(run, strategy, path, images, resamples)
+            scored.setdefault((run.group.name, strategy.name), []).append(entry)
+        logs[run.group.name].append(_log(run))
+        manifests[run.group.name].append(read_json(run.folder / "manifest.json"))
+    return GroupComparison(kept, runs, scored, logs, manifests, resamples, _notes(groups, kept, manifests))
+
+
+def _log(run: Run) -> list[dict[str, Any]]:
+    """Lines of metrics.jsonl, and of convergence.json where checkpoints were scored."""
+    path = run.folder / CHECKPOINT_SCORES
+    scored = read_json(path) if path.exists() else []
+    along = [{"step": row["step"], f"AP/{row['reading']}": row["AP"]} for row in scored]
+    return [*(line for _, line in read_json_lines(run.folder / "metrics.jsonl")), *along]
+
+
+def _score(run: Run, strategy: DecodingStrategy, path: Path, images: ImageSet, resamples: int) -> ScoredRun:
+    evaluation = score_predictions(run.config, path, images, strategy)
+    drawn = resample(evaluation, resamples, metrics=tuple(BOOTSTRAPPED)) if resamples else None
+    draws = {name: drawn.draws[name] for name in BOOTSTRAPPED} if drawn is not None else {}
+    records = [record for _, record in read_json_lines(path)]
+    mass, spread = (
+        np.array([value for record in records for value in record.get(key, ())])
+        for key in ("coord_mass", "coord_spread")
+    )
+    return ScoredRun(evaluation, draws, mass, spread)
+
+
+def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """Return the mean over seeds and half the width of its 95 % interval (Student's t); None for a single seed."""
+    n = len(values)
+    mean = math.fsum(values) / n
+    if n < 2:
+        return mean, None
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    return mean, _T95[min(n - 1, len(_T95)) - 1] * deviation / math.sqrt(n)
+
+
+def best_strategies(comparison: GroupComparison) -> dict[str, str]:
+    """Return each group's best strategy by mean AP, since free answers can be empty."""
+    means = {
+        key: np.mean([entry.evaluation.coco["AP"] for entry in entries]) for key, entries in comparison.scored.items()
+    }
+    return {
+        group.name: max((s for g, s in means if g == group.name), key=lambda s, g=group.name: means[g, s])
+        for group in comparison.groups
+    }
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """A group minus the reference: over seeds, and over images.
+
+    Attributes:
+        mean: of the seeds that both finished.
+        over_seeds: half width of the 95 % interval of the differences seed by seed; None for one seed.
+        low: lower end of the 95 % interval over images, seeds averaged, the same images resampled for both.
+        high: upper end.
+    """
+
+    mean: float
+    over_seeds: float | None
+    low: float
+    high: float
+
+
+def paired_difference(
+    comparison: GroupComparison, group: str, strategy: str, metric: str = "AP"
+) -> PairedDifference | None:
+    """Compare a group with the first one under the same strategy; None where there is nothing to pair."""
+    reference = comparison.groups[0].name
+    both = [comparison.scored.get((name, strategy)) for name in (group, reference)]
+    if group == reference or None in both or not comparison.resamples:
+        return None
+    seeds = [[run.seed for run in comparison.runs if run.group.name == name] for name in (group, reference)]
+    common = [seed for seed in seeds[0] if seed in seeds[1]]
+    if not common:
+        return None
+    chosen = [[entries[have.index(s)] for s in common] for entries, have in zip(both, seeds, strict=True)]
+    values = [[METRICS[BOOTSTRAPPED[metric]](entry.evaluation) for entry in entries] for entries in chosen]
+    mean, half = mean_and_interval([a - b for a, b in zip(*values, strict=True)])
+    draws = [np.mean([entry.draws[metric] for entry in entries], axis=0) for entries in chosen]
+    # Where the resampled images contain no object there is nothing to compare.
+    low, high = np.nanpercentile(draws[0] - draws[1], [2.5, 97.5])
+    return PairedDifference(mean, half, float(low), float(high))
+
+
+def _notes(planned: Sequence[Group], kept: Sequence[Group], manifests: dict[str, list]) -> tuple[str, ...]:
+    every = [manifest for entries in manifests.values() for manifest in entries]
+    notes = []
+    if len(kept) < len(planned):
+        missing = ", ".join(group.name for group in planned if group not in kept)
+        notes.append(f"no run of {missing} finished: not in the tables")
+    revisions = {(m.get("git") or {}).get("revision") for m in every}
+    if len(revisions) > 1:
+        notes.append(f"the runs were made by {len(revisions)} revisions of the code; see each manifest.json")
+    orders = [m.get("first_batches", {}).get("pictures") for m in every]
+    seeds = [m.get("seed") for m in every]
+    by_seed = {seed: {o for o, s in zip(orders, seeds, strict=True) if s == seed} for seed in seeds}
+    if any(len(found) > 1 for found in by_seed.values()):
+        notes.append("groups of one seed did not begin with the same images: the comparison is not fair")
+    return tuple(notes)
+
+
+def image_f1(evaluation: Evaluation) -> np.ndarray:
+    """Return the F1 at IoU .5 of every image [I], 1 where nothing was there and nothing answered."""
+    hits_I, answered_I = (evaluation.sum_detections(chosen_D) for chosen_D in evaluation.matches.at(0.5))
+    total_I = evaluation.objects_per_image + answered_I
+    return np.divide(2 * hits_I, total_I, out=np.ones(len(total_I)), where=total_I > 0)
+
+
+def corners(evaluation: Evaluation, boxes_N4: np.ndarray, image_N: np.ndarray) -> np.ndarray:
+    """Return boxes (xywh in pixels) as corners in [0, 1]."""
+    sizes = np.tile(evaluation.truth.sizes_I2[image_N], 2)
+    return np.concatenate([boxes_N4[:, :2], boxes_N4[:, :2] + boxes_N4[:, 2:]], axis=1) / sizes
+
+
+def edge_errors(e: Evaluation) -> np.ndarray:
+    """Return the signed error [pairs, 4] in bins of answers with an IoU of at least .5."""
+    pairs = np.nonzero(e.matches.iou_D >= 0.5)[0]
+    objects = e.matches.object_D[pairs]
+    answered = corners(e, e.detections.boxes_D4[pairs], e.detections.image_D[pairs])
+    return (answered - corners(e, e.truth.boxes_N4[objects], e.truth.image_N[objects])) * SCALE

@@ -1,0 +1,245 @@
+"""A comparison from configs to report: finished runs are kept, the others trained a few at a time, all scored."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from coord_codec import InputError
+from coord_codec.files import read_json, write_text
+from coord_trainer.answers.generate import predict_images
+from coord_trainer.comparison.plan import Group, Run, differing_settings, plan_groups, plan_runs, result_settings
+from coord_trainer.comparison.report import write_comparison
+from coord_trainer.comparison.results import collect
+from coord_trainer.config.decoding import prediction_files
+from coord_trainer.config.run_config import changed_settings, check_run_config, read_yaml
+from coord_trainer.console import RunError, say
+from coord_trainer.data.image_set import ImageSet, sets_of
+from coord_trainer.model.tiny import check_model_path
+
+_DATA_FIELDS = ("annotations", "images", "heldout_annotations", "heldout_images", "shapes", "strict")
+"""What decides which images there are; groups may differ in how they write about them."""
+_TRAIN = "from coord_trainer.cli import main; main()"
+_POLL_SECONDS = 0.5
+_LAST_LINES = 5
+
+
+def compare_configs(
+    files: Sequence[Path],
+    overrides: Sequence[str],
+    *,
+    seeds: int,
+    base: Path | None,
+    sweep: Path | None,
+    out: Path,
+    jobs: int,
+    resamples: int,
+    dry_run: bool,
+) -> Path | None:
+    """Carry out a comparison, or print what it would do; returns the report's path.
+
+    Args:
+        files: a config per group
+        overrides: `section.key=value` words for all of them
+        seeds: each group is trained with seeds 0..seeds-1
+        base: the setting that all configs are laid over
+        sweep: variants of some of them
+        out: folder of the comparison; finished runs there are kept
+        jobs: runs side by side, one thread each when there is more than one
+        resamples: resamples of the images for intervals
+        dry_run: resolve and show everything, write nothing
+
+    Raises:
+        InputError: configs that do not resolve or cannot be compared.
+        RunError: some run failed; the others' report is written all the same.
+    """
+    groups = plan_groups(files, base, overrides, sweep)
+    _check_comparable(groups)
+    runs = plan_runs(groups, seeds, out, 1 if jobs > 1 else None)
+    _print_plan(groups, runs, out)
+    if dry_run:
+        for run in runs:
+            say(f"  {run.group.name} seed {run.seed}: {why_not_kept(run, None) or 'finished, would be kept'}")
+        return None
+    for group in groups:
+        check_model_path(group.config)
+    images, digests = _scored_images(groups[0], out / "data")
+    waiting = _to_train(runs, digests)
+    failed = _carry_out(waiting, jobs)
+    lost = {run.folder for run, _ in failed}
+    finished = [run for run in runs if run.folder not in lost]
+    for run in finished:
+        _answer_missing(run, images)
+    report = None
+    if finished:
+        say("scoring")
+        report = write_comparison(out, collect(groups, finished, images, resamples), images)
+    if failed:
+        run, last_lines = failed[0]
+        raise RunError(
+            f"{len(failed)} of {len(waiting)} runs failed; the first, {run.group.name} seed {run.seed}: {last_lines}"
+        )
+    return report
+
+
+def _check_comparable(groups: Sequence[Group]) -> None:
+    """Refuse groups that are trained or scored on different images."""
+    first = groups[0]
+    for group in groups[1:]:
+        for name in _DATA_FIELDS:
+            there, here = getattr(first.config.data, name), getattr(group.config.data, name)
+            if there != here:
+                raise InputError(
+                    f"data.{name} is {there} in {first.name} and {here} in {group.name}: groups are compared on the "
+                    "same images; put the data into --base"
+                )
+        if group.config.evaluation.pictures != first.config.evaluation.pictures:
+            raise InputError(
+                f"evaluation.pictures is {first.config.evaluation.pictures} in {first.name} and "
+                f"{group.config.evaluation.pictures} in {group.name}; groups are scored on the same images"
+            )
+    if first.config.evaluation.pictures == "none":
+        raise InputError("evaluation.pictures is none: there is nothing to compare; set heldout or train")
+
+
+def _print_plan(groups: Sequence[Group], runs: Sequence[Run], out: Path) -> None:
+    say(f"{len(groups)} groups x {len(runs) // len(groups)} seeds = {len(runs)} runs, in {out}")
+    for group in groups:
+        weights = ", ".join(f"{name} {weight:g}" for name, weight in group.config.custom.objective.weights.items())
+        say(f"  {group.name}: {weights}; decoding: {', '.join(group.config.evaluation.readings)}")
+    others = [name for name in differing_settings(groups) if not name.startswith("custom.")]
+    if others:
+        say(f"  besides loss flags the groups differ in {', '.join(others)}")
+
+
+def _scored_images(group: Group, folder: Path) -> tuple[ImageSet, dict[str, str]]:
+    train, heldout = sets_of(group.config, folder)
+    digests = {images.name: images.digest for images in (train, heldout) if images is not None}
+    return (train if group.config.evaluation.pictures == "train" else heldout), digests
+
+
+def _to_train(runs: Sequence[Run], digests: dict[str, str]) -> list[Run]:
+    waiting = []
+    for run in runs:
+        why = why_not_kept(run, digests)
+        if why is None:
+            say(f"{run.group.name} seed {run.seed}: finished before, kept")
+            continue
+        waiting.append(run)
+        if run.folder.exists():
+            say(f"{run.group.name} seed {run.seed}: {why}; trained anew, the older folder is moved aside")
+    return waiting
+
+
+def why_not_kept(run: Run, digests: dict[str, str] | None) -> str | None:
+    """Return why the run has to be trained; None when its folder holds exactly this run, finished.
+
+    Args:
+        run: what is wanted
+        digests: of the data as it is now, by set; None leaves them unchecked
+    """
+    manifest, config = run.folder / "manifest.json", run.folder / "config.yaml"
+    if not manifest.is_file() or not config.is_file():
+        return "not there yet"
+    try:
+        values = read_json(manifest)
+        made_with = check_run_config(read_yaml(config), str(config))
+    except (OSError, ValueError):
+        return "its config.yaml or manifest.json cannot be read by this version"
+    if changed := changed_settings(result_settings(made_with), result_settings(run.config)):
+        name, (there, wanted) = next(iter(changed.items()))
+        more = f" and {len(changed) - 1} further settings" if len(changed) > 1 else ""
+        return f"made with other settings: {name} is {there!r} there and {wanted!r} now{more}"
+    if values.get("status") != "finished":
+        return f"not finished ({values.get('status')})"
+    found = {name: facts.get("digest") for name, facts in values.get("data", {}).items()}
+    if digests is not None and found != digests:
+        return "made with other data: the digests differ"
+    return None
+
+
+@dataclass
+class _Started:
+    run: Run
+    process: subprocess.Popen[bytes]
+    log: Path
+    since: float
+
+
+def _carry_out(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
+    """Train `runs`, up to `jobs` side by side in processes of their own; returns those that failed, and how."""
+    waiting, active, failed = list(runs), [], []
+    begun, done = time.time(), 0
+    try:
+        while waiting or active:
+            while waiting and len(active) < jobs:
+                active.append(_start(waiting.pop(0)))
+            time.sleep(_POLL_SECONDS)
+            for started in [s for s in active if s.process.poll() is not None]:
+                active.remove(started)
+                done += 1
+                left = (time.time() - begun) / done * (len(runs) - done)
+                if started.process.returncode:
+                    failed.append((started.run, _last_lines(started.log)))
+                    say(f"{_name(started.run)} FAILED, see {started.log}")
+                else:
+                    took = time.time() - started.since
+                    say(
+                        f"{_name(started.run)} done in {took:.0f} s; {done} of {len(runs)}, "
+                        f"about {left / 60:.0f} min left"
+                    )
+    finally:
+        for started in active:
+            started.process.terminate()
+        for started in active:
+            started.process.wait()
+    return failed
+
+
+def _answer_missing(run: Run, images: ImageSet) -> None:
+    """Let a finished run's last checkpoint answer under the strategies that the run was not asked for."""
+    for strategy, path in prediction_files(run.config.evaluation.readings, run.folder):
+        if path.exists():
+            continue
+        say(f"{_name(run)} answers are missing: {strategy.name}")
+        manifest = read_json(run.folder / "manifest.json")
+        section = run.config.evaluation.model_copy(update={"readings": (strategy.name,)})
+        path.parent.mkdir(parents=True, exist_ok=True)
+        config = run.config.model_copy(update={"evaluation": section})
+        predict_images(config, run.folder / manifest["checkpoint"], images, path)
+
+
+def _start(run: Run) -> _Started:
+    run.folder.parent.mkdir(parents=True, exist_ok=True)
+    config = run.folder.with_name(f"{run.folder.name}.yaml")
+    log = run.folder.with_name(f"{run.folder.name}.log")
+    values = run.config.model_dump(mode="json")
+    write_text(config, yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+    threads = {"OMP_NUM_THREADS": str(run.config.run.threads)} if run.config.run.threads else {}
+    with log.open("w", encoding="utf-8") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _TRAIN, "train", "-c", str(config)],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=os.environ | threads,
+        )
+    say(f"{_name(run)} started")
+    return _Started(run, process, log, time.time())
+
+
+def _name(run: Run) -> str:
+    return f"{run.group.name} seed {run.seed}:"
+
+
+def _last_lines(log: Path) -> str:
+    # Progress bars rewrite their line with carriage returns.
+    lines = [line.split("\r")[-1].strip() for line in log.read_text(errors="replace").splitlines()]
+    return " | ".join([line for line in lines if line][-_LAST_LINES:])

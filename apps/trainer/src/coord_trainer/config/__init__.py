@@ -1,0 +1,1 @@
+"""Settings: YAML and `section.key=value` words go in, a checked and frozen `RunConfig` comes out."""

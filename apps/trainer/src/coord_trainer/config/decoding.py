@@ -1,0 +1,65 @@
+"""Decoding strategies: how an answer is generated and how boxes are taken from it, the same for all groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class DecodingStrategy:
+    """One way of decoding answers.
+
+    Attributes:
+        name: what configs and reports call it.
+        grammar: whether the grammar excludes everything that is no well-formed answer.
+        feed_expectation: whether the bin nearest to the expectation is generated instead of the likeliest one. It
+            then stands in the context of the next side; a bin that was never trained can derail what follows.
+        boxes: `"tokens"`: the bins generated; `"expected"`: the expectation at the same places, unrounded.
+        meaning: one line for readers of a report.
+        known_names: whether descriptions are limited to those in the annotations. A model that was never taught
+            where a name ends, as under two markers without cross-entropy on coordinates, then stops where it is
+            complete.
+    """
+
+    name: str
+    grammar: bool
+    feed_expectation: bool
+    boxes: str
+    meaning: str
+    known_names: bool = False
+
+    @property
+    def generation(self) -> tuple[bool, bool, bool]:
+        """What the generated tokens depend on: strategies equal in this differ in the boxes alone."""
+        return self.grammar, self.feed_expectation, self.known_names
+
+
+_EVERY = (
+    DecodingStrategy("greedy", False, False, "tokens", "free: the likeliest token of all, boxes as generated"),
+    DecodingStrategy("grammar", True, False, "tokens", "the likeliest token that the grammar allows"),
+    DecodingStrategy(
+        *("grammar-expectation", True, False, "expected"),
+        "the same answers; each side is the expectation over the coordinate tokens",
+    ),
+    DecodingStrategy(
+        *("grammar-feedback", True, True, "expected"),
+        "as before, with the rounded expectation generated and fed back instead of the likeliest bin",
+    ),
+    DecodingStrategy("names", True, False, "tokens", "the grammar, with the names in the annotations alone", True),
+    DecodingStrategy(
+        *("names-feedback", True, True, "expected"),
+        "the same, with the rounded expectation generated and fed back",
+        known_names=True,
+    ),
+)
+STRATEGIES: Mapping[str, DecodingStrategy] = MappingProxyType({each.name: each for each in _EVERY})
+"""Every strategy by its name in `evaluation.readings`."""
+
+
+def prediction_files(readings: Sequence[str], run: Path) -> list[tuple[DecodingStrategy, Path]]:
+    """Return a run's strategies with their predictions.jsonl; that of the first lies in the run folder itself."""
+    folders = [run, *(run / "readings" / name for name in readings[1:])]
+    return [(STRATEGIES[name], at / "predictions.jsonl") for name, at in zip(readings, folders, strict=True)]

@@ -1,0 +1,237 @@
+"""`RunConfig`: everything that a run depends on, frozen, and checked before anything slow is imported.
+
+It is composed of YAML files with one `extends` each and of `section.key=value` words, merged by OmegaConf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from coord_codec import InputError
+from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.sections import (
+    CustomConfig,
+    DataSection,
+    EvaluationSection,
+    ModelSection,
+    RunSection,
+    Section,
+)
+from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean
+from coord_trainer.elsewhere import pointer
+
+
+class RunConfig(Section):
+    """One run: composed of the sections above and of the packages' own config models."""
+
+    run: RunSection = Field(default_factory=RunSection, description="where the run goes, and its seed")
+    model: ModelSection = Field(default_factory=ModelSection, description="the checkpoint that is trained")
+    data: DataSection = Field(default_factory=DataSection, description="annotations, images and target text")
+    custom: CustomConfig = Field(default_factory=CustomConfig, description="coordinate tokens and loss terms")
+    training: dict[str, Any] = Field(
+        default_factory=dict, description="any argument of ms-swift's SFT that acts here, for example learning_rate"
+    )
+    evaluation: EvaluationSection = Field(
+        default_factory=EvaluationSection, description="what is generated and scored after training"
+    )
+
+    @field_validator("training")
+    @classmethod
+    def _swift_takes(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        custom = info.data.get("custom")
+        return check_training(value, offsets=custom is not None and custom.coord_offset.enabled)
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> RunConfig:
+        for problem in self._contradictions():
+            raise ValueError(problem)
+        return self
+
+    def _contradictions(self) -> Iterator[str]:
+        """Name both sides of each pair of settings that cannot hold together."""
+        custom, training, data, evaluation = self.custom, self.training, self.data, self.evaluation
+        tuner = training.get("tuner_type", "lora")
+        if custom.coord_offset.enabled and tuner != "lora":
+            yield (
+                f"custom.coord_offset.enabled is true but training.tuner_type is {tuner}: the offsets live in a PEFT "
+                "adapter; set training.tuner_type: lora, or switch the offsets off (full training learns the rows)"
+            )
+        if training.get("optimizer") == "multimodal_coord_offset" and not custom.coord_offset.enabled:
+            yield (
+                "training.optimizer is multimodal_coord_offset but custom.coord_offset.enabled is false: there are "
+                "no offsets to give a rate of their own; enable them or use multimodal"
+            )
+        for name in ("deepspeed", "gradient_checkpointing"):
+            if self.run.gradient_norms and training.get(name):
+                yield (
+                    f"run.gradient_norms is true but training.{name} is set: a term's own gradient cannot be taken "
+                    "under it; switch one of the two off"
+                )
+        if self.run.on_nan == "skip" and training.get("deepspeed"):
+            yield (
+                "run.on_nan is skip but training.deepspeed is set: DeepSpeed expects the same gradients of every "
+                "batch; set run.on_nan: stop"
+            )
+        if data.preload and data.order == "random":
+            yield (
+                "data.preload is true but data.order is random: every epoch writes another order, so nothing can be "
+                "kept encoded; switch one of the two"
+            )
+        constrained = [name for name in evaluation.readings if STRATEGIES[name].grammar]
+        tokens = custom.coord_tokens.enabled
+        if constrained and (not tokens or data.style == "json"):
+            free_text = "data.style is json" if tokens else "custom.coord_tokens.enabled is false"
+            yield (
+                f"evaluation.readings names {constrained[0]} but {free_text}: the grammar is that of markers with "
+                "coordinate tokens; decode such answers greedily"
+            )
+        targets = training.get("target_modules") or []
+        named = {str(name).rsplit(".", 1)[-1] for name in ([targets] if isinstance(targets, str) else targets)}
+        hit = sorted(named & {"lm_head", "embed_tokens"})
+        if training.get("use_dora") and hit:
+            yield (
+                f"training.use_dora is true and training.target_modules names {hit[0]}: DoRA on the vocabulary merges "
+                "wrongly; leave it out of target_modules (all-linear does), or train its rows with custom.coord_offset"
+            )
+        if evaluation.pictures == "heldout" and data.annotations is not None and data.heldout_annotations is None:
+            yield (
+                "evaluation.pictures is heldout but data.heldout_annotations is not given: name it, or set "
+                "evaluation.pictures to train (memorising) or none"
+            )
+
+
+def load_run_config(
+    file: Path | None, overrides: Sequence[str], base: Path | None = None, trains: bool = True
+) -> RunConfig:
+    """Resolve a config file and overrides.
+
+    Args:
+        file: YAML; paths in `extends` are looked up beside the file, then from the working folder
+        overrides: words like `run.dir=out`, values in YAML
+        base: another YAML that `file` is laid over, as if its topmost parent extended it
+        trains: false for who only asks a checkpoint, which needs no objective
+
+    Raises:
+        InputError: naming file and field.
+    """
+    layers = [_read(path, ()) for path in (base, file) if path is not None]
+    try:
+        merged = OmegaConf.merge(*layers, {})
+    except OmegaConfBaseException as error:
+        raise InputError(f"{file}: {_first_line(error)}") from None
+    for word in overrides:
+        if "=" not in word or word.startswith("-"):
+            raise InputError(f"{word}: expected section.key=value, for example run.dir=out")
+        try:
+            merged = OmegaConf.merge(merged, OmegaConf.from_dotlist([word]))
+        except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+            raise InputError(f"{word}: {_first_line(error)}") from None
+    try:
+        values = OmegaConf.to_container(merged, resolve=True)
+    except OmegaConfBaseException as error:
+        raise InputError(f"{file or 'command line'}: {_first_line(error)}") from None
+    source = " and ".join([str(file)] * (file is not None) + ["command line"] * (bool(overrides) or file is None))
+    return check_run_config(values, source, trains)
+
+
+def check_run_config(values: Any, source: str, trains: bool = True) -> RunConfig:
+    """Validate a mapping; every fault in one message, a line each, with the field's dotted name."""
+    try:
+        if not trains and isinstance(values, dict):
+            values = {"custom": {}} | values  # a section that is not there would be checked without the context
+        return RunConfig.model_validate(values, context={"trains": trains})
+    except ValidationError as error:
+        lines = [_message(item) for item in error.errors()]
+        raise InputError(f"{source}: " + "\n".join(lines)) from None
+
+
+def _message(item: Any) -> str:
+    field = ".".join(str(part) for part in item["loc"])
+    message = item["msg"].removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        return f"{field}: unknown key{_near(item['loc'])}"
+    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.")):
+        return message  # the validator named both sides itself
+    return f"{field}: {message[:1].lower() + message[1:]}, found {item.get('input')!r}"
+
+
+def _near(location: Sequence[Any]) -> str:
+    """Return the end of a message about an unknown key: where it lives, the closest one here, or all that are here."""
+    model: Any = RunConfig
+    for part in location[:-1]:
+        info = getattr(model, "model_fields", {}).get(part)
+        model = info.annotation if info is not None else None
+    name, known = str(location[-1]), list(getattr(model, "model_fields", ()))
+    elsewhere = [path for path in _paths(RunConfig) if path.rpartition(".")[2] == name]
+    if name in argument_table():
+        elsewhere.append(f"training.{name}")
+    if len(elsewhere) == 1:
+        return f"; it lives at {elsewhere[0]}"
+    return did_you_mean(name, known) or f"; known here: {', '.join(known)}" * bool(known)
+
+
+def _paths(model: Any, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted name of every section and key."""
+    for name, info in model.model_fields.items():
+        yield prefix + name
+        if hasattr(info.annotation, "model_fields"):
+            yield from _paths(info.annotation, f"{prefix}{name}.")
+
+
+def read_yaml(file: Path) -> Any:
+    """Return what a YAML file holds.
+
+    Raises:
+        InputError: no YAML.
+    """
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def _read(file: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if not file.is_file():
+        raise InputError(f"{file}: no such config file{pointer(file.as_posix())}")
+    if file.resolve() in seen:
+        raise InputError(f"{file}: extends itself, by way of {' -> '.join(map(str, seen))}")
+    values = read_yaml(file) or {}
+    if not isinstance(values, dict):
+        raise InputError(f"{file}: expected a mapping of sections, found a {type(values).__name__}")
+    base = values.pop("extends", None)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise InputError(f"{file}: extends: expected one file name, found {base!r}")
+    beside = file.parent / base
+    parent = _read(beside if beside.is_file() else Path(base), (*seen, file.resolve()))
+    try:
+        return OmegaConf.to_container(OmegaConf.merge(parent, values))
+    except OmegaConfBaseException as error:
+        raise InputError(f"{file}: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def flat_settings(values: Any, name: str = "") -> dict[str, Any]:
+    """Return nested mappings as one: dotted name -> value."""
+    if not isinstance(values, dict):
+        return {name: values}
+    parts = (flat_settings(value, f"{name}.{key}" if name else str(key)) for key, value in values.items())
+    return {inner: value for part in parts for inner, value in part.items()}
+
+
+def changed_settings(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return what differs between two nested mappings: both values by dotted name, None for what is not there."""
+    first, second = flat_settings(one), flat_settings(other)
+    pairs = {name: (first.get(name), second.get(name)) for name in (first | second)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

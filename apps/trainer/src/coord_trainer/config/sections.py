@@ -1,0 +1,377 @@
+"""The sections of a `RunConfig`, each frozen and checked on its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from coord_adapter import CoordOffsetConfig
+from coord_codec import MARKERS
+from coord_trainer.config.decoding import STRATEGIES
+
+if TYPE_CHECKING:
+    from coord_losses import ObjectiveConfig
+
+
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Fraction = Annotated[float, Field(gt=0, le=1)]
+DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
+
+
+class Section(BaseModel):
+    """Frozen, strict about names, and without numbers that are not finite."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class RunSection(Section):
+    """Where the run goes, and what makes it repeatable."""
+
+    dir: Path | None = Field(None, description="run folder; `runs/` and the config's name when not given")
+    seed: Seed = Field(0, description="seed of initial weights, batches and dropout")
+    profile: bool = Field(False, description="measure a few steps and report where their time goes")
+    resume: bool = Field(False, description="continue the run in `run.dir` from its newest complete checkpoint")
+    on_nan: Literal["stop", "skip"] = Field(
+        "stop", description="at a loss that is not finite, stop the run or leave that micro-batch out and list it"
+    )
+    threads: PositiveInt | None = Field(None, description="CPU threads that torch uses; all cores when not given")
+    gradient_norms: bool = Field(
+        False, description="log each loss term's gradient norm on logging steps (one extra backward pass per term)"
+    )
+
+
+class TinyModelConfig(Section):
+    """Sizes of the built-in model with random weights, which is used without `model.path`."""
+
+    hidden: PositiveInt = Field(96, description="hidden width of the language model")
+    layers: PositiveInt = Field(3, description="layers of the language model")
+    heads: PositiveInt = Field(4, description="attention heads of language model and vision tower")
+    ffn: PositiveInt = Field(192, description="width of the language model's feed-forward layers")
+    vision_hidden: PositiveInt = Field(96, description="hidden width of the vision tower")
+    vision_layers: PositiveInt = Field(3, description="layers of the vision tower")
+    position_side: PositiveInt = Field(6, description="side of the vision tower's grid of learned positions")
+    init_std: NonNegativeFloat = Field(0.05, description="standard deviation of the random initial weights")
+    tied: bool = Field(True, description="embedding and output head share one table")
+    smooth_rows: bool = Field(
+        True,
+        description="initialise coordinate tokens and patch positions by smooth functions of their position, so "
+        "that neighbouring bins start alike",
+    )
+    coord_std: NonNegativeFloat = Field(0.1, description="root mean square of the smooth coordinate rows")
+    position_std: NonNegativeFloat = Field(0.3, description="root mean square of the smooth patch positions")
+    min_pixels: PositiveInt = Field(32 * 32, description="images of fewer pixels are enlarged")
+    max_pixels: PositiveInt = Field(96 * 96, description="images of more pixels are reduced")
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> TinyModelConfig:
+        for name in ("hidden", "vision_hidden"):
+            if getattr(self, name) % (4 * self.heads):
+                raise ValueError(f"model.tiny.{name} must be a multiple of 4 x heads, found {getattr(self, name)}")
+        _in_order("model.tiny.min_pixels", self.min_pixels, "model.tiny.max_pixels", self.max_pixels)
+        return self
+
+
+class ModelSection(Section):
+    """A checkpoint (`path`: folder or hub id) or, when there is none, the built-in tiny model."""
+
+    path: str | None = Field(None, description="folder of a Qwen3-VL checkpoint, or a hub id with `model.download`")
+    download: bool = Field(False, description="allow the network, to fetch a hub id")
+    dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="number format of the weights")
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = Field(
+        "sdpa", description="attention implementation; flash_attention_2 is replaced by sdpa where it cannot run"
+    )
+    fused_head: bool = Field(
+        True,
+        description="compute head and loss in chunks, without the logits of all tokens at once; false uses the "
+        "readable form of the same objective, for comparison",
+    )
+    tiny: TinyModelConfig = Field(default_factory=TinyModelConfig, description="sizes of the built-in tiny model")
+
+
+class ShapesConfig(Section):
+    """The generated data set: coloured shapes with sub-pixel boxes on noise."""
+
+    train: PositiveInt = Field(6000, description="number of training images")
+    heldout: PositiveInt = Field(500, description="number of held-out images")
+    size: PositiveInt = Field(96, description="side of an image in pixels")
+    max_objects: PositiveInt = Field(3, description="most objects in an image")
+    min_side: Fraction = Field(0.22, description="shortest side of an object, as a fraction of the image's")
+    max_side: Fraction = Field(0.5, description="longest side of an object, as a fraction of the image's")
+    noise: NonNegativeFloat = Field(8.0, description="standard deviation of the pixel noise, of 255")
+    seed: Seed = Field(1, description="seed of the drawing; `run.seed` does not change the images")
+
+    @model_validator(mode="after")
+    def _sides_in_order(self) -> ShapesConfig:
+        _in_order("data.shapes.min_side", self.min_side, "data.shapes.max_side", self.max_side)
+        return self
+
+
+class DataSection(Section):
+    """Annotations and images (COCO JSON or instance JSONL), or the generated shapes when there are none."""
+
+    annotations: Path | None = Field(
+        None, description="training annotations, COCO JSON or instance JSONL; generated shapes when not given"
+    )
+    images: Path | None = Field(
+        None,
+        description="folder that image paths in the training annotations are relative to; for instance JSONL the "
+        "file's own folder when not given",
+    )
+    heldout_annotations: Path | None = Field(
+        None, description="annotations of the images that are scored with `evaluation.pictures: heldout`"
+    )
+    heldout_images: Path | None = Field(None, description="folder of the held-out images")
+    shapes: ShapesConfig = Field(
+        default_factory=ShapesConfig, description="the generated data set, used without `data.annotations`"
+    )
+    prompt: str = Field(DEFAULT_PROMPT, description="the user's message beside the image")
+    max_objects: PositiveInt = Field(
+        30, description="most objects in a target; those beyond it are left out and counted"
+    )
+    order: Literal["top_left", "given", "random", "size"] = Field(
+        "top_left",
+        description="order of the objects in a target: by (y1, x1), as annotated, at random anew in each epoch, or "
+        "the largest first",
+    )
+    markers: str = Field(
+        "qwen",
+        description="marker tokens around an object: `qwen`, which pretrained checkpoints know, or `obj`, which adds "
+        "<obj_start> and <obj_end>",
+    )
+    style: Literal["markers", "json"] = Field("markers", description="target as marked objects, or as JSON text")
+    min_pixels: PositiveInt | None = Field(
+        None, description="images of fewer pixels are enlarged; the checkpoint's own limit when not given"
+    )
+    max_pixels: PositiveInt | None = Field(
+        None, description="images of more pixels are reduced; the checkpoint's own limit when not given"
+    )
+    packing: bool = Field(
+        False, description="put a rank's batch into one row without padding, in which each sample attends to itself"
+    )
+    preload: bool | None = Field(
+        None, description="encode all samples once and keep them in memory; decided by size when not given"
+    )
+    strict: bool = Field(
+        False, description="make any bad record an error; otherwise it is left out of training and scoring, and listed"
+    )
+
+    @field_validator("markers")
+    @classmethod
+    def _known_markers(cls, value: str) -> str:
+        if value not in MARKERS:
+            raise ValueError(f"expected one of {', '.join(MARKERS)}, found {value!r}")
+        return value
+
+    @field_validator("prompt")
+    @classmethod
+    def _plain_prompt(cls, value: str) -> str:
+        if not value.strip() or "<image>" in value:
+            raise ValueError("expected a non-empty prompt without <image>; the image is put in front of it")
+        return value
+
+    @model_validator(mode="after")
+    def _pairs(self) -> DataSection:
+        _in_order("data.min_pixels", self.min_pixels, "data.max_pixels", self.max_pixels)
+        for prefix in ("", "heldout_"):
+            given, folder = getattr(self, f"{prefix}annotations"), getattr(self, f"{prefix}images")
+            if folder is not None and given is None:
+                raise ValueError(f"data.{prefix}images is given but data.{prefix}annotations is not: name both")
+            if given is not None and given.suffix == ".json" and folder is None:
+                raise ValueError(
+                    f"data.{prefix}annotations is COCO JSON, so data.{prefix}images must name the image folder"
+                )
+        if self.heldout_annotations is not None and self.annotations is None:
+            raise ValueError("data.heldout_annotations is given but data.annotations is not: name both")
+        return self
+
+
+def _in_order(low_name: str, low: float | None, high_name: str, high: float | None) -> None:
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"{low_name} is {low} but {high_name} is {high}: the first must not be above the second")
+
+
+class EvaluationSection(Section):
+    """What is generated and scored after training."""
+
+    pictures: Literal["heldout", "train", "none"] = Field(
+        "heldout",
+        description="images that are answered and scored: held-out ones, the training set (memorising), or none",
+    )
+    limit: PositiveInt | None = Field(None, description="score the first so many images; all when not given")
+    batch_size: PositiveInt = Field(50, description="images per batch when answers are generated")
+    max_new_tokens: PositiveInt | None = Field(
+        None, description="longest answer in tokens; the longest target + 16 when not given"
+    )
+    overlays: PositiveInt = Field(24, description="images that the report shows with their boxes")
+    readings: tuple[str, ...] = Field(
+        ("greedy",), description=f"decoding strategies, the first is the run's: {', '.join(STRATEGIES)}"
+    )
+    overfitting_after: PositiveInt = Field(
+        3, description="rising evaluation losses in a row, while training's falls, after which a line says so"
+    )
+    each_checkpoint: bool = Field(
+        False, description="answer and score every saved checkpoint instead of the last alone"
+    )
+
+    @field_validator("readings")
+    @classmethod
+    def _known_strategies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value or len(set(value)) != len(value) or not set(value) <= set(STRATEGIES):
+            raise ValueError(f"expected one or more of {', '.join(STRATEGIES)}, each once")
+        return value
+
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class CoordTokensConfig(Section):
+    """Whether coordinates are tokens of their own, and whether boxes arrive normalised already."""
+
+    enabled: bool = Field(True, description="coordinates are tokens; false trains the numbers 0 to 999 as plain text")
+    skip_bbox_norm: bool = Field(
+        True, description="keep ms-swift from normalising boxes, which are in the target text already"
+    )
+
+    @field_validator("skip_bbox_norm")
+    @classmethod
+    def _boxes_are_text(cls, value: bool) -> bool:
+        if not value:
+            raise ValueError(
+                "custom.coord_tokens.skip_bbox_norm is false, and there would be nothing to normalise: boxes are "
+                "written into the target text before ms-swift sees them; leave it true"
+            )
+        return value
+
+
+class CoordSoftCeW1Config(Section):
+    """Soft cross-entropy, Wasserstein-1 and the vocabulary gate over coordinate tokens."""
+
+    enabled: bool = Field(False, description="add the three soft terms to the objective")
+    soft_ce_weight: Weight = Field(1.0, description="weight of cross-entropy against soft targets around the true bin")
+    w1_weight: Weight = Field(1.0, description="weight of the Wasserstein-1 distance to the soft targets")
+    gate_weight: Weight = Field(
+        1.0,
+        description="weight of the vocabulary gate, which penalises probability mass on other tokens where a "
+        "coordinate is due",
+    )
+    temperature: Positive = Field(1.0, description="temperature of the logits in the soft terms")
+    target_sigma: Positive = Field(2.0, description="standard deviation of the soft targets in bins")
+    target_truncate: PositiveInt = Field(16, description="soft targets are 0 beyond so many bins from the true one")
+
+
+class CoordObjectiveConfig(Section):
+    """Phase 1's flags: hard cross-entropy on coordinates, and the geometry of the expected box."""
+
+    use_coord_ce: bool = Field(False, description="add cross-entropy on coordinate tokens (group A)")
+    use_coordexp_loss: bool = Field(False, description="decode the expected box; goes with `use_geom_loss` (group B)")
+    use_geom_loss: bool = Field(False, description="add the L1 and GIoU loss of the expected box (group B)")
+    lambda_coord: Weight = Field(1.0, description="weight of the box loss")
+    lambda_coord_ce: Weight = Field(1.0, description="weight of cross-entropy on coordinate tokens")
+    alpha_l1: Weight = Field(1.0, description="weight of L1, summed over the four sides, within the box loss")
+    beta_giou: Weight = Field(1.0, description="weight of 1 - GIoU within the box loss")
+    expectation_temperature: Positive = Field(1.0, description="temperature of the logits in the expected box")
+
+
+class CustomConfig(Section):
+    """Everything under `custom:`; `.objective` is what the losses package is given."""
+
+    coord_tokens: CoordTokensConfig = Field(
+        default_factory=CoordTokensConfig, description="coordinates as tokens or as plain text"
+    )
+    coord_soft_ce_w1: CoordSoftCeW1Config = Field(
+        default_factory=CoordSoftCeW1Config, description="the soft terms: cross-entropy, Wasserstein-1 and gate"
+    )
+    coord_objective: CoordObjectiveConfig = Field(
+        default_factory=CoordObjectiveConfig, description="cross-entropy on coordinates, and the box loss"
+    )
+    coord_offset: CoordOffsetConfig = Field(
+        default_factory=CoordOffsetConfig, description="trainable offsets of the coordinate rows under LoRA"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _offsets_alone_train_by_cross_entropy(cls, values: Any) -> Any:
+        """With offsets and no objective named, train coordinates by cross-entropy, as plain fine-tuning does."""
+        if not isinstance(values, dict) or {"coord_soft_ce_w1", "coord_objective"} & set(values):
+            return values
+        offset, tokens = values.get("coord_offset"), values.get("coord_tokens")
+        on = offset.get("enabled") if isinstance(offset, dict) else getattr(offset, "enabled", False)
+        without = tokens.get("enabled") is False if isinstance(tokens, dict) else False
+        return values if not on or without else {**values, "coord_objective": {"use_coord_ce": True}}
+
+    @model_validator(mode="after")
+    def _flags_agree(self, info: ValidationInfo) -> CustomConfig:
+        trains = (info.context or {}).get("trains", True)  # who only asks a checkpoint needs no objective
+        flags, soft, tokens = self.coord_objective, self.coord_soft_ce_w1, self.coord_tokens
+        if flags.use_geom_loss != flags.use_coordexp_loss:
+            on, off = sorted(("use_geom_loss", "use_coordexp_loss"), key=lambda name: not getattr(flags, name))
+            raise ValueError(
+                f"custom.coord_objective.{on} is true but custom.coord_objective.{off} is false: the box loss "
+                "needs the expected box and the expected box serves nothing else; set both or neither"
+            )
+        wanted = {
+            "custom.coord_soft_ce_w1.enabled": soft.enabled,
+            "custom.coord_objective.use_coord_ce": flags.use_coord_ce,
+            "custom.coord_objective.use_geom_loss": flags.use_geom_loss,
+        }
+        blocked = wanted | {"custom.coord_offset.enabled": self.coord_offset.enabled}
+        if trains and tokens.enabled and not any(wanted.values()):
+            raise ValueError(
+                "custom.coord_tokens.enabled is true but nothing trains the coordinates: set "
+                "custom.coord_soft_ce_w1.enabled: true, or one of custom.coord_objective.use_coord_ce and "
+                "custom.coord_objective.use_geom_loss with use_coordexp_loss"
+            )
+        for name, on in blocked.items():
+            if on and not tokens.enabled:
+                raise ValueError(
+                    f"custom.coord_tokens.enabled is false but {name} is true: without coordinate tokens the "
+                    "numbers are plain text and only the text loss applies; switch one of the two"
+                )
+        if trains and tokens.enabled and not self.trains_coordinates:
+            raise ValueError(
+                "custom.coord_tokens.enabled is true but every weight of the coordinate terms that are switched "
+                "on is 0 (custom.coord_objective.lambda_coord, lambda_coord_ce, "
+                "custom.coord_soft_ce_w1.*_weight): raise one of them"
+            )
+        if self._weights()["box_weight"] and not (flags.alpha_l1 or flags.beta_giou):
+            raise ValueError(
+                "custom.coord_objective.use_geom_loss is true but custom.coord_objective.alpha_l1 and beta_giou are "
+                "both 0: raise one of them, or switch the box loss off"
+            )
+        return self
+
+    @property
+    def trains_coordinates(self) -> bool:
+        """Whether any coordinate term has a weight."""
+        return any(weight for name, weight in self._weights().items() if name != "text_weight")
+
+    def _weights(self) -> dict[str, float]:
+        flags, soft = self.coord_objective, self.coord_soft_ce_w1
+        return {
+            "text_weight": 1.0,
+            "coord_ce_weight": flags.lambda_coord_ce if flags.use_coord_ce else 0.0,
+            "box_weight": flags.lambda_coord if flags.use_geom_loss else 0.0,
+            **{name: getattr(soft, name) * soft.enabled for name in ("soft_ce_weight", "w1_weight", "gate_weight")},
+        }
+
+    @property
+    def objective(self) -> ObjectiveConfig:
+        """The weights of every term; terms that are switched off have weight 0 and are not computed."""
+        from coord_losses import ObjectiveConfig  # imports torch, which checking a configuration does not need
+
+        flags, soft = self.coord_objective, self.coord_soft_ce_w1
+        of_box = flags.model_dump(include={"alpha_l1", "beta_giou", "expectation_temperature"})
+        of_soft_terms = soft.model_dump(include={"temperature", "target_sigma", "target_truncate"})
+        return ObjectiveConfig(**self._weights(), **of_box, **of_soft_terms)

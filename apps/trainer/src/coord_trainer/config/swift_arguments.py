@@ -1,0 +1,286 @@
+"""The arguments of ms-swift's SFT: the table `swift_arguments.tsv` goes in, a checked `training:` section comes out.
+
+Each argument has one of three classes. *forwarded*: it reaches ms-swift and acts. *owned*: another key of the
+configuration sets it, and `reason` names that key. *refused*: it would be accepted and change nothing, or break what
+the trainer promises, and `reason` says so.
+
+The other columns describe forwarded arguments: `type` as ms-swift's field has it (`?` where null is allowed), `values`
+(`a, b` for choices, `1..` and `0..1` for ranges with their ends, `>0` and `..<1` for ranges without, `or` for an
+exception) and `needs`, the setting without which the argument has no effect. Tests hold names, types and choices
+equal to the installed ms-swift's.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
+"""Names of ms-swift's DeepSpeed configurations."""
+
+SCHEDULER_KEYWORDS: Mapping[str, tuple[str, ...]] = {
+    "cosine": ("num_cycles",),
+    "cosine_with_restarts": ("num_cycles",),
+    "polynomial": ("lr_end", "power"),
+    "inverse_sqrt": ("timescale",),
+    "cosine_with_min_lr": ("num_cycles", "min_lr", "min_lr_rate"),
+    "cosine_warmup_with_min_lr": ("num_cycles", "min_lr", "min_lr_rate", "warmup_lr_rate"),
+    "warmup_stable_decay": (
+        "num_decay_steps",
+        "num_stable_steps",
+        "warmup_type",
+        "decay_type",
+        "min_lr_ratio",
+        "num_cycles",
+    ),
+}
+"""What `lr_scheduler_kwargs` may hold for a scheduler; for those that are not listed, nothing."""
+
+_SCHEDULER_NEEDS = {
+    "cosine_with_min_lr": ("min_lr", "min_lr_rate"),
+    "cosine_warmup_with_min_lr": ("min_lr", "min_lr_rate"),
+    "warmup_stable_decay": ("num_decay_steps",),
+}
+_WORDS = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "list": "a list",
+    "dict": "a mapping",
+}
+_DEFAULTS = {"tuner_type": "full", "lr_scheduler_type": "cosine"}
+_SIZE = re.compile(r"\d+(\.\d+)?([KMGT]i?B)")
+
+
+@dataclass(frozen=True)
+class SwiftArgument:
+    """One row of the table.
+
+    Attributes:
+        name: ms-swift's.
+        kind: what becomes of a value under `training:`.
+        type: names of Python types, `|` between alternatives, `?` at the end when null is allowed.
+        values: choices or range of a forwarded argument; empty when every value of the type is allowed.
+        needs: `name` or `name=value`, without which a forwarded argument has no effect.
+        reason: the key to use instead (owned) or why there is no use for it (refused).
+    """
+
+    name: str
+    kind: Literal["forwarded", "owned", "refused"]
+    type: str
+    values: str
+    needs: str
+    reason: str
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The values that are allowed, when they are listed."""
+        return tuple(self.values.split(", ")) if self.values[:1].isalpha() else ()
+
+    @property
+    def expected(self) -> str:
+        """What a value must be, in words."""
+        kinds = [_WORDS[kind] for kind in self.type.rstrip("?").split("|") if kind != "object"]
+        if self.choices:
+            return f"one of {self.values}" + (" (or several)" if "list" in self.type else "")
+        return " or ".join(kinds) + (f" ({self.values})" if self.values else "")
+
+    def read(self, value: Any) -> Any:
+        """Return `value` in the argument's type.
+
+        Raises:
+            ValueError: it is of another type, or not among the values.
+        """
+        kinds = self.type.rstrip("?").split("|")
+        if kinds == ["list"] and isinstance(value, str):
+            value = [value]
+        if value is False and "no" in self.choices:
+            value = "no"  # YAML reads `no` as false
+        if isinstance(value, bool) and {str(value).lower()} <= set(self.choices):
+            value = str(value).lower()
+        if kinds[0] in ("int", "float"):
+            value = _number(value, whole="float" not in kinds)
+        if not any(_is(value, kind) for kind in kinds) or not self._allows(value):
+            raise ValueError(f"training.{self.name}: expected {self.expected}, found {value!r}")
+        return value
+
+    def _allows(self, value: Any) -> bool:
+        if self.choices:
+            return all(str(item) in self.choices for item in (value if isinstance(value, list) else [value]))
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not self.values:
+            return True
+        span, _, exception = self.values.partition(" or ")
+        if exception and value == float(exception):
+            return True
+        if span.startswith(">"):
+            return value > float(span[1:])
+        lowest, _, highest = span.partition("..")
+        below = not highest or (value < float(highest[1:]) if highest[0] == "<" else value <= float(highest))
+        return value >= float(lowest) and below
+
+
+@cache
+def argument_table() -> Mapping[str, SwiftArgument]:
+    """Return every argument of ms-swift's SFT by name."""
+    text = (files(__package__) / "swift_arguments.tsv").read_text(encoding="utf-8")
+    rows = csv.reader(text.splitlines()[1:], delimiter="\t", quoting=csv.QUOTE_NONE)
+    return {row[0]: SwiftArgument(*row) for row in rows}
+
+
+def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[str, Any]:
+    """Return `training:` with every value in its argument's type; null stands for a setting that is not given.
+
+    Args:
+        given: the section
+        offsets: whether `custom.coord_offset.enabled` is set, which makes LoRA the default
+
+    Raises:
+        ValueError: one line for each argument that is unknown, owned, refused, of the wrong type, outside its values
+            or without effect.
+    """
+    values: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, value in given.items():
+        if value is None and name in argument_table():
+            continue
+        try:
+            values[name] = _accepted(name).read(value)
+        except ValueError as error:
+            problems.append(str(error))
+    problems = problems or _contradictions(values, _DEFAULTS | ({"tuner_type": "lora"} if offsets else {}))
+    if problems:
+        raise ValueError("\n".join(problems))
+    return values
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of a message that names the closest of `known`; empty where none is close."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _accepted(name: str) -> SwiftArgument:
+    row = argument_table().get(name)
+    if row is None:
+        hint = did_you_mean(name, argument_table())
+        raise ValueError(f"training.{name} is not an argument of ms-swift's SFT{hint}")
+    if row.kind == "owned":
+        raise ValueError(f"training.{name} is set by {row.reason}; set it there")
+    if row.kind == "refused":
+        raise ValueError(f"training.{name} is not taken: {row.reason}")
+    return row
+
+
+def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
+    """Settings that are each right and together without effect, or that would stop the run later."""
+    found = []
+    settings = {**defaults, **values}
+    for name, value in values.items():
+        needed, _, wanted = argument_table()[name].needs.partition("=")
+        have = settings.get(needed)
+        if value not in (False, 0, "", [], {}) and needed and (have != wanted if wanted else not have):
+            found.append(
+                f"training.{name} has no effect without training.{needed}{f': {wanted}' * bool(wanted)}, which is "
+                f"{'not given' if have is None else have}; set both or neither"
+            )
+    optimizer = values.get("optimizer")
+    if optimizer is not None and not optimizer.startswith("multimodal"):
+        found += [
+            f"training.{name} has no effect with training.optimizer: {optimizer}; set it to multimodal, or leave one "
+            "of the two out"
+            for name in ("vit_lr", "aligner_lr")
+            if name in values
+        ]
+    if "early_stop_interval" in values and values.get("eval_strategy") == "no":
+        found.append(
+            "training.early_stop_interval is set but training.eval_strategy is no: there is no evaluation loss to "
+            "stop by; switch one of the two"
+        )
+    if "target_regex" in values and "target_modules" in values:
+        found.append(
+            "training.target_modules has no effect beside training.target_regex, which ms-swift takes instead; leave "
+            "one of the two out"
+        )
+    size = values.get("max_shard_size")
+    if size is not None and not _SIZE.fullmatch(size):
+        found.append(f"training.max_shard_size: expected a size such as 5GB or 500MB, found {size!r}")
+    return [*found, *_scheduler(settings), *_deepspeed(values.get("deepspeed")), *_missing_packages(values)]
+
+
+def _scheduler(settings: Mapping[str, Any]) -> list[str]:
+    name, given = settings["lr_scheduler_type"], settings.get("lr_scheduler_kwargs") or {}
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            given = None
+    if not isinstance(given, dict):
+        return [f"training.lr_scheduler_kwargs: expected a mapping, found {settings['lr_scheduler_kwargs']!r}"]
+    known, needed = SCHEDULER_KEYWORDS.get(name, ()), _SCHEDULER_NEEDS.get(name, ())
+    found = [
+        f"training.lr_scheduler_kwargs: {key} is not taken by training.lr_scheduler_type: {name}; it takes "
+        f"{', '.join(known) or 'nothing'}"
+        for key in given
+        if key not in known
+    ]
+    if needed and not set(needed) & set(given):
+        found.append(
+            f"training.lr_scheduler_type: {name} needs {' or '.join(needed)}; set it under training.lr_scheduler_kwargs"
+        )
+    return found
+
+
+def _deepspeed(value: Any) -> list[str]:
+    if value is None or isinstance(value, dict) or value in DEEPSPEED_PRESETS or Path(value).is_file():
+        return []
+    return [
+        f"training.deepspeed: expected one of {', '.join(DEEPSPEED_PRESETS)}, a JSON file or a mapping, found {value!r}"
+    ]
+
+
+def _missing_packages(values: Mapping[str, Any]) -> list[str]:
+    wanted: list[tuple[str, Any, str]] = []
+    for name, package in (("use_liger_kernel", "liger_kernel"), ("deepspeed", "deepspeed")):
+        if values.get(name):
+            wanted.append((name, values[name], package))
+    if re.search(r"8bit|32bit|bnb|paged", str(values.get("optim", ""))):
+        wanted.append(("optim", values["optim"], "bitsandbytes"))
+    wanted += [("report_to", item, item) for item in values.get("report_to", ()) if item != "none"]
+    return [
+        f"training.{name}: {value!r} needs the package {package}, which is not installed here"
+        for name, value, package in wanted
+        if find_spec(package) is None
+    ]
+
+
+def _number(value: Any, *, whole: bool) -> Any:
+    """Return a number that YAML reads as text (1e-4) or as a fraction (1e3) in its type; else `value` itself."""
+    if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", value, re.IGNORECASE):
+        value = float(value)
+    if whole and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _is(value: Any, kind: str) -> bool:
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "int":
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind == "float":
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if kind == "list":
+        return isinstance(value, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in value)
+    return isinstance(value, {"str": str, "dict": dict}.get(kind, ()))

@@ -1,0 +1,326 @@
+"""Samples and batches: an image and its target encoded by swift's template, padded or packed, with object slots.
+
+swift's own preprocessing compares box corners as strings and would swap `<|coord_9|>` with `<|coord_10|>`;
+its lazy data set replaces a failing sample by a random one. This torch Dataset does neither.
+
+A packed batch is one row without padding, for sdpa as well as flash-attention. transformers finds the sample
+boundaries in the position ids: four rows [text, time, height, width], of which the first restarts at 0 for each
+sample, and no attention mask. (With three rows, or a mask of ones, samples would attend to each other.) For sdpa it
+would then build a mask over the whole row, whose cost grows with the square of the row; `attend_by_sample` lets every
+sample attend to itself alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, get_worker_info
+from tqdm import tqdm
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from coord_codec import (
+    MARKERS,
+    CoordVocab,
+    Instance,
+    Object,
+    SequenceLayout,
+    encode_target,
+    find_layout,
+    select_objects,
+)
+from coord_losses import ObjectSlots
+from coord_trainer.config.sections import DataSection
+from coord_trainer.console import RunError
+from coord_trainer.data.image_set import UNDECODABLE, ImageSet
+
+PRELOAD_BYTES = 2 << 30
+"""Encoded images are kept in memory when they need less than this: 6,000 of 96 x 96 pixels need 1.3 GB."""
+
+_BYTES_PER_PIXEL = 3 * 2 * 4  # three channels, two identical frames, float32
+
+
+@dataclass(frozen=True)
+class TargetWriter:
+    """Turns an instance into the target text."""
+
+    data: DataSection
+    coord_tokens: bool
+    seed: int
+    vocab: CoordVocab | None
+
+    def objects(self, instance: Instance, epoch: int = 0) -> tuple[list[Object], int]:
+        """Return the objects in training order, and how many `data.max_objects` leaves out."""
+        seed = self._seed(instance, epoch)
+        kept, dropped = select_objects(instance, self.data.order, self.data.max_objects, seed)
+        return list(kept), dropped
+
+    def text(self, instance: Instance, epoch: int = 0) -> str:
+        """Return the target; under `order: random` each epoch has an order of its own."""
+        return encode_target(
+            instance,
+            markers=self.data.markers,
+            style=self.data.style,
+            form="tokens" if self.coord_tokens else "numbers",
+            order=self.data.order,
+            max_objects=self.data.max_objects,
+            seed=self._seed(instance, epoch),
+        )
+
+    def _seed(self, instance: Instance, epoch: int) -> int:
+        return zlib.crc32(f"{self.seed} {epoch} {instance.image_id} {instance.image}".encode())
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Use one thread: an image is too small for several, which wait for each other on a busy machine (5 x slower)."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _leave_signals_to_the_parent() -> None:
+    """In a process that encodes samples, ignore what a terminal or a batch system sends to all processes of a run.
+
+    Without it, it would end while the parent still needs batches to reach the step's end.
+    """
+    if get_worker_info() is not None and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+
+
+class SampleSet(Dataset):
+    """Encoded samples: ids, labels, pixels, plus `coord_layout` and `coord_boxes` for the collator."""
+
+    def __init__(
+        self,
+        images: ImageSet,
+        encode: Callable[..., dict[str, Any]],
+        writer: TargetWriter,
+        marker_ids: tuple[int, ...] | None,
+    ) -> None:
+        self.images, self._encoder, self._writer, self._marker_ids = images, encode, writer, marker_ids
+        self.dropped_objects = sum(writer.objects(i)[1] for i in images.instances)
+        self._kept: list[dict[str, Any]] | None = None
+        self._epoch = 0
+        if self.keeps(len(images)):
+            steps = tqdm(range(len(images)), desc=f"encoding {images.name}", unit="img", mininterval=0.5)
+            with _one_thread():
+                self._kept = [self._make(index) for index in steps]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        _leave_signals_to_the_parent()
+        return dict(self._kept[index]) if self._kept is not None else self._make(index)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Under `order: random`, write the objects in the order of that epoch from now on."""
+        self._epoch = epoch
+
+    @property
+    def kept(self) -> bool:
+        """Whether all samples are encoded and in memory."""
+        return self._kept is not None
+
+    def keeps(self, images: int) -> bool:
+        """Return whether so many images of this kind are encoded once and kept."""
+        # What an epoch writes anew cannot be kept encoded.
+        wanted = self._writer.data.preload if self._writer.data.order != "random" else False
+        return wanted if wanted is not None else self._bytes() * images < PRELOAD_BYTES * len(self)
+
+    def _bytes(self) -> int:
+        cap = self._writer.data.max_pixels or float("inf")
+        sizes = ((i.width or 0) * (i.height or 0) for i in self.images.instances)
+        return sum(int(min(size, cap)) * _BYTES_PER_PIXEL for size in sizes)
+
+    def _make(self, index: int) -> dict[str, Any]:
+        instance = self.images.instances[index]
+        try:
+            image = self.images.image(index)
+        except UNDECODABLE as error:
+            raise RunError(f"{self.images.root / instance.image}: became unreadable during the run ({error})") from None
+        sample = self._encoder(
+            {
+                "messages": [
+                    {"role": "user", "content": "<image>" + self._writer.data.prompt},
+                    {"role": "assistant", "content": self._writer.text(instance, self._epoch)},
+                ],
+                "images": [image],
+            },
+            return_length=True,
+        )
+        layout, boxes = None, None
+        if self._writer.vocab is not None:
+            layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids)
+            boxes = [tuple(found.bbox) for found in self._writer.objects(instance, self._epoch)[0]]
+        name = str(instance.image if instance.image_id is None else instance.image_id)
+        return {**sample, "coord_layout": layout, "coord_boxes": boxes, "coord_sample": name}
+
+
+class WholeRounds(Dataset):
+    """A data set filled up to a multiple of `ranks` with samples without supervised tokens.
+
+    Evaluation waits for all ranks after each batch, so each needs as many; a repeated sample would count twice.
+    """
+
+    def __init__(self, samples: Dataset, ranks: int) -> None:
+        self._samples, self._length = samples, -(-len(samples) // ranks) * ranks
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if index < len(self._samples):
+            return self._samples[index]
+        sample = self._samples[0]
+        nothing = SequenceLayout((), (), (), (), ())
+        return sample | {"labels": [-100] * len(sample["labels"]), "coord_layout": nothing, "coord_boxes": None}
+
+
+def marker_ids(data: DataSection, tokenizer) -> tuple[int, ...] | None:
+    """Return the ids of the configured markers as `find_layout` takes them; None for JSON."""
+    return MARKERS[data.markers].ids(tokenizer) if data.style == "markers" else None
+
+
+_BY_SAMPLE = "sdpa_by_sample"
+_ALONG_TOKENS = ("input_ids", "labels", "mm_token_type_ids")
+_ALONG_IMAGES = ("pixel_values", "image_grid_thw")
+FIRST_BATCHES = 4
+"""Micro-batches that are digested: where two runs agree in them, seed and sampler are the same."""
+
+
+def collate_samples(
+    samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab | None, packing: bool = False
+) -> dict[str, Any]:
+    """Collate samples and add the slots of their objects.
+
+    Args:
+        samples: of `SampleSet`; their layouts and boxes are taken out of them
+        collate: swift's collator
+        vocab: the coordinate tokens, None where all is text
+        packing: put the batch into one row
+    """
+    names = [sample.pop("coord_sample", None) for sample in samples]
+    extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
+    if packing:
+        batch, starts = pack([collate([sample]) for sample in samples])
+        places = {"batch_rows": [0] * len(samples), "starts": starts}
+    else:
+        batch = collate(samples)
+        # Where each sample begins: column 0 unless it is padded on the left.
+        places = {"starts": batch["attention_mask"].long().argmax(dim=1).tolist()}
+    batch["coord_samples"] = [name for name in names if name is not None]
+    if vocab is None:  # all is text: no coordinates, no objects
+        nothing = torch.zeros(0, 4)
+        batch["coord_slots"] = ObjectSlots(nothing.long(), nothing, torch.zeros(0, dtype=torch.long))
+    else:
+        layouts, boxes = zip(*extras, strict=True)
+        batch["coord_slots"] = ObjectSlots.from_layouts(layouts, batch["labels"], boxes, vocab, **places)
+    return batch
+
+
+def pack(batches: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
+    """Concatenate batches of one sample each.
+
+    Args:
+        batches: as swift's collator makes them, with `position_ids` [3, 1, T] and `text_position_ids` [1, T].
+
+    Returns:
+        The batch of one row, and the column at which each sample begins. No label crosses a boundary: the first
+        token of a sample is not predicted from the one before.
+    """
+    starts, length = [], 0
+    for batch in batches:
+        starts.append(length)
+        length += batch["input_ids"].shape[1]
+    packed = {
+        name: torch.cat([batch[name] for batch in batches], dim=1) for name in _ALONG_TOKENS if name in batches[0]
+    }
+    packed |= {name: torch.cat([b[name] for b in batches if name in b]) for name in _ALONG_IMAGES if name in batches[0]}
+    packed["labels"][:, starts] = -100
+    rows_41T = [torch.cat([batch["text_position_ids"][None], batch["position_ids"]]) for batch in batches]
+    packed["position_ids"] = torch.cat(rows_41T, dim=2)
+    return packed, starts
+
+
+def attend_by_sample(model: PreTrainedModel) -> None:
+    """Let the text model attend within each sample of a packed row; images are attended to one by one already.
+
+    It knows packed rows only, so that it is for training; a checkpoint does not carry it.
+    """
+    AttentionInterface.register(_BY_SAMPLE, _by_sample)
+    # No mask function goes with the name: transformers then makes no mask.
+    model.set_attn_implementation({"text_config": _BY_SAMPLE})
+
+
+def _by_sample(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    position_ids: torch.Tensor | None = None,
+    **settings: Any,
+) -> tuple[torch.Tensor, None]:
+    """Causal attention of samples side by side: [1, heads, T, D] -> [1, T, heads, D].
+
+    What pads the shorter samples follows their last token, where a causal attention never looks.
+    """
+    if attention_mask is not None or position_ids is None or position_ids.shape[0] != 1:
+        raise ValueError("attend_by_sample takes packed rows alone: batch size 1, position ids, no attention mask")
+    begins_T = torch.diff(position_ids[0], prepend=position_ids[0, :1] - 2) != 1
+    starts_S = begins_T.nonzero()[:, 0]
+    sample_T = begins_T.cumsum(0) - 1
+    place_T = torch.arange(len(begins_T), device=begins_T.device) - starts_S[sample_T]
+    samples, longest = len(starts_S), int(place_T.max()) + 1
+
+    def side_by_side(row_1HTD: torch.Tensor) -> torch.Tensor:
+        _, heads, _, width = row_1HTD.shape
+        padded_SLHD = row_1HTD.new_zeros(samples, longest, heads, width)
+        return padded_SLHD.index_put((sample_T, place_T), row_1HTD[0].transpose(0, 1)).transpose(1, 2)
+
+    settings["is_causal"] = True
+    rows = (side_by_side(row_1HTD) for row_1HTD in (query, key, value))
+    attended_SLHD, _ = sdpa_attention_forward(module, *rows, None, **settings)
+    return attended_SLHD[sample_T, place_T][None], None
+
+
+class BatchDigest:
+    """Hashes pixels and target tokens of the first micro-batches of this rank, apart from each other.
+
+    Groups that write targets of the same images in another form agree in `pictures` alone.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._hashes = {"pictures": hashlib.sha256(), "targets": hashlib.sha256()}
+
+    def add(self, inputs: dict[str, Any], labels_BT: torch.Tensor) -> None:
+        """Add a micro-batch; after the first few it is ignored."""
+        if self._count == FIRST_BATCHES:
+            return
+        self._count += 1
+        parts = {"pictures": inputs.get("pixel_values"), "targets": labels_BT}
+        for name, tensor in parts.items():
+            if tensor is not None:
+                whole = tensor.detach().cpu().contiguous()
+                self._hashes[name].update(str(tuple(whole.shape)).encode())
+                self._hashes[name].update(whole.flatten().view(torch.uint8).numpy().tobytes())
+
+    def values(self) -> dict[str, Any]:
+        """Return what the manifest keeps; empty when nothing was trained."""
+        if not self._count:
+            return {}
+        return {name: sha.hexdigest()[:16] for name, sha in self._hashes.items()} | {"batches": self._count}

@@ -1,0 +1,355 @@
+"""The run folder: an older one is moved aside, what a result depends on is written, and a killed run is resumed.
+
+A run may be killed while it saves. A manifest of a checkpoint's files is written last; a checkpoint that lacks it, or a
+file of it, is never resumed from.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError, safe_open
+
+from coord_codec import InputError
+from coord_codec.files import read_json, write_text
+from coord_trainer.config.run_config import RunConfig, changed_settings, read_yaml
+from coord_trainer.console import RunError, say, world_size
+
+_FULL_BYTES = 1 << 20
+_LOCK = ".lock"
+_PACKAGES = (
+    *("coord-codec", "coord-losses", "coord-adapter", "coord-eval", "coord-trainer"),
+    *("torch", "transformers", "peft", "ms-swift", "deepspeed", "accelerate", "pycocotools", "numpy"),
+)
+
+
+def open_run_folder(path: Path) -> Path | None:
+    """Create `path`; an older run there is moved to the first free `path.N`, which is returned.
+
+    Raises:
+        RunError: when the folder cannot be made.
+    """
+    moved = None
+    try:
+        if path.exists() and (not path.is_dir() or not holds_nothing(path)):
+            number = 1
+            while (moved := path.with_name(f"{path.name}.{number}")).exists():
+                number += 1
+            path.rename(moved)
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            f"{path}: the run folder cannot be made ({error.strerror}); choose another with run.dir"
+        ) from None
+    return moved
+
+
+def lock_run_folder(folder: Path) -> FileLock:
+    """Keep other runs out of `folder`, until the lock is released.
+
+    Raises:
+        InputError: another run is at work there.
+        RunError: nothing can be written there.
+    """
+    lock = FileLock(folder / _LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise InputError(
+            f"run.dir: another run is at work in {folder}; wait for its end, or choose another folder"
+        ) from None
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be written to ({error.strerror}); choose another with run.dir") from None
+    return lock
+
+
+def refuse_second_run(folder: Path) -> None:
+    """Raise an InputError when another run is at work in `folder`; leaves no file where there was none."""
+    if (folder / _LOCK).exists():
+        lock_run_folder(folder).release()
+
+
+def holds_nothing(folder: Path) -> bool:
+    """Return whether a folder is empty, but for the lock of a run that ended."""
+    return not {file.name for file in folder.iterdir()} - {_LOCK}
+
+
+@contextmanager
+def explain_full_disk(folder: Path) -> Iterator[None]:
+    """Turn whatever a library raises when the disk is full into one `RunError`.
+
+    torch and safetensors have errors of their own for it, so the disk itself is asked.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if not full and "No space left" not in str(error) and shutil.disk_usage(folder).free > _FULL_BYTES:
+            raise
+        raise RunError(
+            f"{getattr(error, 'filename', None) or folder}: no space left on the disk; free some, or choose another "
+            "place with run.dir"
+        ) from error
+
+
+@contextmanager
+def explain_lost_evaluation(folder: Path, checkpoint: Path) -> Iterator[None]:
+    """Add to whatever fails after training that the checkpoint is there, and the command that scores it.
+
+    The traceback of what is no mistake of the user's goes to error.txt.
+    """
+    try:
+        yield
+    except Exception as error:
+        known = isinstance(error, InputError | RunError)
+        cause = str(error) if known else f"{type(error).__name__}: {error} (see {folder / 'error.txt'})"
+        if not known:
+            with suppress(OSError):
+                write_text(folder / "error.txt", traceback.format_exc())
+        command = f"uv run apps/trainer evaluate {checkpoint} --out {folder / 'scored'} -c {folder / 'config.yaml'}"
+        message = (
+            f"{cause}\ntraining had finished and {checkpoint} is complete; with the cause mended, score it with:\n"
+            f"{command}"
+        )
+        raise (InputError if isinstance(error, InputError) else RunError)(message) from error
+
+
+def write_config(folder: Path, config: RunConfig) -> None:
+    """Write the resolved configuration to config.yaml; `-c config.yaml` gives the same run."""
+    values = config.model_dump(mode="json")
+    values["run"]["resume"] = False  # how it was begun is no part of what it is
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    write_text(folder / "config.yaml", text)
+
+
+class Manifest:
+    """manifest.json: the facts of a run, rewritten atomically whenever there is a new one.
+
+    As a context it states at the end whether the run finished or what it failed of.
+
+    Args:
+        folder: the run folder
+        config: the run
+        writes: false on the ranks after the first, which write nothing
+
+    Attributes:
+        data_before: with `run.resume`, what the earlier part of the run kept of its data
+    """
+
+    def __init__(self, folder: Path, config: RunConfig, writes: bool = True) -> None:
+        self._path = folder / "manifest.json" if writes else None
+        # Read before it is overwritten.
+        before = read_json(self._path) if writes and config.run.resume and self._path.is_file() else {}
+        self.data_before: dict[str, Any] = before.get("data", {})
+        self._started = time.time()
+        self.values: dict[str, Any] = {
+            "status": "running",
+            "command": ["coord-trainer", *sys.argv[1:]],
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "seed": config.run.seed,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "processors": os.cpu_count(),
+            "versions": {name: _version(name) for name in _PACKAGES},
+            "git": _git_revision() if writes else None,
+        }
+        if self.data_before:  # a refused resume must not make the folder forget them
+            self.values["data"] = self.data_before
+
+    def __enter__(self) -> Manifest:
+        """Write what is known at the start."""
+        self.update()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        """Write how the run ended."""
+        if kind is None:
+            self.update(status="finished")
+            return
+        with suppress(OSError):  # the disk may be what failed
+            interrupted = issubclass(kind, KeyboardInterrupt)
+            self.update(status="interrupted" if interrupted else f"failed: {kind.__name__}: {error}")
+
+    def update(self, **values: Any) -> None:
+        """Add values and write."""
+        self.values |= values | {"seconds": round(time.time() - self._started, 1)}
+        if self._path is not None:
+            write_text(self._path, json.dumps(self.values, indent=2, default=str) + "\n")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _git_revision() -> dict[str, Any] | None:
+    def git(*words: str) -> str:
+        where = Path(__file__).parent
+        return subprocess.run(
+            ["git", *words], cwd=where, capture_output=True, text=True, timeout=5, check=True
+        ).stdout.strip()
+
+    try:
+        return {"revision": git("rev-parse", "HEAD"), "changed": bool(git("status", "--porcelain", "-uno"))}
+    except (OSError, subprocess.SubprocessError):
+        return None  # installed from a wheel, or git is not there
+
+
+COMPLETE = "complete.json"
+"""The manifest of a checkpoint's files."""
+_NAME = re.compile(r"checkpoint-(\d+)")
+_MAY_DIFFER = {"run.resume", "run.dir"}
+
+
+def mark_complete(checkpoint: Path) -> None:
+    """Write the manifest: the files of a checkpoint with their sizes; call it when all of them are written."""
+    files = {
+        file.relative_to(checkpoint).as_posix(): file.stat().st_size
+        for file in sorted(checkpoint.rglob("*"))
+        if file.is_file() and file.name != COMPLETE
+    }
+    write_text(checkpoint / COMPLETE, json.dumps(files, indent=1) + "\n")
+
+
+def is_complete(checkpoint: Path) -> bool:
+    """Return whether the manifest is there, and every file of it as it was written."""
+    return fault_of(checkpoint) is None
+
+
+def fault_of(checkpoint: Path) -> str | None:
+    """Return why a checkpoint must not be resumed from; None when nothing is wrong with it."""
+    try:
+        files = read_json(checkpoint / COMPLETE)
+    except (OSError, ValueError):
+        return "it was not written to its end"
+    for name, size in files.items():
+        file = checkpoint / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size:,} of {size:,} bytes"
+        if file.suffix == ".safetensors" and (fault := _header_fault(file)):
+            return f"{name} cannot be read ({fault})"
+    return None
+
+
+def _header_fault(file: Path) -> str | None:
+    try:
+        with safe_open(file, "numpy"):
+            return None
+    except (OSError, SafetensorError) as error:
+        return str(error)
+
+
+def newest_complete(folder: Path) -> tuple[Path | None, list[Path]]:
+    """Return the complete checkpoint of the most steps in `folder`, and those that are incomplete."""
+    found = sorted((p for p in folder.glob("checkpoint-*") if _NAME.fullmatch(p.name)), key=steps_of)
+    complete = [path for path in found if is_complete(path)]
+    return (complete[-1] if complete else None), [path for path in found if path not in complete]
+
+
+def steps_of(checkpoint: Path) -> int:
+    """Return the number of optimizer steps that led to a checkpoint, from its name."""
+    return int(_NAME.fullmatch(checkpoint.name)[1])
+
+
+def is_finished(checkpoint: Path, max_steps: int | None, epochs: float | None) -> bool:
+    """Return whether training had reached its end with `checkpoint`, and the end has not been moved since."""
+    state = read_json(checkpoint / "trainer_state.json")
+    end = max_steps if max_steps and max_steps > 0 else state["max_steps"]
+    moved = epochs is not None and epochs > state["num_train_epochs"]
+    return state["global_step"] >= end and not moved
+
+
+def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
+    """Print where the run in `folder` continues, and cut its metrics.jsonl there.
+
+    Returns:
+        The checkpoint, or None when there is no complete one: the run starts from its beginning.
+
+    Raises:
+        InputError: something that is not a run folder, or a checkpoint whose optimizer cannot be read this way.
+    """
+    if not folder.exists() or holds_nothing(folder):
+        say(f"run folder {folder} (run.resume: nothing there yet, so the run starts from its beginning)")
+        folder.mkdir(parents=True, exist_ok=True)
+        return None
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"run.resume is true, but {folder} holds no config.yaml: it is not a run folder")
+    before = read_yaml(folder / "config.yaml")
+    checkpoint, incomplete = newest_complete(folder / "checkpoints")
+    start = f"after {checkpoint.name}" if checkpoint is not None else "from its beginning: no complete checkpoint"
+    if checkpoint is not None:
+        _check_same_optimizer(checkpoint, before, config)
+    say(f"run folder {folder}, going on {start}")
+    for path in incomplete:
+        say(f"  {path.name} is incomplete and is ignored: {fault_of(path)}")
+    for name, (old, new) in changed_settings(before, config.model_dump(mode="json")).items():
+        if name not in _MAY_DIFFER:
+            say(f"  {name} was {old!r} and is now {new!r}")
+    dropped = cut_metrics(folder / "metrics.jsonl", steps_of(checkpoint) if checkpoint is not None else 0)
+    if dropped:
+        say(f"  {dropped} lines of metrics.jsonl after that are removed; those steps come again")
+    return checkpoint
+
+
+def _check_same_optimizer(checkpoint: Path, before: dict[str, Any], config: RunConfig) -> None:
+    """DeepSpeed keeps the optimizer's state in files of its own, one for each rank."""
+    old, new = before["training"].get("deepspeed"), config.training.get("deepspeed")
+    if old != new:
+        raise InputError(
+            f"run.resume is true, but {checkpoint} was saved with training.deepspeed={old} and this run has {new}: its "
+            "optimizer could not be read; set it as it was, or start a new run with another run.dir"
+        )
+    ranks = len(list(checkpoint.glob("rng_state_*.pth"))) or 1  # each left the state of its random numbers
+    if ranks == world_size():
+        return
+    if new is not None:
+        raise InputError(
+            f"run.resume is true, but {checkpoint} was saved by {ranks} ranks, each with its part of the optimizer, "
+            f"and there are {world_size()} now: start as many (torchrun --nproc_per_node), or a new run with another "
+            "run.dir"
+        )
+    say(f"  {ranks} ranks trained before and {world_size()} do now: other batches, other random numbers")
+
+
+def check_same_data(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
+    """Raise `InputError` when the manifest kept other digests of the run's data (`before`) than there are now."""
+    for name, found in now.items():
+        known = before.get(name)
+        if known is not None and known["digest"] != found["digest"]:
+            raise InputError(
+                f"run.resume is true, but the {name} data has changed since {folder} began (digest "
+                f"{known['digest']}, now {found['digest']}): put it back, or start a new run with another run.dir"
+            )
+
+
+def cut_metrics(path: Path, step: int) -> int:
+    """Keep the lines up to `step`; returns how many were removed, an incomplete last one among them."""
+    if not path.is_file():
+        return 0
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+    if len(kept) < len(lines):
+        write_text(path, "".join(kept))
+    return len(lines) - len(kept)

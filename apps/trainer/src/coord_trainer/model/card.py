@@ -1,0 +1,220 @@
+"""coordexp.json: how a checkpoint wants to be asked. A run goes in when it saves, and whoever asks is checked by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from coord_codec import CoordGrid
+from coord_codec.files import InputError, read_json, read_text, write_text
+from coord_trainer.config.run_config import RunConfig, check_run_config
+
+CARD_FILE = "coordexp.json"
+_PACKAGES = ("coord-trainer", "coord-codec", "coord-adapter", "transformers", "peft", "ms-swift", "torch")
+
+
+class _Part(BaseModel):
+    # Keys of a later version are not refused: what this one knows is checked.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class PixelLimits(_Part):
+    """What images are resized to lie between, in pixels; None for no limit of that kind."""
+
+    min: int | None = None
+    max: int | None = None
+
+
+class GridSize(_Part):
+    """The coordinate grid."""
+
+    bins: int
+    scale: int
+
+
+class ModelCard(_Part):
+    """The content of coordexp.json.
+
+    Attributes:
+        format: of this file
+        prompt: the user's message beside the image
+        system: the system message, None for none
+        markers: the family of object markers
+        style: whether an answer is marked objects or JSON
+        form: whether coordinates are tokens or plain numbers
+        order: of the objects in a target
+        pixels: of the images
+        decoding: the run's first decoding strategy
+        grid: of the coordinates
+        fingerprint: of coordinate tokens and markers; None without coordinate tokens
+        versions: of the packages that wrote the checkpoint
+    """
+
+    format: Literal[1] = 1
+    prompt: str
+    system: str | None = None
+    markers: str
+    style: Literal["markers", "json"]
+    form: Literal["tokens", "numbers"]
+    order: str
+    pixels: PixelLimits = PixelLimits()
+    decoding: str
+    grid: GridSize
+    fingerprint: str | None = None
+    versions: dict[str, str] = {}
+
+    def write(self, folder: Path) -> None:
+        """Write coordexp.json to a checkpoint's folder; it appears whole or not at all."""
+        write_text(folder / CARD_FILE, self.model_dump_json(indent=2) + "\n")
+
+    def check_fingerprint(self, found: str | None, where: Path) -> None:
+        """Raise `InputError` if a tokenizer is not the one that the checkpoint was trained with.
+
+        Args:
+            found: fingerprint of the tokenizer and the configured markers, None without coordinate tokens
+            where: the folder of the tokenizer
+        """
+        if self.fingerprint is not None and self.fingerprint != found:
+            raise InputError(
+                f"{where}: its tokenizer has the fingerprint {found}, the checkpoint's {CARD_FILE} names "
+                f"{self.fingerprint}: other coordinate tokens, ids or markers; use the tokenizer that it was saved with"
+            )
+
+
+def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: str | None) -> ModelCard:
+    """Return the card of a run's checkpoints.
+
+    Args:
+        config: the run
+        sizes: `size` of the image processor, with the run's limits
+        fingerprint: of the tokenizer's coordinate tokens and the run's markers; None where there are none
+    """
+    tokens, grid = config.custom.coord_tokens.enabled, CoordGrid()
+    return ModelCard(
+        prompt=config.data.prompt,
+        system=system_text(config),
+        markers=config.data.markers,
+        style=config.data.style,
+        form="tokens" if tokens else "numbers",
+        order=config.data.order,
+        pixels=PixelLimits(min=sizes.get("shortest_edge"), max=sizes.get("longest_edge")),
+        decoding=config.evaluation.readings[0],
+        grid=GridSize(bins=grid.bins, scale=grid.scale),
+        fingerprint=fingerprint if tokens else None,
+        versions={name: found for name in _PACKAGES if (found := _version(name))},
+    )
+
+
+def read_card(folder: Path) -> ModelCard | None:
+    """Return the card of a checkpoint, None where it has none.
+
+    Raises:
+        InputError: a file that is not such a card, naming the field.
+    """
+    path = folder / CARD_FILE
+    if not path.is_file():
+        return None
+    try:
+        card = ModelCard.model_validate(read_json(path))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "content"
+        raise InputError(
+            f"{path}: {field}: {first['msg'][:1].lower() + first['msg'][1:]}, found {first.get('input')!r:.80}; "
+            "restore the file, or remove it to ask the checkpoint as the configuration says"
+        ) from None
+    grid = CoordGrid()
+    if (card.grid.bins, card.grid.scale) != (grid.bins, grid.scale):
+        raise InputError(
+            f"{path}: grid: the checkpoint has {card.grid.bins} bins of 1/{card.grid.scale}, this version "
+            f"{grid.bins} of 1/{grid.scale}; its coordinates would be read wrongly"
+        )
+    return card
+
+
+def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConfig:
+    """Return `config` with what the user did not set as the card has it; the system message stays in the card.
+
+    Raises:
+        InputError: naming, in one line, both sides of every setting that the user did set and that disagrees.
+    """
+    given = _given(config)
+    known = card.model_dump(include={"prompt", "system", "style", "form", "order"})
+    known |= {"markers": card.markers, "pixels.min": card.pixels.min, "pixels.max": card.pixels.max}
+    if card.style == "json" and given.get("style", "json") == "json":
+        given.pop("markers", None)  # JSON has none
+    shown = given | ({"form": given["form"] == "tokens"} if "form" in given else {})
+    against = [
+        f"{_KEYS[name]} is {shown[name]!r} and the checkpoint's {name} is {known[name]!r}"
+        for name, value in given.items()
+        if value != known[name]
+    ]
+    if against:
+        raise InputError(
+            f"the configuration disagrees with {checkpoint / CARD_FILE}: {'; '.join(against)}; leave such settings out "
+            "to ask the checkpoint as it was trained"
+        )
+    custom = config.custom
+    if "form" not in given:
+        tokens = custom.coord_tokens.model_copy(update={"enabled": card.form == "tokens"})
+        custom = custom.model_copy(update={"coord_tokens": tokens})
+    limits = {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
+    data = {"prompt": card.prompt, "markers": card.markers, "style": card.style, "order": card.order, **limits}
+    sections = {"data": config.data.model_copy(update=data), "custom": custom}
+    if "readings" not in config.evaluation.model_fields_set:
+        sections["evaluation"] = config.evaluation.model_copy(update={"readings": (card.decoding,)})
+    filled = config.model_copy(update=sections).model_dump(mode="json")
+    return check_run_config(filled, f"the configuration with {checkpoint / CARD_FILE}", trains=False)
+
+
+def system_text(config: RunConfig) -> str | None:
+    r"""Return the system message of `training.system` as ms-swift takes it: a `.txt` file is read, `\n` is a newline.
+
+    Raises:
+        InputError: a `.txt` file that cannot be read.
+    """
+    value = config.training.get("system")
+    if not value:
+        return None
+    if not isinstance(value, str):
+        raise InputError(f"training.system: expected text or the name of a .txt file, found {value!r}")
+    if not value.endswith(".txt"):
+        return value.replace("\\n", "\n")
+    return read_text(value) or None
+
+
+_KEYS = {
+    "prompt": "data.prompt",
+    "system": "training.system",
+    "markers": "data.markers",
+    "style": "data.style",
+    "form": "custom.coord_tokens.enabled",
+    "order": "data.order",
+    "pixels.min": "data.min_pixels",
+    "pixels.max": "data.max_pixels",
+}
+
+
+def _given(config: RunConfig) -> dict[str, Any]:
+    """What the user set, by the card's names and in its terms."""
+    data, custom = config.data, config.custom
+    found = {name: getattr(data, name) for name in ("prompt", "markers", "style", "order")}
+    found = {name: value for name, value in found.items() if name in data.model_fields_set}
+    if "system" in config.training:
+        found["system"] = system_text(config)
+    # Who switches a coordinate term on has asked for tokens.
+    if "enabled" in custom.coord_tokens.model_fields_set or custom.trains_coordinates:
+        found["form"] = "tokens" if custom.coord_tokens.enabled else "numbers"
+    limits = {"pixels.min": data.min_pixels, "pixels.max": data.max_pixels}
+    return found | {name: value for name, value in limits.items() if value is not None}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,138 @@
+"""A checkpoint on disk, loaded to answer: a model, or an adapter on its base; and which of its rows are trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from coord_adapter import MODULE_NAME, load_adapter, offset_parameters
+from coord_codec import CoordVocab, InputError
+from coord_codec.files import read_json
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.config.sections import DataSection
+from coord_trainer.console import say
+from coord_trainer.data.samples import marker_ids
+from coord_trainer.model.card import read_card, system_text
+
+
+@dataclass(frozen=True)
+class LoadedCheckpoint:
+    """A model ready to answer, with the processor, the vocabulary and the system message that belong to it."""
+
+    model: Any
+    processor: Any
+    vocab: CoordVocab | None
+    system: str | None = None
+
+
+def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
+    """Load a model, or an adapter and its base, from disk, without network and without code of the checkpoint's own.
+
+    Raises:
+        InputError: no complete checkpoint at `path`, an adapter whose base is not there, or one that does not fit it,
+            or a tokenizer that is not the one of its training.
+    """
+    adapter = read_json(path / "adapter_config.json") if (path / "adapter_config.json").is_file() else None
+    source = path if adapter is None else adapter.get("base_model_name_or_path")
+    if adapter is not None and not (source and Path(source).is_dir()):
+        raise InputError(f"{path}: its adapter_config.json names the base {source!r}, and there is no such folder here")
+    card = read_card(path)
+    try:
+        processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+        vocab, fingerprint = _vocabulary(config, processor.tokenizer)
+        if card is not None:
+            card.check_fingerprint(fingerprint, Path(source))
+        model = AutoModelForImageTextToText.from_pretrained(
+            source,
+            dtype=getattr(torch, config.model.dtype),
+            attn_implementation=config.model.attention,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(f"{source}: not a complete checkpoint ({str(error).splitlines()[0]})") from None
+    set_pixels(processor, config.data)
+    if adapter is not None:
+        try:
+            if MODULE_NAME in (adapter.get("modules_to_save") or []):
+                model = load_adapter(model, path, fingerprint=fingerprint)
+            else:
+                from peft import PeftModel
+
+                model = PeftModel.from_pretrained(model, path)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path}: {error}") from None
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    system = card.system if card is not None else system_text(config)
+    return LoadedCheckpoint(model.eval().to(device), processor, vocab, system)
+
+
+def _vocabulary(config: RunConfig, tokenizer: Any) -> tuple[CoordVocab | None, str | None]:
+    """Return the coordinate tokens and their fingerprint with the configured markers; None where all is text."""
+    if not config.custom.coord_tokens.enabled:
+        return None, None
+    vocab = CoordVocab.from_tokenizer(tokenizer)
+    return vocab, vocab.fingerprint(markers=marker_ids(config.data, tokenizer))
+
+
+def set_pixels(processor: Any, data: DataSection) -> None:
+    """Put the run's pixel limits into the processor, which is saved with the checkpoint: inference resizes alike."""
+    limits = {"shortest_edge": data.min_pixels, "longest_edge": data.max_pixels}
+    wanted = {**dict(processor.image_processor.size), **{k: v for k, v in limits.items() if v is not None}}
+    processor.image_processor.size = {key: value for key, value in wanted.items() if value is not None}
+
+
+def with_usable_attention(config: RunConfig) -> RunConfig:
+    """Return `config` with sdpa where flash-attention was asked for and cannot run, and print why."""
+    if config.model.attention != "flash_attention_2":
+        return config
+    if find_spec("flash_attn") is None:
+        reason = "flash_attn is not installed"
+    elif not torch.cuda.is_available():
+        reason = "there is no GPU"
+    elif config.model.dtype == "float32":
+        reason = "it does not know float32, which model.dtype asks for"
+    else:
+        return config
+    say(f"model.attention: sdpa instead of flash_attention_2, since {reason}")
+    return config.model_copy(update={"model": config.model.model_copy(update={"attention": "sdpa"})})
+
+
+def offset_ids(config: RunConfig, vocab: CoordVocab, markers: tuple[int, ...] | None, rows: int) -> list[int]:
+    """Return the ids whose rows (of so many in the embedding) are trained: coordinates and markers that the run added.
+
+    Raises:
+        InputError: ids of the config that do not fit the tokenizer or the embedding, with both sides.
+    """
+    # Qwen's own markers are known to its checkpoints; <obj_start> and <obj_end> are new and untrained.
+    added = list(markers or ()) if config.data.markers == "obj" else []
+    ids = config.custom.coord_offset.token_ids([*vocab.ids, *added])
+    missing = sorted(set(vocab.ids) - set(ids))
+    if missing:
+        raise InputError(
+            f"custom.coord_offset.ids: {len(missing)} coordinates of the tokenizer are not among them (the first is "
+            f"{missing[0]}); the tokenizer's are {vocab.ids[0]}..{vocab.ids[-1]}, both ends included"
+        )
+    if max(ids) >= rows:
+        raise InputError(
+            f"custom.coord_offset.ids: {max(ids)} lies outside the embedding, which has {rows} rows; expand the "
+            "checkpoint's vocabulary first (uv run apps/exporter expand-vocab)"
+        )
+    return ids
+
+
+def count_parameters(model: torch.nn.Module) -> dict[str, int]:
+    """Return the number of parameters, of trained ones, and of coordinate offsets among these."""
+    offsets = offset_parameters(model)
+    return {
+        "all": sum(p.numel() for p in model.parameters()),
+        "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "offsets": sum(table.numel() for tables in offsets.values() for table in tables),
+    }

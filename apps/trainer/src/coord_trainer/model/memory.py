@@ -1,0 +1,227 @@
+"""How much memory a training step takes, from a rehearsal on meta tensors, which have shapes but no values.
+
+A dispatch mode counts every tensor that would be alive. The model's own modules run, so that adapters, gradient
+checkpointing and number formats are what they will be, with two stand-ins: attention (sdpa and flash-attention never
+keep the scores), and head and loss, whose memory is measured on the real objective with a hidden width of one.
+
+Shapes: B samples, T tokens, P patches, N supervised rows, H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AttentionInterface
+from transformers.vision_utils import (
+    get_vision_attention_seqlens,
+    get_vision_interpolation_indices_and_weights,
+    get_vision_position_ids,
+)
+
+from coord_losses import CoordObjective, ObjectSlots, supervised_rows
+
+_REHEARSED = "coord_rehearsal"
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """Bytes of one rank in the middle of a training step: weights, gradients and moments of what is trained, peak.
+
+    Activations are what else is alive at the worst moment, inputs included. Gradients may not be complete then, so the
+    peak can be less than the sum.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    peak: int
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of the storages on `device`, each from its first use until it is freed."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.now = self.peak = 0
+        self._device, self._seen = device, {}
+
+    def note(self, value: Any) -> None:
+        """Count the storage of a tensor, once."""
+        if not isinstance(value, Tensor) or value.device.type != self._device:
+            return
+        storage = value.untyped_storage()
+        key = storage._cdata
+        if key not in self._seen:
+            self._seen[key] = storage.nbytes()
+            self.now += self._seen[key]
+            self.peak = max(self.peak, self.now)
+            weakref.finalize(storage, self._forget, key)
+
+    def _forget(self, key: int) -> None:
+        self.now -= self._seen.pop(key)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        """Run the operation and count its results."""
+        out = function(*args, **(kwargs or {}))
+        for value in tree_leaves(out):
+            self.note(value)
+        return out
+
+
+@dataclass(frozen=True)
+class LossMemory:
+    """Bytes used by head and loss, besides hidden states and weight.
+
+    Attributes:
+        forward: peak in the forward pass
+        kept: saved for the backward pass
+        backward: peak in the backward pass, above what is saved
+    """
+
+    forward: int
+    kept: int
+    backward: int
+
+
+def measure_loss(
+    objective: CoordObjective, rows: int, labels_BT: Tensor, slots: ObjectSlots | None, trained_head: bool
+) -> LossMemory:
+    """Run the fused objective on a head of `rows` rows and a hidden width of one, and count its memory."""
+    hidden_BTH = torch.zeros(*labels_BT.shape, 1, requires_grad=True)
+    weight_VH = torch.zeros(rows, 1, requires_grad=trained_head)
+    hidden_NH, targets_N = supervised_rows(hidden_BTH, labels_BT)
+    live = LiveBytes("cpu")
+    with live:
+        output = objective.fused(hidden_NH, weight_VH, targets_N, slots)
+        total = output.total()
+        forward, kept = live.peak, live.now
+        live.peak = live.now
+        total.backward()
+    return LossMemory(forward, kept, live.peak - kept)
+
+
+class _Loss(torch.autograd.Function):
+    """Stand-in for head and loss, which allocates what they would."""
+
+    @staticmethod
+    def forward(ctx, hidden_NH: Tensor, weight_VH: Tensor, loss: LossMemory) -> Tensor:
+        room = torch.empty(loss.forward, dtype=torch.uint8, device="meta")
+        del room
+        # A frozen head keeps the rows' gradient instead of the rows.
+        ctx.save_for_backward(hidden_NH, weight_VH, torch.empty(loss.kept, dtype=torch.uint8, device="meta"))
+        ctx.backward_bytes = loss.backward
+        return hidden_NH.new_empty(())
+
+    @staticmethod
+    def backward(ctx, _) -> tuple[Tensor | None, ...]:
+        hidden_NH, weight_VH, _ = ctx.saved_tensors
+        room = torch.empty(ctx.backward_bytes, dtype=torch.uint8, device="meta")
+        weight_gradient = torch.empty_like(weight_VH) if ctx.needs_input_grad[1] else None
+        del room
+        return torch.empty_like(hidden_NH), weight_gradient, None
+
+
+class _Attention(torch.autograd.Function):
+    """Stand-in for sdpa and flash-attention, which keeps inputs, output and one number per row."""
+
+    @staticmethod
+    def forward(ctx, q_BATD: Tensor, k_BATD: Tensor, v_BATD: Tensor) -> Tensor:
+        out_BATD = torch.empty_like(q_BATD)
+        ctx.save_for_backward(q_BATD, k_BATD, v_BATD, out_BATD, q_BATD.new_empty(q_BATD.shape[:-1]))
+        return out_BATD
+
+    @staticmethod
+    def backward(ctx, _) -> tuple[Tensor, ...]:
+        return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
+
+
+def _rehearse_attention(module, query, key, value, attention_mask=None, **_):
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:  # sdpa on the CPU repeats keys and values for grouped heads
+        key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
+    return _Attention.apply(query, key, value).transpose(1, 2).contiguous(), None
+
+
+def rehearse_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, batch: dict[str, Tensor], rows: int, loss: LossMemory
+) -> StepMemory:
+    """Two steps on meta tensors; the second has the optimizer's state from the beginning.
+
+    Args:
+        model: on the meta device, with or without PEFT around it
+        optimizer: over its trained parameters
+        batch: `input_ids` [B, T], `pixel_values` [P, D], `image_grid_thw` [images, 3]; of the first two shapes alone
+        rows: N
+        loss: memory of head and loss
+    """
+    AttentionInterface.register(_REHEARSED, _rehearse_attention)
+    core = model.get_base_model() if hasattr(model, "get_base_model") else model
+    vision, text = core.model.visual, core.model.language_model
+    for part in (core, vision, text):
+        part.config._attn_implementation = _REHEARSED
+    model.train()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    with LiveBytes("meta") as live:
+        for tensor in (*model.parameters(), *model.buffers()):
+            live.note(tensor)
+        weights = live.now
+        inputs = _meta_inputs(batch, vision)
+        given = live.now - weights
+        for _ in range(2):
+            live.peak = live.now
+            hidden_BTH = _hidden(vision, text, inputs)
+            _Loss.apply(hidden_BTH.flatten(0, 1)[:rows], core.lm_head.weight, loss).backward()
+            del hidden_BTH
+            for parameter in trained:
+                if parameter.grad is None:  # deepstack and the head's offsets are not rehearsed
+                    parameter.grad = torch.empty_like(parameter)
+            peak = live.peak
+            optimizer.step()
+            optimizer.zero_grad()
+            peak = max(peak, live.peak)
+    gradients = sum(p.numel() * p.itemsize for p in trained)
+    states = live.now - weights - given
+    return StepMemory(weights, gradients, states, max(peak - weights - states - gradients, 0), peak)
+
+
+def _meta_inputs(batch: dict[str, Tensor], vision: nn.Module) -> dict[str, Any]:
+    grid = batch["image_grid_thw"]
+    indices, shares = get_vision_interpolation_indices_and_weights(
+        grid,
+        num_grid_per_side=vision.num_grid_per_side,
+        mode=vision.interpolation_mode,
+        align_corners=vision.interpolation_align_corners,
+        spatial_merge_size=vision.config.spatial_merge_size,
+    )
+    positions = get_vision_position_ids(grid, vision.spatial_merge_size)
+    lengths, longest = get_vision_attention_seqlens(grid, vision.config)
+    return {
+        "pixels": batch["pixel_values"].to("meta"),
+        "ids": batch["input_ids"].to("meta"),
+        "vision": {
+            "grid_thw": grid,
+            "interp_indices": indices.to("meta"),
+            "interp_weights": shares.to("meta"),
+            "position_ids": positions.to("meta"),
+            "cu_seqlens": lengths,
+            "max_seqlen": longest,
+        },
+    }
+
+
+def _hidden(vision: nn.Module, text: nn.Module, inputs: dict[str, Any]) -> Tensor:
+    ids_BT = inputs["ids"]
+    patches_PD = inputs["pixels"].to(vision.dtype)
+    images = vision(patches_PD, **dict(inputs["vision"])).pooler_output
+    embeds_BTH = text.embed_tokens(ids_BT)
+    places = torch.empty(*ids_BT.shape, 1, dtype=torch.bool, device="meta").expand_as(embeds_BTH)
+    embeds_BTH = embeds_BTH.masked_scatter(places, images.to(embeds_BTH.dtype))
+    positions = torch.empty(4, *ids_BT.shape, dtype=torch.long, device="meta")
+    return text(inputs_embeds=embeds_BTH, position_ids=positions, use_cache=False).last_hidden_state

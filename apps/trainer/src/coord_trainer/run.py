@@ -1,0 +1,207 @@
+"""One run from data to report, top to bottom: `train_and_score(config, folder)`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+
+from coord_codec import InputError
+from coord_eval import Evaluation
+from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.score import report_on
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.console import RunError, first_rank_first, is_first, say, world_size
+from coord_trainer.data.image_set import ImageSet, draw_sets, load_sets, report_sets
+from coord_trainer.data.lengths import longer_than, report_long_samples
+from coord_trainer.data.samples import SampleSet, TargetWriter
+from coord_trainer.folder import (
+    Manifest,
+    check_same_data,
+    explain_full_disk,
+    explain_lost_evaluation,
+    is_finished,
+    lock_run_folder,
+    newest_complete,
+    open_run_folder,
+    prepare_resume,
+    refuse_second_run,
+    steps_of,
+    write_config,
+)
+from coord_trainer.model.checkpoint import count_parameters
+from coord_trainer.model.tiny import base_checkpoint, check_model_path
+from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set
+from coord_trainer.training.callbacks import EachEpoch, MetricsFile, OverfittingWatch, StepProfile, TrainingProgress
+from coord_trainer.training.faults import explain_worker_failure
+from coord_trainer.training.interrupt import (
+    Interrupted,
+    Interruption,
+    StopAtBoundary,
+    TrainingClock,
+    say_how_to_go_on,
+    seconds_of,
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run leaves: its folder, its last checkpoint and, when something was scored, the evaluation."""
+
+    folder: Path
+    checkpoint: Path
+    evaluation: Evaluation | None
+
+
+def train_and_score(config: RunConfig, folder: Path) -> Result:
+    """Train, generate from the checkpoint on disk, score and report.
+
+    Args:
+        config: the resolved configuration
+        folder: the run folder; an older one of that name is moved aside, or continued with `run.resume`
+
+    Raises:
+        InputError: bad data or settings.
+        RunError: the run could not finish.
+        Interrupted: by a signal; a checkpoint is saved, and the message says how to go on.
+    """
+    with Interruption() as interruption, say_how_to_go_on(folder), ExitStack() as held:
+        return _carry_out(config, folder, interruption, held)
+
+
+def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held: ExitStack) -> Result:
+    check_model_path(config)
+    with first_rank_first("folder"):
+        # Annotated data is checked before a folder is made: a typo in a path leaves nothing behind.
+        annotated = load_sets(config) if config.data.annotations is not None else None
+        if is_first():
+            held.callback(_open_folder(config, folder).release)
+    with explain_full_disk(folder), Manifest(folder, config, writes=is_first()) as manifest:
+        if config.run.threads:
+            torch.set_num_threads(config.run.threads)
+        with first_rank_first("files"):
+            train, heldout = annotated or draw_sets(config, folder / "data")
+            if is_first():
+                sets = [images for images in (train, heldout) if images is not None]
+                report_sets(folder, sets)
+                data = {s.name: {"digest": s.digest, "images": len(s), "problems": len(s.problems)} for s in sets}
+                check_same_data(folder, manifest.data_before, data)
+                manifest.update(data=data)
+            base = base_checkpoint(config, folder, train)
+        scored = {"heldout": heldout, "train": train, "none": None}[config.evaluation.pictures]
+        checkpoint, facts = train_model(config, folder, base, train, scored, interruption)
+        manifest.update(**facts)
+        if interruption.signum:
+            raise Interrupted(interruption.signum)
+        if scored is None or not is_first():
+            return Result(folder, checkpoint, None)
+        with explain_lost_evaluation(folder, checkpoint), explain_full_disk(folder):
+            count = predict_images(config, checkpoint, scored, folder / "predictions.jsonl")
+            say(f"{count} answers from {checkpoint.name}, loaded from disk")
+            return Result(folder, checkpoint, report_on(config, folder, scored))
+
+
+def _open_folder(config: RunConfig, folder: Path) -> FileLock:
+    refuse_second_run(folder)
+    if config.run.resume:
+        prepare_resume(config, folder)
+    else:
+        moved = open_run_folder(folder)
+        say(f"run folder {folder}" + (f" (the older one is now {moved})" if moved else ""))
+    lock = lock_run_folder(folder)
+    with explain_full_disk(folder):
+        write_config(folder, config)
+    return lock
+
+
+def train_model(
+    config: RunConfig,
+    folder: Path,
+    base: str,
+    train: ImageSet,
+    scored: ImageSet | None,
+    interruption: Interruption | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Train from `base` on `train`, with evaluation losses on `scored`; a signal of `interruption` ends it.
+
+    Returns:
+        The last checkpoint, and the facts that the manifest keeps.
+
+    Raises:
+        RunError: training left no checkpoint.
+    """
+    say("loading ms-swift")
+    opened = open_run(config, folder, base, evaluates=scored is not None)
+    _report_long_samples(config, opened, train)
+    samples = sample_set(config, opened, train)
+    workers = _report_samples(config, samples)
+    scored_samples = samples if scored is train else scored and sample_set(config, opened, scored)
+    interruption = interruption or Interruption()
+    known = newest_complete(folder / "checkpoints")[0] if config.run.resume else None
+    before = (steps_of(known), seconds_of(known)) if known is not None else (0, 0.0)
+    clock = TrainingClock(before[1])
+    callbacks = (
+        TrainingProgress(),
+        MetricsFile(folder / "metrics.jsonl"),
+        EachEpoch(samples.set_epoch),
+        OverfittingWatch(config.evaluation.overfitting_after),
+        *([StepProfile(folder / "metrics.jsonl")] if config.run.profile else []),
+        StopAtBoundary(interruption),
+        clock,
+    )
+    if known is not None and is_finished(known, *(config.training.get(k) for k in ("max_steps", "num_train_epochs"))):
+        say(f"training had reached its end with {known.name}")
+        trained, seconds = Trained(known, steps_of(known)), before[1]
+    else:
+        with interruption.between_steps(), explain_worker_failure():
+            trained = opened.train(samples, scored_samples, callbacks=callbacks, resume_from=known, workers=workers)
+        seconds = clock.seconds
+    parameters = count_parameters(opened.model)
+    say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
+    if trained.checkpoint is None:
+        raise RunError("training ended without a checkpoint; set training.save_strategy to steps or epoch")
+    earlier = f", {before[0]} of them in {before[1]:.0f} s before it was resumed" * bool(before[0])
+    say(f"trained {trained.steps} steps in {seconds:.0f} s{earlier}")
+    facts = {
+        "steps": trained.steps,
+        "training_seconds": round(seconds, 1),
+        "resumed_from": {"steps": before[0], "training_seconds": before[1]} if before[0] else None,
+        "fingerprint": opened.vocab.fingerprint(markers=opened.markers) if opened.vocab is not None else None,
+        "checkpoint": os.path.relpath(trained.checkpoint, folder),
+        "objects_left_out_by_the_cap": samples.dropped_objects,
+        "parameters": parameters,
+        "first_batches": trained.first_batches,
+    }
+    return trained.checkpoint, facts
+
+
+def _report_long_samples(config: RunConfig, opened: OpenRun, train: ImageSet) -> None:
+    """Print what `training.max_length` cuts; an InputError where nothing may be cut."""
+    lengths = opened.measure()
+    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab)
+    found = longer_than(opened.longest_sample, lengths, train.instances, writer.text)
+    if line := report_long_samples(found, len(train), opened.longest_sample, opened.truncation):
+        say(f"  {line}")
+
+
+def _report_samples(config: RunConfig, samples: SampleSet) -> int | None:
+    """Print what is left out of the samples; returns the number of processes that encode them, None for swift's."""
+    if samples.dropped_objects:
+        say(f"  {samples.dropped_objects} objects beyond data.max_objects={config.data.max_objects} left out")
+    if len(samples) < world_size():
+        raise InputError(
+            f"data.annotations: {len(samples)} usable training images for {world_size()} ranks; each rank needs one, "
+            "so add images or start fewer ranks"
+        )
+    if spare := len(samples) % world_size():
+        say(f"  the last {spare} training images are left out, so that {world_size()} ranks have as many each")
+    if samples.kept or "dataloader_num_workers" in config.training:
+        return None
+    workers = max(1, min(4, (os.cpu_count() or 1) // world_size()))
+    say(f"  images are encoded during training, by {workers} processes")
+    return workers

@@ -1,0 +1,121 @@
+"""`doctor`: versions, devices, and whether the packages below still have the shape that the trainer depends on."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import re
+import textwrap
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+import coord_trainer.swift
+from coord_trainer.config.swift_arguments import argument_table
+from coord_trainer.console import RunError, say
+
+_SHOWN = ("torch", "transformers", "peft", "ms-swift", "deepspeed", "accelerate", "datasets")
+_NAME = re.compile(
+    r"(?P<module>[\w.]+):(?P<path>[\w.]+)"
+    r"(?:#(?P<instance>\w+)|\((?P<parameters>[^)]*)\)|\[\"(?P<key>\w+)\"\]|\{(?P<handled>[^}]*)\})?"
+)
+
+
+@dataclass(frozen=True)
+class Seam:
+    """One name of another package, in the notation of the table: what it is used for, what breaks without it."""
+
+    name: str
+    why: str
+    without: str
+
+    @property
+    def identifier(self) -> str:
+        """The name alone, without module, class and parameters."""
+        found = _NAME.fullmatch(self.name)
+        return found["instance"] or found["path"].rsplit(".", 1)[-1]
+
+    def problem(self) -> str | None:
+        """Look the name up in the installed packages; returns what is missing, None when all is there."""
+        found = _NAME.fullmatch(self.name)
+        try:
+            value: Any = import_module(found["module"])
+            for part in found["path"].split("."):
+                value = getattr(value, part)
+        except (ImportError, AttributeError) as error:
+            return str(error)
+        if found["key"] is not None:
+            return None if found["key"] in value else f"no key {found['key']!r}"
+        if found["instance"] is not None:
+            return None if found["instance"] in _set_on_instances(value) else "no instance has it"
+        if found["parameters"] is not None:
+            wanted = set(found["parameters"].replace(",", " ").split())
+            missing = sorted(wanted - set(inspect.signature(value).parameters))
+        else:
+            missing = sorted(set(re.findall(r'"(\w+)"', found["handled"] or "")) - _strings_in(value))
+        return f"without {', '.join(missing)}" if missing else None
+
+
+def read_seams() -> tuple[Seam, ...]:
+    """Return the rows of the table."""
+    rows = re.findall(r"^ {4}(\S.*)\n {8}(.*) \| (.*)$", coord_trainer.swift.__doc__ or "", re.MULTILINE)
+    return tuple(Seam(*row) for row in rows)
+
+
+def _set_on_instances(value: type) -> set[str]:
+    """Names that methods of a class or of its bases assign to `self`."""
+    return {
+        node.attr
+        for one in value.__mro__
+        if one is not object
+        for node in ast.walk(_tree(one))
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+    }
+
+
+def _strings_in(value: Any) -> set[Any]:
+    return {node.value for node in ast.walk(_tree(value)) if isinstance(node, ast.Constant)}
+
+
+def _tree(value: Any) -> ast.AST:
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(value)))
+    except (OSError, TypeError):  # written in C
+        return ast.Module([], [])
+
+
+def examine() -> None:
+    """Print versions, devices and each row of the folder's table of seams with its verdict.
+
+    Raises:
+        RunError: when a seam is missing.
+    """
+    say("  ".join(f"{name} {version(name)}" for name in _SHOWN))
+    devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    say(f"{os.cpu_count()} CPU cores, torch uses {torch.get_num_threads()} threads")
+    say(f"GPUs: {', '.join(devices) or 'none'}")
+    flash = "installed" if find_spec("flash_attn") else "not installed (model.attention: sdpa works without)"
+    say(f"flash-attn: {flash}")
+    verdicts = [(seam.name, seam.problem(), seam.without) for seam in read_seams()]
+    verdicts.append(("every argument that `training:` may name", _unknown_arguments(), "a config key is refused"))
+    broken = 0
+    for name, problem, without in verdicts:
+        broken += problem is not None
+        say(f"ok      {name}" if problem is None else f"MISSING {name}: {problem}; without it: {without}")
+    if broken or len(verdicts) == 1:
+        raise RunError(
+            f"{broken} of {len(verdicts)} names that training depends on are missing; install the pinned versions "
+            "(uv sync)"
+        )
+
+
+def _unknown_arguments() -> str | None:
+    from swift.arguments import SftArguments
+
+    missing = sorted(set(argument_table()) - set(inspect.signature(SftArguments).parameters))
+    return f"without {', '.join(missing)}" if missing else None

@@ -1,0 +1,249 @@
+"""A run opened in ms-swift: model, processor and template go in and stay here; batches and training come out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from torch.utils.data import Dataset
+from transformers import TrainerCallback
+
+from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter
+from coord_codec import CoordVocab, InputError
+from coord_losses import CoordObjective
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.console import swift_log
+from coord_trainer.data.image_set import ImageSet
+from coord_trainer.data.lengths import Lengths
+from coord_trainer.data.samples import SampleSet, TargetWriter, attend_by_sample, collate_samples, marker_ids
+from coord_trainer.model.card import ModelCard, make_card
+from coord_trainer.model.checkpoint import offset_ids, set_pixels
+from coord_trainer.training.faults import NonFiniteLoss
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training leaves: its last checkpoint, if any, and digests of the batches that it began with.
+
+    Optimizer steps before a resume count as well.
+    """
+
+    checkpoint: Path | None
+    steps: int
+    first_batches: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A loaded model with everything that belongs to it, ready to encode samples and to train.
+
+    Attributes:
+        config: the run
+        folder: where swift writes
+        vocab: the tokenizer's coordinate tokens; None where there are none
+        markers: ids of the object markers; None where answers have none
+        pipeline: ms-swift's; nothing outside this folder uses it
+    """
+
+    config: RunConfig
+    folder: Path
+    vocab: CoordVocab | None
+    markers: tuple[int, ...] | None
+    pipeline: Any = field(repr=False)
+
+    @property
+    def model(self) -> Any:
+        """The model, with its adapter once training has begun."""
+        return self.pipeline.model
+
+    @property
+    def processor(self) -> Any:
+        """The Hugging Face processor of the checkpoint."""
+        return self.pipeline.processor
+
+    @property
+    def encode(self) -> Callable[..., dict[str, Any]]:
+        """Turns a conversation with images into ids, labels and pixels."""
+        return self.pipeline.template.encode
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a micro-batch on each rank."""
+        return self.pipeline.args.per_device_train_batch_size
+
+    @property
+    def card(self) -> ModelCard:
+        """How the checkpoints of this run want to be asked."""
+        fingerprint = self.vocab.fingerprint(markers=self.markers) if self.vocab is not None else None
+        return make_card(self.config, dict(self.processor.image_processor.size), fingerprint)
+
+    @property
+    def longest_sample(self) -> int:
+        """Tokens that a sample may have; longer ones are cut off or refused, as `truncation` says."""
+        return self.pipeline.template.max_length
+
+    @property
+    def truncation(self) -> str | None:
+        """The side on which longer samples are cut off; None when they are refused."""
+        strategy = self.pipeline.args.truncation_strategy
+        return strategy if strategy in ("left", "right") else None
+
+    def measure(self) -> Lengths:
+        """Return what tells how long a sample is without encoding it.
+
+        Raises:
+            InputError: even the prompt with a small image does not fit.
+        """
+        tokenizer, images = self.processor.tokenizer, self.processor.image_processor
+        size, answer = 64, "a"
+
+        def of_image(width: int, height: int) -> int:
+            return images.get_number_of_image_patches(height, width) // images.merge_size**2
+
+        def of_answer(text: str) -> int:
+            return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+        messages = [
+            {"role": "user", "content": "<image>" + self.config.data.prompt},
+            {"role": "assistant", "content": answer},
+        ]
+        try:
+            small = self.encode({"messages": messages, "images": [Image.new("RGB", (size, size))]})
+        except ValueError as error:
+            raise InputError(
+                f"training.max_length: even the prompt with a small image does not fit ({error})"
+            ) from None
+        return Lengths(len(small["input_ids"]) - of_image(size, size) - of_answer(answer), of_answer, of_image)
+
+    def collate(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the batch of `samples` that a training step would get, with its object slots."""
+        collate = self.pipeline.template.data_collator
+        return collate_samples(samples, collate, self.vocab, self.config.data.packing)
+
+    def plan_optimizer(self) -> tuple[Any, Any]:
+        """Return the model with its adapter and the optimizer as training would make them, without training."""
+        from coord_trainer.swift.pipeline import plan_optimizer
+
+        return plan_optimizer(self.pipeline, self.config.custom.coord_offset)
+
+    def train(
+        self,
+        samples: SampleSet,
+        scored: Dataset | None,
+        *,
+        callbacks: Sequence[TrainerCallback] = (),
+        resume_from: Path | None = None,
+        workers: int | None = None,
+    ) -> Trained:
+        """Train on `samples`, evaluating on `scored` as `training:` says.
+
+        Args:
+            samples: the training set
+            scored: the set for evaluation losses, None for none
+            callbacks: added to swift's own
+            resume_from: the checkpoint to go on from
+            workers: processes that encode samples; None leaves it to `training:`
+        """
+        config, pipeline = self.config, self.pipeline
+        with swift_log(self.folder / "swift.log") as take_over_loggers:
+            from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+            from coord_trainer.swift.trainer import TrainingParts
+
+            take_over_loggers()
+            arguments = pipeline.args.training_args
+            if workers is not None:
+                arguments.dataloader_num_workers = workers
+                # Started anew they learn of the next epoch's order; kept, a short epoch does not wait for them.
+                arguments.dataloader_persistent_workers = config.data.order != "random"
+            arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
+            pipeline.datasets = (samples, scored)
+            pipeline.parts = parts = TrainingParts(
+                objective=CoordObjective(config.custom.objective, self.vocab),
+                offset=config.custom.coord_offset,
+                fused=config.model.fused_head,
+                packing=config.data.packing,
+                callbacks=tuple(callbacks),
+                gradient_norms=config.run.gradient_norms,
+                card=self.card,
+                non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
+            )
+            finished = pipeline.main()
+            unset_hf_deepspeed_config()  # what is loaded next is not to be sharded
+        last = finished.get("last_model_checkpoint")
+        return Trained(Path(last) if last else None, finished["global_step"], parts.first_batches.values())
+
+
+def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False) -> OpenRun:
+    """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
+
+    Args:
+        config: the run
+        folder: where swift writes
+        base: the checkpoint
+        evaluates: whether there is something to evaluate on
+        outline: without weights, on the meta device
+
+    Raises:
+        InputError: a checkpoint that wants code of its own, or one without usable coordinate tokens.
+    """
+    with swift_log(folder / "swift.log") as take_over_loggers:
+        from coord_trainer.swift.pipeline import open_pipeline, swift_arguments
+        from coord_trainer.swift.template import apply_coord_template_adapter, refuse_remote_code
+
+        take_over_loggers()
+        if Path(base).is_dir():
+            refuse_remote_code(Path(base))
+        tokens = config.custom.coord_tokens
+        model_type = apply_coord_template_adapter(coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm)
+        # swift keeps the first run's value for the life of the process; every run has its own folder.
+        os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
+        pipeline = open_pipeline(swift_arguments(config, folder, base, model_type, evaluates), outline)
+    if config.data.packing and config.model.attention == "sdpa":
+        attend_by_sample(pipeline.model)
+    set_pixels(pipeline.processor, config.data)
+    tokenizer = pipeline.processor.tokenizer
+    vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
+    if config.custom.coord_offset.enabled:
+        _install_offsets(config, pipeline, vocab, markers)
+    return OpenRun(config, folder, vocab, markers, pipeline)
+
+
+def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet) -> SampleSet:
+    """Return the torch Dataset of an image set, encoded by the template of `opened`."""
+    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab)
+    return SampleSet(images, opened.encode, writer, opened.markers)
+
+
+def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:
+    try:
+        return CoordVocab.from_tokenizer(tokenizer)
+    except ValueError as error:
+        if not config.custom.coord_tokens.enabled:
+            return None
+        raise InputError(
+            f"{base}: custom.coord_tokens.enabled is true but the tokenizer has no usable coordinate tokens: {error}"
+        ) from None
+
+
+def _install_offsets(config: RunConfig, pipeline: Any, vocab: CoordVocab, markers: tuple[int, ...] | None) -> None:
+    """Put the offset tables on the loaded model and name them to swift's tuner."""
+    arguments, settings = pipeline.args, config.custom.coord_offset
+    ids = offset_ids(config, vocab, markers, pipeline.model.get_input_embeddings().num_embeddings)
+    named = {name: getattr(arguments, name) for name in ("modules_to_save", "target_modules", "use_dora")}
+    try:
+        check_peft_config(named, use_liger_kernel=bool(arguments.use_liger_kernel))
+    except ValueError as error:
+        raise InputError(f"custom.coord_offset.enabled is true, but {error}") from None
+    install_coord_offset_adapter(
+        pipeline.model,
+        ids,
+        tie_head=settings.tie_head,
+        dtype=settings.dtype,
+        fingerprint=vocab.fingerprint(markers=markers),
+    )
+    arguments.modules_to_save = [*arguments.modules_to_save, MODULE_NAME]

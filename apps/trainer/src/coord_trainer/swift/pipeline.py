@@ -1,0 +1,186 @@
+"""ms-swift's SFT pipeline with a run's settings, our data sets, our trainer and our optimizer groups.
+
+swift's mappings of trainers and optimizers are global to the process; what we register there refuses to run without
+the settings below. DeepSpeed clips gradients at 1.0 when its configuration is silent, takes the number of ranks on the
+CPU as 1 when it derives batch sizes, and insists on an optimizer of its own there: its defaults are written out.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import swift
+import torch
+from swift.arguments import SftArguments
+from swift.optimizers import optimizers_map
+from swift.optimizers.multimodal import MultimodalOptimizerCallback
+from swift.pipelines.train.sft import SwiftSft
+from swift.trainers import TrainerFactory
+from torch.utils.data import Dataset
+
+from coord_adapter import CoordOffsetConfig, build_param_groups, param_group_names
+from coord_codec import InputError
+from coord_codec.files import read_json
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.config.swift_arguments import DEEPSPEED_PRESETS
+from coord_trainer.console import world_size
+from coord_trainer.swift.trainer import CoordTrainer, TrainingParts
+
+
+class CoordOptimizer(MultimodalOptimizerCallback):
+    """swift's parameter groups (vision, aligner, LLM), rearranged as the optimizer's name says."""
+
+    def create_optimizer(self, model=None):
+        """Build swift's parameter groups, then move the offset tables into groups of their own."""
+        model = self.trainer.model if model is None else model
+        optimizer = super().create_optimizer(model=model)
+        name = self.args.optimizer
+        groups = build_param_groups(name, model, optimizer.param_groups, self.trainer.offset_config)
+        optimizer.param_groups = list(groups)
+        return optimizer
+
+
+class CoordSft(SwiftSft):
+    """swift's pipeline on our data sets; `parts` must be set before `main()`."""
+
+    parts: TrainingParts
+    datasets: Sequence[Dataset | None] = (None, None)
+
+    def _prepare_dataset(self):
+        return list(self.datasets)
+
+    def _get_trainer_kwargs(self):
+        return {"coord_parts": self.parts}
+
+
+class _OutlineSft(CoordSft):
+    """The pipeline on a model without weights."""
+
+    def _prepare_model_tokenizer(self):
+        with torch.device("meta"):
+            super()._prepare_model_tokenizer(return_dummy_model=True)
+
+
+def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
+    """Load model (with `outline` on meta tensors, without weights), processor and template the way swift does."""
+    if arguments.get("deepspeed"):
+        import deepspeed
+
+        settings = read_deepspeed(arguments["deepspeed"], Path(swift.__file__).parent / "config")
+        arguments = {**arguments, "deepspeed": spell_out(settings, arguments, world_size())}
+    TrainerFactory.TRAINER_MAPPING["causal_lm"] = f"{CoordTrainer.__module__}.{CoordTrainer.__name__}"
+    for name in param_group_names():
+        if name not in optimizers_map:
+            optimizers_map[name] = CoordOptimizer
+    parsed = SftArguments(**arguments)
+    if arguments.get("deepspeed"):
+        # transformers has counted the ranks by now; with this still set, accelerate would leave DeepSpeed out.
+        os.environ.pop("ACCELERATE_USE_CPU", None)
+        if world_size() > 1:  # ZeRO-3 shards while loading, and would count one rank without this
+            deepspeed.init_distributed(dist_backend=arguments["ddp_backend"], auto_mpi_discovery=False)
+    return (_OutlineSft if outline else CoordSft)(parsed)
+
+
+def plan_optimizer(pipeline: CoordSft, offset: CoordOffsetConfig) -> tuple[Any, torch.optim.Optimizer]:
+    """Return model with adapter and optimizer as training would make them; nothing else of the trainer runs."""
+    pipeline.model = model = pipeline.prepare_model(pipeline.args, pipeline.model, template=pipeline.template)
+    arguments = pipeline.args.training_args
+    if arguments.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.enable_input_require_grads()
+    trainer = CoordTrainer.__new__(CoordTrainer)
+    trainer.model, trainer.args, trainer.offset_config = model, arguments, offset
+    trainer.optimizer = trainer.optimizer_cls_and_kwargs = None
+    optimizer = optimizers_map[arguments.optimizer or "default"](arguments, trainer).create_optimizer()
+    for group in optimizer.param_groups:
+        group.update(fused=False, foreach=False)  # there is no fused step for meta tensors
+    return model, optimizer
+
+
+def swift_arguments(config: RunConfig, folder: Path, base: str, model_type: str, evaluates: bool) -> dict[str, Any]:
+    """Return the arguments of `SftArguments`: defaults, `training:` over them, and what other sections decide."""
+    cuda = torch.cuda.is_available()
+    size = config.training.get("per_device_train_batch_size", 1)
+    defaults = {
+        "per_device_train_batch_size": size,
+        "gradient_accumulation_steps": -(-16 // (size * world_size())),  # swift's own rule: 16 samples a step
+        "max_grad_norm": 1.0,
+        "tuner_type": "full",
+        "freeze_vit": False,
+        "freeze_aligner": False,
+        "gradient_checkpointing": False,
+        "report_to": ["tensorboard"],
+        "logging_steps": 10,
+        "save_strategy": "steps",
+        "eval_strategy": "steps" if evaluates else "no",
+        "per_device_eval_batch_size": size,
+        "dataloader_num_workers": 0,
+        "lazy_tokenize": True,
+        "load_from_cache_file": False,
+    }
+    if config.custom.coord_offset.enabled:
+        defaults |= {"optimizer": "multimodal_coord_offset", "tuner_type": "lora"}
+    owned = {
+        "model": base,
+        "model_type": model_type,
+        "dataset": ["unused"],  # must not be empty; our own data sets take its place
+        "val_dataset": ["unused"] if evaluates else [],
+        "split_dataset_ratio": 0.0,
+        "torch_dtype": config.model.dtype,
+        "fp16": config.model.dtype == "float16",
+        "bf16": config.model.dtype == "bfloat16",
+        "attn_impl": config.model.attention,
+        "output_dir": str(folder / "checkpoints"),
+        "add_version": False,
+        "check_model": False,
+        "seed": config.run.seed,
+        "data_seed": config.run.seed,
+        "strict": True,
+        "use_cpu": not cuda,
+        "ddp_backend": ("nccl" if cuda else "gloo") if "RANK" in os.environ else None,
+    }
+    return defaults | config.training | owned
+
+
+def read_deepspeed(value: Any, presets: Path) -> dict[str, Any]:
+    """Return the configuration that `training.deepspeed` names: one of the folder `presets`, a JSON file or a mapping.
+
+    Raises:
+        InputError: neither.
+    """
+    if isinstance(value, dict):
+        return value
+    path = presets / f"{value}.json" if value in DEEPSPEED_PRESETS else Path(str(value))
+    try:
+        return read_json(path)
+    except InputError as error:
+        raise InputError(
+            f"training.deepspeed: expected one of {', '.join(DEEPSPEED_PRESETS)}, a JSON file or a mapping, "
+            f"found {value!r} ({error})"
+        ) from None
+
+
+def spell_out(settings: dict[str, Any], arguments: dict[str, Any], ranks: int) -> dict[str, Any]:
+    """Return `settings` with batch sizes and clipping written out from swift's `arguments`.
+
+    Raises:
+        InputError: a value of its own that contradicts the run's.
+    """
+    size, steps = arguments["per_device_train_batch_size"], arguments["gradient_accumulation_steps"]
+    wanted = {
+        "train_micro_batch_size_per_gpu": (size, "per_device_train_batch_size"),
+        "gradient_accumulation_steps": (steps, "gradient_accumulation_steps"),
+        "train_batch_size": (size * steps * ranks, "per_device_train_batch_size"),
+        "gradient_clipping": (float(arguments["max_grad_norm"]), "max_grad_norm"),
+    }
+    for name, (value, source) in wanted.items():
+        own = settings.get(name, "auto")
+        if own not in ("auto", value):
+            raise InputError(
+                f"training.deepspeed sets {name} to {own}, but training.{source} makes it {value}: say auto there, or "
+                "make them equal"
+            )
+    return {**settings, **{name: value for name, (value, _) in wanted.items()}, "zero_force_ds_cpu_optimizer": False}

@@ -1,0 +1,110 @@
+"""Template and model entry of Qwen3-VL with coordinate tokens for ms-swift.
+
+Both are registered under names of ours, so swift's own `qwen3_vl` stays as it is; nothing is patched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from swift.model import MODEL_MAPPING, register_model
+from swift.model.models.qwen import Qwen3VLLoader
+from swift.template import TEMPLATE_MAPPING, Template, register_template
+from swift.template.templates.qwen import Qwen3VLTemplate, QwenTemplateMeta
+
+from coord_codec import InputError
+from coord_codec.files import read_json
+
+MODEL_TYPE = TEMPLATE_TYPE = "qwen3_vl_coord"
+
+
+class CoordTemplate(Qwen3VLTemplate):
+    """Qwen3-VL's template with ids from the model's config and images through the checkpoint's image processor.
+
+    swift hard-codes Qwen's image ids, so with another vocabulary its placeholders would stay unexpanded; and
+    it resizes images with another library than the one that serves the model afterwards.
+    """
+
+    load_images = True
+    skip_bbox_norm = True
+
+    def init_processor(self, processor) -> None:  # noqa: D102
+        super().init_processor(processor)
+        if processor is not None:
+            self.image_token_id = self.config.image_token_id
+            self.video_token_id = self.config.video_token_id
+
+    def normalize_bbox(self, inputs) -> None:
+        """Leave boxes alone: they are coordinate tokens in the text already."""
+        if not self.skip_bbox_norm:
+            super().normalize_bbox(inputs)
+
+    def replace_tag(self, media_type, index, inputs):  # noqa: D102
+        if media_type != "image":
+            raise InputError(f"the coordinate template takes images only, found {media_type}")
+        return ["<|vision_start|><|image_pad|><|vision_end|>"]
+
+    def _encode(self, inputs):
+        encoded = Template._encode(self, inputs)
+        ids, labels, scale = encoded["input_ids"], encoded["labels"], encoded.get("loss_scale")
+        mask = [False] * len(ids)
+        if inputs.images:
+            media = self.processor.image_processor(images=inputs.images, return_tensors="pt")
+            patches = media["image_grid_thw"].prod(dim=1) // self.processor.image_processor.merge_size**2
+            places = [i for i, token in enumerate(ids) if token == self.image_token_id]
+            ids, labels, scale, mask = self._extend_tokens(
+                ids, labels, scale, places, lambda i: [self.image_token_id] * int(patches[i]), mm_mask=mask
+            )
+            encoded.update(media)
+        encoded.update(input_ids=ids, labels=labels, loss_scale=scale)
+        if self.requires_mm_token_type_ids and any(mask):
+            encoded["mm_token_type_ids"] = self.create_mm_token_type_ids(ids, mask)
+        return encoded
+
+
+class _LocalLoader(Qwen3VLLoader):
+    """Loads without executing code from a model repository."""
+
+    default_trust_remote_code = False
+
+
+def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: bool = True) -> str:
+    """Register template and model entry (idempotent); returns the name of both.
+
+    Args:
+        coord_tokens: whether boxes are coordinate tokens
+        skip_bbox_norm: with it, swift's own box normalisation has no effect on them
+
+    Example:
+        >>> apply_coord_template_adapter()
+        'qwen3_vl_coord'
+    """
+    CoordTemplate.skip_bbox_norm = coord_tokens and skip_bbox_norm
+    if TEMPLATE_TYPE not in TEMPLATE_MAPPING:
+        register_template(QwenTemplateMeta(TEMPLATE_TYPE, template_cls=CoordTemplate, default_system=None))
+    if MODEL_TYPE not in MODEL_MAPPING:
+        register_model(
+            dataclasses.replace(
+                MODEL_MAPPING["qwen3_vl"],
+                model_type=MODEL_TYPE,
+                loader=_LocalLoader,
+                model_groups=[],
+                template=TEMPLATE_TYPE,
+                architectures=[],
+                model_arch="qwen3_vl",
+                is_multimodal=True,
+            )
+        )
+    return MODEL_TYPE
+
+
+def refuse_remote_code(folder: Path) -> None:
+    """Raise `InputError` for a checkpoint that asks for code of its own: swift reads its config trustingly."""
+    for name in ("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"):
+        path = folder / name
+        if path.exists() and "auto_map" in read_json(path):
+            raise InputError(
+                f"{path}: the checkpoint asks to run its own Python code (auto_map), which is never done here; "
+                "use a checkpoint of a Qwen3-VL class that transformers ships"
+            )

@@ -1,0 +1,192 @@
+"""ms-swift's trainer with our objective and our denominators; `pipeline` puts it in the place of swift's."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from swift.dataloader import BatchSamplerShard, DataLoaderShard
+from swift.trainers import Seq2SeqTrainer
+from torch import nn
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
+
+from coord_adapter import CoordOffsetConfig
+from coord_codec.files import read_json, write_text
+from coord_losses import CoordObjective
+from coord_trainer.console import RunError
+from coord_trainer.data.samples import BatchDigest, WholeRounds, collate_samples
+from coord_trainer.folder import COMPLETE, mark_complete
+from coord_trainer.model.card import ModelCard
+from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient
+from coord_trainer.training.head import Head, RowHead, row_selecting_head
+from coord_trainer.training.metrics import StepMetrics, term_gradient_norms
+
+_NOT_FOR_FORWARD = ("compute_loss_func", "loss_scale", "channel", "text_position_ids")
+"""What swift's collator and trainer put into a batch and the model's forward does not take."""
+_METRICS = "coord_metrics.json"
+
+
+@dataclass(frozen=True)
+class TrainingParts:
+    """What a run passes to swift's trainer besides swift's own arguments."""
+
+    objective: CoordObjective
+    offset: CoordOffsetConfig
+    fused: bool = True
+    packing: bool = False
+    callbacks: tuple[TrainerCallback, ...] = ()
+    gradient_norms: bool = False
+    non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
+    first_batches: BatchDigest = field(default_factory=BatchDigest)
+    card: ModelCard | None = None
+
+
+class CoordTrainer(Seq2SeqTrainer):
+    """swift's trainer with the coordinate objective on supervised rows."""
+
+    def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
+        self._parts, self._objective = coord_parts, coord_parts.objective
+        self.offset_config = coord_parts.offset
+        self._norms: dict[str, float] = {}
+        super().__init__(*args, **kwargs)
+        if self.args.deepspeed and not self.is_deepspeed_enabled:
+            raise RunError("training.deepspeed is set, but accelerate has not taken it up: see swift.log")
+        self._step_metrics = {mode: StepMetrics(self._objective.config, self.args.device) for mode in ("train", "eval")}
+        for silenced in (ProgressCallback, PrinterCallback):
+            self.remove_callback(silenced)
+        for callback in coord_parts.callbacks:
+            self.add_callback(callback)
+
+    def get_use_logits_to_keep(self, default_value: bool = True) -> bool:
+        """Return False: swift keeps one index for the whole batch, the row head exactly the supervised rows."""
+        return False
+
+    def _get_data_collator(self, args, template):
+        return partial(
+            collate_samples,
+            collate=super()._get_data_collator(args, template),
+            vocab=self._objective.vocab,
+            packing=self._parts.packing,
+        )
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        """Serve each sample once over all ranks, where the usual loader repeats some to fill the last batch."""
+        if self.args.world_size == 1:
+            return super().get_eval_dataloader(eval_dataset)
+        dataset = WholeRounds(self.eval_dataset if eval_dataset is None else eval_dataset, self.args.world_size)
+        sampler = BatchSamplerShard(
+            len(dataset), self.args.eval_batch_size, shuffle=False, drop_last=False, data_seed=None
+        )
+        return DataLoaderShard(
+            dataset,
+            device=self.accelerator.device,
+            batch_sampler=sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+        )
+
+    def _get_num_items_in_batch(self, batch_samples: list[dict], device: torch.device) -> torch.Tensor | None:
+        """Count tokens, coordinate tokens and objects of the global batch: all ranks, all micro-batches."""
+        if not batch_samples or "labels" not in batch_samples[0]:
+            return None
+        counts = sum(self._count(batch) for batch in batch_samples).to(device)
+        if self.args.world_size > 1:
+            counts = self.accelerator.gather(counts[None]).sum(dim=0)
+        return counts
+
+    def _count(self, batch: dict[str, Any]) -> torch.Tensor:
+        supervised, vocab = batch["labels"][:, 1:][batch["labels"][:, 1:] != -100], self._objective.vocab
+        coordinates = vocab.mask(supervised).sum() if vocab is not None else 0
+        return torch.tensor([len(supervised), int(coordinates), len(batch["coord_slots"].rows_M4)])
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # noqa: D102
+        for name in _NOT_FOR_FORWARD:
+            inputs.pop(name, None)
+        labels_BT, slots, samples = inputs.pop("labels"), inputs.pop("coord_slots"), inputs.pop("coord_samples", ())
+        slots = slots.to(labels_BT.device)
+        training = self.model.training
+        if training:
+            self._parts.first_batches.add(inputs, labels_BT)
+        wanted = not training or self._logs_next()
+        rows = RowHead(self._objective, labels_BT, slots, want_diagnostics=wanted, fused=self._parts.fused)
+        unwrapped = self.accelerator.unwrap_model(model)
+        with row_selecting_head(unwrapped, active_head(unwrapped), rows):
+            # With a cache, transformers would not look for sample boundaries in packed position ids.
+            outputs = model(**inputs, use_cache=False)
+        output = rows.rejoin(outputs.logits)
+        denominators = None
+        if num_items_in_batch is not None:
+            denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
+        loss = rows.total(output, denominators)
+        if training and self._parts.non_finite.leaves_out(output, loss, self.state.global_step + 1, samples):
+            outputs.logits, outputs.loss = None, loss_without_gradient(self.model.parameters()).to(loss)
+            return (outputs.loss, outputs) if return_outputs else outputs.loss
+        self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
+        if self._parts.gradient_norms and training and wanted:
+            self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
+        if denominators is not None:
+            loss = loss * self.accelerator.num_processes  # data parallelism averages over ranks afterwards
+        outputs.logits, outputs.loss = None, loss
+        return (loss, outputs) if return_outputs else loss
+
+    def _save_checkpoint(self, *args, **kwargs):
+        """Save, mark the checkpoint as complete, and only then delete older ones."""
+        folder = Path(self.args.output_dir)
+        checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        sums = self._step_metrics["train"].sums(self._sum_over_ranks)
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        if self.args.should_save:
+            (checkpoint / COMPLETE).unlink(missing_ok=True)  # before it is written again
+        try:
+            super()._save_checkpoint(*args, **kwargs)  # ends with a barrier
+        except BaseException:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            raise
+        finally:
+            self.args.save_total_limit = limit
+        if self.args.should_save:
+            write_text(checkpoint / _METRICS, json.dumps(sums))
+            if self._parts.card is not None:
+                self._parts.card.write(checkpoint)
+            mark_complete(checkpoint)
+            rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        """Load also the sums since the last log line."""
+        super()._load_optimizer_and_scheduler(checkpoint)
+        path = Path(checkpoint or "") / _METRICS
+        if checkpoint is not None and path.is_file() and self.args.process_index == 0:
+            self._step_metrics["train"].go_on_from(read_json(path))
+
+    def _logs_next(self) -> bool:
+        step = self.state.global_step + 1
+        return step == 1 or step % max(int(self.state.logging_steps or 1), 1) == 0
+
+    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
+        """Add the token-weighted means of every term since the last line (all ranks log together)."""
+        mode = "train" if self.model.training else "eval"
+        logs.update(self._step_metrics[mode].flush(self._sum_over_ranks, "" if mode == "train" else "eval_"))
+        if mode == "train" and "train_total_loss" in logs:
+            logs.update({f"grad_norm/{name}": norm for name, norm in self._norms.items()})
+        if "eval_total_loss" in logs:  # swift's is a mean of batch means, which depends on how they were cut
+            logs["eval_loss"] = logs["eval_total_loss"]
+        super().log(logs, *args, **kwargs)
+
+    def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:
+        return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
+
+
+def active_head(model: nn.Module) -> Head:
+    """Return the head of a model, with or without PEFT and its `modules_to_save`."""
+    head = model.get_output_embeddings()
+    if (copies := getattr(head, "modules_to_save", None)) is not None:
+        head = copies[head.active_adapters[0]]
+    return Head(head, is_plain=not isinstance(head, BaseTunerLayer) and getattr(head, "bias", None) is None)

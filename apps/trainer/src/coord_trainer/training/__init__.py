@@ -1,0 +1,1 @@
+"""What a training step computes besides the model: head on the supervised rows, metrics, profile."""

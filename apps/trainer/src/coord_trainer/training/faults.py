@@ -1,0 +1,97 @@
+"""What goes wrong during training, in one line: a loss that is not finite, a failed process that encodes images.
+
+A loss is named by term, step and images; the run stops, or leaves that batch out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from coord_losses import ObjectiveOutput
+from coord_trainer.console import RunError, say
+
+_SAID = 10
+"""So many batches are named on the console; problems.jsonl has them all."""
+
+
+class NonFiniteLoss:
+    """What `run.on_nan` asks for.
+
+    Args:
+        policy: `stop` ends the run, `skip` leaves the micro-batch out
+        problems: the file that lists what was left out
+
+    Attributes:
+        skipped: micro-batches left out on this rank
+    """
+
+    def __init__(self, policy: Literal["stop", "skip"] = "stop", problems: Path | None = None) -> None:
+        self._policy, self._problems = policy, problems
+        self.skipped = 0
+
+    def leaves_out(self, output: ObjectiveOutput, loss: torch.Tensor, step: int, samples: Sequence[str]) -> bool:
+        """Return whether a micro-batch has to be left out, because its loss is not finite.
+
+        Args:
+            output: of the objective
+            loss: its total
+            step: the optimizer step that it belongs to, from 1
+            samples: the ids of its images
+
+        Raises:
+            RunError: it is not finite, and the policy is `stop`.
+        """
+        if bool(torch.isfinite(loss.detach())):
+            return False
+        sums = {name: float(term.sum.detach()) for name, term in output.terms.items()}
+        bad = {name: value for name, value in sums.items() if not math.isfinite(value)} or {"total": float(loss)}
+        what = ", ".join(f"{name} is {value}" for name, value in bad.items())
+        who = ", ".join(samples) or "unknown"
+        if self._policy == "stop":
+            raise RunError(
+                f"training diverged at step {step}: the loss term {what} (images {who}); lower "
+                "training.learning_rate, look at these images with `inspect`, or leave such batches out with "
+                "run.on_nan=skip"
+            )
+        self.skipped += 1
+        if self.skipped <= _SAID:
+            say(f"  step {step}: the loss term {what}; its batch is left out (images {who})")
+        if self._problems is not None:
+            line = {"set": "train", "where": who, "field": "loss", "message": f"{what} at step {step}: left out"}
+            with self._problems.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        return True
+
+
+@contextmanager
+def explain_worker_failure() -> Iterator[None]:
+    """Turn the failure of a process that encodes samples into one line.
+
+    torch hands an error over as a text that holds the process's traceback.
+    """
+    try:
+        yield
+    except RunError as error:
+        raise RunError(str(error).rsplit(f"{RunError.__name__}: ", 1)[-1].strip()) from error
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error) or "Caught " in str(error):
+            raise
+        raise RunError(
+            f"a process that encodes images ended ({str(error).splitlines()[0]}): memory may have run out; lower "
+            "training.dataloader_num_workers or data.max_pixels, and go on with run.resume=true"
+        ) from error
+
+
+def loss_without_gradient(parameters: Iterable[torch.nn.Parameter]) -> torch.Tensor:
+    """Return a zero that gives every trained parameter a gradient of zero.
+
+    Data parallelism waits for a gradient of each parameter; zero times the loss would be NaN.
+    """
+    return sum((parameter.sum() * 0 for parameter in parameters if parameter.requires_grad), start=torch.zeros(()))

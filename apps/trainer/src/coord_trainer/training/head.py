@@ -1,0 +1,137 @@
+"""Row selection: the head and the objective on supervised rows alone, inside the wrapped forward pass.
+
+For one call the active `lm_head` instance gets a `forward` that selects the rows whose next token is supervised
+and passes them to the objective. It stays inside `model(**inputs)`, so DDP and DeepSpeed see every parameter used;
+the sums leave as `logits`, one column each.
+
+Shapes: B samples, T tokens, N supervised rows, H hidden, V vocabulary, K rows with offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import nn
+from torch.profiler import record_function
+
+from coord_adapter import active_offsets, bypass_head_hook
+from coord_losses import CoordObjective, LossTerm, ObjectiveOutput, ObjectSlots, supervised_rows
+
+HEAD = "coord::head and loss"
+"""The profiler's range around head and objective."""
+_CAUSAL_LM = {"text_ce": 1.0, "coord_ce": 1.0}
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head that a forward pass calls.
+
+    Attributes:
+        module: its module.
+        is_plain: whether its weight is all of it: no LoRA around it, no bias.
+    """
+
+    module: nn.Module
+    is_plain: bool = True
+
+
+@dataclass
+class RowHead:
+    """What goes into one forward pass beside the model's inputs, and what comes out beside the sums.
+
+    Attributes:
+        objective: what is computed.
+        labels_BT: labels of the batch as the model sees it.
+        slots: its objects.
+        want_diagnostics: whether to compute the diagnostics of coordinate rows, without gradient.
+        fused: from hidden states, without the logits of all rows; else the readable form on the logits of all
+            positions. Where that is plain cross-entropy (group A) it is summed as Hugging Face's own loss is:
+            the same loss and gradients to the last bit.
+        rows: how many rows the head was applied to.
+        causal_lm: plain cross-entropy of all supervised tokens in one sum [], where it is the whole loss.
+    """
+
+    objective: CoordObjective
+    labels_BT: torch.Tensor
+    slots: ObjectSlots | None
+    want_diagnostics: bool
+    fused: bool = True
+    rows: int = 0
+    causal_lm: torch.Tensor | None = None
+    output: ObjectiveOutput | None = None
+    diagnostics: dict[str, LossTerm] = field(default_factory=dict)
+
+    def run(self, model: nn.Module, head: Head, forward: Callable, hidden_BTH: torch.Tensor) -> torch.Tensor:
+        """Select rows and apply the objective; returns the term sums [1, terms], and `causal_lm` after them."""
+        hidden_NH, targets_N = supervised_rows(hidden_BTH, self.labels_BT)
+        self.rows = len(targets_N) if self.fused else self.labels_BT.numel()
+        if not self.fused:
+            logits_BTV = _logits(model, head, forward, hidden_BTH)
+            logits_NV, _ = supervised_rows(logits_BTV, self.labels_BT)
+            self.output = self.objective(logits_NV, targets_N, self.slots)
+        elif head.is_plain:
+            offsets = active_offsets(model)
+            added = {"offsets_KH": offsets.offsets, "offset_ids_K": offsets.ids} if offsets is not None else {}
+            self.output = self.objective.fused(hidden_NH, head.module.weight, targets_N, self.slots, **added)
+        else:
+            self.output = self.objective(_logits(model, head, forward, hidden_NH), targets_N, self.slots)
+        if self.want_diagnostics:
+            self.diagnostics = self.output.diagnostics()
+        sums = [term.sum for term in self.output.terms.values()]
+        if not self.fused and self.output.weights == _CAUSAL_LM:
+            targets_BT = nn.functional.pad(self.labels_BT[:, 1:], (0, 1), value=-100)
+            self.causal_lm = nn.functional.cross_entropy(
+                logits_BTV.flatten(0, 1).float(), targets_BT.flatten(), reduction="sum"
+            )
+            sums.append(self.causal_lm)
+        return torch.stack(sums)[None]
+
+    def rejoin(self, sums_1T: torch.Tensor) -> ObjectiveOutput:
+        """Return the output on the tensor that came back through the wrapper, so that its backward hooks fire."""
+        names = self.output.terms
+        terms = {name: LossTerm(sums_1T[0, i], names[name].count) for i, name in enumerate(names)}
+        if self.causal_lm is not None:
+            self.causal_lm = sums_1T[0, -1]
+        return replace(self.output, terms=terms)
+
+    def total(self, output: ObjectiveOutput, denominators: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
+        """Return `output.total`, added in the order of Hugging Face's loss where it is that loss."""
+        if self.causal_lm is None:
+            return output.total(denominators)
+        counts = output.counts if denominators is None else denominators
+        return self.causal_lm / counts["tokens"].clamp(min=1)
+
+
+def _logits(model: nn.Module, head: Head, forward: Callable, hidden_H: torch.Tensor) -> torch.Tensor:
+    logits_V = forward(hidden_H)
+    # Otherwise the hook of the inner layer has added the offsets.
+    offsets = active_offsets(model) if head.is_plain else None
+    if offsets is None:
+        return logits_V
+    added_K = hidden_H.to(offsets.offsets.dtype) @ offsets.offsets.T
+    return logits_V.index_add(-1, offsets.ids, added_K.to(logits_V.dtype))
+
+
+@contextmanager
+def row_selecting_head(model: nn.Module, head: Head, rows: RowHead) -> Iterator[RowHead]:
+    """Let the head of `model` compute the objective on supervised rows, within this block only."""
+    module = head.module
+    original, own = module.forward, module.__dict__.get("forward")
+
+    def forward(hidden_BTH: torch.Tensor) -> torch.Tensor:
+        with record_function(HEAD):
+            return rows.run(model, head, original, hidden_BTH)
+
+    module.forward = forward
+    try:
+        # The hook of the offsets expects logits; the sums of a plain head are none and contain the offsets already.
+        with bypass_head_hook(model) if head.is_plain else nullcontext():
+            yield rows
+    finally:
+        if own is None:
+            del module.forward
+        else:  # accelerate, for example, had set one on the instance
+            module.forward = own

@@ -1,0 +1,147 @@
+"""Sums and counts of every loss term between two log lines, the names they are logged under, gradient norms.
+
+Everything is kept as (sum, count) and divided once, over all ranks and micro-batches, so that 1 rank and 2
+log the same numbers. Weighted parts add up: total = text + coord_ce + coord (geometry) + coord_diag/loss, which
+holds every other term. The terms are those of the objective: a new one is counted and logged without a change here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+
+import torch
+
+from coord_losses import LossTerm, ObjectiveConfig, ObjectiveOutput, denominator_of
+
+_LOSS_NAMES = {"text_ce": "text_loss", "coord_ce": "coord_ce_loss", "box": "coord_loss"}
+"""Terms with a log name of their own; the weighted sum of the others is `coord_diag/loss`."""
+_COUNTS = ("tokens", "coord_tokens", "objects")
+_DIAGNOSTICS = ("soft_ce", "w1", "gate", "coord_vocab_mass", "coord_entropy", "coord_error_bins", "coord_token_ce")
+"""Computed on log steps only; the first three are logged where the term itself is not trained."""
+
+
+class StepMetrics:
+    """Accumulator for one mode (training or evaluation); reset by `flush`."""
+
+    def __init__(self, config: ObjectiveConfig, device: torch.device) -> None:
+        self._weights = config.weights
+        # One vector whose layout follows from the configuration, so that no collective depends on what a rank saw.
+        self._slots = (
+            *self._weights,
+            *_COUNTS,
+            *(f"{name}.{part}" for name in _DIAGNOSTICS for part in ("sum", "count")),
+            "fallback_boxes",
+            "batches",
+        )
+        self._vector = torch.zeros(len(self._slots), dtype=torch.float64, device=device)
+
+    def add(self, output: ObjectiveOutput, diagnostics: dict[str, LossTerm], fallback_boxes: int) -> None:
+        """Add one micro-batch."""
+        values = {name: term.sum.detach() for name, term in output.terms.items()}
+        values |= dict(output.counts)
+        for name, term in diagnostics.items():
+            values[f"{name}.sum"], values[f"{name}.count"] = term
+        values |= {"fallback_boxes": fallback_boxes, "batches": 1}
+        row = [torch.as_tensor(values.get(name, 0.0), dtype=torch.float64) for name in self._slots]
+        self._vector += torch.stack([value.to(self._vector.device) for value in row])
+
+    def sums(self, reduce: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, float]:
+        """Return what has been added since the last flush, over all ranks (see `go_on_from`)."""
+        return dict(zip(self._slots, reduce(self._vector).tolist(), strict=True))
+
+    def go_on_from(self, sums: dict[str, float]) -> None:
+        """Begin with what `sums` returned when a checkpoint was saved."""
+        row = [sums.get(name, 0.0) for name in self._slots]
+        self._vector = torch.tensor(row, dtype=torch.float64, device=self._vector.device)
+
+    def flush(self, reduce: Callable[[torch.Tensor], torch.Tensor], prefix: str) -> dict[str, float]:
+        """Return names and values since the last flush; empty when nothing was added on any rank.
+
+        Args:
+            reduce: sums the vector over ranks (identity on one)
+            prefix: `""` while training, `"eval_"` for evaluation
+        """
+        sums = self.sums(reduce)
+        self._vector.zero_()
+        return _log_line(sums, self._weights, prefix) if sums["batches"] else {}
+
+
+def _log_line(sums: dict[str, float], weights: Mapping[str, float], prefix: str) -> dict[str, float]:
+    mean = {term: sums[term] / max(sums[denominator_of(term)], 1.0) for term in weights}
+    weighted = {term: weight * mean[term] for term, weight in weights.items()}
+    others = [term for term in weights if term not in _LOSS_NAMES]
+    losses = {name: weighted.get(term, 0.0) for term, name in _LOSS_NAMES.items()}
+    distribution_loss = sum(weighted[term] for term in others)
+    looked_at = {
+        name: sums[f"{name}.sum"] / sums[f"{name}.count"]
+        for name in _DIAGNOSTICS
+        if name not in weights and sums[f"{name}.count"]
+    }
+    diagnostics = {
+        "loss": distribution_loss,
+        **{term: mean[term] for term in others},
+        **looked_at,
+        "coord_tokens": sums["coord_tokens"],
+        "enabled": float(bool(others)),
+    }
+    if sums["fallback_boxes"]:
+        diagnostics["fallback_boxes"] = sums["fallback_boxes"]
+    start = prefix or "train_"
+    total = {"total_loss": sum(losses.values()) + distribution_loss}
+    return {f"{start}{name}": value for name, value in (total | losses).items()} | {
+        f"{prefix}coord_diag/{name}": value for name, value in diagnostics.items()
+    }
+
+
+def term_gradient_norms(
+    output: ObjectiveOutput,
+    parameters: Iterable[torch.nn.Parameter],
+    denominators: Mapping[str, torch.Tensor] | None = None,
+) -> dict[str, float]:
+    """Return the L2 norm over all trained parameters of `weight · sum / denominator`, term by term, before clipping.
+
+    One more backward pass for each term; the graph stays for the training step's own. Of accumulated or parallel
+    batches it is this micro-batch's share on this rank.
+
+    Args:
+        output: attached to the graph
+        parameters: of the model; frozen ones are skipped
+        denominators: as for `ObjectiveOutput.total`
+    """
+    trained = [parameter for parameter in parameters if parameter.requires_grad]
+    counts = output.counts if denominators is None else denominators
+    norms = {}
+    for name, term in output.terms.items():
+        share = output.weights[name] * term.sum / torch.as_tensor(counts[denominator_of(name)]).clamp(min=1)
+        gradients = torch.autograd.grad(share, trained, retain_graph=True, allow_unused=True)
+        squares = [gradient.float().pow(2).sum() for gradient in gradients if gradient is not None]
+        norms[name] = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
+    return norms
+
+
+def find_overfitting(lines: Iterable[Mapping[str, float]], evaluations: int) -> str | None:
+    """Return a sentence when the evaluation loss rose at each of the last evaluations while the training loss fell.
+
+    Args:
+        lines: of metrics.jsonl
+        evaluations: how many have to rise, one after the other
+    """
+    points: list[tuple[int, float, float | None]] = []
+    train = None
+    for line in lines:
+        train = line.get("train_total_loss", train)
+        if "eval_total_loss" in line:
+            points.append((int(line["step"]), line["eval_total_loss"], train))
+    last = points[-evaluations - 1 :]
+    if len(last) <= evaluations or any(after[1] <= before[1] for before, after in pairwise(last)):
+        return None
+    first, end = last[0], last[-1]
+    if first[2] is None or end[2] is None or end[2] >= first[2]:
+        return None
+    best = min(points, key=lambda point: point[1])
+    return (
+        f"overfitting: from step {first[0]} to {end[0]} the evaluation loss rose from {first[1]:.3f} to {end[1]:.3f} "
+        f"while the training loss fell from {first[2]:.3f} to {end[2]:.3f}; it was lowest ({best[1]:.3f}) at step "
+        f"{best[0]}"
+    )

@@ -1,0 +1,58 @@
+"""What is recorded at a generated token, against probabilities computed from the logits."""
+
+import resource
+
+import pytest
+import torch
+
+from coord_codec import CoordGrid, CoordVocab
+from coord_trainer.answers.generate import StepRecorder, write_predictions
+from coord_trainer.console import RunError
+from coord_trainer.folder import explain_full_disk
+
+
+def test_recorder_takes_distributions_over_the_coordinates():
+    grid = CoordGrid()
+    vocab = CoordVocab(5, grid)
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.randn(3, 1010, generator=generator, dtype=torch.float32) * 3
+    recorder = StepRecorder(vocab)
+    assert recorder(torch.zeros(3, 1, dtype=torch.long), scores) is scores
+    p = torch.softmax(scores.double(), dim=1)
+    inside = p[:, 5:1005]
+    q, values = inside / inside.sum(dim=1, keepdim=True), torch.arange(1000).double() / 1000
+    mean = (q * values).sum(dim=1)
+    spread = ((q * (values - mean[:, None]) ** 2).sum(dim=1)) ** 0.5
+    for found, expected in (
+        (recorder.expected[0], mean),
+        (recorder.spread[0], spread),
+        (recorder.mass[0], inside.sum(dim=1)),
+        (recorder.log_p[0], p.max(dim=1).values.log()),
+    ):
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_recorder_feeds_back_the_bin_nearest_to_the_expectation_where_a_coordinate_is_due():
+    vocab = CoordVocab(1, CoordGrid())
+    scores = torch.full((2, 1003), -20.0)
+    scores[:, 1 + 100], scores[:, 1 + 400] = 2.0, 2.2  # the likeliest is 400, the mean lies between
+    scores[1, 0] = 9.0  # the second answer would go on with a word
+    recorder = StepRecorder(vocab, feed_expectation=True)
+    chosen = recorder(torch.zeros(2, 1, dtype=torch.long), scores).argmax(dim=1)
+    p = torch.softmax(torch.tensor([2.0, 2.2]).double(), dim=0)
+    assert chosen.tolist() == [1 + round(float(100 * p[0] + 400 * p[1])), 0]
+    assert recorder.log_p[0][0] < -15  # the model itself would not have chosen that bin
+
+
+def test_write_predictions_on_a_full_disk_leaves_the_older_file(tmp_path):
+    """A limit on the size of files fails in the middle of a write, as a full disk does."""
+    path = tmp_path / "predictions.jsonl"
+    path.write_text("older\n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(RunError, match="no space left"), explain_full_disk(tmp_path):
+            write_predictions(path, ({"text": "x" * 1000} for _ in range(200)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [file.name for file in tmp_path.iterdir()] == ["predictions.jsonl"] and path.read_text() == "older\n"

@@ -1,0 +1,75 @@
+"""The trainer's own sections of a report."""
+
+import json
+
+from coord_trainer.answers.score import best_checkpoint, run_sections
+
+MANIFEST = {
+    "seed": 7,
+    "steps": 1200,
+    "training_seconds": 495.7,
+    "parameters": {"all": 1_697_904, "trained": 443_328, "offsets": 96_192},
+    "data": {"train": {"images": 6000, "digest": "2428e94421146a47", "problems": 3}},
+    "fingerprint": "4f37923a8bce8e0a",
+    "git": {"revision": "451463c589fc3c0776684e5ab5e4782b0ba4d36e", "changed": True},
+    "versions": {"torch": "2.15.0"},
+}
+
+
+def run_section(folder, manifest):
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (section,) = run_sections(folder)
+    assert section.title == "Run"
+    return section.html
+
+
+def test_run_section_gives_the_facts_of_the_manifest(tmp_path):
+    html = run_section(tmp_path, MANIFEST)
+    for fact in (
+        "443,328 of 1,697,904 (26.1%), 96,192 of them coordinate offsets<",
+        "1,200 in 496 s",
+        "6,000, digest 2428e94421146a47; 3 records left out",
+        "4f37923a8bce8e0a",
+        "451463c589fc with changes",
+        "torch 2.15.0",
+    ):
+        assert fact in html
+    without_offsets = {"parameters": MANIFEST["parameters"] | {"offsets": 0}}
+    assert "443,328 of 1,697,904 (26.1%)<" in run_section(tmp_path, MANIFEST | without_offsets)
+
+
+def test_run_section_of_a_short_manifest_is_short(tmp_path):
+    assert run_sections(tmp_path) == []
+    html = run_section(tmp_path, {"seed": 0, "git": None, "versions": {}})
+    assert "parameters" not in html and "revision" not in html
+
+
+def test_training_section_draws_the_terms_that_were_logged(tmp_path):
+    lines = [{"step": step, "train_total_loss": 3.0 / step, "train_text_loss": 0.0} for step in (1, 2)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (section,) = run_sections(tmp_path)
+    assert section.title == "Training" and section.html.startswith("<svg")
+    assert ">total<" in section.html and ">text<" not in section.html
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(lines[0]) + "\n")
+    assert "nothing to draw" in run_sections(tmp_path)[0].html
+
+
+def test_training_section_shows_the_evaluation_loss_and_says_when_it_rises(tmp_path):
+    lines = []
+    for step, loss in enumerate((2.91, 3.1, 3.3, 3.62), start=1):
+        lines += [{"step": step, "train_total_loss": 3.0 / step}, {"step": step, "eval_total_loss": loss}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    html = run_sections(tmp_path)[0].html
+    assert ">total, evaluation<" in html and "the evaluation loss rose from 2.910 to 3.620" in html
+    assert "overfitting" not in run_sections(tmp_path, overfitting_after=4)[0].html
+
+
+def test_run_section_states_steps_and_seconds_of_both_parts(tmp_path):
+    html = run_section(tmp_path, MANIFEST | {"resumed_from": {"steps": 500, "training_seconds": 200.4}})
+    assert "1,200 in 496 s; 500 in 200 s before it was resumed" in html
+
+
+def test_best_checkpoint_is_named_beside_the_last_one():
+    rows = [{"step": step, "AP": ap} for step, ap in ((100, 0.2), (200, 0.4), (300, 0.4), (400, 0.3))]
+    assert best_checkpoint(rows) == "best checkpoint by AP: checkpoint-200, 0.400; the last one has 0.300"
+    assert best_checkpoint(rows[:2]) == "best checkpoint by AP: the last one, 0.400"

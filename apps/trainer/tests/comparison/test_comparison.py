@@ -1,0 +1,174 @@
+"""A comparison: its plan, which runs are kept, its tables; and a tiny one end to end."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+from tiny_run import TINY
+
+from coord_codec import InputError
+from coord_trainer.comparison.plan import default_base, differing_settings, plan_groups, plan_runs
+from coord_trainer.comparison.report import difference_table
+from coord_trainer.comparison.results import GroupComparison, ScoredRun, mean_and_interval, paired_difference
+from coord_trainer.comparison.run import why_not_kept
+from coord_trainer.config.decoding import STRATEGIES
+
+ROOT = Path(__file__).parents[4]
+PHASE1 = ROOT / "configs" / "phase1"
+A, SOFT = PHASE1 / "a.yaml", PHASE1 / "soft.yaml"
+DIGESTS = {"train": "1", "heldout": "2"}
+
+
+def plan(tmp_path, words=(), seeds=1, files=(A, SOFT)):
+    return plan_runs(plan_groups(files, default_base(files), words, None), seeds, tmp_path, 1)
+
+
+def finish(run, status="finished", digests=DIGESTS):
+    run.folder.mkdir(parents=True, exist_ok=True)
+    (run.folder / "config.yaml").write_text(yaml.safe_dump(run.config.model_dump(mode="json")))
+    manifest = {"status": status, "data": {name: {"digest": digest} for name, digest in digests.items()}}
+    (run.folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def test_plan_goes_seed_by_seed_under_one_setting(tmp_path):
+    runs = plan(tmp_path, ["training.max_steps=7"], seeds=2)
+    assert [(run.group.name, run.seed) for run in runs] == [("a", 0), ("soft", 0), ("a", 1), ("soft", 1)]
+    assert {run.config.training["max_steps"] for run in runs} == {7}
+    assert runs[2].folder == tmp_path / "a" / "seed-1" == runs[2].config.run.dir
+    assert runs[0].group.question.startswith("A: is plain cross-entropy")
+    groups = [run.group for run in runs[:2]]
+    assert set(differing_settings(groups)) == {"custom.coord_objective.use_coord_ce", "custom.coord_soft_ce_w1.enabled"}
+    assert groups[0].config.evaluation.readings == tuple(STRATEGIES)
+
+
+def test_finished_run_is_kept_only_when_settings_and_data_are_the_same(tmp_path):
+    (run, _) = plan(tmp_path)
+    assert why_not_kept(run, DIGESTS) == "not there yet"
+    finish(run, status="running")
+    assert "not finished" in why_not_kept(run, DIGESTS)
+    finish(run)
+    assert why_not_kept(run, DIGESTS) is None
+    assert "other data" in why_not_kept(run, DIGESTS | {"train": "3"})
+    (other, _) = plan(tmp_path, ["training.max_steps=8", "custom.coord_objective.lambda_coord_ce=0.5"])
+    told = why_not_kept(other, DIGESTS)
+    assert "1.0 there and 0.5 now" in told and "1 further" in told
+    # Where a run lies, how many threads carry it out and what else its checkpoint is asked change no training.
+    (same, _) = plan(tmp_path, ["run.threads=2", "evaluation.overlays=3", "evaluation.readings=[greedy]"])
+    assert why_not_kept(same, DIGESTS) is None
+    (run.folder / "config.yaml").write_text("nonsense: 1")
+    assert "cannot be read" in why_not_kept(run, DIGESTS)
+
+
+@pytest.mark.parametrize(
+    ("files", "sweep", "word", "told"),
+    [
+        ([A, ROOT / "configs" / "memorise.yaml"], None, "run.threads=1", "evaluation.pictures"),
+        ([A, A], None, "run.threads=1", "two configs are called a"),
+        ([], None, "run.threads=1", "at least one config"),
+        ([A], "d: {x: [a.b=1]}", "run.threads=1", "none of them is among the configs"),
+        ([A], "a: [1, 2]", "run.threads=1", "variant name"),
+        ([A], "a: {x: {y: 1}}", "run.threads=1", "variant name"),
+        ([A], None, "run.seed=3", "--seeds"),
+        ([A], None, "run.dir=x", "--out"),
+    ],
+)
+def test_comparison_refuses_what_cannot_be_compared(tmp_path, files, sweep, word, told):
+    from coord_trainer.comparison.run import compare_configs
+
+    path = None
+    if sweep is not None:
+        path = tmp_path / "sweep.yaml"
+        path.write_text(sweep)
+    options = {"seeds": 1, "jobs": 1, "resamples": 0, "dry_run": True, "out": tmp_path / "out"}
+    base = ROOT / "configs" / "base" / "shapes.yaml"
+    words = ["data.annotations=a.jsonl", "data.heldout_annotations=b.jsonl", word]
+    with pytest.raises(InputError, match=told):
+        compare_configs(files, words, base=base, sweep=path, **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_interval_over_seeds_is_students():
+    from scipy import stats
+
+    values = [0.5, 0.61, 0.58, 0.44, 0.52]
+    low, high = stats.t.interval(0.95, 4, loc=statistics.mean(values), scale=stats.sem(values))
+    mean, half = mean_and_interval(values)
+    assert (mean - half, mean + half) == pytest.approx((low, high), abs=1e-4)
+    assert mean_and_interval([0.3]) == (0.3, None)
+
+
+def test_differences_are_paired_by_seed_and_by_image():
+    generator = np.random.default_rng(0)
+    pictures = generator.normal(0, 0.2, 400)  # easy and hard draws, common to all
+    groups = [SimpleNamespace(name="a"), SimpleNamespace(name="b")]
+    scored, runs = {}, []
+    for group, gain, seeds in (("a", 0.0, (0, 1, 2)), ("b", 0.05, (1, 2, 3))):
+        entries = []
+        for seed in seeds:
+            ap = 0.4 + 0.1 * seed + gain
+            any_label = ap + gain  # twice the gain
+            evaluation = SimpleNamespace(coco={"AP": ap}, coco_class_agnostic={"AP": any_label}, mean_iou=ap)
+            draws = {"AP": ap + pictures, "AP_any_label": any_label + pictures}
+            entries.append(ScoredRun(evaluation, draws, np.array([]), np.array([])))
+            runs.append(SimpleNamespace(group=SimpleNamespace(name=group), seed=seed))
+        scored[group, "greedy"] = entries
+    found = paired_difference(GroupComparison(groups, runs, scored, {}, {}, 400), "b", "greedy")
+    assert found.mean == pytest.approx(0.05)
+    assert found.over_seeds == pytest.approx(0, abs=1e-12)  # seeds 1 and 2, that both have
+    assert (found.low, found.high) == pytest.approx((0.05, 0.05))
+    assert paired_difference(GroupComparison(groups, runs, scored, {}, {}, 400), "a", "greedy") is None
+    table = difference_table(GroupComparison(groups, runs, scored, {}, {}, 400))
+    assert re.findall(r">([+-][.\d]+) ± ", table) == ["+0.050", "+0.100"]
+    assert re.findall(r">\[(.*?)\]", table) == ["+0.050, +0.050", "+0.100, +0.100"]
+    assert difference_table(GroupComparison(groups[:1], runs, scored, {}, {}, 400)) == ""
+
+
+@pytest.mark.slow
+def test_comparison_of_two_groups_leaves_one_report_and_keeps_everything_the_second_time(tmp_path, capsys):
+    pytest.importorskip("swift")
+    from coord_trainer.comparison.run import compare_configs
+
+    words = [
+        "training.max_steps=4",
+        "training.save_steps=2",
+        "training.eval_steps=2",
+        "training.logging_steps=1",
+        "training.per_device_train_batch_size=4",
+        "data.shapes.train=16",
+        "data.shapes.heldout=6",
+        *(f"model.tiny.{name}={size}" for name, size in TINY.items()),
+    ]
+    files, out = [A, PHASE1 / "b.yaml"], tmp_path / "out"
+
+    def run():
+        options = {"seeds": 1, "jobs": 2, "resamples": 20, "dry_run": False, "sweep": None}
+        assert compare_configs(files, words, base=default_base(files), out=out, **options) == (out / "report.html")
+        return capsys.readouterr().out
+
+    assert run().count("started") == 2
+    rows = json.loads((out / "comparison.json").read_text())["rows"]
+    assert {(row["group"], row["reading"]) for row in rows} == {
+        (group, reading) for group in "ab" for reading in STRATEGIES
+    }
+    for group in "ab":  # under the grammar even a model that has learnt nothing answers in whole objects
+        health = json.loads((out / group / "seed-0/readings/grammar/evaluation.json").read_text())["format"]
+        assert health["truncated"] == 0 and set(health["dropped"]) <= {"no_area"}
+    first = [json.loads((out / g / "seed-0" / "manifest.json").read_text()) for g in "ab"]
+    assert first[0]["first_batches"] == first[1]["first_batches"] != {}
+    steps = json.loads((out / "a" / "seed-0" / "convergence.json").read_text())
+    assert [(row["step"], row["reading"]) for row in steps] == [
+        (step, reading) for step in (2, 4) for reading in ("greedy", "grammar")
+    ]
+    page = re.sub(r' xmlns(:\w+)?="[^"]*"', "", (out / "report.html").read_text())  # names, fetched by nobody
+    assert page.count("<svg") > 20 and "http://" not in page and "https://" not in page
+    lost = out / "b" / "seed-0" / "readings" / "names" / "predictions.jsonl"
+    answers = lost.read_text()
+    lost.unlink()
+    text = run()
+    assert text.count("finished before, kept") == 2 and "started" not in text
+    assert text.count("answers are missing: names\n") == 1 and lost.read_text() == answers

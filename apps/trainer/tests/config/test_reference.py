@@ -1,0 +1,39 @@
+"""The list of configuration keys."""
+
+import pytest
+
+from coord_codec import InputError
+from coord_trainer.config.reference import as_markdown, config_keys
+from coord_trainer.config.run_config import check_run_config
+from coord_trainer.config.swift_arguments import argument_table
+
+
+def leaves(values, prefix=""):
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def test_config_keys_are_those_of_a_resolved_configuration_each_with_a_meaning():
+    config = check_run_config({"custom": {"coord_soft_ce_w1": {"enabled": True}}}, "test")
+    keys = config_keys()
+    assert [key.name for key in keys] == list(leaves(config.model_dump(mode="json")))
+    assert [key.name for key in keys if not key.meaning or not key.type] == []
+
+
+def test_config_keys_of_a_prefix():
+    assert [key.name for key in config_keys("run.se")] == ["run.seed"]
+    assert {key.name for key in config_keys("training.")} == {
+        f"training.{row.name}" for row in argument_table().values() if row.kind == "forwarded"
+    }
+    with pytest.raises(InputError, match=r"did you mean data\.order\?"):
+        config_keys("data.ordre")
+
+
+def test_as_markdown_has_a_row_a_key():
+    keys = config_keys("custom")
+    rows = [line for line in as_markdown(keys).splitlines() if line.startswith("| `")]
+    assert len(rows) == len(keys)
+    assert all(row.replace("\\|", "").count("|") == 5 for row in rows)

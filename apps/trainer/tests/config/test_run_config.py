@@ -1,0 +1,259 @@
+"""Configuration: what resolves, and that every mistake is named with both sides."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coord_codec import InputError
+from coord_losses import ObjectiveConfig
+from coord_trainer.config.run_config import check_run_config, load_run_config
+
+SOFT = {"coord_soft_ce_w1": {"enabled": True}}
+
+
+def resolve(**sections):
+    return check_run_config({"custom": SOFT, **sections}, "test")
+
+
+def objective(**custom):
+    return check_run_config({"custom": custom}, "test").custom.objective
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"use_coord_ce": True}, ObjectiveConfig.group_a()),
+        ({"use_coordexp_loss": True, "use_geom_loss": True}, ObjectiveConfig.group_b()),
+        ({"use_coord_ce": True, "use_coordexp_loss": True, "use_geom_loss": True}, ObjectiveConfig.group_c()),
+        (
+            {"use_coord_ce": True, "use_coordexp_loss": True, "use_geom_loss": True, "lambda_coord": 0},
+            ObjectiveConfig.group_a(),
+        ),
+        ({"use_coord_ce": True, "lambda_coord_ce": 0.5}, ObjectiveConfig(coord_ce_weight=0.5)),
+        (
+            {"use_coordexp_loss": True, "use_geom_loss": True, "lambda_coord": 0.2, "alpha_l1": 5, "beta_giou": 2},
+            ObjectiveConfig(box_weight=0.2, alpha_l1=5, beta_giou=2),
+        ),
+    ],
+)
+def test_objective_flags_of_phase_1_resolve_to_weights(flags, expected):
+    assert objective(coord_objective=flags) == expected
+
+
+def test_objective_of_soft_terms_combines_with_coordinate_ce():
+    assert objective(**SOFT) == ObjectiveConfig.soft()
+    assert objective(**SOFT, coord_objective={"use_coord_ce": True}) == ObjectiveConfig.mixed()
+    weights = {"enabled": True, "soft_ce_weight": 0.25, "w1_weight": 0, "gate_weight": 2, "target_sigma": 3}
+    found = objective(coord_soft_ce_w1=weights)
+    assert (found.soft_ce_weight, found.w1_weight, found.gate_weight, found.target_sigma) == (0.25, 0, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("custom", "named"),
+    [
+        (
+            {"coord_tokens": {"enabled": False}, "coord_offset": {"enabled": True}},
+            ("coord_tokens.enabled", "coord_offset.enabled"),
+        ),
+        (
+            {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True, "lambda_coord": 0}},
+            ("coord_tokens.enabled", "lambda_coord"),
+        ),
+        (
+            {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True, "alpha_l1": 0, "beta_giou": 0}},
+            ("use_geom_loss", "alpha_l1", "beta_giou"),
+        ),
+        ({"coord_soft_ce_w1": {"enabled": True, "w1_weight": float("inf")}}, ("w1_weight",)),
+    ],
+)
+def test_custom_flags_that_contradict_each_other_are_both_named(custom, named):
+    with pytest.raises(InputError) as caught:
+        check_run_config({"custom": custom}, "test")
+    assert all(name in str(caught.value) for name in named)
+
+
+SWITCHES = (
+    "custom.coord_tokens.enabled",
+    "custom.coord_soft_ce_w1.enabled",
+    "custom.coord_objective.use_coord_ce",
+    "custom.coord_objective.use_coordexp_loss",
+    "custom.coord_objective.use_geom_loss",
+)
+# tokens, soft, coordinate CE, expected box, its loss -> the weights of the terms that are on.
+LEGAL = {
+    (1, 1, 0, 0, 0): {"soft_ce": 0.2, "w1": 0.3, "gate": 0.4},
+    (1, 0, 1, 0, 0): {"coord_ce": 0.6},
+    (1, 1, 1, 0, 0): {"coord_ce": 0.6, "soft_ce": 0.2, "w1": 0.3, "gate": 0.4},
+    (1, 0, 0, 1, 1): {"box": 0.7},
+    (1, 0, 1, 1, 1): {"coord_ce": 0.6, "box": 0.7},
+    (1, 1, 0, 1, 1): {"soft_ce": 0.2, "w1": 0.3, "gate": 0.4, "box": 0.7},
+    (1, 1, 1, 1, 1): {"coord_ce": 0.6, "soft_ce": 0.2, "w1": 0.3, "gate": 0.4, "box": 0.7},
+    (0, 0, 0, 0, 0): {},
+}
+WEIGHTS = (
+    "custom.coord_soft_ce_w1.soft_ce_weight=0.2",
+    "custom.coord_soft_ce_w1.w1_weight=0.3",
+    "custom.coord_soft_ce_w1.gate_weight=0.4",
+    "custom.coord_objective.lambda_coord_ce=0.6",
+    "custom.coord_objective.lambda_coord=0.7",
+)
+
+
+@pytest.mark.parametrize("on", list(product((0, 1), repeat=5)), ids=lambda on: "".join(map(str, on)))
+@pytest.mark.parametrize("way", ["command line", "yaml"])
+def test_custom_switches_resolve_or_name_both_sides_in_every_combination(tmp_path, on, way):
+    words = [*(f"{name}={bool(value)}" for name, value in zip(SWITCHES, on, strict=True)), *WEIGHTS]
+    file = None
+    if way == "yaml":
+        file, nested = tmp_path / "run.yaml", {}
+        for word in words:
+            name, value = word.split("=")
+            _, section, key = name.split(".")
+            nested.setdefault(section, {})[key] = yaml.safe_load(value)
+        file.write_text(yaml.safe_dump({"custom": nested}))
+        words = []
+    if on in LEGAL:
+        assert load_run_config(file, words).custom.objective.weights == {"text_ce": 1.0} | LEGAL[on]
+        return
+    with pytest.raises(InputError) as caught:
+        load_run_config(file, words)
+    tokens, _, _, expected, geometry = on
+    told = str(caught.value)
+    if expected != geometry:
+        assert "use_geom_loss is" in told and "use_coordexp_loss is" in told
+    elif tokens:
+        assert "coord_tokens.enabled is true" in told and "coord_soft_ce_w1.enabled" in told
+    else:
+        first = next(name for name, value in zip(SWITCHES[1:], on[1:], strict=True) if value)
+        assert "coord_tokens.enabled is false" in told
+        assert f"{first} is true" in told or "use_geom_loss is true" in told
+
+
+@pytest.mark.parametrize(
+    ("sections", "named"),
+    [
+        ({"evaluation": {"readings": ["grammar"]}, "data": {"style": "json"}}, ("evaluation.readings", "data.style")),
+        (
+            {"evaluation": {"readings": ["greedy", "names"]}, "custom": {"coord_tokens": {"enabled": False}}},
+            ("evaluation.readings", "custom.coord_tokens.enabled"),
+        ),
+        ({"evaluation": {"readings": ["wish"]}}, ("evaluation.readings", "grammar-expectation")),
+        ({"evaluation": {"readings": []}}, ("evaluation.readings", "greedy")),
+        (
+            {"run": {"gradient_norms": True}, "training": {"gradient_checkpointing": True}},
+            ("run.gradient_norms", "training.gradient_checkpointing"),
+        ),
+        (
+            {"run": {"gradient_norms": True}, "training": {"deepspeed": "zero3"}},
+            ("run.gradient_norms", "training.deepspeed"),
+        ),
+        ({"run": {"on_nan": "skip"}, "training": {"deepspeed": "zero2"}}, ("run.on_nan", "training.deepspeed")),
+        ({"training": {"save_strategy": "no"}}, ("training.save_strategy", "steps, epoch")),
+        ({"training": {"save_strategy": False}}, ("training.save_strategy", "steps, epoch")),  # YAML's no
+    ],
+)
+def test_run_config_names_both_sections_that_contradict_each_other(sections, named):
+    with pytest.raises(InputError) as caught:
+        resolve(**sections)
+    assert all(name in str(caught.value) for name in named)
+
+
+def test_yaml_of_the_specification_parses(tmp_path):
+    (tmp_path / "base.yaml").write_text("training: {learning_rate: 1.0e-4, vit_lr: 1.0e-5}\n")
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        """
+extends: base.yaml
+custom:
+  coord_tokens: {enabled: true, skip_bbox_norm: true}
+  coord_soft_ce_w1: {enabled: true, soft_ce_weight: 1.0, w1_weight: 1.0, gate_weight: 1.0, temperature: 1.0,
+                     target_sigma: 2.0, target_truncate: 16}
+  coord_offset: {enabled: true, ids: {start: 151670, end: 152669}, tie_head: true, embed_lr: 4.0e-4, head_lr: 1.0e-4,
+                 weight_decay: 0.0}
+training: {optimizer: multimodal_coord_offset, learning_rate: 2.0e-4}
+"""
+    )
+    config = load_run_config(file, ["run.seed=3", "data.order=size"])
+    assert config.training == {"learning_rate": 2e-4, "vit_lr": 1e-5, "optimizer": "multimodal_coord_offset"}
+    assert config.custom.coord_offset.token_ids([])[:2] == [151670, 151671]
+    assert (config.run.seed, config.data.order) == (3, "size")
+
+
+def test_extends_is_looked_up_beside_the_file_then_from_the_working_folder(tmp_path, monkeypatch):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "run.yaml").write_text("extends: base.yaml\ncustom: {coord_soft_ce_w1: {enabled: true}}\n")
+    (tmp_path / "base.yaml").write_text("run: {seed: 7}\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_run_config(Path("a/run.yaml"), []).run.seed == 7
+    (tmp_path / "a" / "base.yaml").write_text("run: {seed: 8}\n")
+    assert load_run_config(Path("a/run.yaml"), []).run.seed == 8
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"data": {"max_object": 3}}, "data.max_object: unknown key; did you mean max_objects?"),
+        ({"training": {"learning_rat": 1}}, "did you mean learning_rate?"),
+        ({"training": {"output_dir": "x"}}, "run.dir"),
+        ({"data": {"markers": "box"}}, "obj, qwen"),
+        ({"data": {"images": "x"}}, "data.annotations"),
+        ({"data": {"annotations": "x.json"}}, "data.images"),
+        ({"data": {"annotations": "x.jsonl"}}, "data.heldout_annotations"),
+        ({"data": {"order": "sideways"}}, "data.order"),
+        ({"model": {"tiny": {"hidden": 90}}}, "model.tiny"),
+        ({"run": {"seed": "many"}}, "run.seed"),
+        ({"custom": SOFT | {"coord_tokens": {"skip_bbox_norm": False}}}, "skip_bbox_norm is false, and there would be"),
+    ],
+)
+def test_check_run_config_names_the_field_and_what_to_do(sections, told):
+    with pytest.raises(InputError) as caught:
+        resolve(**sections)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "told"),
+    [
+        ("- a\n- b\n", [], "expected a mapping"),
+        ("a: [", [], "not YAML"),
+        ("extends: run.yaml\n", [], "extends itself"),
+        ("extends: nowhere.yaml\n", [], "no such config file"),
+        ("extends: [a, b]\n", [], "one file name"),
+        ("", ["--run.dir"], "section.key=value"),
+        ("", ["rundir"], "section.key=value"),
+    ],
+)
+def test_load_run_config_refuses_files_and_words_it_cannot_read(tmp_path, text, words, told):
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=told):
+        load_run_config(file, words)
+
+
+def test_resolved_config_resolves_to_itself():
+    config = resolve(data={"max_objects": 5}, training={"max_steps": 3})
+    assert check_run_config(config.model_dump(mode="json"), "again") == config
+
+
+def test_dora_on_the_vocabulary_is_refused():
+    lora = {"tuner_type": "lora", "use_dora": True}
+    resolve(training=lora | {"target_modules": ["all-linear"]})
+    with pytest.raises(InputError, match=r"training.use_dora.*lm_head"):
+        resolve(training=lora | {"target_modules": ["q_proj", "lm_head"]})
+
+
+def test_flash_attention_is_replaced_where_it_cannot_run(capsys, monkeypatch):
+    from coord_trainer.model import checkpoint
+
+    asked = resolve(model={"attention": "flash_attention_2", "dtype": "bfloat16"})
+    monkeypatch.setattr(checkpoint, "find_spec", lambda name: None)
+    assert checkpoint.with_usable_attention(asked).model.attention == "sdpa"
+    assert "flash_attn is not installed" in capsys.readouterr().out
+    monkeypatch.setattr(checkpoint, "find_spec", lambda name: object())
+    monkeypatch.setattr(checkpoint.torch.cuda, "is_available", lambda: True)
+    assert checkpoint.with_usable_attention(asked) is asked
+    plain = resolve()
+    assert checkpoint.with_usable_attention(plain) is plain
+    assert capsys.readouterr().out == ""

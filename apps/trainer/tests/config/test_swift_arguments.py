@@ -1,0 +1,236 @@
+"""The table of ms-swift's arguments: equal to the installed ms-swift's, and what becomes of each value."""
+
+import dataclasses
+import inspect
+import json
+import types
+import typing
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coord_codec import InputError
+from coord_trainer.config.run_config import RunConfig, check_run_config
+from coord_trainer.config.swift_arguments import DEEPSPEED_PRESETS, SCHEDULER_KEYWORDS, argument_table
+
+SOFT = {"coord_soft_ce_w1": {"enabled": True}}
+
+
+def training(**values):
+    return check_run_config({"custom": SOFT, "training": values}, "test").training
+
+
+def spelled(hint):
+    """Return a type annotation in the table's notation."""
+    names, optional = [], [False]
+
+    def add(part):
+        if part is type(None):
+            optional[0] = True
+        elif typing.get_origin(part) in (typing.Union, types.UnionType):
+            for one in typing.get_args(part):
+                add(one)
+        elif typing.get_origin(part) is typing.Literal:
+            for one in typing.get_args(part):
+                add(type(one))
+        else:
+            kind = typing.get_origin(part) or part
+            text = isinstance(kind, type) and issubclass(kind, (str, Path))
+            names.append("str" if text else kind.__name__ if kind in (bool, int, float, list, dict) else "object")
+
+    add(hint)
+    return "|".join(dict.fromkeys(names)) + "?" * optional[0]
+
+
+@pytest.fixture(scope="module")
+def fields():
+    """Each argument of the installed ms-swift: its type, and the choices that the annotation or the field gives."""
+    arguments = pytest.importorskip("swift.arguments").SftArguments
+    hints = typing.get_type_hints(arguments)
+    from transformers.trainer_utils import IntervalStrategy, SaveStrategy, SchedulerType
+    from transformers.training_args import OptimizerNames
+
+    enums = {
+        "optim": OptimizerNames,
+        "lr_scheduler_type": SchedulerType,
+        "save_strategy": SaveStrategy,
+        "eval_strategy": IntervalStrategy,
+        "logging_strategy": IntervalStrategy,
+    }
+    found = {}
+    for field in dataclasses.fields(arguments):
+        if field.init:
+            literal = [
+                str(value)
+                for part in (hints[field.name], *typing.get_args(hints[field.name]))
+                if typing.get_origin(part) is typing.Literal
+                for value in typing.get_args(part)
+                if value is not None
+            ]
+            choices = literal or [str(one.value) for one in enums.get(field.name, ())]
+            found[field.name] = spelled(hints[field.name]), set(choices)
+    return found
+
+
+def test_table_has_the_names_and_types_of_ms_swift(fields):
+    assert {name: row.type for name, row in argument_table().items()} == {n: kind for n, (kind, _) in fields.items()}
+
+
+def test_table_offers_choices_that_ms_swift_has(fields):
+    from swift.optimizers import optimizers_map
+
+    from coord_adapter.optimizer import param_group_names
+
+    for name, row in argument_table().items():
+        if row.kind == "forwarded" and fields[name][1]:
+            assert set(row.choices) <= fields[name][1], name
+            assert row.choices, f"{name}: ms-swift has the choices {fields[name][1]}, the table none"
+    offered = set(argument_table()["optimizer"].choices)
+    assert offered == (set(optimizers_map) | set(param_group_names())) - {"galore"}
+
+
+def test_table_gives_every_row_a_class_and_what_it_needs():
+    table = argument_table()
+    assert list(table) == sorted(table)
+    for row in table.values():
+        assert row.kind in ("forwarded", "owned", "refused")
+        assert bool(row.reason) == (row.kind != "forwarded"), row.name
+        if row.kind != "forwarded":
+            assert not row.values and not row.needs, row.name
+        if row.needs:
+            assert table[row.needs.partition("=")[0]].kind == "forwarded", row.name
+        if row.kind == "owned":
+            for key in row.reason.split(" and "):
+                section, name, *_ = key.split(".")
+                assert name in RunConfig.model_fields[section].annotation.model_fields, row.name
+
+
+def test_scheduler_keywords_are_those_of_transformers():
+    from transformers.optimization import TYPE_TO_SCHEDULER_FUNCTION as FUNCTIONS
+
+    common = {"optimizer", "num_warmup_steps", "num_training_steps", "last_epoch"}
+    for name in argument_table()["lr_scheduler_type"].choices:
+        theirs = set(inspect.signature(FUNCTIONS[name]).parameters) - common
+        assert set(SCHEDULER_KEYWORDS.get(name, ())) == theirs, name
+
+
+def test_deepspeed_presets_are_ms_swifts():
+    swift = pytest.importorskip("swift")
+    assert all((Path(swift.__file__).parent / "config" / f"{name}.json").is_file() for name in DEEPSPEED_PRESETS)
+
+
+def test_refused_and_owned_arguments_are_named_with_the_reason():
+    for row in argument_table().values():
+        if row.kind != "forwarded":
+            with pytest.raises(InputError) as caught:
+                training(**{row.name: 1})
+            assert str(caught.value).startswith(f"test: training.{row.name} ")
+            assert row.reason in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"learning_rate": float("nan")}, "a number"),
+        ({"learning_rate": float("inf")}, "a number"),
+        ({"learning_rate": -1}, "0.."),
+        ({"learning_rate": "fast"}, "'fast'"),
+        ({"learning_rate": True}, "a number"),
+        ({"learning_rate": [1e-3]}, "a number"),
+        ({"max_steps": -5}, "1.. or -1"),
+        ({"max_steps": 0}, "1.. or -1"),
+        ({"max_steps": 2.5}, "a whole number"),
+        ({"num_train_epochs": 0}, ">0"),
+        ({"warmup_ratio": 1.5}, "0..1"),
+        ({"warmup_steps": -1}, "0.."),
+        ({"adam_beta2": 1.0}, "0..<1"),
+        ({"max_grad_norm": -1}, "0.."),
+        ({"per_device_train_batch_size": 0}, "1.."),
+        ({"per_device_train_batch_size": "many"}, "a whole number"),
+        ({"gradient_accumulation_steps": 0}, "1.."),
+        ({"logging_steps": 0}, "1.."),
+        ({"save_total_limit": 0}, "1.."),
+        ({"dataloader_num_workers": -1}, "0.."),
+        ({"optim": "adam"}, "adamw_torch"),
+        ({"optim": "galore_adamw"}, "adamw_torch"),
+        ({"optimizer": "adamw"}, "multimodal_coord_offset"),
+        ({"optimizer": "galore"}, "multimodal_coord_offset"),
+        ({"lr_scheduler_type": "cosin"}, "cosine_with_min_lr"),
+        ({"save_strategy": "sometimes"}, "steps, epoch"),
+        ({"save_strategy": False}, "steps, epoch"),
+        ({"eval_strategy": "often"}, "steps, epoch, no"),
+        ({"tuner_type": "adalora"}, "full, lora"),
+        ({"truncation_strategy": "split"}, "delete, left, right"),
+        ({"padding_side": "middle"}, "left, right"),
+        ({"report_to": ["tensorbord"]}, "tensorboard"),
+        ({"gradient_checkpointing": "yes"}, "true or false"),
+        ({"freeze_vit": 1}, "true or false"),
+        ({"run_name": 5}, "text"),
+        ({"freeze_parameters": {"a": 1}}, "a list"),
+        ({"max_shard_size": "big"}, "5GB"),
+        ({"deepspeed": "zero4"}, "zero2"),
+        ({"deepspeed": 2}, "a mapping or text"),
+        ({"lr_scheduler_kwargs": "half"}, "a mapping"),
+        ({"lr_scheduler_kwargs": {"num_cycle": 2}}, "num_cycles"),
+        ({"lr_scheduler_type": "linear", "lr_scheduler_kwargs": {"power": 2}}, "nothing"),
+        ({"lr_scheduler_type": "cosine_with_min_lr"}, "min_lr"),
+        ({"use_liger_kernel": True}, "liger_kernel"),
+        ({"optim": "adamw_8bit"}, "bitsandbytes"),
+        ({"report_to": "wandb"}, "wandb"),
+        ({"lora_rank": 8}, "training.tuner_type: lora"),
+        ({"use_dora": True, "tuner_type": "full"}, "training.tuner_type: lora"),
+        ({"freeze_parameters": ["a"], "tuner_type": "lora"}, "training.tuner_type: full"),
+        ({"vit_gradient_checkpointing": True}, "training.gradient_checkpointing"),
+        ({"dataloader_prefetch_factor": 2}, "training.dataloader_num_workers"),
+        ({"lorap_lr_ratio": 16, "tuner_type": "lora"}, "training.optimizer: lorap"),
+        ({"vit_lr": 1e-4, "optimizer": "muon"}, "multimodal"),
+        ({"early_stop_interval": 3, "eval_strategy": "no"}, "eval_strategy"),
+        ({"target_regex": "q$", "target_modules": ["q"], "tuner_type": "lora"}, "target_regex"),
+        ({"learning_rat": 1}, "did you mean learning_rate?"),
+    ],
+    ids=json.dumps,
+)
+def test_wrong_training_settings_are_one_line_that_names_the_key(given, told):
+    with pytest.raises(InputError) as caught:
+        training(**given)
+    message = str(caught.value)
+    assert message.startswith("test: training.") and "\n" not in message
+    assert told in message and any(f"training.{name}" in message for name in given)
+
+
+def test_each_wrong_training_setting_has_a_line():
+    with pytest.raises(InputError) as caught:
+        training(learning_rate="fast", max_steps=-5, loss_type="mse", optim="adamw_torch")
+    assert [line.split(".")[1].split(":")[0].split(" ")[0] for line in str(caught.value).splitlines()] == [
+        "learning_rate",
+        "max_steps",
+        "loss_type",
+    ]
+
+
+def test_right_training_settings_come_in_their_type():
+    given = yaml.safe_load(
+        "{learning_rate: 1e-4, max_steps: 1e3, save_steps: 0.25, eval_strategy: no, report_to: tensorboard, "
+        "max_grad_norm: 0, lr_scheduler_kwargs: {num_cycles: 2}, deepspeed: null, use_hf: true, max_shard_size: 5GB}"
+    )
+    found = training(**given)
+    assert found == {
+        "learning_rate": 1e-4,
+        "max_steps": 1000,
+        "save_steps": 0.25,
+        "eval_strategy": "no",
+        "report_to": ["tensorboard"],
+        "max_grad_norm": 0,
+        "lr_scheduler_kwargs": {"num_cycles": 2},
+        "use_hf": True,
+        "max_shard_size": "5GB",
+    }
+    assert type(found["max_steps"]) is int and training(max_steps=-1) == {"max_steps": -1}
+    lora = {"tuner_type": "lora", "init_weights": True, "target_modules": "all-linear", "lora_rank": 4}
+    assert training(**lora) == lora | {"init_weights": "true", "target_modules": ["all-linear"]}
+
+
+def test_lora_settings_act_with_offsets_alone():
+    config = check_run_config({"custom": {"coord_offset": {"enabled": True}}, "training": {"lora_rank": 4}}, "test")
+    assert config.training == {"lora_rank": 4}

@@ -1,0 +1,147 @@
+"""Wrong configurations, names of the specification, and damaged files: one message each, never a traceback."""
+
+import copy
+import json
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from coord_codec import InputError, read_annotations
+from coord_losses import ObjectiveConfig
+from coord_trainer.config.run_config import check_run_config, load_run_config
+
+ROOT = Path(__file__).parents[4]
+SOFT = {"coord_soft_ce_w1": {"enabled": True}}
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"coord_offset": {"enabled": True}}, "coord_offset: unknown key; it lives at custom.coord_offset"),
+        ({"use_coord_ce": True}, "use_coord_ce: unknown key; it lives at custom.coord_objective.use_coord_ce"),
+        ({"custom": {"use_coord_ce": True}}, "it lives at custom.coord_objective.use_coord_ce"),
+        ({"learning_rate": 1e-4}, "it lives at training.learning_rate"),
+        ({"run": {"seed": -1}}, "run.seed"),
+        ({"run": {"seed": 2**40}}, "run.seed"),
+        ({"run": {"threads": 0}}, "run.threads"),
+        ({"run": {"dir": ["a"]}}, "run.dir"),
+        ({"run": 3}, "run: "),
+        ({"run": None}, "run: "),
+        ({"training": [1]}, "training: "),
+        ({1: 2}, "1: "),
+        ({"data": {"shapes": {"seed": -1}}}, "data.shapes.seed"),
+        ({"data": {"shapes": {"min_side": 0.6}}}, "data.shapes.min_side is 0.6 but data.shapes.max_side is 0.5"),
+        ({"data": {"shapes": {"max_side": float("nan")}}}, "data.shapes.max_side"),
+        ({"data": {"shapes": {"noise": float("inf")}}}, "data.shapes.noise"),
+        ({"data": {"min_pixels": 900, "max_pixels": 100}}, "data.min_pixels is 900 but data.max_pixels is 100"),
+        ({"model": {"tiny": {"min_pixels": 10**6}}}, "model.tiny.min_pixels is 1000000"),
+        ({"model": {"tiny": {"init_std": -1}}}, "model.tiny.init_std"),
+        ({"custom": {"coord_offset": {"enabled": True, "ids": {"start": 1, "end": 2, "step": 3}}}}, "coord_offset.ids"),
+        ({"custom": {"coord_offset": {"enabled": True, "embed_lr": "fast"}}}, "coord_offset.embed_lr"),
+    ],
+    ids=str,
+)
+def test_wrong_settings_name_the_key(values, told):
+    with pytest.raises(InputError) as caught:
+        check_run_config({"custom": SOFT, **values}, "test")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "run: {dir: '${nowhere}'}",
+        "run: {dir: '${'}",
+        "1: {2: 3}",
+        "run: [1, 2]",
+        "? [a, b]\n: c",
+        "\x00",
+        "run: &a {dir: *b}",
+    ],
+)
+def test_wrong_yaml_is_an_input_error(tmp_path, text):
+    file = tmp_path / "run.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=r"run\.yaml"):
+        load_run_config(file, [])
+    with pytest.raises(InputError):
+        load_run_config(None, ["run.seed.x=3", "run.dir=${nowhere}"])
+
+
+def test_offsets_of_the_specification_alone_train_by_cross_entropy(tmp_path):
+    file = tmp_path / "offset.yaml"
+    file.write_text(
+        "custom:\n  coord_offset:\n    enabled: true\n    tie_head: true\n    ids: {start: 151670, end: 152669}\n"
+        "    embed_lr: 1.0e-4\n    head_lr: 1.0e-4\n    weight_decay: 0.0\n"
+    )
+    config = load_run_config(file, [])
+    assert config.custom.objective == ObjectiveConfig.group_a() and config.custom.coord_offset.enabled
+    assert check_run_config(config.model_dump(mode="json"), "again") == config
+    with pytest.raises(InputError, match="nothing trains the coordinates"):
+        load_run_config(file, ["custom.coord_objective.use_coord_ce=false"])
+
+
+def test_names_of_the_specification_are_answered_by_where_they_live():
+    import coord_trainer
+    from coord_trainer.elsewhere import ELSEWHERE, pointer
+
+    with pytest.raises(AttributeError, match=r"coord_losses\.CoordObjective"):
+        _ = coord_trainer.CoordSoftCEW1LossMixin
+    with pytest.raises(InputError, match="packages/coord-codec"):
+        load_run_config(Path("src/coord_tokens/offset.yaml"), [])
+    assert pointer("trian") == ""
+    script = subprocess.run([ROOT / "scripts" / "merge_coord.sh"], capture_output=True, text=True, check=False)
+    assert script.returncode == 2 and "uv run apps/exporter merge" in script.stderr
+    page = (ROOT / "docs" / "guides" / "from-elsewhere.md").read_text()
+    assert all(name in page for name in ELSEWHERE)
+
+
+COCO = {
+    "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 64}],
+    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "area": 1200.0, "iscrowd": 0}],
+    "categories": [{"id": 1, "name": "cat"}],
+}
+WRONG = (None, "x", -1, 0, 1.5, float("nan"), float("inf"), 10**400, True, [], {}, [None] * 4, ["1", 2, 3, 4], "\ud800")
+
+
+def test_coco_fields_of_a_wrong_type_are_problems_or_input_errors(tmp_path):
+    file = tmp_path / "a.json"
+    documents = []
+    for table, (row,) in COCO.items():
+        documents += [COCO | {table: value} for value in WRONG] + [{k: v for k, v in COCO.items() if k != table}]
+        documents += [COCO | {table: [value]} for value in WRONG]
+        for name in row:
+            documents += [COCO | {table: [row | {name: value}]} for value in WRONG]
+            documents.append(COCO | {table: [{k: v for k, v in row.items() if k != name}]})
+    for document in copy.deepcopy(documents):
+        file.write_text(json.dumps(document))
+        for strict in (False, True):
+            try:
+                read_annotations(file, tmp_path, strict=strict)
+            except InputError as error:  # noqa: PERF203
+                assert "a.json" in str(error)
+
+
+def test_check_model_path_refuses_a_folder_without_a_checkpoint(tmp_path):
+    from coord_trainer.model.tiny import check_model_path
+
+    config = check_run_config({"custom": SOFT, "model": {"path": str(tmp_path)}}, "test")
+    with pytest.raises(InputError, match=r"config\.json"):
+        check_model_path(config)
+    for text in ("{", "[]"):
+        (tmp_path / "config.json").write_text(text)
+        with pytest.raises(InputError, match=r"config\.json"):
+            check_model_path(config)
+    (tmp_path / "config.json").write_text("{}")
+    check_model_path(config)
+
+
+def test_more_ranks_than_images_are_refused(monkeypatch):
+    from coord_trainer import run
+
+    monkeypatch.setattr(run, "world_size", lambda: 2)
+    config = check_run_config({"custom": SOFT}, "test")
+    with pytest.raises(InputError, match="1 usable training images for 2 ranks"):
+        run._report_samples(config, type("One", (SimpleNamespace,), {"__len__": lambda self: 1})(dropped_objects=0))

@@ -1,0 +1,26 @@
+"""What the trainer's tests share: `helpers/` on the path, and one run opened in ms-swift per worker."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HELPERS = Path(__file__).parent / "helpers"
+sys.path.insert(0, str(HELPERS))
+
+
+@pytest.fixture(scope="session")
+def opened_run(tmp_path_factory):
+    """The tiny Qwen3-VL opened in ms-swift: config, open run, training images, their samples."""
+    pytest.importorskip("swift")
+    from tiny_run import tiny_config
+
+    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.model.tiny import base_checkpoint
+    from coord_trainer.swift.open_run import open_run, sample_set
+
+    folder = tmp_path_factory.mktemp("opened")
+    config = tiny_config()
+    train, _ = draw_sets(config, folder / "data")
+    opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
+    return config, opened, train, sample_set(config, opened, train)

@@ -1,0 +1,233 @@
+"""Annotations and images: what is left out of training is left out of scoring, counted and listed."""
+
+import json
+
+import pytest
+from PIL import Image
+from tiny_run import tiny_config
+
+from coord_codec import InputError
+from coord_eval import load_ground_truth
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.data.image_set import load_annotated, load_sets, report_sets
+
+NAN = float("nan")
+
+
+def coco(annotations, images=None, names=("cat",)):
+    return {
+        "images": images or [{"id": 7, "file_name": "a.png", "width": 200, "height": 100}],
+        "annotations": [{"id": n, "image_id": 7, "category_id": 1, **a} for n, a in enumerate(annotations)],
+        "categories": [{"id": n, "name": name} for n, name in enumerate(names, start=1)],
+    }
+
+
+@pytest.fixture
+def folder(tmp_path):
+    Image.new("RGB", (200, 100), (10, 20, 30)).save(tmp_path / "a.png")
+
+    def write(document):
+        path = tmp_path / "annotations.json"
+        path.write_text(json.dumps(document))
+        return path
+
+    return write
+
+
+GOOD = [{"image_id": n, "bbox": [20, 10, 100, 50]} for n in (1, 2, 3)]
+OF_4 = [{"image_id": 4, "bbox": [20, 10, 100, 50]}, {"image_id": 4, "bbox": [20, 10, 100, 60]}]
+SIZED = {"id": 4, "width": 200, "height": 100}
+IMAGES = [SIZED | {"id": n, "file_name": f"{n}.png"} for n in (1, 2, 3)]
+ANOTHER_SIZE = "say 100 x 100 pixels, the file has 200 x 100"
+# What is added to a good file, and the problem that is listed; every one of them would be an object or an image more.
+BAD = {
+    "unknown image": ([{"image_id": 99, "bbox": [0, 0, 9, 9]}], [], "99 is not the id of an image"),
+    "unknown category": (
+        [{"image_id": 1, "bbox": [0, 0, 9, 9], "category_id": 9}],
+        [],
+        "9 is not the id of a category",
+    ),
+    "negative width": ([{"image_id": 1, "bbox": [0, 0, -5, 9]}], [], "at least 0, found -5 x 9"),
+    "NaN": ([{"image_id": 1, "bbox": [0, 0, NAN, 9]}], [], "finite numbers, found nan"),
+    "text": ([{"image_id": 1, "bbox": ["0", 0, 9, 9]}], [], "finite numbers, found '0'"),
+    "three numbers": ([{"image_id": 1, "bbox": [0, 0, 9]}], [], "4 numbers, found [0, 0, 9]"),
+    "no box": ([{"image_id": 1, "bbox": None}], [], "4 numbers, found None"),
+    "no area": ([{"image_id": 1, "bbox": [0, 0, 0, 9]}], [], "no area"),
+    "outside": ([{"image_id": 1, "bbox": [150, 0, 60, 9]}], [], "lies outside its image"),
+    "far outside": ([{"image_id": 1, "bbox": [-5, 0, 60, 9]}], [], "lies outside its image"),
+    "control token": ([{"image_id": 1, "bbox": [0, 0, 9, 9], "category_id": 2}], [], "control token <|box_end|>"),
+    "image of negative width": (OF_4, [SIZED | {"file_name": "1.png", "width": -5}], "above 0, found -5"),
+    "repeated image id": (OF_4, [SIZED | {"file_name": "1.png"}, SIZED | {"file_name": "2.png"}], "occurs 2 times"),
+    "no file name": (OF_4, [SIZED], "expected a path, found none"),
+    "missing image": (OF_4, [SIZED | {"file_name": "gone.png"}], "does not exist"),
+    "truncated image": (OF_4, [SIZED | {"file_name": "torn.png"}], "cannot be decoded"),
+    "text as image": (OF_4, [SIZED | {"file_name": "text.png"}], "cannot be decoded"),
+    "thin image": (OF_4, [SIZED | {"file_name": "strip.png"}], "402 x 2 pixels; Qwen's image processor refuses"),
+    "another size": (
+        OF_4,
+        [SIZED | {"file_name": "1.png", "width": 100}],
+        "say 100 x 100 pixels, the file has 200 x 100",
+    ),
+}
+# The same of instance JSONL: objects of the line that is added, and its other fields.
+BOX = {"desc": "cat", "bbox": [0, 0, 0.5, 0.5]}
+BAD_LINES = {
+    "no area": ({"objects": [BOX, BOX | {"bbox": [0.5, 0, 0.5, 1]}]}, "no area or swapped corners"),
+    "swapped corners": ({"objects": [BOX | {"bbox": [0.5, 0, 0.1, 1]}]}, "no area or swapped corners"),
+    "outside": ({"objects": [BOX | {"bbox": [0, 0, 2, 1]}]}, "objects[0].bbox"),
+    "NaN": ({"objects": [BOX | {"bbox": [0, 0, NAN, 1]}]}, "objects[0].bbox"),
+    "text": ({"objects": [BOX | {"bbox": ["0", 0, 1, 1]}]}, "objects[0].bbox"),
+    "three numbers": ({"objects": [BOX | {"bbox": [0, 0, 1]}]}, "expected four values"),
+    "control token": ({"objects": [BOX | {"desc": "a <|box_end|>"}]}, "control token <|box_end|>"),
+    "repeated image id": ({"objects": [BOX], "image_id": 1}, "found 1, which"),
+    "negative width": ({"objects": [BOX], "width": -5}, "width"),
+    "missing image": ({"objects": [BOX], "image": "gone.png"}, "does not exist"),
+    "truncated image": ({"objects": [BOX], "image": "torn.png"}, "cannot be decoded"),
+    "thin image": ({"objects": [BOX], "image": "strip.png"}, "402 x 2 pixels; Qwen's image processor refuses"),
+    "another size": ({"objects": [BOX], "width": 100}, ANOTHER_SIZE),
+}
+
+
+@pytest.fixture
+def image_folder(tmp_path):
+    place = tmp_path / "images"
+    place.mkdir()
+    for n in (1, 2, 3):
+        Image.new("RGB", (200, 100), (10, 20, 30 * n)).save(place / f"{n}.png")
+    Image.new("RGB", (402, 2)).save(place / "strip.png")
+    (place / "torn.png").write_bytes((place / "1.png").read_bytes()[:120])
+    (place / "text.png").write_text("no image")
+    return place
+
+
+def write_coco(path, kinds, good=GOOD):
+    annotations, others = good, []
+    for number, kind in enumerate(kinds):
+        more, images_of_kind, _ = BAD[kind]
+        image_id = 4 + number
+        annotations = [*annotations, *(a | {"image_id": image_id} if a["image_id"] == 4 else a for a in more)]
+        others += [image | {"id": image_id} for image in images_of_kind]
+    path.write_text(json.dumps(coco(annotations, [*IMAGES, *others], ("cat", "a <|box_end|>"))))
+    return path
+
+
+def check_left_out(path, root, told):
+    """Training and scoring have the three good images, and the problem is listed."""
+    found = load_annotated(path, root, "train", strict=False)
+    assert [instance.image for instance in found.instances] == ["1.png", "2.png", "3.png"]
+    assert [len(instance.targets) for instance in found.instances] == [1, 1, 1]
+    truth = load_ground_truth(found.ground_truth())
+    assert len(truth) == 3 and len(truth.category_N) == 3 and not truth.crowd_N.any()
+    assert len(load_ground_truth(found.ground_truth(limit=2)).category_N) == 2
+    assert any(told in str(problem) for problem in found.problems)
+    report_sets(path.parent, [found])
+    listed = [json.loads(line) for line in (path.parent / "problems.jsonl").read_text().splitlines()]
+    assert [(line["where"], line["message"]) for line in listed] == [(p.where, p.message) for p in found.problems]
+    with pytest.raises(InputError, match=r"data\.strict is on"):
+        load_annotated(path, root, "train", strict=True)
+    return found
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_coco_record_is_left_out_of_training_and_scoring_and_listed(image_folder, tmp_path, kind, capsys):
+    path = write_coco(tmp_path / "a.json", [kind])
+    found = check_left_out(path, image_folder, BAD[kind][2])
+    assert f"{len(found.problems)} problems" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", BAD_LINES)
+def test_bad_instance_line_is_left_out_of_training_and_scoring_and_listed(image_folder, tmp_path, kind):
+    fields, told = BAD_LINES[kind]
+    line = {"image": "1.png", "width": 200, "height": 100}
+    good = [line | {"image": f"{n}.png", "image_id": n, "objects": [BOX]} for n in (1, 2, 3)]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in [*good, line | {"image_id": 4} | fields]))
+    check_left_out(path, image_folder, told)
+
+
+def test_instance_line_that_is_no_json_is_listed(image_folder, tmp_path):
+    record = {"width": 200, "height": 100, "objects": [BOX]}
+    lines = [json.dumps(record | {"image": f"{n}.png"}) for n in (1, 2, 3)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*lines, "[1", ""]))
+    check_left_out(tmp_path / "a.jsonl", image_folder, "not JSON")
+
+
+def test_overshoot_by_rounding_is_clipped_and_counted(folder):
+    path = folder(coco([{"bbox": [100.4, 0, 100, 100]}]))
+    found = load_annotated(path, path.parent, "train", strict=True)
+    assert found.instances[0].objects[0].bbox == pytest.approx((0.502, 0, 1, 1))
+    assert found.annotations.notes == {"boxes clipped by at most 1 pixel": 1}
+
+
+def test_crowd_region_is_no_target_but_stands_in_the_ground_truth(folder):
+    crowd = {"bbox": [0, 0, 50, 50], "iscrowd": 1}
+    path = folder(coco([{"bbox": [20, 10, 100, 50]}, crowd]))
+    found = load_annotated(path, path.parent, "train", strict=True)
+    assert len(found.instances[0].targets) == 1
+    assert sorted(load_ground_truth(found.ground_truth()).crowd_N.tolist()) == [False, True]
+    assert list(found.annotations.notes.values()) == [1]
+
+
+def test_size_that_the_annotations_do_not_state_is_the_images(folder):
+    document = coco([{"bbox": [20, 10, 100, 50]}], [{"id": 7, "file_name": "a.png"}])
+    path = folder(document)
+    found = load_annotated(path, path.parent, "train", strict=True)
+    assert found.instances[0].objects[0].bbox == pytest.approx((0.1, 0.1, 0.6, 0.6), abs=1e-12)
+
+
+def test_boxes_that_the_grid_cannot_show_are_counted(folder, tmp_path):
+    path = folder(coco([{"bbox": [20, 10, 0.05, 50]}, {"bbox": [20, 10, 10, 50]}]))
+    found = load_annotated(path, tmp_path, "train", strict=False)
+    assert len(found.instances[0].objects) == 2
+    assert found.annotations.notes == {"boxes thinner than a bin, which no answer can show": 1}
+
+
+def test_no_usable_image_is_an_error(folder, tmp_path):
+    (tmp_path / "a.png").unlink()
+    with pytest.raises(InputError, match="no usable image"):
+        load_annotated(folder(coco([])), tmp_path, "train", strict=False)
+    with pytest.raises(InputError, match=r"data\.images"):
+        load_annotated(folder(coco([])), tmp_path / "nowhere", "train", strict=False)
+
+
+def test_paths_in_instance_jsonl_are_relative_to_the_file(folder, tmp_path):
+    record = {"image": "a.png", "width": 200, "height": 100, "objects": [BOX]}
+    (tmp_path / "x.jsonl").write_text(json.dumps(record) + "\n")
+    found = load_annotated(tmp_path / "x.jsonl", None, "train", strict=False)
+    assert len(found) == 1 and found.image(0).size == (200, 100)
+
+
+def test_digest_follows_content_and_the_same_data_cannot_be_held_out(folder, tmp_path):
+    path = folder(coco([{"bbox": [20, 10, 100, 50]}]))
+    first = load_annotated(path, tmp_path, "train", strict=False).digest
+    places = {"annotations": path, "images": tmp_path, "heldout_annotations": path, "heldout_images": tmp_path}
+    custom = {"coord_soft_ce_w1": {"enabled": True}}
+    with pytest.raises(InputError, match="same data"):
+        load_sets(RunConfig.model_validate({"data": places, "custom": custom}))
+    Image.new("RGB", (200, 100), (10, 20, 31)).save(tmp_path / "a.png")
+    assert load_annotated(path, tmp_path, "train", strict=False).digest != first
+
+
+def test_run_with_every_bad_record_reaches_its_report(image_folder, tmp_path):
+    """Such a run used to train, to generate, and then to end without a score."""
+    from coord_trainer.run import train_and_score
+
+    data = {
+        "annotations": write_coco(tmp_path / "a.json", BAD),
+        "images": image_folder,
+        "heldout_annotations": write_coco(tmp_path / "b.json", BAD, [a | {"bbox": [50, 10, 100, 50]} for a in GOOD]),
+        "heldout_images": image_folder,
+    }
+    training = {"max_steps": 2, "save_steps": 2, "eval_strategy": "no", "report_to": []}
+    config = tiny_config(data=data, training=training, evaluation={"max_new_tokens": 4})
+    result = train_and_score(config, tmp_path / "run")
+    assert (tmp_path / "run" / "report.html").is_file()
+    assert result.evaluation.to_dict()["counts"]["images"] == 3
+    assert result.evaluation.to_dict()["counts"]["objects"] == 3
+    assert len((tmp_path / "run" / "predictions.jsonl").read_text().splitlines()) == 3
+    listed = [json.loads(line) for line in (tmp_path / "run" / "problems.jsonl").read_text().splitlines()]
+    for name in ("train", "heldout"):
+        told = "\n".join(line["message"] for line in listed if line["set"] == name)
+        assert [kind for kind in BAD if BAD[kind][2] not in told] == []
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    assert manifest["data"]["train"]["problems"] == len([line for line in listed if line["set"] == "train"])

@@ -1,0 +1,29 @@
+"""The generated shapes: seeded, drawn where their boxes are, on every bin."""
+
+import numpy as np
+import pytest
+
+from coord_trainer.config.sections import ShapesConfig
+from coord_trainer.data.image_set import make_shapes
+from coord_trainer.data.shapes import COLOURS, draw_shapes
+
+
+def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
+    config = ShapesConfig(noise=0)
+    for instance, image in draw_shapes(config, "train", 20):
+        pixels = np.asarray(image).astype(float)
+        for found in instance.objects:
+            colour = np.array(COLOURS[found.desc.split()[0]])
+            x1, y1, x2, y2 = (v * config.size for v in found.bbox)
+            rows, columns = np.nonzero(np.abs(pixels - colour).max(axis=2) < 80)
+            inside = (columns > x1 - 2) & (columns < x2 + 1) & (rows > y1 - 2) & (rows < y2 + 1)
+            painted = (columns[inside].min(), rows[inside].min(), columns[inside].max() + 1, rows[inside].max() + 1)
+            assert painted == pytest.approx((x1, y1, x2, y2), abs=3)
+    again = [make_shapes(ShapesConfig(), "train", 4, tmp_path, keep_files=False).digest for _ in range(2)]
+    other = make_shapes(ShapesConfig(), "heldout", 4, tmp_path, keep_files=False).digest
+    assert again[0] == again[1] != other
+
+
+def test_shape_boxes_use_the_whole_grid_of_bins():
+    boxes = [found.bbox for instance, _ in draw_shapes(ShapesConfig(), "train", 1500) for found in instance.objects]
+    assert len({round(1000 * side) for box in boxes for side in box}) > 950

@@ -1,0 +1,48 @@
+"""The one tiny Qwen3-VL of the trainer's tests, a run of it on generated shapes, and what a run leaves."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from coord_trainer.config.run_config import check_run_config
+
+HELPERS = Path(__file__).parent
+TINY = {"hidden": 32, "ffn": 48, "vision_hidden": 32, "layers": 2, "vision_layers": 2}
+BASE = {
+    "data": {"markers": "obj", "shapes": {"train": 8, "heldout": 2}},
+    "custom": {"coord_soft_ce_w1": {"enabled": True}},
+    "run": {"threads": 1},
+    "training": {"max_steps": 1, "logging_steps": 1, "save_steps": 1, "train_dataloader_shuffle": False},
+    "model": {"tiny": TINY},
+}
+
+
+def tiny_config(**sections):
+    """Return the config of a tiny run; each section's keys are laid over those above, `custom` replaces them."""
+    values = BASE | {name: BASE.get(name, {}) | given for name, given in sections.items()}
+    if "custom" in sections:
+        values["custom"] = sections["custom"]
+    return check_run_config(values, "test")
+
+
+def read_lines(folder):
+    """Return the lines of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def torchrun(*words, ranks=2, timeout=300, **environment):
+    """Run a script on several ranks; returns the finished process."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks)]
+    command += ["--master_port", "0", "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
+    path = os.pathsep.join(filter(None, (str(HELPERS), os.environ.get("PYTHONPATH"))))
+    given = {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
+    return subprocess.run(
+        [*command, *map(str, words)],
+        env=os.environ | given | environment,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )

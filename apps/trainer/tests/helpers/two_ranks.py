@@ -1,0 +1,178 @@
+"""All runs on two ranks in one pair of processes, since importing swift takes longer than the runs.
+
+`torchrun ... two_ranks.py CUT_BASE LORA_BASE OUT` trains the same global batch cut in different ways (`CUTS`), LoRA
+with offsets under DeepSpeed and packed (`WAYS`), and, for each name in `RESUMED`, a run that is never interrupted
+(`OUT/whole-NAME`) and the rest of one that was killed (`OUT/killed-NAME`).
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from tiny_run import TINY, read_lines, tiny_config
+
+from coord_codec import SequenceLayout
+from coord_trainer import run as story
+from coord_trainer.config.run_config import check_run_config
+from coord_trainer.console import leave_process_group, rank
+from coord_trainer.data.image_set import draw_sets
+from coord_trainer.model.tiny import base_checkpoint
+
+OBJECTIVES = {
+    "mixed": {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"use_coord_ce": True}},
+    "b": {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True}},
+}
+EMPTY = (1, 3)
+"""Training images without objects: on two ranks, the second one has no coordinate in the first step."""
+UNLEARNT = 7
+"""The training sample without any supervised token: in the second step."""
+
+
+def cut(batch, accumulate):
+    return {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulate}
+
+
+CUTS = {"2x1": cut(2, 1), "1x2": cut(1, 2)}
+"""Settings per rank of the runs on two ranks."""
+WHOLE = cut(4, 1)
+WAYS = {
+    "packed": {"packing": True},
+    "zero2": {"deepspeed": "zero2"},
+    "zero3": {"deepspeed": "zero3"},
+    "packed-zero2": {"packing": True, "deepspeed": "zero2"},
+    "packed-zero3": {"packing": True, "deepspeed": "zero3"},
+}
+"""Batch and data settings of the LoRA runs on two ranks."""
+RESUMED = {"plain": {}, "zero2": {"deepspeed": "zero2", "per_device_train_batch_size": 1}}
+"""Training settings of the runs that are killed and go on."""
+
+
+def cut_config(objective="mixed", training=WHOLE):
+    return tiny_config(
+        data={"shapes": {"train": 8, "heldout": 5}},
+        custom=OBJECTIVES[objective],
+        training={
+            "max_steps": 2,
+            "save_steps": 2,
+            "eval_steps": 2,
+            "max_grad_norm": 0.0,
+            "optim": "sgd",  # Adam would make a full step of a rounding error
+            "learning_rate": 0.05,
+            "lr_scheduler_type": "constant",
+            "per_device_eval_batch_size": 2,
+            "report_to": [],
+            **training,
+        },
+    )
+
+
+def run_cut(config, base, folder):
+    """Two steps on 8 images and an evaluation on 5; returns checkpoint and logged figures by (step, name)."""
+    train, heldout = draw_sets(config, folder / "data")
+    instances = list(train.instances)
+    for index in EMPTY:
+        instances[index] = instances[index].model_copy(update={"objects": ()})
+    checkpoint, _ = story.train_model(config, folder, base, train.select(instances), heldout)
+    return checkpoint, {(line["step"], name): value for line in read_lines(folder) for name, value in line.items()}
+
+
+def with_an_unlearnt_sample(sample_set):
+    """Wrap `run.sample_set`: nothing of one training sample is supervised."""
+
+    def wrapped(config, opened, images):
+        samples = sample_set(config, opened, images)
+        if images.name == "train":
+            sample = samples._kept[UNLEARNT]
+            sample["labels"] = [-100] * len(sample["labels"])
+            sample["coord_layout"] = SequenceLayout((), (), (), (), ())
+        return samples
+
+    return wrapped
+
+
+def lora_config(batch, packing=False, **training):
+    return tiny_config(
+        data={"packing": packing, "shapes": {"train": 12, "heldout": 2}},
+        custom={
+            "coord_soft_ce_w1": {"enabled": True},
+            "coord_offset": {"enabled": True, "tie_head": False, "embed_lr": 2e-2, "head_lr": 1e-2},
+        },
+        model={"tiny": TINY},
+        training={
+            "tuner_type": "lora",
+            "target_modules": ["all-linear"],
+            "lora_dropout": 0.0,  # swift's default of .05 draws other masks on other ranks
+            "max_steps": 4,
+            "save_steps": 4,
+            "learning_rate": 1e-2,
+            "lr_scheduler_type": "constant",
+            "max_grad_norm": 0.7,
+            "per_device_train_batch_size": batch,
+            "gradient_accumulation_steps": 1,
+            "report_to": [],
+            **training,
+        },
+    )
+
+
+def run_lora(config, base, folder):
+    """Four steps on 12 images; returns checkpoint and training log lines."""
+    train, _ = draw_sets(config, folder / "data")
+    checkpoint, _ = story.train_model(config, folder, base, train, None)
+    return checkpoint, [line for line in read_lines(folder) if "train_total_loss" in line]
+
+
+def build_base(config, folder):
+    return base_checkpoint(config, folder, draw_sets(config, folder / "data")[0])
+
+
+def count_optimizer_state():
+    """Write down how many numbers of optimizer state this rank holds when a LoRA run ends."""
+    from coord_trainer.swift.trainer import CoordTrainer
+
+    save = CoordTrainer._save_checkpoint
+
+    def counted(trainer, *words, **more):
+        states = trainer.optimizer.optimizer.state.values()
+        held = sum(value.numel() for state in states for name, value in state.items() if "exp_avg" in name)
+        (Path(trainer.args.output_dir).parent / f"state.{rank()}").write_text(str(held))
+        return save(trainer, *words, **more)
+
+    CoordTrainer._save_checkpoint = counted
+
+
+def without_compiling():
+    """Keep DeepSpeed from compiling a faster collective for the CPU, which takes a minute."""
+    import deepspeed.ops
+    from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
+
+    deepspeed.ops.__compatible_ops__[ShareMemCommBuilder.NAME] = False
+
+
+def resume(out, name):
+    """A run that is never interrupted, then the rest of the killed one."""
+    settings = json.loads((out / f"{name}.json").read_text())
+    for folder, goes_on in ((f"whole-{name}", False), (f"killed-{name}", True)):
+        of_run = {**settings["run"], "resume": goes_on}
+        story.train_and_score(check_run_config({**settings, "run": of_run}, "test"), out / folder)
+
+
+def main(cut_base, lora_base, out):
+    without_compiling()
+    sample_set = story.sample_set
+    story.sample_set = with_an_unlearnt_sample(sample_set)
+    for objective in OBJECTIVES:
+        for name, training in CUTS.items():
+            run_cut(cut_config(objective, training), cut_base, out / f"{objective}-{name}")
+    story.sample_set = sample_set
+    count_optimizer_state()
+    resume(out, "plain")
+    for way, changed in WAYS.items():
+        (out / way).mkdir(parents=True, exist_ok=True)
+        run_lora(lora_config(2, **changed), lora_base, out / way)
+    resume(out, "zero2")  # after all without DeepSpeed, which accelerate does not leave again
+    leave_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -1,0 +1,274 @@
+"""Through ms-swift itself: what the model is given, and that the loss is the design's, however a batch is cut."""
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_run import read_lines, tiny_config
+
+from coord_codec import encode_target
+from coord_losses import CoordObjective, ObjectiveConfig
+from coord_trainer.answers.generate import prompt_inputs
+from coord_trainer.data.samples import attend_by_sample
+from coord_trainer.model.checkpoint import LoadedCheckpoint
+from coord_trainer.model.tiny import base_checkpoint
+from coord_trainer.training.head import RowHead, row_selecting_head
+
+pytest.importorskip("swift")
+
+
+@pytest.mark.parametrize("system", [None, "Name what you see.\nNothing else."])
+def test_prompt_is_the_one_that_inference_will_build(opened_run, template, monkeypatch, system):
+    settings, run, train, samples = opened_run
+    monkeypatch.setattr(template.template_meta, "default_system", system)
+    asked = LoadedCheckpoint(run.model, run.processor, run.vocab, system)
+    for index in range(len(train)):
+        served = prompt_inputs(asked, [train.image(index)], settings.data.prompt)
+        sample = samples._make(index)
+        start = next(i for i, label in enumerate(sample["labels"]) if label != -100)
+        assert sample["input_ids"][:start] == served["input_ids"][0].tolist()
+        assert torch.equal(sample["pixel_values"], served["pixel_values"])
+
+
+def test_supervised_tokens_are_the_target_and_the_end_of_the_turn(opened_run):
+    _, run, train, samples = opened_run
+    for index, instance in enumerate(train.instances):
+        learnt = [label for label in samples[index]["labels"] if label != -100]
+        text = run.processor.tokenizer.decode(learnt)
+        assert text.rstrip("\n") == encode_target(instance, markers="obj") + "<|im_end|>"
+        assert samples[index]["coord_boxes"] == [pytest.approx(found.bbox) for found in _ordered(instance)]
+        assert len(samples[index]["coord_layout"].objects) == len(instance.objects)
+
+
+def _ordered(instance):
+    return sorted(instance.objects, key=lambda found: (found.bbox[1], found.bbox[0]))
+
+
+FORWARD = ("input_ids", "pixel_values", "image_grid_thw", "mm_token_type_ids", "position_ids")
+MIXED = {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"use_coord_ce": True}}
+GROUP_B = {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True}}
+
+
+def test_group_a_is_hugging_faces_loss_on_the_real_model(opened_run):
+    from coord_trainer.swift.trainer import active_head
+
+    _, run, _, samples = opened_run
+    model = run.model
+    batch = run.collate([samples[i] for i in range(4)])
+    labels, slots = batch.pop("labels"), batch.pop("coord_slots")
+    batch = {name: value for name, value in batch.items() if name in (*FORWARD, "attention_mask")}
+    rows = RowHead(CoordObjective(ObjectiveConfig.group_a(), run.vocab), labels, slots, want_diagnostics=False)
+    with torch.no_grad():
+        with row_selecting_head(model, active_head(model), rows):
+            found = rows.rejoin(model(**batch).logits).total()
+        expected = model(**batch, labels=labels).loss
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert slots.fallbacks == slots.skipped == 0
+
+
+@pytest.fixture
+def template(opened_run):
+    """The template of the open run; settings that a test makes are taken back."""
+    chosen = opened_run[1].pipeline.template
+    before = {name: getattr(chosen, name) for name in ("padding_side", "max_length", "truncation_strategy")}
+    yield chosen
+    for name, value in before.items():
+        setattr(chosen, name, value)
+
+
+def box_loss(run, batch):
+    """The loss of group C on a batch, and how many objects it has."""
+    from coord_trainer.swift.trainer import active_head
+
+    labels, slots = batch["labels"], batch["coord_slots"]
+    given = {name: batch[name] for name in (*FORWARD, "attention_mask") if name in batch}
+    rows = RowHead(CoordObjective(ObjectiveConfig.group_c(), run.vocab), labels, slots, want_diagnostics=False)
+    with torch.no_grad(), row_selecting_head(run.model.eval(), active_head(run.model), rows):
+        output = rows.rejoin(run.model(**given).logits)
+    return {name: float(term.sum) for name, term in output.terms.items()}, slots
+
+
+def test_left_padding_has_the_objects_and_the_loss_of_right_padding(opened_run, template):
+    _, run, _, samples = opened_run
+    loss, slots = {}, {}
+    for side in ("right", "left"):
+        template.padding_side = side
+        batch = run.collate([samples[i] for i in range(4)])
+        assert bool((batch["attention_mask"][:, 0] == 0).any()) is (side == "left")  # the samples differ in length
+        loss[side], slots[side] = box_loss(run, batch)
+    assert torch.equal(slots["left"].boxes_M4, slots["right"].boxes_M4)
+    assert torch.equal(slots["left"].rows_M4, slots["right"].rows_M4)
+    assert slots["left"].fallbacks == slots["left"].skipped == 0
+    assert loss["left"] == pytest.approx(loss["right"], rel=1e-5)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_truncated_samples_keep_the_true_boxes_of_what_is_left(opened_run, template, side):
+    _, run, train, samples = opened_run
+    index = max(range(len(train)), key=lambda i: len(train.instances[i].objects))
+    boxes = [list(found.bbox) for found in _ordered(train.instances[index])]
+    assert len(boxes) > 1
+    template.max_length = len(samples[index]["input_ids"]) - (16 if side == "right" else 0)
+    if side == "left":  # until the first object is cut
+        answer = sum(label != -100 for label in samples[index]["labels"])
+        template.max_length = samples[index]["input_ids"].count(run.model.config.image_token_id) + answer - 6
+    template.truncation_strategy = side
+    sample = samples._make(index)
+    kept = len(sample["coord_layout"].objects)
+    assert 0 < kept < len(boxes)
+    slots = run.collate([sample])["coord_slots"]
+    expected = boxes[-kept:] if side == "left" else boxes[:kept]
+    torch.testing.assert_close(slots.boxes_M4, torch.tensor(expected))
+    assert slots.fallbacks == 0
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_normalize_bbox_leaves_boxes_alone_unless_told_otherwise(template, skip):
+    from types import SimpleNamespace
+
+    from coord_trainer.swift.template import apply_coord_template_adapter
+
+    inputs = SimpleNamespace(objects={"bbox": [[10, 20, 30, 40]], "width": [100], "height": [200]}, images=[])
+    try:
+        apply_coord_template_adapter(coord_tokens=True, skip_bbox_norm=skip)
+        template.normalize_bbox(inputs)
+    finally:
+        apply_coord_template_adapter()
+    assert inputs.objects["bbox"] == [[10, 20, 30, 40] if skip else [100, 100, 300, 200]]
+
+
+@pytest.fixture(scope="module")
+def one_step(opened_run, tmp_path_factory):
+    """Run one optimizer step with a batch of 4 cut as asked; returns the log line and the new weights."""
+    from coord_trainer.run import train_model
+
+    _, _, train, _ = opened_run
+
+    @cache
+    def step(batch_size, accumulate, objective="mixed", packing=False):
+        folder = tmp_path_factory.mktemp("step")
+        config = tiny_config(
+            custom={"mixed": MIXED, "b": GROUP_B}[objective],
+            data={"packing": packing},
+            training={
+                "per_device_train_batch_size": batch_size,
+                "gradient_accumulation_steps": accumulate,
+                "max_grad_norm": 0.0,
+                "optim": "sgd",  # Adam would make a full step of a rounding error
+                "learning_rate": 0.05,
+            },
+        )
+        checkpoint, _ = train_model(config, folder, base_checkpoint(config, folder, train), train, None)
+        return read_lines(folder)[0], load_file(checkpoint / "model.safetensors")
+
+    return step
+
+
+@pytest.mark.parametrize("objective", ["mixed", "b"])
+def test_accumulating_four_batches_of_one_is_one_batch_of_four(one_step, objective):
+    (whole, whole_weights), (cut, cut_weights) = one_step(4, 1, objective), one_step(1, 4, objective)
+    for name, value in whole.items():
+        # swift's own `loss` is the sum over micro-batches of the same thing; ours must agree as well.
+        if name not in {"epoch"}:
+            assert cut[name] == pytest.approx(value, rel=2e-5, abs=1e-6), name
+    assert whole["loss"] == pytest.approx(whole["train_total_loss"], rel=1e-5)
+    assert all(torch.allclose(whole_weights[k], cut_weights[k], atol=1e-5) for k in whole_weights)
+
+
+def test_attend_by_sample_refuses_rows_that_are_not_packed(opened_run):
+    model = opened_run[1].model
+    try:
+        attend_by_sample(model)
+        with pytest.raises(ValueError, match="batch size 1"):
+            model(input_ids=torch.ones(2, 3, dtype=torch.long))
+    finally:
+        model.set_attn_implementation("sdpa")
+
+
+def test_packed_batch_is_a_padded_one(one_step):
+    (padded, padded_weights), (packed, packed_weights) = one_step(4, 1, "mixed"), one_step(4, 1, packing=True)
+    for name, value in padded.items():
+        assert packed[name] == pytest.approx(value, rel=2e-5, abs=1e-6), name
+    assert all(torch.allclose(padded_weights[k], packed_weights[k], atol=1e-5) for k in padded_weights)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "by sample", "eager"])
+def test_packed_sample_has_the_logits_it_has_alone(opened_run, attention):
+    _, run, _, samples = opened_run
+    model = run.model.eval()
+    packing = tiny_config(data={"packing": True})
+    packed = replace(run, config=packing).collate([samples[i] for i in range(3)])
+    assert "attention_mask" not in packed
+    with torch.no_grad():
+        attend_by_sample(model) if attention == "by sample" else model.set_attn_implementation(attention)
+        together = model(**{name: packed[name] for name in FORWARD}, use_cache=False).logits[0]
+        model.set_attn_implementation("sdpa")
+        start = 0
+        for index in range(3):
+            alone = run.collate([samples[index]])
+            given = {name: alone[name] for name in (*FORWARD[:-1], "attention_mask")}
+            expected = model(**given).logits[0]
+            torch.testing.assert_close(together[start : start + len(expected)], expected, rtol=0, atol=2e-5)
+            assert packed["labels"][0, start] == -100
+            start += len(expected)
+    boxes = [box for i in range(3) for box in samples[i]["coord_boxes"]]
+    torch.testing.assert_close(packed["coord_slots"].boxes_M4, torch.tensor(boxes))
+
+
+def test_forwarded_arguments_reach_the_training_arguments(opened_run):
+    """One value other than ms-swift's default for each forwarded argument that a CPU takes."""
+    from swift.arguments import SftArguments
+
+    from coord_trainer.config.swift_arguments import argument_table
+    from coord_trainer.swift.pipeline import swift_arguments
+
+    _, run, _, _ = opened_run
+    given = {
+        "per_device_train_batch_size": 3, "num_train_epochs": 2.0, "max_steps": 7, "learning_rate": 3e-4,
+        "lr_scheduler_type": "polynomial", "lr_scheduler_kwargs": {"power": 2.0}, "warmup_steps": 2.0, "optim": "sgd",
+        "optim_args": "momentum=0.5", "weight_decay": 0.01, "adam_beta1": 0.8, "adam_beta2": 0.9, "adam_epsilon": 1e-6,
+        "gradient_accumulation_steps": 2, "max_grad_norm": 0.5, "neftune_noise_alpha": 5.0,
+        "torch_empty_cache_steps": 4, "logging_strategy": "epoch", "logging_steps": 3, "logging_first_step": False,
+        "logging_nan_inf_filter": False, "include_num_input_tokens_seen": "all", "report_to": [],
+        "run_name": "name", "eval_strategy": "epoch", "eval_steps": 4.0, "eval_delay": 1.0,
+        "per_device_eval_batch_size": 5, "eval_on_start": True, "save_only_model": True, "save_strategy": "epoch",
+        "save_steps": 9.0, "save_on_each_node": True, "save_total_limit": 2, "metric_for_best_model": "total_loss",
+        "greater_is_better": True, "dataloader_drop_last": True, "dataloader_num_workers": 2,
+        "dataloader_pin_memory": False, "dataloader_persistent_workers": False, "dataloader_prefetch_factor": 3,
+        "dataloader_multiprocessing_context": "spawn", "ddp_find_unused_parameters": True, "ddp_bucket_cap_mb": 10,
+        "ddp_broadcast_buffers": True, "ddp_timeout": 99, "max_shard_size": "1GB", "train_dataloader_shuffle": False,
+        "max_epochs": 4, "aligner_lr": 1e-5, "vit_lr": 2e-5, "optimizer": "multimodal", "early_stop_interval": 3,
+        "max_length": 512, "truncation_strategy": "right", "padding_side": "left", "system": "Look.",
+        "freeze_parameters_ratio": 0.1, "create_checkpoint_symlink": True, "gradient_checkpointing": True,
+        "gradient_checkpointing_kwargs": {"use_reentrant": False}, "vit_gradient_checkpointing": True,
+        "freeze_llm": True, "freeze_vit": True, "freeze_aligner": True, "trainable_parameters": ["lm_head"],
+        "freeze_parameters_regex": "norm", "trainable_parameters_regex": "bias", "use_hf": True,
+        "freeze_parameters": ["nothing"],
+    }  # fmt: skip
+    lora = {
+        "tuner_type": "lora", "lora_rank": 5, "lora_alpha": 7.0, "lora_dropout": 0.3, "lora_bias": "all",
+        "lora_dtype": "float32", "use_rslora": True, "use_dora": True, "init_weights": "gaussian",
+        "target_regex": "q_proj$", "target_parameters": ["a"],
+        "modules_to_save": ["lm_head"], "optimizer": "lorap", "lorap_lr_ratio": 4.0, "warmup_ratio": 0.25,
+        "tf32": False, "full_determinism": False, "ddp_static_graph": True,
+    }  # fmt: skip
+    elsewhere = {  # a GPU, another process or a package that is not here: their own tests, or none
+        "deepspeed", "use_liger_kernel", "liger_kernel_config", "zero_hpz_partition_size",
+    }  # fmt: skip
+    forwarded = {name for name, row in argument_table().items() if row.kind == "forwarded"}
+    assert set(given) | set(lora) | elsewhere | {"target_modules"} == forwarded
+    model = run.pipeline.args.model
+    for settings in (given, lora):
+        config = tiny_config(training=settings)
+        parsed = SftArguments(**swift_arguments(config, run.folder, model, "qwen3_vl_coord", evaluates=True))
+        final = parsed.training_args
+        found = {name: getattr(final, name, getattr(parsed, name, None)) for name in config.training}
+        found = {name: getattr(value, "value", value) for name, value in found.items()}
+        for name in ("freeze_parameters", "trainable_parameters"):  # ms-swift adds those of freeze_llm and the like
+            if name in found:
+                found[name] = [part for part in found[name] if part in config.training[name]]
+        if "warmup_ratio" in found:  # transformers takes a part of one as a ratio
+            found["warmup_ratio"] = final.warmup_steps
+        assert found == config.training

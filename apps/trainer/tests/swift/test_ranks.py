@@ -1,0 +1,175 @@
+"""Two ranks against one: the same numbers and weights, also accumulated, under DeepSpeed, packed and resumed."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from resumed_run import assert_same_run, write_settings
+from safetensors.torch import load_file
+from tiny_run import HELPERS, read_lines, torchrun
+
+from coord_trainer.folder import newest_complete
+
+pytest.importorskip("swift")
+pytest.importorskip("deepspeed")
+pytestmark = pytest.mark.slow
+APP = Path(__file__).parents[2]
+ON_THE_CPU = {"DS_ACCELERATOR": "cpu", "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="module")
+def jobs():
+    import two_ranks
+
+    return two_ranks
+
+
+@pytest.fixture(scope="module")
+def bases(jobs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bases")
+    configs = {"cut": jobs.cut_config(), "lora": jobs.lora_config(4)}
+    return {name: jobs.build_base(config, folder / name) for name, config in configs.items()}
+
+
+@pytest.fixture(scope="module")
+def two_ranks(jobs, bases, tmp_path_factory):
+    """The folder in which two ranks have left all their runs, and what they printed."""
+    folder = tmp_path_factory.mktemp("ranks")
+    for name, training in jobs.RESUMED.items():
+        config, killed = write_settings(folder / f"{name}.json", **training), folder / f"killed-{name}"
+        done = torchrun(HELPERS / "killed.py", config, killed, **ON_THE_CPU)
+        assert "Signal 9 (SIGKILL)" in done.stderr, done.stderr
+        assert newest_complete(killed / "checkpoints")[0].name == "checkpoint-2"
+        assert (killed / "checkpoints" / "checkpoint-4").is_dir()  # half-written
+    done = torchrun(HELPERS / "two_ranks.py", bases["cut"], bases["lora"], folder, timeout=600, **ON_THE_CPU)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout
+
+
+@pytest.mark.parametrize("objective", ["mixed", "b"])
+def test_ranks_and_accumulation_change_nothing(jobs, bases, two_ranks, objective, monkeypatch, tmp_path):
+    folder, _ = two_ranks
+    monkeypatch.setattr(jobs.story, "sample_set", jobs.with_an_unlearnt_sample(jobs.story.sample_set))
+    checkpoint, expected = jobs.run_cut(jobs.cut_config(objective), bases["cut"], tmp_path)
+    weights = load_file(checkpoint / "model.safetensors")
+    start = load_file(Path(bases["cut"]) / "model.safetensors")
+    moved = max((weights[name] - start[name]).abs().max() for name in weights)
+    assert moved > 1e-2  # so that the tolerance below means something
+    assert {(1, "train_total_loss"), (2, "train_total_loss"), (2, "eval_total_loss")} <= set(expected)
+    for name in jobs.CUTS:
+        run = folder / f"{objective}-{name}"
+        found = {(line["step"], key): value for line in read_lines(run) for key, value in line.items()}
+        timed = ("runtime", "per_second", "memory", "speed", "elapsed", "remaining", "total_flos")
+        for key, value in expected.items():
+            if isinstance(value, float) and not any(word in key[1] for word in timed):
+                assert found[key] == pytest.approx(value, rel=2e-5, abs=1e-6), (name, key)
+        for other, value in load_file(run / "checkpoints" / "checkpoint-2" / "model.safetensors").items():
+            torch.testing.assert_close(value, weights[other], rtol=0, atol=1e-5, msg=f"{name} {other}")
+
+
+@pytest.fixture(scope="module")
+def lora_on_one_rank(jobs, bases, tmp_path_factory):
+    config = jobs.lora_config(4)
+    return config, *jobs.run_lora(config, bases["lora"], tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize("way", ["packed", "zero2", "zero3", "packed-zero2", "packed-zero3"])
+def test_two_ranks_take_the_steps_of_one(two_ranks, lora_on_one_rank, way):
+    folder, (config, checkpoint, expected) = two_ranks[0], lora_on_one_rank
+    found = [line for line in read_lines(folder / way) if "train_total_loss" in line]
+    assert [line["step"] for line in found] == [line["step"] for line in expected] == [1, 2, 3, 4]
+    compared = [name for name in expected[0] if name.startswith(("loss", "grad_norm", "train_", "coord_diag"))]
+    assert {"loss", "grad_norm", "train_total_loss", "train_text_loss", "coord_diag/w1"} <= set(compared)
+    for one, other in zip(found, expected, strict=True):
+        assert other["grad_norm"] > config.training["max_grad_norm"]  # so that clipping is part of it
+        for name in compared:
+            assert one[name] == pytest.approx(other[name], rel=1e-5, abs=1e-6), (other["step"], name)
+    saved = load_file(folder / way / "checkpoints" / "checkpoint-4" / "adapter_model.safetensors")
+    plain = load_file(checkpoint / "adapter_model.safetensors")
+    assert saved.keys() == plain.keys()
+    for name, value in plain.items():
+        torch.testing.assert_close(saved[name], value, rtol=0, atol=1e-4, msg=f"{way} {name}")
+
+
+@pytest.mark.parametrize("stage", ["zero2", "zero3"])
+def test_zero_shards_the_optimizer_and_saves_the_offsets_whole(two_ranks, lora_on_one_rank, stage):
+    from coord_trainer.model.checkpoint import open_checkpoint
+
+    folder, config = two_ranks[0], lora_on_one_rank[0]
+    checkpoint = folder / stage / "checkpoints" / "checkpoint-4"
+    saved = load_file(checkpoint / "adapter_model.safetensors")
+    tables = [name for name in saved if name.endswith("_offset")]
+    assert len(tables) == 2 and all(saved[name].shape == (1002, 32) for name in tables)
+    assert all(saved[name].abs().max() > 1e-2 for name in tables)
+    held = {way: [int((folder / way / f"state.{rank}").read_text()) for rank in (0, 1)] for way in (stage, "packed")}
+    trained = sum(value.numel() for value in saved.values() if value.is_floating_point())
+    assert held["packed"] == [2 * trained] * 2  # without DeepSpeed, each rank has both moments of all
+    assert max(held[stage]) < 0.6 * 2 * trained and sum(held[stage]) >= 2 * trained
+    names = dict(open_checkpoint(checkpoint, config).model.named_parameters())
+    for name in tables:
+        key = next(k for k in names if k.endswith(name.rsplit(".", 1)[-1]) and "modules_to_save" in k)
+        assert torch.equal(names[key], saved[name])
+
+
+@pytest.mark.parametrize("name", ["plain", "zero2"])
+def test_two_ranks_killed_while_saving_go_on_bit_for_bit(two_ranks, name):
+    folder, printed = two_ranks
+    assert printed.count("going on after checkpoint-2") == 2  # each of the two runs says it once
+    assert printed.count(f"run folder {folder / f'killed-{name}'}, going on after checkpoint-2") == 1
+    assert_same_run(folder / f"killed-{name}", folder / f"whole-{name}")
+
+
+FAILING = """
+import os, sys
+from coord_trainer import cli, run
+if os.environ["RANK"] == "1":
+    def fail(*_):
+        raise RuntimeError("the second rank breaks")
+    run.sample_set = fail
+sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
+cli.main()
+"""
+SMALL = [
+    "custom.coord_soft_ce_w1.enabled=true",
+    "data.shapes.train=4",
+    "data.shapes.heldout=2",
+    "training.max_steps=1",
+    "training.report_to=[]",
+    "run.threads=1",
+]
+
+
+def test_signal_on_one_rank_stops_all_behind_the_same_step(tmp_path):
+    config, folder = write_settings(tmp_path / "config.json"), tmp_path / "run"
+    done = torchrun(HELPERS / "interrupted.py", config, folder, "SIGTERM", 1, timeout=180, **ON_THE_CPU)
+    assert done.returncode != 0 and "exitcode  : 143" in done.stderr, done.stderr
+    assert done.stderr.count("go on with:") == 1 and "(on 2 ranks, as before)" in done.stderr
+    assert newest_complete(folder / "checkpoints")[0].name == "checkpoint-5"
+    assert len(list((folder / "checkpoints" / "checkpoint-5").glob("rng_state_*.pth"))) == 2
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["status"], manifest["steps"]) == ("interrupted", 5)
+
+
+def test_failure_of_one_rank_stops_all(tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING)
+    done = torchrun(tmp_path / "failing.py", *SMALL, f"run.dir={tmp_path / 'run'}", timeout=180)
+    assert done.returncode != 0
+    assert "the second rank breaks" in done.stderr
+
+
+def test_mistake_is_printed_once_and_all_ranks_stop(tmp_path):
+    words = [*SMALL, "data.annotations=gone.json", f"data.images={tmp_path}", "evaluation.pictures=train"]
+    done = torchrun(APP, "train", *words, timeout=180)
+    assert done.returncode != 0
+    assert done.stderr.count("error: gone.json") == 1
+
+
+def test_command_line_on_two_ranks_makes_one_run(tmp_path):
+    run = tmp_path / "run"
+    done = torchrun(APP, "train", *SMALL, f"run.dir={run}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("report:") == 1 and done.stdout.count("run folder") == 1
+    assert json.loads((run / "manifest.json").read_text())["status"] == "finished"
+    assert len((run / "predictions.jsonl").read_text().splitlines()) == 2
+    assert len([p for p in tmp_path.iterdir() if p.name.startswith("run")]) == 1

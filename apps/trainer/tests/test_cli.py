@@ -1,0 +1,222 @@
+"""The command line: mistakes are one message with the right exit code, told before torch is imported."""
+
+import errno
+import json
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+
+from coord_trainer import cli
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr("sys.argv", ["coord-trainer", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        told = capsys.readouterr()
+        return stopped.value.code, told.err, told.out
+
+    return call
+
+
+@pytest.fixture
+def coco(tmp_path):
+    Image.new("RGB", (64, 64), (200, 0, 0)).save(tmp_path / "a.png")
+    document = {
+        "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 64}],
+        "annotations": [
+            {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 32, 32]},
+            {"id": 2, "image_id": 1, "category_id": 1, "bbox": [0, 0, 0, 32]},
+        ],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(document))
+    (tmp_path / "base.yaml").write_text("custom: {coord_soft_ce_w1: {enabled: true}}")
+    return path
+
+
+SOFT = "custom.coord_soft_ce_w1.enabled=true"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["train", SOFT, "data.anotations=a.json"], "did you mean annotations?"),
+        (["train", SOFT, "data.annotations=gone.json", "data.images=.", "evaluation.pictures=train"], "gone.json"),
+        (["train", SOFT, "data.annotations=a.json", "data.images=nowhere", "evaluation.pictures=train"], "data.images"),
+        (["train", SOFT, "model.path=nowhere"], "model.path: no folder"),
+        (["train", "custom.coord_objective.use_geom_loss=true"], "use_coordexp_loss"),
+        (
+            ["train", SOFT, "data.annotations=a.json", "data.images=.", "evaluation.pictures=train", "--strict"],
+            "no area",
+        ),
+        (["prepare", "a.json", ".", "--out", "a.png"], "exists already"),
+        (["evaluate", "nowhere", "--out", "a.png", SOFT], "exists already"),
+        (["compare", "nowhere.yaml"], "base/shapes.yaml"),
+        (["compare", "run.seed=1"], "base/shapes.yaml"),
+        (["dance"], "dance"),
+        (["data.anotations=a.json"], "did you mean annotations?"),
+        (["data.shapes.train=4", "train"], "train: expected section.key=value"),
+        (["config", "data.anot"], "did you mean data.annotations?"),
+    ],
+)
+def test_mistake_is_one_message_and_exit_code_2(run, coco, tmp_path, words, told):
+    before = sorted(p.name for p in tmp_path.iterdir())
+    code, error, _ = run(*words)
+    assert code == 2
+    assert told in error
+    assert "Traceback" not in error
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_prepare_writes_instances_and_lists_what_it_leaves_out(run, coco, tmp_path):
+    code, _, out = run("prepare", coco, tmp_path, "--out", tmp_path / "out" / "a.jsonl")
+    assert code == 0
+    (line,) = (tmp_path / "out" / "a.jsonl").read_text().splitlines()
+    record = json.loads(line)
+    assert record["image"] == "../a.png"
+    assert record["objects"] == [{"desc": "cat", "bbox": [0.0, 0.0, 0.5, 0.5]}]
+    assert "annotations[1]" in out
+
+
+COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]
+HEAVY = ("torch", "transformers", "peft", "swift", "numpy", "coord_eval", "coord_losses", "PIL")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        *((["--help"] if c is None else [c, "--help"], 0, "Usage") for c in (None, *COMMANDS)),
+        (["trian", "data.annotations=a.json"], 2, "Did you mean 'train'?"),
+        (["train", "--sead"], 2, "--sead"),
+        (["train", "-c", "nowhere.yaml"], 2, "nowhere.yaml: no such config file"),
+        (["train", SOFT, "data.order=sideways"], 2, "data.order"),
+        (["train"], 2, "coord_soft_ce_w1.enabled"),
+        (["run.sead=3"], 2, "did you mean seed?"),
+        (["compare", "nowhere.yaml", "--base", "nowhere.yaml"], 2, "nowhere.yaml: no such config file"),
+        (["evaluate", "a", "--out", ".", SOFT], 2, "exists already"),
+        (["config"], 0, "data.order: top_left, given, random or size"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_help_and_mistakes_are_answered_without_heavy_imports(tmp_path, words, code, told):
+    script = f"""
+import sys
+from coord_trainer.cli import main
+sys.argv = ["coord-trainer", *{words!r}]
+try:
+    main()
+except SystemExit as stopped:
+    code = stopped.code or 0
+heavy = [name for name in {HEAVY!r} if name in sys.modules]
+print("CODE", code, heavy)
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert f"CODE {code} []" in done.stdout, done.stdout + done.stderr
+    assert told in done.stdout + done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "adapter", "seed"),
+    [
+        ([], False, 0),
+        (["run.seed=3"], False, 3),
+        (["--adapter", "offset", "run.seed=4"], True, 4),
+        (["run.seed=5", "--adapter=offset"], True, 5),
+        (["first-run", "run.seed=6"], False, 6),
+    ],
+)
+def test_first_run_takes_settings_without_a_command(monkeypatch, words, adapter, seed):
+    started = []
+    monkeypatch.setattr(cli, "_train", lambda config, name: started.append((config, name)))
+    monkeypatch.setattr("sys.argv", ["coord-trainer", *words])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert not stopped.value.code
+    ((config, name),) = started
+    assert (config.custom.coord_offset.enabled, config.run.seed) == (adapter, seed)
+    assert name == ("first-run-offset" if adapter else "first-run")
+
+
+def test_interrupt_is_one_line_and_exit_code_130(run, monkeypatch):
+    def interrupted(*words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_train", interrupted)
+    code, error, _ = run("train", SOFT)
+    assert code == 130
+    assert error == "interrupted\n"
+
+
+def test_config_lists_keys_of_a_prefix(run):
+    code, _, out = run("config", "evaluation.max")
+    assert code == 0
+    name, meaning = out.splitlines()
+    assert name == "evaluation.max_new_tokens: whole number above 0 or null; default null"
+    assert "longest answer" in meaning
+    _, _, out = run("config", "--markdown")
+    assert out.count("\n## ") + out.startswith("## ") == 11
+    assert "| `run.seed` | whole number of at least 0 | `0` | seed of" in out
+
+
+def test_train_refuses_a_checkpoint_that_wants_its_own_code(run, coco, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text('{"auto_map": {"AutoConfig": "evil.Config"}}')
+    places = ["data.annotations=a.json", "data.images=.", "evaluation.pictures=train"]
+    code, error, _ = run("train", SOFT, *places, "model.path=model", f"run.dir={tmp_path / 'run'}")
+    assert code == 2
+    assert "auto_map" in error
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", place], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small tmpfs needs more rights than this user has")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_train_on_a_full_disk_leaves_no_incomplete_checkpoint(run, coco, small_disk):
+    words = ["data.annotations=a.json", "data.images=.", "evaluation.pictures=train", "training.max_steps=1"]
+    code, error, _ = run("train", SOFT, *words, f"run.dir={small_disk / 'run'}")
+    assert code == 1
+    assert "no space left" in error
+    assert "Traceback" not in error
+    assert not list((small_disk / "run").glob("checkpoints/checkpoint-*"))
+    assert not (small_disk / "run" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (
+            PermissionError(errno.EACCES, "Permission denied", "out/config.yaml"),
+            1,
+            "out/config.yaml: Permission denied",
+        ),
+        (OSError(errno.EROFS, "Read-only file system", "out/a"), 1, "out/a: lies on a read-only file system"),
+        (OSError(errno.ENOSPC, "No space left on device", "out/a"), 1, "out/a: no space left"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(error, code, told, run, monkeypatch):
+    def refuse(*words, **more):
+        raise error
+
+    monkeypatch.setattr(cli, "_resolve", refuse)
+    found, printed, _ = run("train", SOFT)
+    assert found == code and told in printed and printed.count("\n") == 1

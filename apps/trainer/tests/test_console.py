@@ -1,0 +1,39 @@
+"""The order of several ranks, without starting any."""
+
+import pytest
+
+from coord_trainer import console
+
+
+class Store(dict):
+    def set(self, key, value):
+        self[key] = value.encode()
+
+    def wait(self, keys, timeout):
+        assert all(key in self for key in keys)
+
+
+def test_other_ranks_follow_the_first_and_stop_when_it_fails(monkeypatch):
+    store, order = Store(), []
+    monkeypatch.setattr(console, "_store", lambda: store)
+    monkeypatch.setattr(console, "_turns", {})
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    with console.first_rank_first("block"):
+        order.append(0)
+    with pytest.raises(KeyError), console.first_rank_first("block"):
+        raise KeyError
+    monkeypatch.setattr(console, "_turns", {})
+    monkeypatch.setenv("RANK", "1")
+    with console.first_rank_first("block"):
+        order.append(1)
+    with pytest.raises(SystemExit), console.first_rank_first("block"):
+        order.append(2)
+    assert order == [0, 1]
+
+
+def test_single_process_waits_for_nobody(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr(console, "_store", None)
+    with console.first_rank_first("block"):
+        assert console.is_first()

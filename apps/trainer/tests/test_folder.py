@@ -1,0 +1,311 @@
+"""kill -9 in the middle of a save, then `run.resume`: as if nothing had happened, bit for bit."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from resumed_run import SETTINGS, assert_same_run, write_settings
+from safetensors.numpy import save_file
+from tiny_run import HELPERS
+
+from coord_codec import InputError
+from coord_trainer.config.run_config import check_run_config
+from coord_trainer.console import RunError
+from coord_trainer.folder import (
+    Manifest,
+    check_same_data,
+    cut_metrics,
+    explain_full_disk,
+    explain_lost_evaluation,
+    fault_of,
+    holds_nothing,
+    is_complete,
+    is_finished,
+    lock_run_folder,
+    mark_complete,
+    newest_complete,
+    open_run_folder,
+    prepare_resume,
+    refuse_second_run,
+    write_config,
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run that nothing cuts off."""
+    pytest.importorskip("swift")
+    from coord_trainer.run import train_and_score
+
+    folder = tmp_path_factory.mktemp("uncut") / "whole"
+    train_and_score(check_run_config(SETTINGS, "test"), folder)
+    return folder
+
+
+def resumed_config():
+    return check_run_config({**SETTINGS, "run": {"threads": 1, "resume": True}}, "test")
+
+
+def test_resume_after_a_signal_is_bit_for_bit(whole, tmp_path, capsys):
+    """It comes in the fifth step, which is neither logged nor saved otherwise."""
+    from coord_trainer.run import train_and_score
+
+    config, folder = write_settings(tmp_path / "config.json"), tmp_path / "interrupted"
+    command = [sys.executable, HELPERS / "interrupted.py", config, folder, "SIGTERM"]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 143, done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.endswith(
+        f"interrupted by SIGTERM; go on with:\ncoord-trainer train -c {folder}/config.yaml run.dir={folder} "
+        "run.resume=true\n"
+    )
+    first = json.loads((folder / "manifest.json").read_text())
+    assert (first["status"], first["steps"], first["checkpoint"]) == ("interrupted", 5, "checkpoints/checkpoint-5")
+    train_and_score(resumed_config(), folder)
+    told = capsys.readouterr().out
+    assert "going on after checkpoint-5" in told and "trained 6 steps in" in told and "5 of them in" in told
+    second = json.loads((folder / "manifest.json").read_text())
+    assert (second["status"], second["steps"], second["resumed_from"]["steps"]) == ("finished", 6, 5)
+    assert second["training_seconds"] > second["resumed_from"]["training_seconds"] > 0
+    assert_same_run(folder, whole)
+
+
+def test_resume_after_a_kill_while_saving_is_bit_for_bit(whole, tmp_path, capsys):
+    from coord_trainer.run import train_and_score
+
+    config, killed = write_settings(tmp_path / "config.json"), tmp_path / "killed"
+    command = [sys.executable, HELPERS / "killed.py", config, killed]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert newest_complete(killed / "checkpoints")[0].name == "checkpoint-2"
+    assert (killed / "checkpoints" / "checkpoint-4").is_dir()  # half-written
+
+    resumed = resumed_config()
+    capsys.readouterr()
+    train_and_score(resumed, killed)
+    told = capsys.readouterr().out
+    assert "going on after checkpoint-2" in told and "checkpoint-4 is incomplete" in told
+    assert "1 lines of metrics.jsonl" in told  # step 3 comes again
+    assert_same_run(killed, whole)
+
+    again = train_and_score(resumed, killed)  # finished: nothing is trained any more
+    assert again.checkpoint.name == "checkpoint-6"
+    assert "training had reached its end" in capsys.readouterr().out
+
+
+def test_checkpoint_is_complete_with_all_its_files_only(tmp_path):
+    for step in (2, 10):
+        checkpoint = tmp_path / f"checkpoint-{step}"
+        (checkpoint / "deep").mkdir(parents=True)
+        save_file({"weight": np.zeros(step)}, checkpoint / "model.safetensors")
+        (checkpoint / "deep" / "optimizer.pt").write_bytes(b"1234")
+        (checkpoint / "trainer_state.json").write_text(
+            json.dumps({"global_step": step, "max_steps": 10, "num_train_epochs": 1})
+        )
+    second, tenth = tmp_path / "checkpoint-2", tmp_path / "checkpoint-10"
+    assert newest_complete(tmp_path) == (None, [second, tenth])
+    mark_complete(second)
+    mark_complete(tenth)
+    assert newest_complete(tmp_path) == (tenth, [])
+    assert is_finished(tenth, None, 1.0) and not is_finished(second, None, None)
+    assert not is_finished(tenth, 20, None) and not is_finished(tenth, None, 2.0)
+    (tenth / "deep" / "optimizer.pt").write_bytes(b"12")
+    assert not is_complete(tenth)
+    assert newest_complete(tmp_path) == (second, [tenth])
+    assert fault_of(tenth) == "deep/optimizer.pt has 2 of 4 bytes"
+    (second / "complete.json").write_text("{")
+    assert newest_complete(tmp_path)[0] is None
+
+
+def test_checkpoint_with_a_file_that_is_missing_or_damaged_is_passed_over_with_the_reason(tmp_path, capsys):
+    checkpoints = [tmp_path / "checkpoints" / f"checkpoint-{step}" for step in (2, 4, 6, 8)]
+    for checkpoint in checkpoints:
+        checkpoint.mkdir(parents=True)
+        save_file({"weight": np.zeros(8)}, checkpoint / "adapter_model.safetensors")
+        (checkpoint / "rng_state.pth").touch()
+        mark_complete(checkpoint)
+    first, truncated, damaged, missing = (checkpoint / "adapter_model.safetensors" for checkpoint in checkpoints)
+    truncated.write_bytes(truncated.read_bytes()[:40])
+    damaged.write_bytes(b"\xff" * damaged.stat().st_size)
+    missing.unlink()
+    config = check_run_config(SETTINGS, "test")
+    write_config(tmp_path, config)
+    assert prepare_resume(config, tmp_path) == first.parent
+    told = capsys.readouterr().out
+    assert "checkpoint-4 is incomplete and is ignored: adapter_model.safetensors has 40 of " in told
+    assert "checkpoint-6 is incomplete and is ignored: adapter_model.safetensors cannot be read (" in told
+    assert "checkpoint-8 is incomplete and is ignored: adapter_model.safetensors is missing" in told
+    assert "going on after checkpoint-2" in told
+
+
+def test_cut_metrics_keeps_what_lies_before_the_checkpoint(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    assert cut_metrics(path, 3) == 0
+    path.write_text('{"step": 1}\n{"step": 3}\n{"step": 4}\n{"step"')
+    assert cut_metrics(path, 3) == 2
+    assert path.read_text() == '{"step": 1}\n{"step": 3}\n'
+
+
+def test_prepare_resume_refuses_what_is_no_run_folder(tmp_path):
+    config = check_run_config(SETTINGS, "test")
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(InputError, match="not a run folder"):
+        prepare_resume(config, tmp_path)
+    check_same_data(tmp_path, {"train": {"digest": "a"}}, {"train": {"digest": "a"}, "heldout": {"digest": "b"}})
+
+
+def test_resume_with_other_data_is_refused(tmp_path):
+    """The manifest of the earlier part is read before the new one takes its place."""
+    from coord_trainer.run import train_and_score
+
+    config = check_run_config({**SETTINGS, "run": {"resume": True}}, "test")
+    write_config(tmp_path, config)
+    (tmp_path / "manifest.json").write_text('{"data": {"train": {"digest": "a"}}}')
+    for _ in range(2):  # the first attempt does not make the folder forget its data
+        with pytest.raises(InputError, match=r"the train data has changed .*\(digest a, now"):
+            train_and_score(config, tmp_path)
+
+
+@pytest.mark.parametrize("deepspeed", [None, "zero2"])
+def test_prepare_resume_with_other_ranks_is_told_and_refused_under_deepspeed(tmp_path, monkeypatch, capsys, deepspeed):
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
+    checkpoint.mkdir(parents=True)
+    for rank in range(2):
+        (checkpoint / f"rng_state_{rank}.pth").touch()
+    mark_complete(checkpoint)
+    config = check_run_config({**SETTINGS, "training": {**SETTINGS["training"], "deepspeed": deepspeed}}, "test")
+    write_config(tmp_path, config)
+    if deepspeed:
+        with pytest.raises(InputError, match=r"saved by 2 ranks.*there are 1 now"):
+            prepare_resume(config, tmp_path)
+    else:
+        assert prepare_resume(config, tmp_path) == checkpoint
+        assert "2 ranks trained before and 1 do now" in capsys.readouterr().out
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert prepare_resume(config, tmp_path) == checkpoint
+    assert "ranks trained before" not in capsys.readouterr().out
+    other = config.model_copy(update={"training": config.training | {"deepspeed": "zero3"}})
+    with pytest.raises(InputError, match=f"training.deepspeed={deepspeed} and this run has zero3"):
+        prepare_resume(other, tmp_path)
+
+
+def test_open_run_folder_moves_an_older_run_aside(tmp_path):
+    (tmp_path / "run").mkdir()
+    assert open_run_folder(tmp_path / "run") is None  # an empty folder is nothing to keep
+    (tmp_path / "run" / "report.html").write_text("old")
+    assert open_run_folder(tmp_path / "run") == tmp_path / "run.1"
+    (tmp_path / "run" / "report.html").write_text("newer")
+    assert open_run_folder(tmp_path / "run") == tmp_path / "run.2"
+    assert (tmp_path / "run.1" / "report.html").read_text() == "old"
+
+
+def test_manifest_states_how_the_run_ended(tmp_path):
+    config = check_run_config({"custom": {"coord_soft_ce_w1": {"enabled": True}}}, "test")
+
+    def read():
+        return json.loads((tmp_path / "manifest.json").read_text())
+
+    with Manifest(tmp_path, config) as manifest:
+        assert read()["status"] == "running"
+        manifest.update(steps=3)
+    assert (read()["status"], read()["steps"], read()["seed"]) == ("finished", 3, 0)
+    with pytest.raises(RunError), Manifest(tmp_path, config):
+        raise RunError("diverged")
+    assert read()["status"] == "failed: RunError: diverged"
+    (tmp_path / "other").mkdir()
+    with Manifest(tmp_path / "other", config, writes=False):
+        pass
+    assert not list((tmp_path / "other").iterdir())
+
+
+def test_explain_full_disk_leaves_other_errors_alone(tmp_path):
+    with pytest.raises(InputError, match="data"), explain_full_disk(tmp_path):
+        raise InputError("data: bad")
+    with pytest.raises(KeyError), explain_full_disk(tmp_path):
+        raise KeyError
+    with pytest.raises(RunError, match="no space left"), explain_full_disk(tmp_path):
+        raise RuntimeError("write: No space left on device")
+
+
+def test_manifest_of_a_run_that_a_signal_ended(tmp_path):
+    config = check_run_config({"custom": {"coord_soft_ce_w1": {"enabled": True}}}, "test")
+    with pytest.raises(KeyboardInterrupt), Manifest(tmp_path, config):
+        raise KeyboardInterrupt
+    assert json.loads((tmp_path / "manifest.json").read_text())["status"] == "interrupted"
+
+
+def test_second_run_on_a_folder_is_refused_while_the_first_is_at_work(tmp_path):
+    folder = tmp_path / "run"
+    refuse_second_run(folder)
+    folder.mkdir()
+    lock = lock_run_folder(folder)
+    refuse = [sys.executable, "-c", _SECOND, str(folder)]
+    done = subprocess.run(refuse, capture_output=True, text=True, check=False)
+    assert done.stdout == f"run.dir: another run is at work in {folder}; wait for its end, or choose another folder\n"
+    assert holds_nothing(folder)
+    lock.release()
+    assert not subprocess.run(refuse, capture_output=True, text=True, check=True).stdout
+
+
+_SECOND = """
+import sys, pathlib
+from coord_codec import InputError
+from coord_trainer.folder import refuse_second_run
+try:
+    refuse_second_run(pathlib.Path(sys.argv[1]))
+except InputError as error:
+    print(error)
+"""
+
+
+def test_child_process_does_not_hold_the_lock_of_its_parent(tmp_path):
+    """Processes that encode images outlive a killed run by seconds, in which it may be started again."""
+    lock = lock_run_folder(tmp_path)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(read, 1)
+        os._exit(0)
+    lock.release()
+    refuse_second_run(tmp_path)
+    lock_run_folder(tmp_path).release()
+    os.write(write, b"x")
+    os.waitpid(child, 0)
+
+
+def test_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+    def refuse(*words):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("coord_trainer.folder.FileLock.acquire", refuse)
+    with pytest.raises(RunError, match=r"cannot be written to \(Read-only file system\); choose another with run\.dir"):
+        lock_run_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "told"),
+    [
+        (InputError("no names"), InputError, "no names"),
+        (ValueError("broken"), RunError, "ValueError: broken .see .*error.txt"),
+        (OSError(errno.ENOSPC, "No space left on device"), RunError, "no space left on the disk"),
+    ],
+)
+def test_failed_evaluation_says_that_the_checkpoint_is_there_and_how_to_score_it(error, kind, told, tmp_path):
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-9"
+    with (
+        pytest.raises(
+            kind, match=rf"(?s){told}.*training had finished and {checkpoint} is complete.*evaluate"
+        ) as raised,
+        explain_lost_evaluation(tmp_path, checkpoint),
+        explain_full_disk(tmp_path),
+    ):
+        raise error
+    assert str(raised.value).endswith(f"evaluate {checkpoint} --out {tmp_path}/scored -c {tmp_path}/config.yaml")
+    assert (tmp_path / "error.txt").exists() == ("error.txt" in told)

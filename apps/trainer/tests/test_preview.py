@@ -1,0 +1,50 @@
+"""`train --dry-run`: what it prints, and its memory against a real step's."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from coord_trainer.config.run_config import load_run_config
+
+BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "memory.py"
+OFFSETS = [
+    "custom.coord_soft_ce_w1.enabled=true",
+    "custom.coord_offset.enabled=true",
+    "custom.coord_offset.embed_lr=4e-4",
+    "custom.coord_offset.head_lr=2e-4",
+    "custom.coord_offset.tie_head=false",
+    "training.tuner_type=lora",
+    "training.use_dora=true",
+    "training.target_modules=[all-linear]",
+    "training.learning_rate=1e-3",
+    "training.vit_lr=1e-4",
+    "training.aligner_lr=5e-4",
+    "data.shapes.train=8",
+]
+
+
+def test_dry_run_gives_the_rates_and_parameters_of_the_run(capsys):
+    pytest.importorskip("swift")
+    from coord_trainer.preview import dry_run
+
+    figures = dry_run(load_run_config(None, OFFSETS))
+    found = [(group["lr"], group["weight_decay"], group["parameters"]) for group in figures["groups"]]
+    rates = {lr for lr, _, _ in found}
+    assert rates == {1e-3, 1e-4, 5e-4, 4e-4, 2e-4}
+    assert [row for row in found if row[0] in (4e-4, 2e-4)] == [(4e-4, 0.0, 96_000), (2e-4, 0.0, 96_000)]
+    assert sum(parameters for _, _, parameters in found) == figures["parameters"]["trained"]
+    assert figures["parameters"]["offsets"] == 192_000
+    assert figures["gradients"] == 4 * figures["parameters"]["trained"]
+    assert figures["optimizer"] == pytest.approx(2 * figures["gradients"], rel=1e-3)
+    told = capsys.readouterr().out
+    assert "coordinates 3" in told and "peak" in told and "embed_lr: 0.0004" in told
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
+@pytest.mark.parametrize("model", ["TINY", pytest.param("WIDE", marks=pytest.mark.slow)])
+def test_dry_run_memory_is_within_15_percent_of_a_real_step(model):
+    pytest.importorskip("swift")
+    benchmark = runpy.run_path(str(BENCHMARK))
+    planned, measured = benchmark["compare"](benchmark[model])
+    assert 0.85 < planned / measured < 1.15

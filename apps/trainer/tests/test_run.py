@@ -1,0 +1,189 @@
+"""Runs from config to report: every loss group, plain numbers, JSON; and what groups of one seed share."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tiny_run import TINY, read_lines, tiny_config
+
+from coord_codec import InputError
+from coord_trainer import cli
+from coord_trainer.config.run_config import load_run_config
+from coord_trainer.data.image_set import draw_sets
+from coord_trainer.model.card import read_card
+from coord_trainer.model.tiny import base_checkpoint
+
+pytest.importorskip("swift")
+
+ROOT = Path(__file__).parents[3]
+SOFT = {"coord_soft_ce_w1": {"enabled": True}}
+PLAIN = {"coord_tokens": {"enabled": False}}
+
+
+def config(custom, **sections):
+    """A run of three steps on 12 images that logs gradient norms and scores 4."""
+    given = {
+        "data": {"shapes": {"train": 12, "heldout": 4}},
+        "run": {"threads": 1, "gradient_norms": True},
+        "training": {
+            "max_steps": 3,
+            "save_steps": 3,
+            "eval_steps": 3,
+            "per_device_train_batch_size": 4,
+            "gradient_accumulation_steps": 1,
+            "train_dataloader_shuffle": True,
+            "system": "Name every object.",
+        },
+    }
+    return tiny_config(custom=custom, **{k: given.get(k, {}) | sections.get(k, {}) for k in given | sections})
+
+
+def run(settings, folder):
+    """Train, answer and score; returns the result, the manifest and the log."""
+    from coord_trainer.run import train_and_score
+
+    result = train_and_score(settings, folder)
+    return result, json.loads((folder / "manifest.json").read_text()), read_lines(folder)
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """Every group of phase 1, three steps of the same seed each."""
+    finished = {}
+    for file in sorted((ROOT / "configs" / "phase1").glob("*.yaml")):
+        custom = load_run_config(file, []).model_dump(mode="json")["custom"]
+        finished[file.stem] = run(config(custom), tmp_path_factory.mktemp(file.stem) / "run")
+    return finished
+
+
+def test_groups_of_one_seed_begin_with_the_same_batches_and_weights(groups):
+    digests = [manifest["first_batches"] for _, manifest, _ in groups.values()]
+    assert len(digests) == 5
+    assert all(digest == digests[0] for digest in digests)
+    assert digests[0]["batches"] == 3
+    text = {round(lines[0]["train_text_loss"], 5) for _, _, lines in groups.values()}
+    assert len(text) == 1  # the loss of the words at the first step: same weights, same samples
+    ce = {round(lines[0]["coord_diag/coord_token_ce"], 4) for _, _, lines in groups.values()}
+    assert len(ce) == 1
+
+
+@pytest.fixture
+def predict(groups, monkeypatch, capsys, tmp_path):
+    """Call `predict` with the last group's checkpoint; returns exit code, stderr, stdout and the answers."""
+
+    def call(*words, checkpoint=None):
+        settings = ["data.shapes.train=12", "data.shapes.heldout=4", "model.tiny.hidden=32"]
+        place = checkpoint or list(groups.values())[-1][0].checkpoint
+        out = tmp_path / "answers.jsonl"
+        monkeypatch.setattr("sys.argv", ["coord-trainer", "predict", str(place), "--out", str(out), *settings, *words])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        told = capsys.readouterr()
+        return stopped.value.code or 0, told.err, told.out, out.read_text() if out.exists() else None
+
+    return call
+
+
+def test_checkpoint_is_asked_as_it_was_trained(groups, predict):
+    result, manifest, _ = list(groups.values())[-1]
+    card = read_card(result.checkpoint)
+    assert (card.system, card.markers, card.form) == ("Name every object.", "obj", "tokens")
+    assert card.fingerprint == manifest["fingerprint"]
+    assert (card.pixels.min, card.pixels.max) == (32 * 32, 96 * 96)
+    code, error, out, answers = predict()
+    assert (code, "no coordexp.json" in out) == (0, False), error
+    assert answers == (result.folder / "predictions.jsonl").read_text()
+
+
+def test_configuration_that_contradicts_the_checkpoint_is_exit_code_2(groups, predict):
+    code, error, _, answers = predict("data.markers=qwen", "training.system=Other.")
+    assert (code, answers) == (2, None)
+    assert "data.markers is 'qwen' and the checkpoint's markers is 'obj'; training.system is 'Other.'" in error
+    assert len(error.splitlines()) == 1
+
+
+def test_whole_checkpoint_of_another_vocabulary_is_exit_code_2(groups, predict, tmp_path):
+    copied = shutil.copytree(list(groups.values())[-1][0].checkpoint, tmp_path / "other")
+    read_card(copied).model_copy(update={"fingerprint": "0123456789abcdef"}).write(copied)
+    code, error, _, _ = predict(checkpoint=copied)
+    assert (code, "Traceback" in error) == (2, False)
+    assert "0123456789abcdef: other coordinate tokens, ids or markers" in error.splitlines()[-1]
+
+
+def test_checkpoint_without_a_card_is_asked_as_the_configuration_says(groups, predict, tmp_path):
+    result = list(groups.values())[-1][0]
+    copied = shutil.copytree(result.checkpoint, tmp_path / "bare")
+    (copied / "coordexp.json").unlink()
+    code, error, out, answers = predict("data.markers=obj", "training.system=Name every object.", checkpoint=copied)
+    assert (code, "no coordexp.json" in out) == (0, True), error
+    assert answers == (result.folder / "predictions.jsonl").read_text()
+
+
+def test_gradient_norm_of_every_term_with_a_weight_is_logged(groups):
+    for (_, _, lines), terms in zip(
+        groups.values(),
+        (
+            {"text_ce", "coord_ce"},
+            {"text_ce", "box"},
+            {"text_ce", "coord_ce", "box"},
+            {"text_ce", "coord_ce", "soft_ce", "w1", "gate"},
+            {"text_ce", "soft_ce", "w1", "gate"},
+        ),
+        strict=True,
+    ):
+        first = lines[0]
+        assert {name.removeprefix("grad_norm/") for name in first if name.startswith("grad_norm/")} == terms
+        norms = [first[f"grad_norm/{term}"] for term in terms]
+        assert all(norm > 0 for norm in norms)
+        # The whole gradient is their sum, so its norm cannot exceed the sum of theirs.
+        assert first["grad_norm"] <= sum(norms) * (1 + 1e-4)
+
+
+@pytest.fixture(scope="module")
+def without_coord_tokens(tmp_path_factory):
+    """A checkpoint whose tokenizer has no coordinate tokens."""
+    folder = tmp_path_factory.mktemp("plain")
+    settings = config(PLAIN, model={"tiny": TINY | {"smooth_rows": False}})
+    train, _ = draw_sets(settings, folder / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("coord_trainer.model.tiny.coord_tokens", lambda grid: [])
+        return base_checkpoint(settings, folder, train)
+
+
+@pytest.mark.parametrize("style", ["markers", "json"])
+@pytest.mark.parametrize("tokenizer", ["with", "without"])
+def test_numbers_as_text_are_trained_answered_and_scored(style, tokenizer, without_coord_tokens, tmp_path):
+    model = {"path": without_coord_tokens} if tokenizer == "without" else {}
+    result, manifest, lines = run(config(PLAIN, data={"style": style}, model=model), tmp_path / "run")
+    assert (manifest["fingerprint"] is None) == (tokenizer == "without")
+    assert lines[0]["train_total_loss"] == pytest.approx(lines[0]["train_text_loss"])
+    assert lines[0]["coord_diag/coord_tokens"] == 0
+    assert result.evaluation.format["answers"] == 4
+    answers = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
+    assert all("coord_logprobs" not in answer for answer in answers) or tokenizer == "with"
+
+
+def test_coordinate_tokens_inside_json_are_trained_with_their_boxes(tmp_path):
+    custom = {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True, "use_coord_ce": True}}
+    _, _, lines = run(config(custom, data={"style": "json"}), tmp_path / "run")
+    assert lines[0]["train_coord_loss"] > 0
+    assert "coord_diag/fallback_boxes" not in lines[0]
+
+
+def test_random_order_is_another_one_each_epoch_and_the_same_when_repeated(opened_run):
+    from coord_trainer.swift.open_run import sample_set
+
+    _, opened, train, _ = opened_run
+    samples = sample_set(tiny_config(data={"order": "random"}), opened, train)
+
+    def targets(epoch):
+        samples.set_epoch(epoch)
+        written = [samples[index] for index in range(len(samples))]
+        return [sample["labels"] for sample in written], [sample["coord_boxes"] for sample in written]
+
+    (first, boxes), (second, others), (again, _) = targets(0), targets(1), targets(0)
+    assert first == again != second
+    assert [sorted(b) for b in boxes] == [sorted(b) for b in others]  # the same objects
+    with pytest.raises(InputError, match=r"data\.preload is true but data\.order is random"):
+        config(SOFT, data={"order": "random", "preload": True})

@@ -1,0 +1,128 @@
+"""The figures of a log line and gradient norms, against the plain computation."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from coord_codec import CoordVocab
+from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, ObjectiveOutput, ObjectSlots
+from coord_trainer.training import metrics
+from coord_trainer.training.callbacks import OverfittingWatch
+from coord_trainer.training.metrics import StepMetrics, find_overfitting, term_gradient_norms
+
+V, FIRST = 1100, 50
+VOCAB = CoordVocab(FIRST)
+EVERY_TERM = ObjectiveConfig(coord_ce_weight=0.5, soft_ce_weight=0.25, w1_weight=2, box_weight=3)
+
+
+def batch(seed, objects):
+    """Logits, targets and slots of a few words and `objects` boxes."""
+    generator = torch.Generator().manual_seed(seed)
+    corners = torch.rand(objects, 2, 2, generator=generator).sort(dim=1).values
+    boxes = corners.flatten(1)
+    sides = (FIRST + boxes * 999).long().flatten()
+    targets = torch.cat([torch.tensor([3, 7, 4]), sides])
+    logits = torch.randn(len(targets), V, generator=generator, dtype=torch.float64)
+    rows = 3 + torch.arange(4 * objects).reshape(objects, 4)
+    return logits, targets, ObjectSlots(rows, boxes, torch.zeros(objects, dtype=torch.long))
+
+
+def logged(config, batches, prefix=""):
+    step_metrics = StepMetrics(config, torch.device("cpu"))
+    for logits, targets, slots in batches:
+        output = CoordObjective(config, VOCAB)(logits, targets, slots)
+        step_metrics.add(output, output.diagnostics(), slots.fallbacks)
+    line = step_metrics.flush(torch.clone, prefix)
+    assert step_metrics.flush(torch.clone, prefix) == {}
+    return line
+
+
+def test_logged_means_are_those_of_the_whole_however_it_was_cut():
+    first, second = batch(4, objects=2), batch(5, objects=3)
+    line = logged(EVERY_TERM, [first, second])
+    rows = torch.cat([first[2].rows_M4, second[2].rows_M4 + len(first[1])])
+    slots = ObjectSlots(rows, torch.cat([first[2].boxes_M4, second[2].boxes_M4]), torch.zeros(5).long())
+    whole = CoordObjective(EVERY_TERM, VOCAB)(*(torch.cat([first[i], second[i]]) for i in (0, 1)), slots)
+    assert line["train_total_loss"] == pytest.approx(whole.total().item(), rel=1e-12)
+    parts = ("train_text_loss", "train_coord_loss", "train_coord_ce_loss", "coord_diag/loss")
+    assert line["train_total_loss"] == pytest.approx(sum(line[part] for part in parts), rel=1e-12)
+    assert line["coord_diag/coord_tokens"] == whole.counts["coord_tokens"]
+    assert line["coord_diag/gate"] > 0  # computed, though not trained
+
+
+def test_evaluation_names_have_the_prefix_and_every_name_is_there():
+    names = set(logged(ObjectiveConfig.soft(), [batch(6, objects=1)], "eval_"))
+    expected = {"eval_total_loss", "eval_text_loss", "eval_coord_loss", "eval_coord_ce_loss"}
+    diagnostics = ("loss", "soft_ce", "w1", "gate", "coord_vocab_mass", "coord_tokens", "enabled")
+    assert expected | {f"eval_coord_diag/{name}" for name in diagnostics} <= names
+
+
+def test_new_loss_term_is_part_of_the_logged_total(monkeypatch):
+    """A term that this file has never heard of, as coord_losses would hand it over."""
+
+    config = SimpleNamespace(weights={"text_ce": 1.0, "angle": 0.5})
+    monkeypatch.setattr(metrics, "denominator_of", {"text_ce": "tokens", "angle": "objects"}.get)
+    counts = {"tokens": torch.tensor(8), "coord_tokens": torch.tensor(4), "objects": torch.tensor(2)}
+    terms = {
+        "text_ce": LossTerm(torch.tensor(16.0), torch.tensor(8)),
+        "angle": LossTerm(torch.tensor(6.0), torch.tensor(2)),
+    }
+    step_metrics = StepMetrics(config, torch.device("cpu"))
+    for _ in range(2):
+        step_metrics.add(ObjectiveOutput(terms, config.weights, counts, dict), {}, 0)
+    line = step_metrics.flush(torch.clone, "")
+    assert line["train_total_loss"] == 2.0 + 0.5 * 3.0
+    assert (line["train_text_loss"], line["coord_diag/loss"], line["coord_diag/angle"]) == (2.0, 1.5, 3.0)
+
+
+def test_sums_go_on_from_a_checkpoint():
+    first, second = (StepMetrics(ObjectiveConfig.soft(), torch.device("cpu")) for _ in range(2))
+    first._vector += torch.arange(len(first._vector), dtype=torch.float64) / 3
+    second.go_on_from(first.sums(torch.clone))
+    assert torch.equal(first._vector, second._vector)
+
+
+def test_gradient_norm_of_a_term_is_that_of_its_own_gradient():
+    torch.manual_seed(0)
+    weight = torch.randn(V, 8, dtype=torch.float64, requires_grad=True)
+    hidden, targets = torch.randn(6, 8, dtype=torch.float64), torch.tensor([3, 60, 70, 80, 90, 7])
+    objective = CoordObjective(ObjectiveConfig(coord_ce_weight=0.3, w1_weight=2.0), VOCAB)
+    found = term_gradient_norms(objective.fused(hidden, weight, targets), [weight])
+    for name, factor in (("text_ce", 1 / 6), ("coord_ce", 0.3 / 6), ("w1", 2.0 / 4)):
+        term = objective(hidden @ weight.T, targets).terms[name]
+        expected = torch.autograd.grad(factor * term.sum, weight)[0].norm().item()
+        assert found[name] == pytest.approx(expected, rel=1e-5)
+
+
+def history(evaluated, trained):
+    for step, (evaluation, training) in enumerate(zip(evaluated, trained, strict=True), start=1):
+        yield {"step": step, "train_total_loss": training}
+        yield {"step": step, "eval_total_loss": evaluation}
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "trained", "found"),
+    [
+        ([3.0, 2.9, 3.0, 3.1, 3.6], [3, 2.5, 2, 1.5, 1], True),
+        ([3.0, 2.9, 3.0, 3.1], [3, 2.5, 2, 1.5], False),  # twice only
+        ([3.0, 2.9, 3.0, 2.95, 3.1, 3.6], [3, 2.5, 2, 1.5, 1, 0.9], False),  # not in a row
+        ([3.0, 2.9, 3.0, 3.1, 3.6], [3, 2, 2.1, 2.2, 2.3], False),  # both rise: no overfitting
+    ],
+)
+def test_find_overfitting_wants_rising_evaluations_in_a_row_and_a_falling_training_loss(evaluated, trained, found):
+    told = find_overfitting(history(evaluated, trained), 3)
+    assert (told is not None) == found
+    if found:
+        assert "from step 2 to 5 the evaluation loss rose from 2.900 to 3.600" in told
+        assert "fell from 2.500 to 1.000; it was lowest (2.900) at step 2" in told
+    assert find_overfitting([], 3) is None
+
+
+def test_overfitting_watch_prints_both_losses_and_the_warning_once(capsys):
+    watch = OverfittingWatch(3)
+    for line in history([3.0, 3.1, 3.2, 3.3, 3.4], [3, 2.5, 2, 1.5, 1]):
+        watch.on_log(None, SimpleNamespace(global_step=line["step"]), None, logs=line)
+    told = capsys.readouterr().out
+    assert "step 2: evaluation loss 3.100, training loss 2.500" in told
+    assert told.count("overfitting") == 1

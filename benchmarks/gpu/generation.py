@@ -1,0 +1,90 @@
+"""Boxes a second of greedy generation with Qwen3-VL-2B's size: plain, and with the grammar where coord_trainer is.
+
+    python benchmarks/gpu/generation.py [1 16 64] [--boxes 10] [--quick] [--device cpu]
+
+Random weights in bfloat16 and one 512 x 512 image a sample. Every answer has the same number of tokens, which are ten a
+box in the grammar's answers; plain random answers contain no boxes, so their tokens are divided by ten. The prompt's
+pass is measured by itself and is part of the whole.
+"""
+
+from typing import Annotated
+
+import torch
+import typer
+from geometry import END, IMAGE, MARKERS, QWEN3_VL_2B, TINY, WORDS, build, image_inputs, prompt
+from measure import Device, DeviceOption, Quick, cost, machine, megabytes, note, release, tell
+
+TOKENS_PER_BOX = 10
+
+
+@torch.inference_mode()
+def main(
+    batches: Annotated[list[int], typer.Argument(help="batch sizes")] = [1, 16, 64],  # noqa: B006
+    boxes: Annotated[int, typer.Option(help="in each answer")] = 10,
+    device: DeviceOption = Device.cuda,
+    quick: Quick = False,
+) -> None:
+    """Measure greedy generation, plain and under the grammar."""
+    print(machine(device))
+    geometry, side = (TINY, 64) if quick else (QWEN3_VL_2B, 512)
+    batches, boxes = ([1, 2], 2) if quick else (batches, boxes)
+    model = build(geometry, device, torch.bfloat16).eval()
+    try:
+        from coord_trainer import CoordGrammar
+    except ImportError as error:
+        note(f"no grammar: {error}")
+        CoordGrammar = None
+    else:
+        words = range(WORDS, geometry.vocab.first_id)
+    rows = []
+    for size in batches:
+        ids_BT = torch.tensor([prompt(side)] * size, device=device)
+        inputs = {
+            "input_ids": ids_BT,
+            "attention_mask": torch.ones_like(ids_BT),
+            "mm_token_type_ids": (ids_BT == IMAGE).int(),
+            **image_inputs(size, side, device),
+        }
+        inputs["pixel_values"] = inputs["pixel_values"].to(torch.bfloat16)
+
+        def generate(new: int, processors: tuple = (), inputs: dict = inputs) -> torch.Tensor:
+            return model.generate(
+                **inputs, max_new_tokens=new, min_new_tokens=new, do_sample=False, logits_processor=list(processors)
+            )
+
+        new = boxes * TOKENS_PER_BOX
+        ways = {"prompt alone": (1, ()), "plain": (new, ())}
+        if CoordGrammar is not None:
+            grammar = CoordGrammar(
+                geometry.vocab, MARKERS, END, words, prompt_length=ids_BT.shape[1], descriptions=[(WORDS, WORDS + 1)]
+            )
+            found = generate(new, (grammar,))[:, ids_BT.shape[1] :]
+            assert int((found == MARKERS[-1]).sum()) == size * boxes
+            ways["grammar"] = (new, (grammar,))
+        for name, (count, processors) in ways.items():
+            note(f"generation: {name}, batch {size}")
+            found = cost(
+                lambda count=count, processors=processors: generate(count, processors), device, repeats=3, warm_up=1
+            )
+            per_second = f"{size * boxes / found.seconds:,.1f}" if count == new else ""
+            rows.append(
+                [
+                    size,
+                    name,
+                    f"{found.seconds:.3f}",
+                    f"{found.seconds / count * 1e3:.1f}",
+                    per_second,
+                    megabytes(found.extra_bytes),
+                    f"{found.syncs / count:.1f}",
+                ]
+            )
+            release(device)
+    tell(
+        "batch | decoding | s | ms a token | boxes/s | extra MB | host waits a token",
+        rows,
+        f"{boxes} boxes of {TOKENS_PER_BOX} tokens, a prompt of {len(prompt(side))} tokens",
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,186 @@
+"""Forward and backward pass of the fused objective against other ways to cross-entropy, bfloat16, V = 152,670.
+
+    python benchmarks/gpu/objective.py [--quick] [--device cpu]
+
+Ratios are to the fastest of those that compute cross-entropy alone. "Products alone" are the matrix products that no
+form can do without (two with a frozen head, three with a trained one). A way that is not installed, or does not run on
+this device, has no row. "Off by" is the relative distance of the loss from cross-entropy in float32 on full logits.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import typer
+from measure import Cost, Device, DeviceOption, Quick, cost, machine, megabytes, note, release, tell
+from torch import Tensor
+from torch.nn import functional
+
+from coord_codec import CoordVocab
+from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots
+
+SIZES = [(h, n) for h in (2048, 4096) for n in (4096, 16384)]
+QUICK_SIZES = [(64, 256)]
+BLOCKS = (4, 8, 16, 32, 128, 256)
+"""Blocks of logits to try, in MiB of bfloat16; the default on a GPU is 64."""
+CONFIGS = {
+    "CE alone": ObjectiveConfig.group_a(),
+    "soft CE + W1 + gate": ObjectiveConfig.soft(),
+    "all terms": ObjectiveConfig.mixed(box_weight=1.0),
+}
+
+
+@dataclass
+class Problem:
+    """A quarter of the rows are coordinates, in objects of four."""
+
+    hidden_NH: Tensor
+    weight_VH: Tensor
+    targets_N: Tensor
+    objects: ObjectSlots
+    vocab: CoordVocab
+
+    @classmethod
+    def draw(cls, vocab_size: int, hidden: int, rows: int, device: str, trained: bool) -> "Problem":
+        torch.manual_seed(0)
+        vocab = CoordVocab(vocab_size - 1000)
+        settings = {"dtype": torch.bfloat16, "device": device}
+        weight_VH = torch.empty(vocab_size, hidden, **settings).normal_(0, 0.02).requires_grad_(trained)
+        hidden_NH = torch.randn(rows, hidden, **settings).requires_grad_()
+        targets_N = torch.randint(0, vocab.first_id, (rows,), device=device)
+        slots_M4 = torch.arange(rows // 16 * 4, device=device).view(-1, 4)
+        coords = slots_M4.numel()
+        targets_N[:coords] = torch.randint(vocab.first_id, vocab_size, (coords,), device=device)
+        corners = torch.rand(len(slots_M4), 2, 2, device=device)
+        boxes_M4 = torch.cat([corners.amin(1), corners.amax(1)], dim=1)
+        objects = ObjectSlots(slots_M4, boxes_M4, torch.zeros_like(slots_M4[:, 0]))
+        return cls(hidden_NH, weight_VH, targets_N, objects, vocab)
+
+    def full(self) -> Tensor:
+        return functional.cross_entropy((self.hidden_NH @ self.weight_VH.T).float(), self.targets_N)
+
+    def fused(self, config: ObjectiveConfig, offset_ids: Tensor | None = None, **chunks: int) -> Tensor:
+        offsets = {}
+        if offset_ids is not None:
+            table_KH = torch.zeros(len(offset_ids), self.hidden_NH.shape[1], device=offset_ids.device)
+            offsets = {"offsets_KH": table_KH.requires_grad_(), "offset_ids_K": offset_ids}
+        objective = CoordObjective(config, self.vocab)
+        return objective.fused(
+            self.hidden_NH, self.weight_VH, self.targets_N, self.objects, **offsets, **chunks
+        ).total()
+
+    @torch.no_grad()
+    def products(self) -> None:
+        logits_NV = self.hidden_NH @ self.weight_VH.T
+        torch.mm(logits_NV, self.weight_VH)
+        if self.weight_VH.requires_grad:
+            torch.mm(logits_NV.T, self.hidden_NH)
+
+    def rivals(self) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+        """Yield those installed that compute cross-entropy alone."""
+        yield "`F.cross_entropy` on full logits", self.full
+        if hasattr(torch.nn, "LinearCrossEntropyOptions"):
+            options = torch.nn.LinearCrossEntropyOptions()
+            function = functional.linear_cross_entropy
+            yield (
+                "torch `F.linear_cross_entropy`",
+                lambda: function(self.hidden_NH, self.weight_VH, self.targets_N, options=options),
+            )
+        if self.hidden_NH.is_cuda:  # both are Triton kernels
+            try:
+                from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+                liger = LigerFusedLinearCrossEntropyLoss()
+                yield "Liger-Kernel", lambda: liger(self.weight_VH, self.hidden_NH, self.targets_N)
+            except ImportError as error:
+                note(f"Liger-Kernel: {error}")
+            try:
+                from cut_cross_entropy import linear_cross_entropy
+
+                yield (
+                    "cut-cross-entropy",
+                    lambda: linear_cross_entropy(self.hidden_NH, self.weight_VH, self.targets_N),
+                )
+            except ImportError as error:
+                note(f"cut-cross-entropy: {error}")
+
+    def ours(self) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+        for name, config in CONFIGS.items():
+            yield f"fused, {name}", partial(self.fused, config)
+        every = CONFIGS["all terms"]
+        ids_K = torch.tensor(self.vocab.ids, device=self.hidden_NH.device)
+        yield "fused, all terms, offsets", partial(self.fused, every, ids_K)
+        with_markers_K = torch.cat([ids_K, torch.arange(4, device=ids_K.device)])
+        yield "fused, all terms, offsets of four markers too", partial(self.fused, every, with_markers_K)
+        if not self.weight_VH.requires_grad:
+            for mebibytes in BLOCKS:
+                size = max(1, (mebibytes << 20) // (2 * len(self.hidden_NH)))
+                name = f"fused, CE alone, blocks of {mebibytes} MiB"
+                yield name, partial(self.fused, CONFIGS["CE alone"], chunk_vocab=size)
+            for chunk_rows in (2048, 4096, 8192):
+                if chunk_rows < len(self.hidden_NH):
+                    name = f"fused, CE alone, {chunk_rows:,} rows at a time"
+                    yield name, partial(self.fused, CONFIGS["CE alone"], chunk_rows=chunk_rows)
+
+
+def forward_backward(problem: Problem, loss: Callable[[], Tensor]) -> Tensor:
+    """Return the loss's value on the device, gradients computed and dropped."""
+    value = loss()
+    value.backward()
+    problem.hidden_NH.grad = problem.weight_VH.grad = None
+    return value
+
+
+def compare(vocab_size: int, hidden: int, rows: int, device: str, trained: bool) -> None:
+    problem = Problem.draw(vocab_size, hidden, rows, device, trained)
+    exact = forward_backward(problem, problem.full).item()
+    costs: dict[str, tuple[Cost, str]] = {}
+    rivals, ours = dict(problem.rivals()), dict(problem.ours())
+    for name, loss in {**rivals, **ours}.items():
+        note(f"H={hidden} N={rows} trained={trained}: {name}")
+        try:
+            found = cost(partial(forward_backward, problem, loss), device)
+            alone = name in rivals or "CE alone" in name
+            off = f"{abs(loss().item() / exact - 1):.1e}" if alone else ""
+            costs[name] = found, off
+        except Exception as error:  # one way that fails must not take the others along
+            problem.hidden_NH.grad = problem.weight_VH.grad = None
+            note(f"{name} failed: {error!r:.300}")
+        release(device)
+    products = cost(problem.products, device)
+    fastest = min((costs[name] for name in rivals if name in costs), key=lambda pair: pair[0].seconds)[0]
+    rows_out = [["products alone", f"{products.seconds * 1e3:.2f}", "", "", "", "", products.syncs, ""]]
+    for name, (found, off) in costs.items():
+        memory = f"{found.extra_bytes / fastest.extra_bytes:.2f}" if fastest.extra_bytes else ""
+        rows_out.append(
+            [
+                name,
+                f"{found.seconds * 1e3:.2f}",
+                f"{found.seconds / fastest.seconds:.2f}",
+                f"{products.seconds / found.seconds:.0%}",
+                megabytes(found.extra_bytes),
+                memory,
+                found.syncs,
+                off,
+            ]
+        )
+    head = "trained" if trained else "frozen"
+    tell(
+        "way | ms | of the fastest | share of the products | extra MB | of the fastest | host waits | off by",
+        rows_out,
+        f"H = {hidden}, N = {rows:,}, V = {vocab_size:,}, {head} head",
+    )
+
+
+def main(device: DeviceOption = Device.cuda, quick: Quick = False) -> None:
+    """Compare the fused objective with other ways to cross-entropy."""
+    print(machine(device))
+    vocab_size = 3000 if quick else 152_670
+    for hidden, rows in QUICK_SIZES if quick else SIZES:
+        for trained in (False, True):
+            compare(vocab_size, hidden, rows, device, trained)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,132 @@
+"""A training step of Qwen3-VL-2B's size: our objective on selected rows against transformers' loss on full logits.
+
+    python benchmarks/gpu/step.py [--samples 16] [--objects 20] [--attention flash_attention_2] [--quick] [--device cpu]
+
+Random weights in bfloat16, rank-16 LoRA on the text model's linear layers and offsets of the thousand coordinate ids,
+samples of one 512 x 512 image packed into one row, AdamW. Both variants take turns on one model. "No loss" is the same
+step with the sum of the hidden states instead of head and loss. Against ms-swift's own step, where it is installed:
+`apps/trainer/benchmarks/step.py`.
+"""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Annotated
+
+import torch
+import typer
+from geometry import QWEN3_VL_2B, TINY, build, packed_batch
+from measure import Device, DeviceOption, Quick, cost, machine, megabytes, note, release, tell
+from peft import LoraConfig, get_peft_model
+from torch import Tensor, nn
+
+from coord_adapter import active_offsets, bypass_head_hook, install_coord_offset_adapter, with_offset_modules
+from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots, supervised_rows
+
+LAYERS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+
+
+@contextmanager
+def head_replaced(model: nn.Module, forward: Callable[[Tensor], Tensor]):
+    """Let the head of the model compute something else within this block."""
+    head = model.get_output_embeddings()
+    head.forward = forward
+    try:
+        with bypass_head_hook(model):
+            yield
+    finally:
+        del head.forward
+
+
+def transformers_loss(model: nn.Module, inputs: dict, labels_BT: Tensor, _: ObjectSlots) -> Tensor:
+    return model(**inputs, labels=labels_BT, use_cache=False).loss
+
+
+def our_loss(config: ObjectiveConfig, vocab) -> Callable[..., Tensor]:
+    objective = CoordObjective(config, vocab)
+
+    def loss(model: nn.Module, inputs: dict, labels_BT: Tensor, slots: ObjectSlots) -> Tensor:
+        def forward(hidden_BTH: Tensor) -> Tensor:
+            offsets = active_offsets(model)
+            hidden_NH, targets_N = supervised_rows(hidden_BTH, labels_BT)
+            output = objective.fused(
+                hidden_NH, offsets.head_weight, targets_N, slots, offsets.offsets, offset_ids_K=offsets.ids
+            )
+            return output.total()[None, None]
+
+        with head_replaced(model, forward):
+            return model(**inputs, use_cache=False).logits.sum()
+
+    return loss
+
+
+def no_loss(model: nn.Module, inputs: dict, *_: object) -> Tensor:
+    with head_replaced(model, lambda hidden_BTH: hidden_BTH.float().sum()[None, None]):
+        return model(**inputs, use_cache=False).logits.sum()
+
+
+def main(
+    samples: Annotated[int, typer.Option(help="in the row")] = 16,
+    objects: Annotated[int, typer.Option(help="in each sample")] = 20,
+    attention: Annotated[str, typer.Option(help="as transformers names it")] = "sdpa",
+    device: DeviceOption = Device.cuda,
+    quick: Quick = False,
+) -> None:
+    """Compare training steps with our objective and with transformers' loss."""
+    print(machine(device))
+    geometry, side = (TINY, 64) if quick else (QWEN3_VL_2B, 512)
+    if quick:
+        samples, objects = 3, 2
+    base = build(geometry, device, torch.bfloat16, attention).train()
+    install_coord_offset_adapter(base, geometry.vocab.ids)
+    config = LoraConfig(**with_offset_modules({"r": 16, "target_modules": LAYERS}))
+    model = get_peft_model(base, config)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, fused=True)
+    batch = packed_batch(samples, objects, side, geometry.vocab, device)
+    batch[0]["pixel_values"] = batch[0]["pixel_values"].to(torch.bfloat16)
+    tokens, supervised = batch[1].numel(), int((batch[1][:, 1:] != -100).sum())
+    losses = {
+        "transformers, CE on full logits": transformers_loss,
+        "ours, CE alone": our_loss(ObjectiveConfig.group_a(), geometry.vocab),
+        "ours, soft CE + W1 + gate": our_loss(ObjectiveConfig.soft(), geometry.vocab),
+        "ours, all terms": our_loss(ObjectiveConfig.mixed(box_weight=1.0), geometry.vocab),
+        "no loss": no_loss,
+    }
+    rows = []
+    for checkpointing in (False, True):
+        if checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        first = None
+        for name, loss in losses.items():
+            note(f"step: {name}, checkpointing {checkpointing}")
+
+            def step(loss: Callable[..., Tensor] = loss) -> None:
+                loss(model, *batch).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+            found = cost(step, device, repeats=5)
+            first = first or found
+            rows.append(
+                [
+                    name,
+                    "yes" if checkpointing else "no",
+                    f"{found.seconds * 1e3:.1f}",
+                    f"{found.seconds / first.seconds:.3f}",
+                    f"{tokens / found.seconds:,.0f}",
+                    megabytes(found.peak_bytes),
+                    megabytes(found.extra_bytes),
+                    found.syncs,
+                ]
+            )
+            release(device)
+    tell(
+        "loss | gradient checkpointing | ms a step | of transformers' | tokens/s | peak MB | above weights and "
+        "optimizer | host waits",
+        rows,
+        f"{sum(p.numel() for p in model.parameters()):,} parameters, {attention}, one row of {tokens:,} tokens "
+        f"({samples} samples of {objects} objects), {supervised:,} of them supervised",
+    )
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,148 @@
+"""The optimizer registry: how the parameter groups that another optimizer made are rearranged.
+
+A name of the registry is one function of (model, groups, config). Groups are the dictionaries that torch optimizers
+take: "params", "lr", "weight_decay" and whatever else the optimizer in use adds.
+"""
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from coord_adapter.config import CoordOffsetConfig
+from coord_adapter.format import MODULE_NAME
+from coord_adapter.peft import deepspeed_keeps_master
+
+Group = dict[str, Any]
+GroupBuilder = Callable[[nn.Module, Sequence[Group], CoordOffsetConfig], Sequence[Group]]
+
+_BUILDERS: dict[str, GroupBuilder] = {}
+
+
+def offset_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """Return the trainable offset tables by role, "embed" and "head" (the latter empty in tied mode)."""
+    found: dict[str, list[nn.Parameter]] = {"embed": [], "head": []}
+    for name, parameter in model.named_parameters():
+        parts = name.split(".")
+        if MODULE_NAME in parts and parameter.requires_grad:
+            found["embed" if parts[-1] == "embed_offset" else "head"].append(parameter)
+    return found
+
+
+def register_param_groups(name: str) -> Callable[[GroupBuilder], GroupBuilder]:
+    """Return a decorator that adds an optimizer name to the registry.
+
+    Raises:
+        ValueError: if the name is taken.
+    """
+
+    def register(builder: GroupBuilder) -> GroupBuilder:
+        if name in _BUILDERS:
+            raise ValueError(f"optimizer {name!r} is registered already ({_BUILDERS[name].__qualname__}).")
+        _BUILDERS[name] = builder
+        return builder
+
+    return register
+
+
+def param_group_names() -> list[str]:
+    """Return the registered optimizer names.
+
+    Example:
+        >>> {"multimodal", "multimodal_coord_offset"} <= set(param_group_names())
+        True
+    """
+    return sorted(_BUILDERS)
+
+
+def build_param_groups(
+    name: str, model: nn.Module, groups: Sequence[Group], config: CoordOffsetConfig
+) -> Sequence[Group]:
+    """Rearrange parameter groups.
+
+    Args:
+        name: a registered optimizer name: "multimodal" returns the groups as they are,
+            "multimodal_coord_offset" moves the offset tables into groups of their own
+        model: the model whose trainable parameters the groups hold
+        groups: what another optimizer made, for example swift's multimodal one (vision, aligner, LLM)
+        config: learning rates and weight decay of the offsets
+
+    Returns:
+        The groups; each trainable parameter in exactly one of them, none empty unless it came so.
+
+    Raises:
+        ValueError: for an unknown name, a name that has nothing to move, or a trainable parameter in no group or
+            in two.
+    """
+    if name not in _BUILDERS:
+        raise ValueError(f"optimizer {name!r} is not registered, expected one of {param_group_names()}.")
+    built = _BUILDERS[name](model, groups, config)
+    _check_exactly_one_group(model, built)
+    return built
+
+
+@register_param_groups("multimodal")
+def _as_they_are(model: nn.Module, groups: Sequence[Group], config: CoordOffsetConfig) -> Sequence[Group]:
+    return groups
+
+
+@register_param_groups("multimodal_coord_offset")
+def _offsets_apart(model: nn.Module, groups: Sequence[Group], config: CoordOffsetConfig) -> list[Group]:
+    tables = offset_parameters(model)
+    if not tables["embed"]:
+        raise ValueError(
+            f"multimodal_coord_offset found no trainable parameter of {MODULE_NAME}: enable coord_offset "
+            "and list the module in modules_to_save, or use the optimizer 'multimodal'."
+        )
+    if not tables["head"] and config.head_lr is not None:
+        warnings.warn(
+            f"head_lr={config.head_lr} has no effect: embedding and head share one table, which learns at embed_lr.",
+            stacklevel=3,
+        )
+    _warn_without_master([table for role in tables.values() for table in role], config)
+    moved = {id(table) for role in tables.values() for table in role}
+    kept = [{**group, "params": [p for p in group["params"] if id(p) not in moved]} for group in groups]
+    rates = {"embed": config.embed_lr, "head": config.head_lr}
+    apart = [
+        _group_like(source, [table for table in role if _contains(source, table)], rates[name], config.weight_decay)
+        for name, role in tables.items()
+        for source in groups
+    ]
+    return [group for group in (*kept, *apart) if group["params"]]
+
+
+def _warn_without_master(tables: list[nn.Parameter], config: CoordOffsetConfig) -> None:
+    narrow = {table.dtype for table in tables if table.dtype in (torch.bfloat16, torch.float16)}
+    if narrow and config.dtype in ("auto", "float32") and not deepspeed_keeps_master():
+        warnings.warn(
+            f"the offset tables are {narrow.pop()} and nothing keeps a float32 master: small updates are lost. "
+            "Something cast the model after install_coord_offset_adapter (model.to(dtype) does); install afterwards.",
+            stacklevel=4,
+        )
+
+
+def _group_like(source: Group, params: list[nn.Parameter], lr: float | None, weight_decay: float) -> Group:
+    rate = {} if lr is None else {"lr": lr}
+    return {**source, "params": params, **rate, "weight_decay": weight_decay}
+
+
+def _contains(group: Group, parameter: nn.Parameter) -> bool:
+    return any(member is parameter for member in group["params"])
+
+
+def _check_exactly_one_group(model: nn.Module, groups: Sequence[Group]) -> None:
+    times = Counter(id(parameter) for group in groups for parameter in group["params"])
+    wrong = {
+        name: times[id(parameter)]
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad and times[id(parameter)] != 1
+    }
+    if wrong:
+        shown = ", ".join(f"{name} (in {count})" for name, count in list(wrong.items())[:5])
+        raise ValueError(
+            f"{len(wrong)} trainable parameter(s) are not in exactly one optimizer group: {shown}. Freeze "
+            "them or give them a group."
+        )

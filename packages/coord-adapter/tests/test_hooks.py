@@ -1,0 +1,202 @@
+"""Where the hooks sit, what they refuse, and a head that is replaced for one call (a fused objective)."""
+
+import contextlib
+import copy
+import pickle
+
+import pytest
+import torch
+from offset_tiny import IDS, TEXT_LAYERS, H, V, batch, logits, lora, peft_model, prepared, shake, tables_of, tiny
+from peft import LoraConfig, get_base_model_state_dict, get_peft_model
+from torch.nn.functional import cross_entropy
+
+from coord_adapter import (
+    MODULE_NAME,
+    active_offsets,
+    bake_offsets,
+    bypass_head_hook,
+    install_coord_offset_adapter,
+    reattach_coord_offset_hooks,
+)
+
+
+@contextlib.contextmanager
+def fused_loss(model, rows_BT, targets_N):
+    """Stand in for the head: select rows, take the loss with the offsets applied explicitly."""
+    head = model.get_base_model().lm_head if hasattr(model, "get_base_model") else model.lm_head
+
+    def forward(hidden_BTH):
+        offsets = active_offsets(model)
+        hidden_NH = hidden_BTH[rows_BT]
+        logits_NV = hidden_NH @ offsets.head_weight.T
+        logits_NV = logits_NV.index_add(1, offsets.ids, hidden_NH @ offsets.offsets.to(hidden_NH.dtype).T)
+        return cross_entropy(logits_NV, targets_N, reduction="sum")[None]
+
+    head.forward = forward
+    try:
+        with bypass_head_hook(model):
+            yield
+    finally:
+        del head.forward
+
+
+@pytest.mark.parametrize("build", [prepared, peft_model], ids=["bare", "peft"])
+def test_fused_loss_and_gradients_equal_the_plain_head(combination, build):
+    rows_BT = torch.zeros(2, 24, dtype=torch.bool)
+    rows_BT[0, 3:20:2] = rows_BT[1, 5:] = True
+    targets_N = torch.arange(int(rows_BT.sum())) * 7 % 300
+    plain, fused = build(*combination), build(*combination)
+    expected = cross_entropy(plain(**batch()).logits[rows_BT], targets_N, reduction="sum")
+    expected.backward()
+    with fused_loss(fused, rows_BT, targets_N):
+        loss = fused(**batch()).logits[0]
+        loss.backward()
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)
+    for (name, mine), (_, theirs) in zip(fused.named_parameters(), plain.named_parameters(), strict=True):
+        if mine.requires_grad:
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-4, msg=name)
+    assert torch.equal(logits(fused), logits(plain))
+
+
+def test_bypass_ends_with_its_context_even_after_an_error():
+    model = prepared()
+    expected = logits(model)
+    with pytest.raises(RuntimeError, match="inside"), bypass_head_hook(model), bypass_head_hook(model):
+        raise RuntimeError("inside")
+    assert torch.equal(logits(model), expected)
+    with bypass_head_hook(model):
+        assert not torch.equal(logits(model), expected)
+
+
+def test_active_offsets_are_those_of_the_head():
+    untied = prepared(tie_head=False)
+    found = active_offsets(untied)
+    assert found.ids.tolist() == IDS
+    assert torch.equal(found.offsets, tables_of(untied).head_offset)
+    assert found.head_weight is untied.lm_head.weight
+    tied = peft_model()
+    assert torch.equal(active_offsets(tied).offsets, tables_of(tied).embed_offset)
+    assert active_offsets(torch.nn.DataParallel(tied)).ids.tolist() == IDS
+
+
+def test_active_offsets_are_none_where_nothing_is_added():
+    model = peft_model()
+    with model.disable_adapter():
+        assert active_offsets(model) is None
+    assert active_offsets(tiny()) is None
+    with bypass_head_hook(tiny()):
+        pass
+
+
+def test_active_offsets_refuse_a_head_with_lora():
+    base = tiny(False)
+    install_coord_offset_adapter(base, IDS)
+    model = shake(get_peft_model(base, lora(target_modules=["lm_head"])))
+    with pytest.raises(ValueError, match="lm_head out of target_modules"):
+        active_offsets(model)
+
+
+@pytest.mark.parametrize("tie_head", [True, False])
+def test_check_refuses_a_head_replaced_by_resizing_until_reattached(tie_head):
+    model = prepared(False, tie_head)
+    expected = logits(model)
+    model.resize_token_embeddings(V + 20)
+    with pytest.raises(ValueError, match="output head was replaced after install_coord_offset_adapter"):
+        model(**batch())
+    assert reattach_coord_offset_hooks(model) == 1
+    torch.testing.assert_close(logits(model)[..., :V], expected)
+    assert not model.lm_head.weight.requires_grad
+
+
+def test_check_accepts_resizing_of_a_tied_base():
+    model = prepared(True)
+    expected = logits(model)
+    model.resize_token_embeddings(V + 20)
+    assert torch.equal(logits(model)[..., :V], expected)
+
+
+def test_check_refuses_a_replaced_embedding():
+    for model in (prepared(), peft_model()):
+        model.set_input_embeddings(torch.nn.Embedding(V, H))
+        with pytest.raises(ValueError, match="input embedding was replaced"):
+            model(**batch())
+
+
+def test_reattach_is_idempotent_and_changes_nothing():
+    for model in (prepared(), peft_model()):
+        expected = logits(model)
+        assert reattach_coord_offset_hooks(model) == 0
+        assert torch.equal(logits(model), expected)
+    with pytest.raises(ValueError, match="install_coord_offset_adapter"):
+        reattach_coord_offset_hooks(tiny())
+
+
+def test_check_refuses_an_unfrozen_vocabulary():
+    model = prepared()
+    model.requires_grad_(True)
+    with pytest.raises(ValueError, match="unfrozen"):
+        model.train()(**batch())
+
+
+def test_check_refuses_forgotten_modules_to_save():
+    base = tiny()
+    install_coord_offset_adapter(base, IDS)
+    model = get_peft_model(base, LoraConfig(target_modules=TEXT_LAYERS)).train()
+    with pytest.raises(ValueError, match="modules_to_save"):
+        model(**batch())
+    assert torch.equal(logits(model.eval()), logits(tiny()))
+
+
+def test_check_refuses_forward_of_liger():
+    model = prepared()
+
+    def lce_forward(*args, **kwargs):
+        return type(model).forward(model, *args, **kwargs)
+
+    lce_forward.__module__ = "liger_kernel.transformers.model.qwen3_vl"
+    model.forward = lce_forward
+    with pytest.raises(ValueError, match="liger_kernel"):
+        model(**batch())
+
+
+def test_save_pretrained_refuses_the_base_under_peft(tmp_path):
+    model = peft_model(tied=False)
+    base = model.get_base_model()
+    with pytest.raises(ValueError, match="save_pretrained of the PeftModel"):
+        base.save_pretrained(tmp_path)
+    leaked = get_base_model_state_dict(model)
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*coord_offset_adapter"):
+        tiny(False).load_state_dict(leaked)
+    clean = {name: tensor for name, tensor in leaked.items() if MODULE_NAME not in name}
+    base.save_pretrained(tmp_path, state_dict=clean)
+    assert torch.equal(logits(type(base).from_pretrained(tmp_path).eval()), logits(tiny(False)))
+
+
+def test_save_pretrained_refuses_a_copied_model_until_baked(tmp_path):
+    twin = copy.deepcopy(prepared())
+    with pytest.raises(ValueError, match="bake_offsets"):
+        twin.save_pretrained(tmp_path)
+    bake_offsets(twin).save_pretrained(tmp_path)
+
+
+def test_deepcopy_uses_its_own_tables():
+    for model in (prepared(), peft_model()):
+        twin = copy.deepcopy(model)
+        before = logits(model)
+        with torch.no_grad():
+            tables_of(twin).embed_offset.mul_(-3)
+        assert torch.equal(logits(model), before)
+        assert not torch.equal(logits(twin), before)
+        with torch.no_grad():
+            tables_of(model).embed_offset.zero_()
+        assert not torch.equal(logits(twin), logits(model))
+
+
+def test_pickle_keeps_the_hooks():
+    for model in (prepared(), peft_model()):
+        twin = pickle.loads(pickle.dumps(model))
+        before = logits(model)
+        assert torch.equal(logits(twin), before)
+        with torch.no_grad():
+            tables_of(model).embed_offset.zero_()
+        assert torch.equal(logits(twin), before)

@@ -1,0 +1,175 @@
+"""What an install does to a model and what it refuses; baking the offsets into the vocabulary."""
+
+import pytest
+import torch
+from offset_tiny import (
+    IDS,
+    OTHERS,
+    TEXT_LAYERS,
+    H,
+    V,
+    batch,
+    logits,
+    lora,
+    peft_model,
+    prepared,
+    shake,
+    tables_of,
+    tiny,
+)
+from peft import LoraConfig, get_peft_model
+from transformers import Qwen3VLForConditionalGeneration
+
+from coord_adapter import MODULE_NAME, bake_offsets, install_coord_offset_adapter
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([], "empty"),
+        ([1, 2, 1], r"repeat \[1\]"),
+        ([-1], r"\[-1\] lie outside the 300 rows"),
+        ([5, V], r"\[300\] lie outside"),
+        (range(290, 310), r"\[300, 301, ... 309\] \(10 of them\)"),
+    ],
+)
+def test_install_refuses_bad_ids(ids, message):
+    model = tiny()
+    with pytest.raises(ValueError, match=message):
+        install_coord_offset_adapter(model, ids)
+    assert not hasattr(model, MODULE_NAME)
+
+
+def test_install_takes_ids_of_any_iterable():
+    adapter = install_coord_offset_adapter(tiny(), torch.tensor([7, 3]))
+    assert adapter.token_ids.tolist() == [7, 3]
+
+
+def test_install_refuses_a_second_install_a_wrapped_model_and_a_headless_one():
+    with pytest.raises(ValueError, match="already"):
+        install_coord_offset_adapter(prepared(), IDS)
+    with pytest.raises(ValueError, match="wrapped by PEFT"):
+        install_coord_offset_adapter(get_peft_model(tiny(), LoraConfig(target_modules=TEXT_LAYERS)), IDS)
+    with pytest.raises(ValueError, match="no input or no output embeddings"):
+        install_coord_offset_adapter(tiny().model, IDS)
+
+
+def test_install_refuses_an_embedding_that_scales_its_rows():
+    class Scaled(torch.nn.Embedding):
+        def forward(self, ids_BT):
+            return 8 * super().forward(ids_BT)
+
+    model = tiny()
+    model.set_input_embeddings(Scaled(V, H))
+    with pytest.raises(ValueError, match="Scaled, which does more"):
+        install_coord_offset_adapter(model, IDS)
+
+
+def test_install_refuses_an_unknown_dtype():
+    with pytest.raises(ValueError, match="dtype is 'int8'"):
+        install_coord_offset_adapter(tiny(), IDS, dtype="int8")
+    assert install_coord_offset_adapter(tiny(), IDS, dtype="bfloat16").embed_offset.dtype == torch.bfloat16
+
+
+def test_dtype_auto_is_the_model_dtype_where_deepspeed_keeps_a_float32_master():
+    pytest.importorskip("deepspeed", reason="the float32 master is DeepSpeed's")
+    from transformers.integrations import HfDeepSpeedConfig
+
+    settings = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
+    keeps_master = HfDeepSpeedConfig({**settings, "bf16": {"enabled": True}})
+    assert tables_of(prepared(dtype=torch.bfloat16)).embed_offset.dtype == torch.bfloat16
+    assert tables_of(prepared(dtype=torch.float32)).embed_offset.dtype == torch.float32
+    del keeps_master
+    without = HfDeepSpeedConfig({**settings, "bf16": {"enabled": "auto"}})
+    assert tables_of(prepared(dtype=torch.bfloat16)).embed_offset.dtype == torch.float32
+    del without
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_install_keeps_logits_of_the_base_bitwise(combination, dtype):
+    tied, tie_head = combination
+    model = tiny(tied, dtype)
+    before = logits(model)
+    install_coord_offset_adapter(model, IDS, tie_head=tie_head)
+    assert torch.equal(logits(model), before)
+
+
+def test_install_freezes_the_vocabulary_and_trains_the_tables(combination):
+    tied, tie_head = combination
+    model = tiny(tied)
+    model.train()
+    install_coord_offset_adapter(model, IDS, tie_head=tie_head)
+    model(**batch(), labels=batch()["input_ids"]).loss.backward()
+    for layer in (model.get_input_embeddings(), model.lm_head):
+        assert not layer.weight.requires_grad
+        assert layer.weight.grad is None
+    tables = dict(tables_of(model).named_parameters())
+    assert set(tables) == ({"embed_offset"} if tie_head else {"embed_offset", "head_offset"})
+    assert all(table.grad.abs().sum() > 0 for table in tables.values())
+
+
+def test_install_keeps_names_and_values_of_the_base(combination):
+    tied, tie_head = combination
+    before = tiny(tied).state_dict()
+    after = prepared(tied, tie_head).state_dict()
+    ours = {key for key in after if key.startswith(f"{MODULE_NAME}.")}
+    assert set(after) - ours == set(before)
+    assert all(torch.equal(after[key], before[key]) for key in before)
+    names = {key.removeprefix(f"{MODULE_NAME}.") for key in ours}
+    assert names == {"token_ids", "embed_offset", "head_offset", "fingerprint", "format_version"}
+
+
+def test_bake_gives_equal_logits_and_an_ordinary_model(tmp_path, combination):
+    tied, tie_head = combination
+    model = prepared(tied, tie_head)
+    expected = logits(model)
+    baked = bake_offsets(model)
+    assert baked is model
+    assert set(model.state_dict()) == set(tiny(tied).state_dict())
+    assert model.config.tie_word_embeddings is (tied and tie_head)
+    torch.testing.assert_close(logits(model), expected, rtol=1e-4, atol=1e-4)
+    model.save_pretrained(tmp_path)
+    again = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits(again), expected, rtol=1e-4, atol=1e-4)
+    hooked = [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
+    assert not hooked
+
+
+def test_bake_allows_another_install():
+    model = bake_offsets(prepared())
+    install_coord_offset_adapter(model, IDS)
+    assert hasattr(model, MODULE_NAME)
+    shake(model)
+
+
+def test_bake_refuses_a_model_that_peft_wraps_or_without_offsets():
+    with pytest.raises(ValueError, match="merge_and_unload"):
+        bake_offsets(peft_model())
+    with pytest.raises(ValueError, match="merge_and_unload"):
+        bake_offsets(peft_model().get_base_model())
+    with pytest.raises(ValueError, match="nothing to bake"):
+        bake_offsets(tiny())
+
+
+def test_bake_after_merge_and_unload_gives_equal_logits(tmp_path):
+    model = peft_model(tied=False)
+    expected = logits(model)
+    merged = model.merge_and_unload()
+    torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)
+    with pytest.raises(ValueError, match="bake_offsets"):
+        merged.save_pretrained(tmp_path)
+    assert not list(tmp_path.iterdir())
+    bake_offsets(merged).save_pretrained(tmp_path)
+    again = type(merged).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits(again), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_bake_after_merging_lora_on_the_vocabulary_gives_equal_logits():
+    base = tiny(False)
+    install_coord_offset_adapter(base, IDS, tie_head=False)
+    model = shake(get_peft_model(base, lora(target_modules=["lm_head", "embed_tokens"]))).eval()
+    expected = logits(model)
+    merged = bake_offsets(model.merge_and_unload())
+    torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)
+    moved = merged.lm_head.weight - tiny(False).lm_head.weight
+    assert moved[OTHERS].abs().max() > 0.01  # LoRA moves every row, the offsets some of them on top

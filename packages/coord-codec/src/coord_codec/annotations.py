@@ -1,0 +1,202 @@
+"""The one reader of annotations: COCO JSON and instance JSONL become an `AnnotationSet`.
+
+Training, scoring, preparing and inspecting read the same set: what is left out of one is left out of the other, and
+listed as a problem.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from coord_codec.coco import Category, CocoTables, is_coco, read_coco
+from coord_codec.files import InputError, parse_json_line, read_json
+from coord_codec.records import Instance, Problem, parse_record, raise_for
+
+ImageSize = Callable[[str], "tuple[int, int] | None"]
+"""Looks up width and height in pixels of an image that states none, by its file name."""
+
+_EXPECTED = (
+    "expected COCO JSON (an object with the lists images, annotations and categories) or instance JSONL "
+    '(one {"image": ..., "objects": [...]} a line)'
+)
+
+
+@dataclass(frozen=True)
+class AnnotationSet:
+    """The annotated images of a file, and everything that was left out of it.
+
+    Attributes:
+        instances: the images with their objects, boxes in [0, 1], in the order of the file.
+        problems: what was left out, and why.
+        categories: the categories by ascending id; for instance records the distinct descriptions, sorted, with ids
+            from 1.
+        notes: counted facts that are no faults, such as clipped boxes and crowd regions.
+        root: the folder that image paths are relative to; None if unknown.
+        tables: the pixel rows of a COCO file as it states them; None for instance records.
+    """
+
+    instances: tuple[Instance, ...]
+    problems: tuple[Problem, ...] = ()
+    categories: tuple[Category, ...] = ()
+    notes: Mapping[str, int] = field(default_factory=dict)
+    root: Path | None = None
+    tables: CocoTables | None = None
+
+    def select(self, instances: Sequence[Instance]) -> AnnotationSet:
+        """Return the set of some of its images, as training uses them.
+
+        Of a COCO file's rows those remain that are training targets or crowd regions of the chosen images.
+
+        Args:
+            instances: instances of this set.
+        """
+        chosen = tuple(instances)
+        tables = self.tables and self.tables.select({instance.image_id for instance in chosen})
+        return replace(self, instances=chosen, tables=tables)
+
+    def check(self, *, training: bool = True) -> None:
+        """Raise an error if anything was left out.
+
+        Args:
+            training: whether faults count that concern training alone, see `Problem.training_only`.
+
+        Raises:
+            InputError: listing the first few problems.
+        """
+        faults = [problem for problem in self.problems if training or not problem.training_only]
+        raise_for(faults, f"{len(faults)} problems in the annotations; mend or remove these records")
+
+
+def read_annotations(
+    source: str | os.PathLike[str] | Mapping[str, Any] | Sequence[Instance],
+    images: str | os.PathLike[str] | None = None,
+    *,
+    strict: bool = False,
+    image_size: ImageSize | None = None,
+) -> AnnotationSet:
+    """Read annotations; bad records are left out and listed.
+
+    The format is told by the content, not by the suffix. In a COCO file a box that reaches out of its image by at
+    most a pixel is clipped and counted; a record with any other fault is left out, an image with all its annotations.
+
+    Args:
+        source: path of COCO JSON, of instance JSONL or of a JSON list of instance records; a COCO dictionary; or
+            instances.
+        images: folder that image paths are relative to; the file's own folder if None.
+        strict: raise instead of leaving anything out.
+        image_size: looks up the size of an image that states none.
+
+    Raises:
+        InputError: if the source cannot be read or is neither format; in strict mode if anything is wrong in it.
+
+    Example:
+        >>> coco = {
+        ...     "images": [{"id": 7, "file_name": "a.jpg", "width": 200, "height": 100}],
+        ...     "categories": [{"id": 1, "name": "cat"}],
+        ...     "annotations": [
+        ...         {"image_id": 7, "category_id": 1, "bbox": [20, 10, 100, 50]},
+        ...         {"image_id": 8, "category_id": 1, "bbox": [20, 10, 100, 50]},
+        ...     ],
+        ... }
+        >>> found = read_annotations(coco)
+        >>> found.instances[0].objects[0].bbox
+        (0.1, 0.1, 0.6, 0.6)
+        >>> print(*found.problems)
+        annotations: annotations[1]: image_id: 8 is not the id of an image of this file, or of one that was left out
+    """
+    if images is not None and not Path(images).is_dir():
+        raise InputError(f"{images}: expected a folder of images, found {_kind(Path(images))}")
+    root = None if images is None else Path(images)
+    if isinstance(source, Mapping):
+        found = _from_coco(source, "annotations", image_size)
+    elif isinstance(source, (str, os.PathLike)):
+        found = _read_file(Path(source), image_size)
+        root = root or Path(source).parent
+    else:
+        found = _from_records(source)
+    found = replace(found, root=root)
+    if strict:
+        found.check()
+    return found
+
+
+def _read_file(path: Path, image_size: ImageSize | None) -> AnnotationSet:
+    if path.is_dir():
+        raise InputError(f"{path}: expected a file of annotations, found a folder")
+    first, single = _first_record(path)
+    if first is not None and not (single and is_coco(first)):
+        if single and "image" not in first and "objects" not in first:
+            raise InputError(f"{path}: {_EXPECTED}, found an object with the keys {sorted(first)[:8]}")
+        return _from_lines(path)
+    if first is None and path.suffix == ".jsonl":
+        return _from_lines(path)
+    document = read_json(path) if first is None else first
+    if isinstance(document, dict):
+        return _from_coco(document, str(path), image_size)
+    if isinstance(document, list) and all(isinstance(r, dict) and "objects" in r for r in document):
+        return _from_records(document, f"{path}: ")
+    hint = "; a list of detections has no images and can be no ground truth" if isinstance(document, list) else ""
+    raise InputError(f"{path}: {_EXPECTED}, found a JSON {type(document).__name__}{hint}")
+
+
+def _first_record(path: Path) -> tuple[dict[str, Any] | None, bool]:
+    """Return the object on the first line that is not blank, and whether nothing follows it; None if it is none."""
+    try:
+        with path.open("rb") as lines:
+            for line in lines:
+                if line.strip():
+                    try:
+                        return parse_json_line(line), not any(rest.strip() for rest in lines)
+                    except ValueError:
+                        return None, False
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    return {"image": ""}, False  # an empty file is an instance file without lines
+
+
+def _from_coco(document: Mapping[str, Any], source: str, image_size: ImageSize | None) -> AnnotationSet:
+    if not is_coco(document):
+        raise InputError(f"{source}: {_EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
+    instances, problems, notes, categories, tables = read_coco(document, source, image_size)
+    return AnnotationSet(instances, problems, categories, notes, None, tables)
+
+
+def _from_lines(path: Path) -> AnnotationSet:
+    def lines() -> Any:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield line, f"{path}:{number}"
+
+    return _collect(lines())
+
+
+def _from_records(records: Sequence[Any], prefix: str = "") -> AnnotationSet:
+    return _collect((record, f"{prefix}instances[{i}]") for i, record in enumerate(records))
+
+
+def _collect(records: Any) -> AnnotationSet:
+    instances: list[Instance] = []
+    problems: list[Problem] = []
+    seen: dict[int | str, str] = {}
+    for record, where in records:
+        instance, faults = (record, []) if isinstance(record, Instance) else parse_record(record, where)
+        if instance is not None and instance.image_id is not None:
+            first = seen.setdefault(instance.image_id, where)
+            if first is not where:
+                message = f"expected an id of its own, found {instance.image_id!r}, which {first} has already"
+                faults = [Problem(where, "image_id", message)]
+        problems += faults
+        if instance is not None and not faults:
+            instances.append(instance)
+    names = sorted({o.desc for instance in instances for o in instance.objects})
+    categories = tuple(Category(number, name) for number, name in enumerate(names, start=1))
+    return AnnotationSet(tuple(instances), tuple(problems), categories)
+
+
+def _kind(path: Path) -> str:
+    return "a file" if path.exists() else "nothing there"

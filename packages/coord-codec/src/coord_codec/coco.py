@@ -1,0 +1,297 @@
+"""COCO detection JSON: its rows as the file states them, and the instances made of them.
+
+Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in pixels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from coord_codec.files import InputError, finite_numbers, identifier
+from coord_codec.records import Instance, Object, Problem, check_description
+
+ImageId = int | str
+
+CLIP_PIXELS = 1.0
+"""Annotators' boxes overshoot the image by rounding: within this many pixels they are clipped and counted."""
+
+_LISTS = ("images", "annotations", "categories")
+
+
+class Category(NamedTuple):
+    """A category of a data set.
+
+    Attributes:
+        id: the data set's own id.
+        name: its name, the description of its objects.
+    """
+
+    id: ImageId
+    name: str
+
+
+class CocoImage(NamedTuple):
+    """An image as a COCO file states it.
+
+    Attributes:
+        id: the file's own id.
+        file_name: the image's path; empty if the file states none.
+        width: in pixels; None if the file states none.
+        height: in pixels; None if the file states none.
+    """
+
+    id: ImageId
+    file_name: str
+    width: int | None
+    height: int | None
+
+
+class CocoAnnotation(NamedTuple):
+    """An annotation as a COCO file states it.
+
+    Attributes:
+        image: index of its image in `CocoTables.images`.
+        category: index of its category in `AnnotationSet.categories`.
+        bbox_xywh: x, y, width and height in pixels.
+        area: in square pixels; the box's own if the file states none.
+        iscrowd: whether it is a region of many objects.
+        is_target: whether it is an object that training teaches.
+    """
+
+    image: int
+    category: int
+    bbox_xywh: tuple[float, float, float, float]
+    area: float
+    iscrowd: bool
+    is_target: bool
+
+
+@dataclass(frozen=True)
+class CocoTables:
+    """The usable rows of a COCO file.
+
+    Attributes:
+        images: by ascending id, numbers before text.
+        annotations: in the order of the file.
+    """
+
+    images: tuple[CocoImage, ...]
+    annotations: tuple[CocoAnnotation, ...]
+
+    def select(self, image_ids: Collection[ImageId | None]) -> CocoTables:
+        """Return the images of these ids, with the annotations that are training targets or crowd regions."""
+        kept = [i for i, image in enumerate(self.images) if image.id in image_ids]
+        new = {old: i for i, old in enumerate(kept)}
+        return CocoTables(
+            tuple(self.images[i] for i in kept),
+            tuple(
+                a._replace(image=new[a.image])
+                for a in self.annotations
+                if a.image in new and (a.is_target or a.iscrowd)
+            ),
+        )
+
+
+def is_coco(document: Any) -> bool:
+    """Return whether a JSON document is COCO detection annotations."""
+    return isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in _LISTS)
+
+
+def read_coco(
+    document: Mapping[str, Any], source: str, image_size: Callable[[str], tuple[int, int] | None] | None = None
+) -> tuple[tuple[Instance, ...], tuple[Problem, ...], dict[str, int], tuple[Category, ...], CocoTables]:
+    """Return instances, problems, notes, categories and rows of a COCO document; see `read_annotations`."""
+    problems: list[Problem] = []
+    notes: Counter[str] = Counter()
+    categories = _unique(document["categories"], f"{source}: categories", _category, problems)
+    given = _unique(document["images"], f"{source}: images", _image, problems)
+    given = {where: _with_size(image, where, image_size, problems) for where, image in given.items()}
+    images = sorted(given.values(), key=_by_id)
+    rows = sorted(categories.values(), key=_by_id)
+    reader = _Annotations(images, rows, problems, notes)
+    for where, category in categories.items():
+        reader.check_name(category, where)
+    for position, record in enumerate(document["annotations"]):
+        label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
+        reader.read(record, f"{source}: annotations[{position}]{label}")
+    instances = tuple(
+        Instance.model_construct(
+            image=image.file_name,
+            width=image.width,
+            height=image.height,
+            image_id=image.id,
+            objects=tuple(reader.objects[image.id]),
+        )
+        for image in given.values()
+        if image.id in reader.objects
+    )
+    return instances, tuple(problems), dict(notes), tuple(rows), CocoTables(tuple(images), tuple(reader.rows))
+
+
+_Row = TypeVar("_Row", Category, CocoImage)
+
+
+def _by_id(row: Category | CocoImage) -> tuple[bool, Any]:
+    return isinstance(row.id, str), row.id
+
+
+def _unique(
+    records: Sequence[Any], table: str, parse: Callable[[Mapping[str, Any]], _Row], problems: list[Problem]
+) -> dict[str, _Row]:
+    """Return the good records of images or categories by where they stand; an id that occurs twice is ambiguous."""
+    rows: dict[str, _Row] = {}
+    for position, record in enumerate(records):
+        where = f"{table}[{position}]"
+        with _listed(problems, where):
+            if not isinstance(record, Mapping):
+                raise InputError(f": expected an object, found {type(record).__name__}")
+            rows[where] = parse(record)
+    times = Counter(row.id for row in rows.values())
+    for where, row in list(rows.items()):
+        if times[row.id] > 1:
+            message = f"{row.id!r} occurs {times[row.id]} times; ids must be unique, so all of them are left out"
+            problems.append(Problem(where, "id", message))
+            del rows[where]
+    return rows
+
+
+@contextmanager
+def _listed(problems: list[Problem], where: str) -> Iterator[None]:
+    """Turn an `InputError` with the message `field: fault` into a problem."""
+    try:
+        yield
+    except InputError as error:
+        name, _, message = str(error).partition(": ")
+        problems.append(Problem(where, name, message))
+
+
+def _category(record: Mapping[str, Any]) -> Category:
+    name = record.get("name")
+    if not isinstance(name, str) or not name.strip():
+        raise InputError(f"name: expected a name, found {name!r:.80}")
+    return Category(identifier(record.get("id"), "id"), name)
+
+
+def _image(record: Mapping[str, Any]) -> CocoImage:
+    file_name = record.get("file_name", "")
+    if not isinstance(file_name, str):
+        raise InputError(f"file_name: expected a path, found {file_name!r:.80}")
+    image_id = identifier(record.get("id"), "id")
+    if record.get("width") is None or record.get("height") is None:
+        return CocoImage(image_id, file_name, None, None)
+    return CocoImage(image_id, file_name, _side(record, "width"), _side(record, "height"))
+
+
+def _side(record: Mapping[str, Any], name: str) -> int:
+    (pixels,) = finite_numbers([record[name]], 1, name)
+    if pixels <= 0 or pixels % 1:
+        raise InputError(f"{name}: expected a whole number of pixels above 0, found {pixels:g}")
+    return int(pixels)
+
+
+def _with_size(
+    image: CocoImage, where: str, image_size: Callable[[str], tuple[int, int] | None] | None, problems: list[Problem]
+) -> CocoImage:
+    if image.width is None and image.file_name and image_size is not None:
+        size = image_size(image.file_name)
+        image = image._replace(width=size[0], height=size[1]) if size else image
+    if not image.file_name:
+        message = "expected a path, found none: the image cannot be trained on"
+        problems.append(Problem(where, "file_name", message, training_only=True))
+    elif image.width is None:
+        message = "expected width and height in pixels, found none: the image cannot be trained on"
+        problems.append(Problem(where, "width", message, training_only=True))
+    return image
+
+
+class _Annotations:
+    """Collects the rows and objects of annotations, and lists what is wrong with the others."""
+
+    def __init__(
+        self, images: Sequence[CocoImage], categories: Sequence[Category], problems: list[Problem], notes: Counter[str]
+    ) -> None:
+        self.images, self.categories = images, categories
+        self.problems, self.notes = problems, notes
+        self.image_index = {image.id: i for i, image in enumerate(images)}
+        self.category_index = {category.id: i for i, category in enumerate(categories)}
+        self.unteachable: set[ImageId] = set()
+        self.rows: list[CocoAnnotation] = []
+        self.objects: dict[ImageId, list[Object]] = {i.id: [] for i in images if i.file_name and i.width}
+
+    def check_name(self, category: Category, where: str) -> None:
+        """List a category whose name cannot stand in a target."""
+        try:
+            check_description(category.name)
+        except ValueError as error:
+            self.unteachable.add(category.id)
+            self.problems.append(Problem(where, "name", str(error), training_only=True))
+
+    def read(self, record: Any, where: str) -> None:
+        """Add one annotation."""
+        with _listed(self.problems, where):
+            row, stated_area = self._row(record)
+            if not row.bbox_xywh[2] or not row.bbox_xywh[3]:
+                self.notes["boxes of zero area"] += 1
+            if row.iscrowd:
+                self.notes["crowd regions, which are no training targets"] += 1
+            corners = self._corners(row, where)
+            if corners is not None:
+                fields: dict[str, Any] = {"desc": self.categories[row.category].name, "bbox": corners}
+                if row.iscrowd:
+                    fields["iscrowd"] = True
+                if stated_area:
+                    fields["area"] = row.area
+                self.objects[self.images[row.image].id].append(Object.model_construct(**fields))
+            self.rows.append(row._replace(is_target=corners is not None and not row.iscrowd))
+
+    def _row(self, record: Any) -> tuple[CocoAnnotation, bool]:
+        if not isinstance(record, Mapping):
+            raise InputError(f": expected an object, found {type(record).__name__}")
+        image = self._known(record, "image_id", self.image_index, "an image")
+        category = self._known(record, "category_id", self.category_index, "a category")
+        x, y, width, height = finite_numbers(record.get("bbox"), 4, "bbox")
+        if width < 0 or height < 0:
+            raise InputError(
+                f"bbox: expected a width and height of at least 0, found {width:g} x {height:g} "
+                "([x, y, width, height] in pixels is meant)"
+            )
+        crowd = record.get("iscrowd", 0)
+        if crowd not in (0, 1):
+            raise InputError(f"iscrowd: expected 0 or 1, found {crowd!r:.80}")
+        area = record.get("area")
+        (pixels,) = (width * height,) if area is None else finite_numbers([area], 1, "area")
+        if pixels < 0:
+            raise InputError(f"area: expected at least 0, found {pixels:g}")
+        row = CocoAnnotation(image, category, (x, y, width, height), pixels, bool(crowd), False)
+        return row, area is not None
+
+    def _known(self, record: Mapping[str, Any], key: str, index: Mapping[ImageId, int], what: str) -> int:
+        value = identifier(record.get(key), key)
+        if value not in index:
+            raise InputError(f"{key}: {value!r} is not the id of {what} of this file, or of one that was left out")
+        return index[value]
+
+    def _corners(self, row: CocoAnnotation, where: str) -> tuple[float, ...] | None:
+        """Return the box in [0, 1], or None with a problem listed where it cannot be a target."""
+        image, category = self.images[row.image], self.categories[row.category]
+        if image.id not in self.objects or category.id in self.unteachable:
+            return None  # listed once, with the image or the category
+        x, y, w, h = row.bbox_xywh
+        width, height = float(image.width or 0), float(image.height or 0)
+        fault = None
+        if min(x, y) < -CLIP_PIXELS or x + w > width + CLIP_PIXELS or y + h > height + CLIP_PIXELS:
+            found = f"[{x:g}, {y:g}, {w:g}, {h:g}]"
+            fault = f"{found} lies outside its image {image.file_name}, which is {width:g} x {height:g} pixels"
+        corners = (max(x, 0.0), max(y, 0.0), min(x + w, width), min(y + h, height))
+        if not fault and (corners[0] >= corners[2] or corners[1] >= corners[3]):
+            fault = f"the box has no area: width {w:g}, height {h:g} pixels at ({x:g}, {y:g})"
+        if fault:
+            self.problems.append(Problem(where, "bbox", fault, training_only=True))
+            return None
+        if corners != (x, y, x + w, y + h):
+            self.notes[f"boxes clipped by at most {CLIP_PIXELS:g} pixel"] += 1
+        return (corners[0] / width, corners[1] / height, corners[2] / width, corners[3] / height)

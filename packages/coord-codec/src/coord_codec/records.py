@@ -1,0 +1,287 @@
+"""Records: an image and its objects with boxes in [0, 1], and instance files with one such record a line."""
+
+from __future__ import annotations
+
+import json
+import numbers
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from coord_codec.files import InputError, atomic_write, parse_json_line
+from coord_codec.grid import CoordGrid
+from coord_codec.tokens import tokens_to_ints
+from coord_codec.vocab import find_control_token
+
+_GRID = CoordGrid()
+_SHOWN = 5  # how many problems a strict error lists
+_PositiveInt = Annotated[int, Field(gt=0, strict=True)]
+
+
+def check_description(desc: str) -> str:
+    """Return a description that can stand in a target text.
+
+    Raises:
+        ValueError: if it is empty, holds a control token or half a surrogate pair.
+    """
+    if not desc.strip():
+        raise ValueError("expected a description, found an empty one")
+    if token := find_control_token(desc):
+        raise ValueError(f"expected plain words, found the control token {token} in {desc!r}: take it out")
+    try:
+        desc.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"expected valid Unicode, found half a surrogate pair in {desc!r}") from None
+    return desc
+
+
+class Object(BaseModel):
+    """One object of an image. Further keys are kept.
+
+    Attributes:
+        desc: what it is, in words: not empty, without markers, coordinate tokens or other control tokens.
+        bbox: (x1, y1, x2, y2) as fractions of the image's width and height, x1 < x2 and y1 < y2. Four
+            coordinate tokens are read as their bins' coordinates.
+        iscrowd: whether this is a region of many objects, as in COCO: no training target, and neither a hit nor a
+            miss when answers are scored.
+        area: area in square pixels by which scoring calls the object small, medium or large (in COCO the mask's);
+            the box's own area if None.
+
+    Example:
+        >>> Object(desc="cat", bbox=["<|coord_100|>", "<|coord_250|>", "<|coord_500|>", "<|coord_750|>"]).bbox
+        (0.1, 0.25, 0.5, 0.75)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    desc: Annotated[str, Field(strict=True)]
+    bbox: tuple[float, float, float, float]
+    iscrowd: bool = False
+    area: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+    @field_validator("desc")
+    @classmethod
+    def _check_desc(cls, desc: str) -> str:
+        return check_description(desc)
+
+    @field_validator("bbox", mode="before")
+    @classmethod
+    def _check_bbox(cls, bbox: Any) -> tuple[float, ...]:
+        return _read_box(bbox)
+
+
+class Instance(BaseModel):
+    """One image and its objects: a line of an instance file. Further keys are kept.
+
+    A record that says `coord_space: "bins"` has its boxes read as whole bins; the instance holds them in
+    [0, 1] and no longer says so.
+
+    Attributes:
+        image: path of the image, relative to the file the record stands in.
+        objects: the objects, crowd regions among them; an image may have none.
+        width: width of the image in pixels.
+        height: height of the image in pixels.
+        image_id: the data set's own id.
+
+    Example:
+        >>> Instance(image="a.jpg", objects=[{"desc": "cat", "bbox": [0, 0, 1, 0.5]}]).targets[0].bbox
+        (0.0, 0.0, 1.0, 0.5)
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    image: Annotated[str, Field(min_length=1, strict=True)]
+    width: _PositiveInt | None = None
+    height: _PositiveInt | None = None
+    image_id: Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True)] | None = None
+    objects: tuple[Object, ...]
+
+    @property
+    def targets(self) -> tuple[Object, ...]:
+        """The objects that an answer should name: those that are not crowd regions."""
+        return tuple(o for o in self.objects if not o.iscrowd)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_coord_space(cls, record: Any) -> Any:
+        if not isinstance(record, Mapping) or "coord_space" not in record:
+            return record
+        record = dict(record)
+        space = record.pop("coord_space")
+        if space != "bins":
+            raise ValueError(f"coord_space: expected 'bins' or no such key (boxes in [0, 1]), found {space!r}")
+        if isinstance(record.get("objects"), (list, tuple)):
+            record["objects"] = [_call_bins(o) for o in record["objects"]]
+        return record
+
+
+class _Bins(tuple[Any, ...]):
+    """A box whose numbers the record calls bins; the box's own check reads it and can name the field."""
+
+
+def _call_bins(obj: Any) -> Any:
+    box = obj.get("bbox") if isinstance(obj, Mapping) else None
+    box = box.tolist() if box is not None and hasattr(box, "tolist") else box
+    return {**obj, "bbox": _Bins(box)} if isinstance(box, (list, tuple)) else obj
+
+
+def _read_box(bbox: Any) -> tuple[float, ...]:
+    if hasattr(bbox, "tolist"):
+        bbox = bbox.tolist()
+    if not isinstance(bbox, (list, tuple)) or len(bbox) != 4:
+        raise ValueError(f"expected four values x1, y1, x2, y2, found {bbox!r}")
+    if any(isinstance(v, str) for v in bbox):
+        box = tuple(_GRID.dequantize(k) for k in tokens_to_ints(bbox, _GRID))
+    elif not all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in bbox):
+        raise ValueError(f"expected four numbers or four coordinate tokens, found {list(bbox)!r}")
+    elif isinstance(bbox, _Bins):
+        if any(v % 1 != 0 for v in bbox):  # true for infinity and NaN
+            raise ValueError(f"expected whole numbers (coord_space is 'bins'), found {list(bbox)!r}")
+        box = tuple(_GRID.dequantize(int(v)) for v in bbox)
+    else:
+        for value in bbox:
+            _GRID.quantize(value)  # raises for what the grid cannot hold
+        box = tuple(float(v) for v in bbox)
+    x1, y1, x2, y2 = box
+    if not (x1 < x2 and y1 < y2):
+        raise ValueError(f"expected x1 < x2 and y1 < y2, found {list(bbox)!r}: the box has no area or swapped corners")
+    return box
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with a record.
+
+    Attributes:
+        where: file and line, `train.jsonl:12`.
+        field: the field, `objects[3].bbox`; empty where the line as a whole is meant.
+        message: what was expected and what was found.
+        training_only: whether the record stays in the ground truth when answers are scored against the file
+            alone, as the COCO tools have it (a box of zero area, an image without a size).
+    """
+
+    where: str
+    field: str
+    message: str
+    training_only: bool = False
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.where, self.field, self.message) if part)
+
+
+@dataclass(frozen=True)
+class InstanceFile:
+    """What `read_instances` found.
+
+    Attributes:
+        instances: the good records, in the order of the file.
+        problems: what is wrong with the others; a line may have several.
+    """
+
+    instances: tuple[Instance, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def skipped(self) -> int:
+        """How many lines were left out."""
+        return len({problem.where for problem in self.problems})
+
+
+def read_instances(path: str | os.PathLike[str], *, strict: bool = False) -> InstanceFile:
+    r"""Read an instance file. A line with anything wrong is left out whole, and every fault in it is listed.
+
+    Args:
+        path: the file, UTF-8. Blank lines are passed over.
+        strict: raise instead of leaving lines out.
+
+    Raises:
+        OSError: if the file cannot be read.
+        InputError: in strict mode, if any line is bad; lists the first few problems.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
+        >>> _ = path.write_text('{"image": "a.jpg", "objects": []}\n{"image": "b.jpg"}\n')
+        >>> found = read_instances(path)
+        >>> len(found.instances), found.skipped, found.problems[0].field
+        (1, 1, 'objects')
+    """
+    instances: list[Instance] = []
+    problems: list[Problem] = []
+    with Path(path).open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            instance, found = parse_record(line, f"{path}:{number}")
+            problems += found
+            if instance is not None:
+                instances.append(instance)
+    read = InstanceFile(tuple(instances), tuple(problems))
+    if strict:
+        raise_for(read.problems, f"{read.skipped} bad lines in {path}")
+    return read
+
+
+def parse_record(record: bytes | Mapping[str, Any], where: str) -> tuple[Instance | None, list[Problem]]:
+    """Return the instance of a line or a mapping, or None and every fault in it.
+
+    Args:
+        record: a line of an instance file, or the mapping it holds.
+        where: file and line for the problems.
+    """
+    try:
+        return Instance.model_validate(parse_json_line(record) if isinstance(record, bytes) else record), []
+    except ValidationError as error:
+        return None, [Problem(where, _field(e["loc"]), _message(e)) for e in error.errors()]
+    except ValueError as error:
+        return None, [Problem(where, "", str(error))]
+
+
+def raise_for(problems: Iterable[Problem], what: str) -> None:
+    """Raise an error that lists the first few problems, if there are any.
+
+    Raises:
+        InputError: `what`, then a line a problem.
+    """
+    problems = list(problems)
+    if problems:
+        more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        listed = "\n".join(str(problem) for problem in problems[:_SHOWN])
+        raise InputError(f"{what}:\n{listed}{more}")
+
+
+def write_instances(path: str | os.PathLike[str], instances: Iterable[Instance]) -> None:
+    r"""Write an instance file; under its name it is whole or not there at all.
+
+    Fields that were never set are not written. The folder must exist.
+
+    Raises:
+        OSError: if the file cannot be written; an older file of that name is left as it was.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
+        >>> write_instances(path, [Instance(image="a.jpg", objects=[])])
+        >>> path.read_text()
+        '{"image": "a.jpg", "objects": []}\n'
+    """
+    with atomic_write(path) as file:
+        for instance in instances:
+            record = instance.model_dump(mode="json", exclude_unset=True)
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+
+def _field(loc: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    if error["type"] == "value_error":
+        return str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] == "missing":
+        return "expected a value, found none"
+    return f"{error['msg']}, found {error['input']!r}"

@@ -1,0 +1,240 @@
+"""The one reader: what is left out of training is left out of scoring, and each fault is listed where it stands."""
+
+import copy
+import json
+import math
+
+import pytest
+
+from coord_codec import (
+    AnnotationSet,
+    Category,
+    InputError,
+    Instance,
+    encode_target,
+    read_annotations,
+    read_instances,
+    select_objects,
+    write_instances,
+)
+
+
+def coco():
+    return {
+        "images": [
+            {"id": 9, "file_name": "b.jpg", "width": 200, "height": 100},
+            {"id": 4, "file_name": "a.jpg", "width": 64.0, "height": 48},
+        ],
+        "categories": [{"id": 3, "name": "dog"}, {"id": 1, "name": "cat"}],
+        "annotations": [
+            {"id": 1, "image_id": 9, "category_id": 3, "bbox": [20, 10, 100, 50], "area": 1234.5},
+            {"id": 2, "image_id": 4, "category_id": 1, "bbox": [0, 0, 64, 48]},
+            {"id": 3, "image_id": 4, "category_id": 1, "bbox": [8, 8, 16, 16], "iscrowd": 1, "area": 77},
+        ],
+    }
+
+
+def changed(path, value):
+    document = coco()
+    place = document
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return document
+
+
+def test_read_annotations_gives_instances_and_the_rows_of_the_file():
+    found = read_annotations(coco())
+    assert [i.image for i in found.instances] == ["b.jpg", "a.jpg"]
+    assert found.instances[0].objects[0].bbox == (20 / 200, 10 / 100, 120 / 200, 60 / 100)
+    assert found.instances[0].objects[0].area == 1234.5 and found.instances[1].objects[0].area is None
+    assert found.categories == (Category(1, "cat"), Category(3, "dog"))
+    assert [image.id for image in found.tables.images] == [4, 9]
+    rows = [(a.image, a.category, a.bbox_xywh, a.area, a.iscrowd, a.is_target) for a in found.tables.annotations]
+    assert rows == [
+        (1, 1, (20, 10, 100, 50), 1234.5, False, True),
+        (0, 0, (0, 0, 64, 48), 64 * 48, False, True),
+        (0, 0, (8, 8, 16, 16), 77, True, False),
+    ]
+    assert found.problems == () and found.notes == {"crowd regions, which are no training targets": 1}
+
+
+def test_read_annotations_makes_the_instances_that_validation_would():
+    """They are built without validation, for speed."""
+    for instance in read_annotations(coco()).instances:
+        again = Instance.model_validate(instance.model_dump(mode="json", exclude_unset=True))
+        assert again == instance
+        assert again.model_dump(exclude_unset=True) == instance.model_dump(exclude_unset=True)
+
+
+def test_crowd_regions_are_no_targets_but_stay_objects(tmp_path):
+    instance = read_annotations(coco()).instances[1]
+    assert [o.iscrowd for o in instance.objects] == [False, True] and len(instance.targets) == 1
+    assert select_objects(instance) == ([instance.objects[0]], 0)
+    assert encode_target(instance, markers="obj").count("<obj_start>") == 1
+    write_instances(tmp_path / "a.jsonl", [instance])
+    assert read_annotations(tmp_path / "a.jsonl").instances == (instance,)
+
+
+BAD_RECORDS = [
+    (("images", 0), 5, "images[0]: expected an object, found int"),
+    (("images", 0, "id"), None, "images[0]: id: expected a whole number or text, found None"),
+    (("images", 0, "id"), True, "images[0]: id: expected a whole number or text, found True"),
+    (("images", 0, "id"), 4, "images[0]: id: 4 occurs 2 times"),
+    (("images", 0, "width"), -5, "images[0]: width: expected a whole number of pixels above 0, found -5"),
+    (("images", 0, "height"), 0, "images[0]: height: expected a whole number of pixels above 0, found 0"),
+    (("images", 0, "width"), 99.5, "images[0]: width: expected a whole number of pixels above 0, found 99.5"),
+    (("images", 0, "width"), "200", "images[0]: width: expected finite numbers, found '200'"),
+    (("images", 0, "file_name"), 7, "images[0]: file_name: expected a path, found 7"),
+    (("categories", 0), "dog", "categories[0]: expected an object, found str"),
+    (("categories", 0, "id"), 1, "categories[0]: id: 1 occurs 2 times"),
+    (("categories", 0, "id"), 1.5, "categories[0]: id: expected a whole number or text, found 1.5"),
+    (("categories", 0, "name"), " ", "categories[0]: name: expected a name, found ' '"),
+    (("categories", 0, "name"), None, "categories[0]: name: expected a name, found None"),
+    (("annotations", 0), [1], "annotations[0]: expected an object, found list"),
+    (("annotations", 0, "image_id"), 99, "annotations[0] (id 1): image_id: 99 is not the id of an image"),
+    (("annotations", 0, "image_id"), None, "annotations[0] (id 1): image_id: expected a whole number"),
+    (("annotations", 0, "category_id"), 2, "annotations[0] (id 1): category_id: 2 is not the id of a category"),
+    (("annotations", 0, "bbox"), None, "annotations[0] (id 1): bbox: expected 4 numbers, found None"),
+    (("annotations", 0, "bbox"), [1, 2, 3], "annotations[0] (id 1): bbox: expected 4 numbers, found [1, 2, 3]"),
+    (("annotations", 0, "bbox"), [1, 2, 3, math.nan], "annotations[0] (id 1): bbox: expected finite numbers"),
+    (("annotations", 0, "bbox"), [1, 2, "3", 4], "annotations[0] (id 1): bbox: expected finite numbers"),
+    (("annotations", 0, "bbox"), [1, 2, -3, 4], "annotations[0] (id 1): bbox: expected a width and height"),
+    (("annotations", 0, "bbox"), [10**400, 2, 3, 4], "annotations[0] (id 1): bbox: expected finite numbers"),
+    (("annotations", 0, "area"), "big", "annotations[0] (id 1): area: expected finite numbers, found 'big'"),
+    (("annotations", 0, "area"), -1, "annotations[0] (id 1): area: expected at least 0, found -1"),
+    (("annotations", 0, "iscrowd"), "no", "annotations[0] (id 1): iscrowd: expected 0 or 1, found 'no'"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), BAD_RECORDS, ids=[m for *_, m in BAD_RECORDS])
+def test_bad_coco_record_is_left_out_of_rows_and_instances_alike(path, value, message):
+    found = read_annotations(changed(path, value))
+    assert any(str(p).startswith(f"annotations: {message}") for p in found.problems), found.problems
+    assert not any(p.training_only for p in found.problems)
+    targets = [a for a in found.tables.annotations if a.is_target]
+    assert len(targets) == sum(len(i.targets) for i in found.instances) <= 1
+    assert {i.image_id for i in found.instances} == {image.id for image in found.tables.images}
+    with pytest.raises(InputError, match="mend or remove"):
+        found.check(training=False)
+    with pytest.raises(InputError, match=r"problems in the annotations"):
+        read_annotations(changed(path, value), strict=True)
+
+
+TRAINING_ONLY = [
+    (("annotations", 0, "bbox"), [10, 10, 0, 5], "the box has no area: width 0, height 5"),
+    (("annotations", 0, "bbox"), [190, 10, 20, 5], "lies outside its image b.jpg, which is 200 x 100 pixels"),
+    (("annotations", 0, "bbox"), [200, 10, 1, 5], "the box has no area"),  # nothing is left after clipping
+    (("categories", 0, "name"), "a <|box_end|> dog", "control token <|box_end|>"),
+    (("images", 0, "file_name"), "", "the image cannot be trained on"),
+    (("images", 0, "width"), None, "the image cannot be trained on"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), TRAINING_ONLY, ids=[m for *_, m in TRAINING_ONLY])
+def test_record_without_training_use_stays_a_row_of_the_file_until_selected(path, value, message):
+    found = read_annotations(changed(path, value))
+    (problem,) = found.problems
+    assert message in problem.message and problem.training_only
+    found.check(training=False)
+    assert len(found.tables.annotations) == 3 and sum(len(i.targets) for i in found.instances) == 1
+    chosen = found.select(found.instances)
+    assert [a.is_target for a in chosen.tables.annotations] == [True, False]
+
+
+def test_boxes_are_clipped_by_a_pixel_and_counted():
+    found = read_annotations(changed(("annotations", 0, "bbox"), [-1, 0.5, 202, 100.4]))
+    assert found.instances[0].objects[0].bbox == (0, 0.005, 1, 1) and not found.problems
+    assert found.notes["boxes clipped by at most 1 pixel"] == 1
+    assert found.tables.annotations[0].bbox_xywh == (-1, 0.5, 202, 100.4)
+
+
+def test_image_size_is_asked_for_images_that_state_none():
+    document = changed(("images", 0, "width"), None)
+    found = read_annotations(document, image_size={"b.jpg": (200, 100)}.get)
+    assert found.instances == read_annotations(coco()).instances and not found.problems
+
+
+def test_select_keeps_the_rows_of_the_chosen_images():
+    found = read_annotations(coco())
+    chosen = found.select(found.instances[:1])
+    assert [image.id for image in chosen.tables.images] == [9] and chosen.instances == found.instances[:1]
+    assert [(a.image, a.area) for a in chosen.tables.annotations] == [(0, 1234.5)]
+    assert chosen.categories == found.categories
+
+
+GOOD = {"image": "a.jpg", "image_id": 1, "objects": [{"desc": "cat", "bbox": [0, 0, 0.5, 0.5]}]}
+
+
+def test_instance_lines_are_the_instances_of_read_instances(tmp_path):
+    path = tmp_path / "a.jsonl"
+    lines = [GOOD, {"image": "b.jpg", "objects": [{"desc": "ant", "bbox": [0, 0, 2, 1]}]}, {**GOOD, "image_id": 2}]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n[1\n")
+    found = read_annotations(path)
+    assert found.instances == read_instances(path).instances and found.problems == read_instances(path).problems
+    assert [p.where for p in found.problems] == [f"{path}:2", f"{path}:4"]
+    assert found.categories == (Category(1, "cat"),) and found.root == tmp_path and found.tables is None
+
+
+def test_repeated_id_of_an_instance_line_is_left_out(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(json.dumps({**GOOD, "image": name}) for name in ("a.jpg", "b.jpg")))
+    found = read_annotations(path)
+    assert [i.image for i in found.instances] == ["a.jpg"]
+    assert str(found.problems[0]).startswith(f"{path}:2: image_id: expected an id of its own, found 1")
+
+
+@pytest.mark.parametrize("name", ["coco.json", "coco.jsonl", "coco"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_format_is_told_by_content(tmp_path, name, indent):
+    path = tmp_path / name
+    path.write_text("\n" + json.dumps(coco(), indent=indent))
+    if name.endswith(".jsonl") and indent:
+        assert not read_annotations(path).instances  # lines of JSONL, each listed
+        return
+    assert read_annotations(path).tables == read_annotations(coco()).tables
+    path.write_text(json.dumps([GOOD]))
+    assert read_annotations(path).instances == (Instance(**GOOD),) or name.endswith(".jsonl")
+    path.write_text(json.dumps(GOOD))
+    assert read_annotations(path).instances == (Instance(**GOOD),)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", None),
+        ("[]", None),
+        ('[{"image_id": 1, "bbox": [1, 2, 3, 4], "score": 1}]', "a list of detections has no images"),
+        ('{"a": 1}', r"expected COCO JSON .* found an object with the keys \['a'\]"),
+        ('{"images": [], "categories": []}', r"expected COCO JSON .* found an object with the keys"),
+        ("{\n", "line 2: not JSON"),
+        ("7", "found a JSON int"),
+    ],
+)
+def test_read_annotations_refuses_what_is_neither_format(tmp_path, text, message):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    if message is None:
+        assert read_annotations(path).instances == ()
+    else:
+        with pytest.raises(InputError, match=message):
+            read_annotations(path)
+
+
+def test_read_annotations_names_a_missing_file_or_folder(tmp_path):
+    with pytest.raises(InputError, match=r"none\.json: cannot be read"):
+        read_annotations(tmp_path / "none.json")
+    with pytest.raises(InputError, match="expected a file of annotations, found a folder"):
+        read_annotations(tmp_path)
+    with pytest.raises(InputError, match="expected a folder of images, found nothing there"):
+        read_annotations(coco(), tmp_path / "none")
+
+
+def test_annotation_set_of_instances_and_of_a_copied_document():
+    document = coco()
+    kept = copy.deepcopy(document)
+    found = read_annotations(document)
+    assert document == kept, "the reader changes nothing"
+    again = read_annotations(found.instances)
+    assert isinstance(again, AnnotationSet) and again.instances == found.instances
+    assert [c.name for c in again.categories] == ["cat", "dog"]

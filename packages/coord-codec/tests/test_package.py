@@ -1,0 +1,92 @@
+"""The package as a whole: light to import, nothing hard-coded, README true."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import coord_codec
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(coord_codec.__file__).parent  # as imported: the sources, or a wheel's
+SOURCES = sorted(PACKAGE.glob("*.py"))
+HEAVY = "torch", "numpy", "transformers", "pydantic", "pandas", "PIL"
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def loaded_after(statement):
+    return run(f"{statement}; import sys; print(*(m for m in {HEAVY!r} if m in sys.modules))").split()
+
+
+def test_import_loads_nothing_heavy():
+    assert loaded_after("import coord_codec") == []
+    assert loaded_after("from coord_codec import CoordVocab, encode_target, find_layout") == []
+
+
+def test_records_load_pydantic_and_no_more():
+    assert loaded_after("from coord_codec import Instance, read_instances") == ["pydantic"]
+
+
+def test_everything_public_is_there():
+    assert sorted(coord_codec.__all__) == sorted(set(coord_codec.__all__))
+    for name in coord_codec.__all__:
+        assert getattr(coord_codec, name) is not None
+        assert name in dir(coord_codec)
+    with pytest.raises(AttributeError, match="no attribute 'Polygon'"):
+        coord_codec.Polygon  # noqa: B018
+    assert (PACKAGE / "py.typed").exists()
+
+
+def test_every_public_callable_has_a_docstring():
+    for name in coord_codec.__all__:
+        value = getattr(coord_codec, name)
+        if callable(value) and getattr(value, "__module__", "").startswith("coord_codec"):
+            assert value.__doc__, name
+
+
+def test_only_the_grid_knows_its_numbers():
+    """999, 1000 and the ids of any one vocabulary stand in no other module's code."""
+    found = [
+        (path.name, node.lineno, node.value)
+        for path in SOURCES
+        if path.name != "grid.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and abs(node.value) > 99
+    ]
+    assert found == []
+
+
+def test_the_source_reads_on_python_3_10():
+    for path in SOURCES:
+        ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 10))
+
+
+def test_modules_import_alone():
+    for path in SOURCES:
+        importlib.import_module(f"coord_codec.{path.stem}" if path.stem != "__init__" else "coord_codec")
+
+
+def test_the_readme_example_prints_what_it_says():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, output = re.search(r"```python\n(.*?)```\s+prints\s+```text\n(.*?)```", readme, re.DOTALL).groups()
+    assert run(code) == output
+
+
+def test_public_functions_and_classes_with_behaviour_have_examples_that_run():
+    plain = {"InputError", "Order", "Style", "Form", "Reason", "Omission", "ObjectLayout", "SequenceLayout", "Problem"}
+    plain |= {"InstanceFile", "AnnotationSet", "Category", "CocoImage", "CocoAnnotation", "CocoTables"}
+    for name in set(coord_codec.__all__) - plain:
+        value = getattr(coord_codec, name)
+        assert not callable(value) or ">>>" in value.__doc__, name
+    import doctest
+
+    for path in SOURCES:
+        module = importlib.import_module(f"coord_codec.{path.stem}" if path.stem != "__init__" else "coord_codec")
+        assert doctest.testmod(module).failed == 0, path.name

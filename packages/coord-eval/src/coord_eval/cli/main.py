@@ -1,0 +1,345 @@
+"""The `coord-eval` command. Exit codes: 0 done, 1 failed while running, 2 bad usage or bad input, 130 interrupted.
+
+Help and usage errors have to answer at once: what needs NumPy or pycocotools is imported inside the commands.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from coord_codec.files import InputError, read_json_lines, read_text, write_text
+from coord_eval.cli import options
+from coord_eval.parse.answer import Answer
+
+_INTERRUPTED = 130
+
+
+class _Group(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a user's mistake becomes one line on stderr and an exit code."""
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except InputError as error:
+            _leave(error, 2)
+        except BrokenPipeError:
+            # The reader of our output is gone (`| head`), which is no error. What Python still flushes at its exit
+            # goes to the null device.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            raise typer.Exit(_INTERRUPTED) from None
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            _leave(f"{place}{error.strerror or error}", 1)
+
+
+def _leave(message: object, code: int) -> None:
+    print(f"coord-eval: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+app = typer.Typer(
+    cls=_Group,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Parse the boxes that a vision-language model wrote as text and score them as COCO does.",
+    epilog="""\b
+examples:
+  coord-eval score --ground-truth instances.json --predictions predictions.jsonl --out report
+  coord-eval parse answers.txt
+  coord-eval compare --ground-truth instances.json base=a.jsonl new=b.jsonl
+  coord-eval view --ground-truth instances.json --predictions predictions.jsonl --out images --count 40
+  coord-eval lvis --ground-truth lvis_v1_val.json --predictions predictions.jsonl
+  coord-eval expressions --ground-truth refcoco_val.jsonl --predictions predictions.jsonl
+
+exit codes: 0 done, 1 failed while running, 2 bad usage or bad input, 130 interrupted""",
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        typer.main.get_command(app)(args=options.repeat_option(words, "--iou"), prog_name="coord-eval")
+    except SystemExit as left:
+        code = int(left.code or 0)
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    else:
+        code = 0
+    if code == _INTERRUPTED:  # typer exits with it in silence if interrupted while it parses the words
+        print("coord-eval: interrupted", file=sys.stderr)
+    return code
+
+
+@app.command(
+    epilog="""\b
+examples:
+  coord-eval score --ground-truth instances.json --predictions predictions.jsonl --out report
+  coord-eval score --ground-truth val.jsonl --predictions p.jsonl --out r --max-objects 30 --images photos
+  coord-eval score --ground-truth instances.json --predictions detector_results.json --out report --json
+"""
+)
+@options.takes(options.answers, options.scoring)
+def score(
+    ground_truth: options.GroundTruthFile,
+    predictions: options.PredictionsFile,
+    out: options.ReportFolder,
+    settings: dict[str, Any],
+    images: options.ImageFolder = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the report.")] = None,
+    bootstrap: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Compute intervals from N resamples of the images.")
+    ] = 0,
+    seed: options.Seed = 0,
+    export: Annotated[
+        bool, typer.Option("--export", help="Write CSV files, COCO results and FiftyOne labels as well.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Score answers against ground truth and write a report.
+
+    The command writes evaluation.json and report.html into the folder, with --export also images.csv, classes.csv,
+    coco_results.json and fiftyone.json.
+    """
+    from coord_eval.cli.summaries import evaluation_lines
+    from coord_eval.evaluation import score
+    from coord_eval.export import write_exports
+
+    with options.Progress() as progress:
+        evaluation = score(ground_truth, predictions, bootstrap=bootstrap, seed=seed, progress=progress, **settings)
+    report = evaluation.write_report(out, image_root=images, title=title)
+    if export:
+        write_exports(evaluation, out)
+    if as_json:
+        print(evaluation.to_json())
+    else:
+        _print_summary(evaluation_lines(evaluation), evaluation.notes)
+        print(f"report: {report}")
+
+
+@app.command(
+    epilog="""\b
+examples:
+  coord-eval parse answer.txt
+  coord-eval parse predictions.jsonl --json | head -1
+  echo '[{"bbox_2d": [12, 34, 56, 78], "label": "cat"}]' | coord-eval parse -
+"""
+)
+def parse(
+    file: Annotated[Path, typer.Argument(help="Text file, predictions .jsonl, or - for standard input.")],
+    format: options.Format = "auto",
+    scale: Annotated[Any, options.scale_option("pixels")] = None,
+    image_size: Annotated[
+        tuple[float, float] | None, typer.Option(metavar="W H", help="Image size for --scale pixels.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each answer.")] = False,
+) -> None:
+    """Show what the parser finds in answers.
+
+    The command prints the objects and drops of one answer, or of every answer of a predictions.jsonl.
+    """
+    from coord_eval.parse.parser import parse_answer
+
+    if scale == "pixels" and image_size is None:
+        raise InputError("--scale pixels: --image-size W H is needed to place pixels")
+    for name, text in _texts(file):
+        try:
+            answer = parse_answer(text, format, scale=scale, image_size=image_size)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        if as_json:
+            print(json.dumps({"answer": name, **asdict(answer)}))
+        else:
+            print("\n".join(_answer_lines(name, answer, text)))
+
+
+def _answer_lines(name: str, answer: Answer, text: str) -> Iterator[str]:
+    cut = ", truncated" if answer.truncated else ""
+    yield f"{name}: {answer.status}{cut}, format {answer.format}, {len(answer)} objects"
+    if answer.scale is not None:
+        how = "assumed" if answer.scale_assumed else "given"
+        yield f"  plain numbers divided by {answer.scale[0]:g}, {answer.scale[1]:g} ({how})"
+    for item in answer:
+        box = " ".join(f"{value:.3f}" for value in item.box)
+        state = item.completeness + (f" ({', '.join(item.repairs)})" if item.repairs else "")
+        yield f"  {box}  {item.desc!r}  {state}"
+    for drop in answer.dropped:
+        yield f"  dropped: {drop.reason} at {drop.span[0]}..{drop.span[1]}: {text[slice(*drop.span)]!r:.80}"
+
+
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
+    if str(path) == "-":
+        yield "-", sys.stdin.read()
+    elif path.suffix == ".jsonl":
+        for number, record in read_json_lines(path):
+            if not isinstance(record.get("text"), str):
+                raise InputError(f"{path}, line {number}, text: expected the answer as text")
+            yield str(record.get("image_id", record.get("image", number))), record["text"]
+    else:
+        yield str(path), read_text(path)
+
+
+@app.command(
+    epilog="""\b
+examples:
+  coord-eval compare --ground-truth instances.json a.jsonl b.jsonl
+  coord-eval compare --ground-truth instances.json base=a.jsonl new=b.jsonl --out comparison --resamples 2000
+"""
+)
+@options.takes(options.answers, options.scoring)
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="[NAME=]FILE...", help="Predictions .jsonl or COCO results .json.")
+    ],
+    ground_truth: options.GroundTruthFile,
+    settings: dict[str, Any],
+    resamples: Annotated[int, typer.Option(min=1, metavar="N", help="Number of resamples.")] = 1000,
+    seed: options.Seed = 0,
+    out: options.OutFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare sets of answers about the same images.
+
+    The differences between the first run and each other one get intervals by a paired bootstrap over images. The files
+    in --out are comparison.json and comparison.html.
+    """
+    from coord_eval.cli.summaries import comparison_lines
+    from coord_eval.comparison import compare
+    from coord_eval.evaluation import score
+
+    files: dict[str, Path] = {}
+    for word in runs:
+        name, _, path = (word, "", word) if Path(word).exists() else word.rpartition("=")
+        name = name or word
+        if name in files:
+            raise InputError(f"compare: two runs are called {name!r}; name them: NAME=FILE")
+        files[name] = Path(path)
+    with options.Progress() as progress:
+        evaluations = {name: score(ground_truth, path, **settings) for name, path in files.items()}
+        comparison = compare(evaluations, resamples, seed, progress)
+    if out:
+        comparison.write_report(out)
+    if as_json:
+        print(comparison.to_json())
+    else:
+        _print_summary(comparison_lines(comparison), comparison.notes)
+
+
+@app.command(
+    epilog="""\b
+examples:
+  coord-eval view --ground-truth instances.json --predictions predictions.jsonl --out images
+  coord-eval view --ground-truth val.jsonl --predictions p.jsonl --out images --count 200 --images photos
+"""
+)
+@options.takes(options.answers, options.scoring)
+def view(
+    ground_truth: options.GroundTruthFile,
+    predictions: options.PredictionsFile,
+    out: options.ReportFolder,
+    settings: dict[str, Any],
+    images: options.ImageFolder = None,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of images.")] = 60,
+) -> None:
+    """Write the report with many images.
+
+    Half of them have the worst answers, half the best. The command writes evaluation.json and report.html into the
+    folder.
+    """
+    from coord_eval.evaluation import score
+
+    with options.Progress() as progress:
+        evaluation = score(ground_truth, predictions, progress=progress, **settings)
+    print(evaluation.write_report(out, image_root=images, max_overlays=count))
+
+
+@app.command(
+    epilog="""\b
+examples:
+  coord-eval lvis --ground-truth lvis_v1_val.json --predictions results.json
+  coord-eval lvis --ground-truth lvis_v1_val.json --predictions predictions.jsonl --scale 999 --json
+  coord-eval lvis --ground-truth lvis_v1_val.json --predictions predictions.jsonl --out scores
+"""
+)
+@options.takes(options.answers)
+def lvis(
+    ground_truth: Annotated[Path, typer.Option(metavar="G", help="LVIS annotations (.json).")],
+    predictions: options.PredictionsFile,
+    settings: dict[str, Any],
+    out: options.OutFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Score by the federated rules of LVIS.
+
+    The predictions are text answers or a COCO results list. The metrics are AP, AP by size of the object and by
+    frequency of the label, and AR of the 300 best boxes of an image. The file in --out is lvis.json.
+    """
+    from coord_eval.cli.summaries import lvis_lines
+    from coord_eval.suites.lvis import score_lvis
+
+    with options.Progress() as progress:
+        scores = score_lvis(ground_truth, predictions, progress=progress, **settings)
+    _show(scores, lvis_lines(scores), out and out / "lvis.json", as_json)
+
+
+@app.command(
+    epilog="""\b
+examples:
+  coord-eval expressions --ground-truth refcoco_val.jsonl --predictions predictions.jsonl
+  coord-eval expressions --ground-truth val.jsonl --predictions p.jsonl --scale 1000 --iou 0.5 0.75 --json
+
+\b
+one line of the ground truth, its box in [0, 1]:
+  {"image": "a.jpg", "width": 640, "height": 480,
+   "objects": [{"desc": "the left cup", "bbox": [0.1, 0.2, 0.3, 0.4]}]}
+"""
+)
+def expressions(
+    ground_truth: Annotated[
+        Path, typer.Option(metavar="G", help="Instance JSON lines, one phrase with its box on each line.")
+    ],
+    predictions: Annotated[Path, typer.Option(metavar="P", help="predictions.jsonl in the same order.")],
+    format: options.Format = "auto",
+    scale: options.SetScale = None,
+    iou: options.Thresholds = [0.5],  # noqa: B006
+    out: options.OutFolder = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Score answers to referring expressions as RefCOCO does.
+
+    Acc@.5 is the share of phrases whose first box has an IoU of at least .5 with the box of the phrase. Each line of
+    the predictions is the answer to the same line of the ground truth. The file in --out is expressions.json.
+    """
+    from coord_eval.cli.summaries import expression_lines
+    from coord_eval.suites.refcoco import score_expression_files
+
+    with options.Progress() as progress:
+        scores = score_expression_files(ground_truth, predictions, iou, format=format, scale=scale, progress=progress)
+    _show(scores, expression_lines(scores), out and out / "expressions.json", as_json)
+
+
+def _show(scores: Any, lines: Iterable[str], file: Path | None, as_json: bool) -> None:
+    text = json.dumps(scores.to_dict(), indent=2, allow_nan=False)
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, text + "\n")
+    if as_json:
+        print(text)
+    else:
+        _print_summary(lines, scores.notes)
+
+
+def _print_summary(lines: Iterable[str], notes: Sequence[str]) -> None:
+    text = "\n".join([*lines, *(f"note: {note}" for note in notes)])
+    # Half a surrogate pair, which a model can emit, has no form on a terminal.
+    print(text.encode("utf-8", "backslashreplace").decode("utf-8"))

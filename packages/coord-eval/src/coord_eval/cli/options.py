@@ -1,0 +1,170 @@
+"""Options that several commands share, and the progress line on a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from typer import BadParameter, Option
+
+from coord_codec.files import InputError, read_json
+
+GroundTruthFile = Annotated[
+    Path, Option(metavar="G", help="COCO annotations (.json) or instance JSON lines.", show_default=False)
+]
+PredictionsFile = Annotated[
+    Path, Option(metavar="P", help="predictions.jsonl or a COCO results list (.json).", show_default=False)
+]
+ReportFolder = Annotated[Path, Option(metavar="DIR", help="Folder of the report.", show_default=False)]
+ImageFolder = Annotated[
+    Path | None, Option(metavar="DIR", help="Folder of the images; by default that of the ground truth.")
+]
+OutFolder = Annotated[Path | None, Option(metavar="DIR", help="Write the result into this folder as well.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON instead of a summary.")]
+Seed = Annotated[int, Option(help="Seed of the resamples.")]
+Format = Annotated[
+    Literal["auto", "obj", "qwen", "json", "paligemma", "florence2"],
+    Option(help="Format of the answers; auto recognises it."),
+]
+Scale = float | str | None
+
+
+def scale_option(*names: str) -> Any:
+    """Return the option `--scale`, which takes a positive number or one of the names."""
+
+    def parse(text: str) -> float | str:
+        if text in names:
+            return text
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if not 0 < value < float("inf"):
+            raise BadParameter(f"expected {' or '.join(['a positive number', *names])}, found {text!r}")
+        return value
+
+    text = "What plain numbers are divided by: {} or {}. Without it 1000 is assumed and a note says so."
+    return Option(parser=parse, metavar="S", help=text.format(", ".join(["a number", *names[:-1]]), names[-1]))
+
+
+SetScale = Annotated[Any, scale_option("pixels", "input_pixels", "infer")]
+
+
+def _thresholds(values: Any) -> Any:  # typer on Python 3.10 takes `list[float]` for a class
+    for value in values:
+        if not 0 < value <= 1:
+            raise BadParameter(f"expected a number above 0 and up to 1, found {value!r}")
+    return values
+
+
+Thresholds = Annotated[list[float], Option(callback=_thresholds, metavar="T...", help="IoU from which a box is right.")]
+
+
+def answers(
+    format: Format = "auto",
+    scale: SetScale = None,
+    boxes: Annotated[
+        Literal["tokens", "expected"], Option(help="Take boxes from the tokens of the text or from coord_expected.")
+    ] = "tokens",
+    synonyms: Annotated[
+        Path | None, Option(metavar="FILE", help='Other names: JSON {"category": ["other name"]}.')
+    ] = None,
+    score_source: Annotated[
+        Literal["auto", "coord_logprobs", "coord_desc_logprobs", "coord_min", "emission_rank", "constant"],
+        Option(help="Score by which boxes are sorted."),
+    ] = "auto",
+) -> dict[str, Any]:
+    """Return the keyword arguments of the scoring functions that say how answers are read."""
+    return {**locals(), "synonyms": _read_synonyms(synonyms)}
+
+
+def scoring(
+    backend: Annotated[
+        Literal["pycocotools", "faster-coco-eval"], Option(help="Library that computes the COCO metrics.")
+    ] = "pycocotools",
+    lenient: Annotated[
+        bool, Option("--lenient", help="Leave out faulty records of the ground truth and count them.")
+    ] = False,
+    markers: Annotated[Literal["obj", "qwen"], Option(help="Marker family of the ceiling.")] = "obj",
+    max_objects: Annotated[
+        int | None, Option(min=1, metavar="N", help="Object limit of the ceiling: that of the training.")
+    ] = None,
+    order: Annotated[
+        Literal["top_left", "given", "random", "size"],
+        Option(help="Object order of the ceiling: that of the training."),
+    ] = "top_left",
+) -> dict[str, Any]:
+    """Return the further keyword arguments of `coord_eval.score`."""
+    return dict(locals())
+
+
+def takes(*groups: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of each group to a command, which receives what the groups return as `settings`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        shared = {group: list(signature(group).parameters) for group in groups}
+
+        def run(**values: Any) -> None:
+            settings: dict[str, Any] = {}
+            for group, names in shared.items():
+                settings |= group(**{name: values.pop(name) for name in names})
+            command(**values, settings=settings)
+
+        # typer builds the command line from names, annotations and defaults.
+        every = [p for f in (command, *groups) for p in signature(f, eval_str=True).parameters.values()]
+        parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in every if p.name != "settings"]
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        run.__name__, run.__doc__ = command.__name__, command.__doc__
+        return run
+
+    return decorate
+
+
+def _read_synonyms(path: Path | None) -> dict[str, list[str]] | None:
+    if path is None:
+        return None
+    data = read_json(path)
+    lists = data.values() if isinstance(data, dict) else [None]
+    if not all(isinstance(v, list) and all(isinstance(name, str) for name in v) for v in lists):
+        raise InputError(f'{path}: expected {{"category": ["other name", ...]}}, found {data!s:.80}')
+    return dict(data)
+
+
+def repeat_option(words: Sequence[str], option: str) -> list[str]:
+    """Turn `--iou 0.5 0.75` into `--iou 0.5 --iou 0.75`, since an option of typer takes one value at a time."""
+    result: list[str] = []
+    listing = False
+    for word in words:
+        if word.startswith("-"):
+            listing = word == option
+        elif listing and result[-1] != option:
+            result.append(option)
+        result.append(word)
+    return result
+
+
+class Progress:
+    """A line on a terminal that shows how far a stage is; silent where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._shown = 0.0
+        self._active = sys.stderr.isatty()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Show a stage, at most ten times a second."""
+        now = time.monotonic()
+        if self._active and (now - self._shown >= 0.1 or done >= total):
+            self._shown = now
+            print(f"\r\x1b[K{stage} {done}/{total}", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._active:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

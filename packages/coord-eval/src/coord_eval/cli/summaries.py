@@ -1,0 +1,86 @@
+"""What the commands print for a reader: one function a result, each yields lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coord_eval.comparison import Comparison
+from coord_eval.evaluation import Evaluation
+from coord_eval.html import number
+from coord_eval.metrics.bootstrap import HEADLINE
+from coord_eval.suites.lvis import LvisScores
+from coord_eval.suites.refcoco import ExpressionScores
+
+
+def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the headline metrics, format health and intervals."""
+    health = evaluation.format
+    yield (
+        f"{'':6} {'score':>7} {'constant':>9} {'any label':>10} {'ceiling':>8}   ranked by {evaluation.score_source}"
+    )
+    for key in ("AP", "AP50", "AP75", "AR100"):
+        yield (
+            f"{key:6} {number(evaluation.coco[key]):>7} {number(evaluation.coco_constant_score[key]):>9} "
+            f"{number(evaluation.coco_class_agnostic[key]):>10} {number(evaluation.ceiling.get(key, -1)):>8}"
+        )
+    for key, row in evaluation.detection.items():
+        yield f"IoU {key:9} precision {row['precision']:.3f}  recall {row['recall']:.3f}  F1 {row['f1']:.3f}"
+    yield f"mean IoU {evaluation.mean_iou:.3f} ({evaluation.mean_iou_class_agnostic:.3f} for any label)"
+    if health["answers"]:
+        dropped = ", ".join(f"{n} {reason}" for reason, n in health["dropped"].items()) or "none"
+        yield (
+            f"{health['parsed']} of {health['answers']} answers parse, {health['truncated']} truncated, "
+            f"{health['objects']} objects; dropped: {dropped}"
+        )
+    if unknown := evaluation.counts["unknown_label_detections"]:
+        yield f"{unknown} boxes with labels that the ground truth does not have, counted as false"
+    if evaluation.join.unknown:
+        yield f"{evaluation.join.unknown} predictions about unknown images, left out"
+    for name, row in evaluation.intervals.items():
+        if name in HEADLINE:
+            yield f"{name:9} {row['value']:.4f}  95 % interval {row['low']:.4f} to {row['high']:.4f}"
+
+
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield the headline differences of each run from the first one."""
+    first = next(iter(comparison.metrics))
+    for run, differences in comparison.differences.items():
+        yield f"{run} against {first}"
+        for name in [name for name in HEADLINE if name in differences]:
+            d = differences[name]
+            before, after = (comparison.metrics[r][name]["value"] for r in (first, run))
+            yield (
+                f"  {name:9} {before:7.4f} -> {after:7.4f}  {d.value:+.4f} [{d.low:+.4f}, {d.high:+.4f}]  "
+                f"better in {100 * d.share_better:.1f} %"
+            )
+    yield "more metrics: --json, --out"
+    yield f"{comparison.resamples} resamples of the images, seed {comparison.seed}, paired 95 % intervals"
+
+
+def lvis_lines(scores: LvisScores) -> Iterator[str]:
+    """Yield the LVIS metrics and what was left out."""
+    for key, value in scores.summary.items():
+        yield f"{key:7} {number(value):>6}"
+    yield f"ranked by {scores.score_source}, {scores.detections} boxes"
+    for count, what in (
+        (scores.beyond_limit, "boxes beyond the 300 best of their image, left out"),
+        (scores.unverified, "boxes with a label that was not looked for in their image, left out"),
+        (scores.unknown, "boxes with a label that LVIS does not have, left out"),
+        (scores.join.unknown, "predictions about unknown images, left out"),
+        (sum(scores.format["dropped"].values()), "objects dropped by the parser"),
+    ):
+        if count:
+            yield f"{count} {what}"
+
+
+def expression_lines(scores: ExpressionScores) -> Iterator[str]:
+    """Yield accuracy and mean IoU over phrases, with intervals."""
+
+    def interval(name: str) -> str:
+        found = scores.intervals.get(name)
+        return f"   95 % over images [{found['low']:.4f}, {found['high']:.4f}]" if found else ""
+
+    for threshold, value in scores.accuracy.items():
+        yield f"Acc@{threshold:5} {value:.4f}{interval(f'Acc@{threshold}')}"
+    yield f"mean IoU  {scores.mean_iou:.4f}{interval('mean_iou')}"
+    yield (f"{scores.phrases} phrases, {scores.without_box} answers without a box, {scores.several_boxes} with several")

@@ -1,0 +1,1 @@
+"""Takes files or records, returns ground truth and predictions as arrays and frozen records."""

@@ -1,0 +1,165 @@
+"""Ground truth as flat arrays, from annotations as the codec reads them.
+
+Shapes: I images, N objects, K categories; boxes are `xywh` in pixels, as in COCO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coord_codec import AnnotationSet, CocoTables, InputError, Instance, read_annotations
+from coord_eval.parse.scalars import plain_tables
+
+ImageId = int | str
+
+
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """The objects of a set of images.
+
+    Attributes:
+        image_ids: I ids, numbers ascending, then text
+        file_names: I paths, relative to `root`
+        sizes_I2: width and height in pixels; NaN where a COCO file states none; 1 x 1 everywhere if `sizes_known` is
+            False
+        sizes_known: False if instances state no size. IoU does not need one, since it stays the same when an axis is
+            stretched; small, medium and large do
+        categories: K names
+        category_ids: K ids of the file, ascending
+        image_N: index of the image of each object
+        category_N: index of the category of each object
+        boxes_N4: `x, y, width, height` in pixels
+        area_N: area in pixels by which objects count as small, medium or large (in COCO that of the mask)
+        crowd_N: True for regions that are neither a hit nor a miss (`iscrowd`)
+        root: folder that the file names are relative to, None if unknown
+        notes: conditions to know when reading the metrics
+    """
+
+    image_ids: tuple[ImageId, ...]
+    file_names: tuple[str, ...]
+    sizes_I2: np.ndarray
+    sizes_known: bool
+    categories: tuple[str, ...]
+    category_ids: tuple[ImageId, ...]
+    image_N: np.ndarray
+    category_N: np.ndarray
+    boxes_N4: np.ndarray
+    area_N: np.ndarray
+    crowd_N: np.ndarray
+    root: Path | None = None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+
+GroundTruthSource = str | Path | Mapping[str, Any] | Sequence[Instance] | AnnotationSet | GroundTruth
+"""What `load_ground_truth` takes."""
+
+
+def load_ground_truth(source: GroundTruthSource, *, lenient: bool = False) -> GroundTruth:
+    """Load ground truth.
+
+    Boxes of a COCO file stay as the file states them, in pixels. A box of zero area stays ground truth, as in
+    pycocotools. What an annotation set has left out is counted in the notes.
+
+    Args:
+        source: path of COCO JSON or instance JSON lines, a COCO dictionary, instances, an annotation set as
+            `coord_codec.read_annotations` returns it, or a `GroundTruth`, which is returned as it is
+        lenient: leave out faulty records and count them in the notes, instead of raising; an annotation set is always
+            taken as it is
+
+    Raises:
+        InputError: if a file cannot be read or a record is faulty; the message names file, record and field
+
+    Example:
+        >>> from coord_codec import Instance
+        >>> cat = {"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}
+        >>> ground_truth = load_ground_truth([Instance(image="a.jpg", width=100, height=50, objects=[cat])])
+        >>> ground_truth.categories, ground_truth.boxes_N4.tolist()
+        (('cat',), [[10.0, 10.0, 40.0, 20.0]])
+    """
+    if isinstance(source, GroundTruth):
+        return source
+    if isinstance(source, AnnotationSet):
+        return _from_set(source)
+    found = read_annotations(plain_tables(source) if isinstance(source, Mapping) else source)
+    if not lenient:
+        # A record left out would change the score in silence.
+        found.check(training=False)
+    return _from_set(found)
+
+
+def _from_set(annotations: AnnotationSet) -> GroundTruth:
+    if annotations.tables is not None:
+        values = _from_tables(annotations.tables)
+    else:
+        values = _from_instances(annotations.instances, {c.name: k for k, c in enumerate(annotations.categories)})
+    table = np.array(values.pop("rows"), dtype=np.float64).reshape(-1, 8)
+    notes = values.pop("notes")
+    if left_out := [problem for problem in annotations.problems if not problem.training_only]:
+        # A report travels: it names the file, not the folders of this machine.
+        first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
+        notes.append(f"{len(left_out)} faults in the ground truth, their records are left out: {first}")
+    if flat := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
+        notes.append(f"{flat} ground-truth boxes have zero area and cannot be matched")
+    return GroundTruth(
+        **{**values, "sizes_I2": np.array(values["sizes_I2"], dtype=np.float64).reshape(-1, 2)},
+        categories=tuple(category.name for category in annotations.categories),
+        category_ids=tuple(category.id for category in annotations.categories),
+        image_N=table[:, 0].astype(np.int64),
+        category_N=table[:, 1].astype(np.int64),
+        boxes_N4=table[:, 2:6],
+        area_N=table[:, 6],
+        crowd_N=table[:, 7].astype(bool),
+        root=annotations.root,
+        notes=tuple(notes),
+    )
+
+
+def _from_tables(tables: CocoTables) -> dict[str, Any]:
+    """Return images, rows `(image, category, x, y, w, h, area, crowd)` and notes of a COCO file."""
+    unsized = sum(image.width is None for image in tables.images)
+    nan = float("nan")
+    return {
+        "image_ids": tuple(image.id for image in tables.images),
+        "file_names": tuple(image.file_name for image in tables.images),
+        "sizes_I2": [(image.width or nan, image.height or nan) for image in tables.images],
+        # Boxes and areas are pixels already, so small, medium and large need no image size.
+        "sizes_known": True,
+        "rows": [(a.image, a.category, *a.bbox_xywh, a.area, a.iscrowd) for a in tables.annotations],
+        "notes": [f"{unsized} images state no size: text answers cannot be placed there"] if unsized else [],
+    }
+
+
+def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) -> dict[str, Any]:
+    """Return the same of instances; missing ids count from 0."""
+    ids: list[ImageId] = [i if item.image_id is None else item.image_id for i, item in enumerate(instances)]
+    if len(set(ids)) < len(ids):
+        double = next(i for n, i in enumerate(ids) if i in ids[:n])
+        raise InputError(f"ground truth: image_id {double!r} occurs twice; ids must be unique")
+    order = sorted(range(len(ids)), key=lambda i: (isinstance(ids[i], str), ids[i]))
+    unsized = sum(item.width is None or item.height is None for item in instances)
+    sizes, rows = [], []
+    for image, position in enumerate(order):
+        item = instances[position]
+        width, height = (1.0, 1.0) if unsized else (float(item.width or 0), float(item.height or 0))
+        sizes.append((width, height))
+        for o in item.objects:
+            x1, y1, x2, y2 = o.bbox
+            box = (x1 * width, y1 * height, (x2 - x1) * width, (y2 - y1) * height)
+            area = box[2] * box[3] if o.area is None else o.area
+            rows.append((image, category[o.desc], *box, area, o.iscrowd))
+    return {
+        "image_ids": tuple(ids[position] for position in order),
+        "file_names": tuple(str(instances[position].image) for position in order),
+        "sizes_I2": sizes,
+        "sizes_known": not unsized,
+        "rows": rows,
+        "notes": [f"{unsized} images state no size: no small, medium and large figures"] if unsized else [],
+    }

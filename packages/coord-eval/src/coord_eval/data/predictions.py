@@ -1,0 +1,240 @@
+"""Predictions of a model: text answers or boxes from files and records, and detections as flat arrays.
+
+Shapes: D detections; boxes are `xywh` in pixels, as in COCO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coord_codec.files import InputError, finite_numbers, identifier, read_json, read_json_lines
+from coord_eval.parse.scalars import plain, plain_record
+
+_FIVE_FLOATS = [float] * 5
+FINISH_REASONS = ("stop", "length", "error")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One answer as text.
+
+    Attributes:
+        text: what the model generated
+        image_id: id of the image, None when only `image` names it
+        image: file name of the image
+        width: width of the image in pixels, where the producer states it
+        height: height of the image in pixels, where the producer states it
+        input_size: width and height of the image that the model was given (`input_width`, `input_height`)
+        finish_reason: `stop`, `length` (cut off), `error` (no answer), None when unknown
+        coord_logprobs: log-probability of each coordinate token of the text, in order
+        desc_logprobs: log-probabilities of the description tokens, one tuple for each start marker in order.
+            Files hold lists of lists, or one flat list beside `desc_token_counts` (how many tokens belong to
+            each start marker), since a text does not tell where its tokens end.
+        where: file and line, for messages
+        coord_expected: expectation in [0, 1] of each coordinate token of the text, in order
+    """
+
+    text: str
+    image_id: int | str | None = None
+    image: str | None = None
+    width: float | None = None
+    height: float | None = None
+    input_size: tuple[float, float] | None = None
+    finish_reason: str | None = None
+    coord_logprobs: tuple[float, ...] | None = None
+    desc_logprobs: tuple[tuple[float, ...], ...] | None = None
+    where: str = "prediction"
+    coord_expected: tuple[float, ...] | None = None
+
+
+class CocoResult(NamedTuple):
+    """One box of a COCO results list: pixels `xywh` and a score. A tuple, since there may be millions."""
+
+    image_id: int | str
+    category_id: int | str
+    bbox: tuple[float, ...]
+    score: float
+
+
+def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
+    """Read `predictions.jsonl`, or a COCO results list (`.json` that holds an array of boxes).
+
+    Raises:
+        InputError: naming file, line and field
+    """
+    path = Path(path)
+    if path.suffix == ".json":
+        data = read_json(path)
+        if not isinstance(data, list):
+            raise InputError(f"{path}: expected a list of results or answers, found {type(data).__name__}")
+        return from_records(data, str(path))
+    return [_prediction(record, f"{path}, line {number}") for number, record in read_json_lines(path)]
+
+
+def from_records(
+    records: Iterable[Mapping[str, Any]], source: str = "predictions"
+) -> list[Prediction] | list[CocoResult]:
+    """Turn dictionaries into predictions, or into COCO results when they have no `text` but a `bbox`.
+
+    An empty list is an empty results list.
+
+    Raises:
+        InputError: naming record and field
+    """
+    records = list(records)
+    for position, record in enumerate(records):
+        if type(record) is not dict and not isinstance(record, Mapping):
+            raise InputError(f"{source}[{position}]: expected an object, found {type(record).__name__}")
+    if all("text" not in record and ("bbox" in record or "category_id" in record) for record in records):
+        return [
+            _plain_result(record) or _coco_result(plain_record(record), f"{source}[{position}]")
+            for position, record in enumerate(records)
+        ]
+    return [_prediction(plain_record(record), f"{source}[{position}]") for position, record in enumerate(records)]
+
+
+def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
+    text = record.get("text")
+    reason = record.get("finish_reason")
+    if reason is not None and reason not in FINISH_REASONS:
+        raise InputError(f"{where}, finish_reason: expected one of {', '.join(FINISH_REASONS)}, found {reason!r:.80}")
+    if text is None and reason == "error":
+        text = ""
+    if not isinstance(text, str):
+        found = "nothing" if text is None else type(text).__name__
+        raise InputError(f"{where}, text: expected the answer as text, found {found}")
+    image_id, image = record.get("image_id"), record.get("image")
+    if image_id is None and image is None:
+        raise InputError(f"{where}, image_id: missing, and there is no image either; name the image")
+    if image is not None and not isinstance(image, str):
+        raise InputError(f"{where}, image: expected a file name, found {image!r:.80}")
+    size = {}
+    for key in ("width", "height", "input_width", "input_height"):
+        if record.get(key) is not None:
+            size[key] = finite_numbers([record[key]], 1, f"{where}, {key}")[0]
+            if size[key] <= 0:
+                raise InputError(f"{where}, {key}: expected a length above 0, found {record[key]!r}")
+    seen_width, seen_height = size.get("input_width"), size.get("input_height")
+    return Prediction(
+        text=text,
+        image_id=None if image_id is None else identifier(image_id, f"{where}, image_id"),
+        image=image,
+        finish_reason=reason,
+        coord_logprobs=_logprobs(record.get("coord_logprobs"), f"{where}, coord_logprobs"),
+        desc_logprobs=_desc_logprobs(record, where),
+        where=where,
+        coord_expected=_expected(record.get("coord_expected"), f"{where}, coord_expected"),
+        width=size.get("width"),
+        height=size.get("height"),
+        input_size=(seen_width, seen_height) if seen_width and seen_height else None,
+    )
+
+
+def _logprobs(value: object, where: str) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    numbers = finite_numbers(value, None, where)
+    # Rounding in the producer may leave the log-probability of a certain token slightly above 0.
+    if any(number > 1e-3 for number in numbers):
+        raise InputError(f"{where}: a log-probability is above 0 ({max(numbers):g}); give natural logarithms")
+    return tuple(min(number, 0.0) for number in numbers)
+
+
+def _expected(value: object, where: str) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    numbers = finite_numbers(value, None, where)
+    if not all(-1e-6 <= number <= 1 + 1e-6 for number in numbers):
+        raise InputError(f"{where}: expected values in [0, 1], found {min(numbers):g} to {max(numbers):g}")
+    return tuple(min(max(number, 0.0), 1.0) for number in numbers)
+
+
+def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, ...], ...] | None:
+    """Read nested lists, or a flat list cut up by `desc_token_counts`; without those it is one object's."""
+    value, counts = record.get("desc_logprobs"), record.get("desc_token_counts")
+    field = f"{where}, desc_logprobs"
+    if value is None:
+        return None
+    if isinstance(value, list | tuple):
+        value = [plain(part) for part in value]
+    if isinstance(value, list | tuple) and value and all(isinstance(part, list | tuple) for part in value):
+        return tuple(_logprobs(part, f"{field}[{i}]") or () for i, part in enumerate(value))
+    flat = _logprobs(value, field) or ()
+    if counts is None:
+        return (flat,) if flat else ()
+    lengths = [int(n) for n in finite_numbers(counts, None, f"{where}, desc_token_counts")]
+    if sum(lengths) != len(flat) or any(n < 0 for n in lengths):
+        raise InputError(f"{where}, desc_token_counts: they add up to {sum(lengths)}, desc_logprobs has {len(flat)}")
+    ends = accumulate(lengths)
+    return tuple(flat[end - n : end] for n, end in zip(lengths, ends, strict=True))
+
+
+def _plain_result(record: Mapping[str, Any]) -> CocoResult | None:
+    """Return a record of the usual types, which nearly every one is, without further checks; None for any other."""
+    box: Any = record.get("bbox")
+    score: Any = record.get("score")
+    image_id, category_id = record.get("image_id"), record.get("category_id")
+    if (
+        type(box) is list
+        and [*map(type, box), type(score)] == _FIVE_FLOATS
+        and type(image_id) is int
+        and type(category_id) is int
+        and isfinite(sum(box) + score)
+        and box[2] >= 0
+        and box[3] >= 0
+    ):
+        return CocoResult(image_id, category_id, tuple(box), score)
+    return None
+
+
+def _coco_result(record: Mapping[str, Any], where: str) -> CocoResult:
+    box = finite_numbers(record.get("bbox"), 4, f"{where}.bbox")
+    if box[2] < 0 or box[3] < 0:
+        raise InputError(f"{where}.bbox: expected a width and height of at least 0, found {list(box)}")
+    return CocoResult(
+        image_id=identifier(record.get("image_id"), f"{where}.image_id"),
+        category_id=identifier(record.get("category_id"), f"{where}.category_id"),
+        bbox=box,
+        score=finite_numbers([record.get("score")], 1, f"{where}.score")[0],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Detections:
+    """The boxes of the answers to a set of images.
+
+    Attributes:
+        image_D: index of the image in the ground truth
+        category_D: index of the category; a label that the ground truth does not have gets an index of
+            its own, from K on
+        boxes_D4: `x, y, width, height` in pixels
+        scores_D: score by which detections are sorted
+        rank_D: position of the object within its answer, from 0
+        unknown: the labels that the ground truth does not have, indexed by `category_D - K`
+    """
+
+    image_D: np.ndarray
+    category_D: np.ndarray
+    boxes_D4: np.ndarray
+    scores_D: np.ndarray
+    rank_D: np.ndarray
+    unknown: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.image_D)
+
+    def take(self, rows: np.ndarray) -> Detections:
+        """Return the detections of these rows."""
+        columns = ("image_D", "category_D", "boxes_D4", "scores_D", "rank_D")
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns})
+
+    def with_constant_score(self) -> Detections:
+        """Return the same boxes with all scores set to 1."""
+        return replace(self, scores_D=np.ones(len(self)))

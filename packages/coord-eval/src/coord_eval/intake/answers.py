@@ -1,0 +1,334 @@
+"""From predictions to parsed answers, on one scale of coordinates for the whole set.
+
+What plain numbers have to be divided by is named, assumed, or inferred with the evidence. The whole set has one scale,
+since a single answer can look right on a wrong one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_eval.data.ground_truth import GroundTruth
+from coord_eval.data.predictions import CocoResult, Prediction, from_records, read_predictions
+from coord_eval.match.overlaps import box_iou
+from coord_eval.parse.answer import OVERSHOOT, Answer, Drop, ParsedObject
+from coord_eval.parse.parser import candidate_formats, parse_answer
+from coord_eval.parse.scalars import plain
+
+PredictionSource = str | Path | Iterable[Mapping[str, Any]]
+"""A path, or the records that the file would hold."""
+Scale = float | Literal["pixels", "input_pixels", "infer"] | None
+Progress = Callable[[str, int, int], None]
+BOX_SOURCES = ("tokens", "expected")
+"""What a box can be taken from."""
+_NAMED_SCALES = ("pixels", "input_pixels", "infer")
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """How the text of answers becomes boxes; `coord_eval.score` explains each field.
+
+    Raises:
+        InputError: for values that do not exist
+    """
+
+    boxes: str = "tokens"
+    format: str | MarkerFamily = "auto"
+    scale: Scale = None
+    grid: CoordGrid = CoordGrid()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", plain(self.scale))
+        if self.boxes not in BOX_SOURCES:
+            raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {self.boxes!r}")
+        if isinstance(self.scale, str) and self.scale not in _NAMED_SCALES:
+            raise InputError(f"scale: expected a number, {', '.join(_NAMED_SCALES)} or None, found {self.scale!r}")
+
+
+def load_predictions(predictions: PredictionSource) -> list[Prediction] | list[CocoResult]:
+    """Read predictions from a file or from records."""
+    return read_predictions(predictions) if isinstance(predictions, str | Path) else from_records(predictions)
+
+
+def parse_all(
+    ground_truth: GroundTruth,
+    predictions: Sequence[Prediction],
+    images: Sequence[int],
+    options: AnswerOptions,
+    progress: Progress = silent,
+) -> tuple[list[Answer], list[str]]:
+    """Parse every answer on the scale that was named, or on the one that fits the whole set.
+
+    Args:
+        ground_truth: the images
+        predictions: the answers as text
+        images: index of the image of each, -1 for unknown ones
+        options: how the text becomes boxes
+        progress: called with the name of a stage, what is done and what there is to do
+
+    Returns:
+        The parsed answers, and notes about how they were parsed.
+    """
+    notes: list[str] = []
+    scale, expected = options.scale, options.boxes == "expected"
+    if scale == "infer":
+        choice = infer_scale(ground_truth, predictions, images, options.format, options.grid)
+        scale, notes = choice.scale, choice.lines()
+    if expected:
+        notes.append("boxes are taken from coord_expected, not from the tokens")
+    answers: list[Answer] = []
+    whole_set: Counter[str] = Counter()
+    ambiguous = []
+
+    def parse(prediction: Prediction, image: int, preferred: Sequence[str] = ()) -> Answer:
+        size = _seen_size(ground_truth, prediction, image, scale) if isinstance(scale, str) else None
+        answer = parse_answer(
+            prediction.text,
+            options.format,
+            scale=(size and "pixels") if isinstance(scale, str) else scale,
+            image_size=size,
+            grid=options.grid,
+            keep_flat=expected,  # the sides may differ where the tokens are the same
+            preferred=preferred,
+        )
+        return with_expected_boxes(answer, prediction) if expected else answer
+
+    for prediction, image in zip(predictions, images, strict=True):
+        answers.append(parse(prediction, image))
+        if options.format == "auto" and len(candidate_formats(prediction.text)) > 1:
+            ambiguous.append(len(answers) - 1)
+        else:
+            whole_set[answers[-1].format] += len(answers[-1])
+        progress("parse", len(answers), len(predictions))
+    # A label can hold the tokens of another format: the answers that hold one format only decide.
+    if preferred := [name for name, _ in whole_set.most_common()]:
+        for i in ambiguous:
+            answers[i] = parse(predictions[i], images[i], preferred)
+    return answers, notes
+
+
+def _seen_size(ground_truth: GroundTruth, prediction: Prediction, image: int, scale: str) -> tuple[float, float] | None:
+    """Return the size of the image that pixel coordinates refer to, None for an unknown image."""
+    if scale == "input_pixels":
+        if prediction.input_size is None:
+            raise InputError(f"{prediction.where}, input_width: scale input_pixels needs input_width and _height")
+        return prediction.input_size
+    if prediction.width and prediction.height:
+        return (prediction.width, prediction.height)
+    if image < 0:
+        return None
+    width, height = ground_truth.sizes_I2[image].tolist()
+    if not ground_truth.sizes_known or math.isnan(width):
+        raise InputError(f"{prediction.where}: pixels need an image size, and neither file states one")
+    return (width, height)
+
+
+def assumed_scale_notes(answers: Sequence[Answer]) -> list[str]:
+    """Count the answers that were parsed on a scale that the caller did not name."""
+    assumed = [answer for answer in answers if answer.scale_assumed]
+    if not assumed:
+        return []
+    scale = assumed[0].scale
+    divisor = f"/{scale[0]:g}" if scale else "a scale"
+    return [f"{len(assumed)} answers give plain numbers; {divisor} was assumed, name the scale to be sure"]
+
+
+def unrecognised_notes(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> list[str]:
+    """Count the answers in which no format found anything, with the words of the first."""
+    found = [
+        (prediction.text[slice(*answer.dropped[0].span)], prediction.where)
+        for answer, prediction in zip(answers, predictions, strict=True)
+        if not answer.objects and [drop.reason for drop in answer.dropped] == ["unrecognised"]
+    ]
+    if not found:
+        return []
+    text, where = found[0]
+    shown = ascii(text[:80]) + ("…" if len(text) > 80 else "")
+    return [f"{len(found)} answers hold nothing that a format reads; the first ({where}): {shown}"]
+
+
+def with_expected_boxes(answer: Answer, prediction: Prediction) -> Answer:
+    """Return the answer with the box of each object taken from `coord_expected`.
+
+    Softmax over the coordinate tokens gives each side a mean in [0, 1], which is not bound to the grid; a producer
+    that knows it states it beside the text. Corners that come out swapped are sorted without a mark, since the text
+    may have them right; a box without area is dropped.
+
+    Raises:
+        InputError: if the prediction does not state one expectation for each coordinate token of its text
+    """
+    if not answer.objects:
+        return answer
+    given = prediction.coord_expected
+    if given is None or len(given) != answer.coord_count:
+        found = "nothing" if given is None else f"{len(given)} values"
+        raise InputError(
+            f"{prediction.where}, coord_expected: expected one value for each of {answer.coord_count} coordinate "
+            f"tokens, found {found}"
+        )
+    objects, dropped = [], list(answer.dropped)
+    for item in answer.objects:
+        box = _expected_box(item, given, prediction.where)
+        if box[0] < box[2] and box[1] < box[3]:
+            objects.append(replace(item, box=box))
+        else:
+            dropped.append(Drop("no_area", item.span))
+    dropped.sort(key=lambda drop: drop.span)
+    status = "failed" if not objects else "partial" if dropped else answer.status
+    return replace(answer, objects=tuple(objects), dropped=tuple(dropped), status=status)
+
+
+def _expected_box(item: ParsedObject, given: tuple[float, ...], where: str) -> tuple[float, float, float, float]:
+    sides = [given[i] for i in item.coord_indices]
+    if not sides:
+        raise InputError(f"{where}: an object in plain numbers has no expectation to take its box from")
+    xs, ys = sides[::2], sides[1::2]
+    return (min(xs), min(ys), max(xs), max(ys))
+
+
+ScaleName = float | Literal["pixels", "input_pixels"]
+# Large enough that no number of an answer lies outside the image while the raw numbers are parsed.
+_RAW = 1e12
+_OUTSIDE_ALLOWED = 0.02
+"""A scale that puts more than this share of the boxes outside their images is ruled out."""
+_CLOSE = 0.005
+
+
+@dataclass(frozen=True)
+class ScaleEvidence:
+    """How well one scale fits the whole set.
+
+    Attributes:
+        scale: `1000`, `999`, `pixels` or `input_pixels`, as `score` takes it
+        boxes: number of boxes in plain numbers whose image is known
+        outside: share of them with a number beyond the image
+        mean_iou: mean over them of the best IoU with any object of the image, whatever its label
+    """
+
+    scale: ScaleName
+    boxes: int
+    outside: float
+    mean_iou: float
+
+
+@dataclass(frozen=True)
+class ScaleChoice:
+    """The scale that was chosen.
+
+    Attributes:
+        scale: the scale; None if no answer holds plain numbers
+        certain: False if another scale fits as well, within .005 of mean IoU
+        evidence: every scale that could be tried, best first
+    """
+
+    scale: ScaleName | None
+    certain: bool
+    evidence: tuple[ScaleEvidence, ...]
+
+    def lines(self) -> list[str]:
+        """Return the choice and its evidence as notes."""
+        if self.scale is None:
+            return ["no plain numbers in the answers: nothing to scale"]
+        sure = "" if self.certain else ", but another one fits as well"
+        return [
+            f"scale {self.scale} inferred from {self.evidence[0].boxes} boxes{sure}",
+            *(
+                f"scale {e.scale}: mean best IoU {e.mean_iou:.4f}, {100 * e.outside:.1f} % of the boxes outside"
+                for e in self.evidence
+            ),
+        ]
+
+
+def infer_scale(
+    ground_truth: GroundTruth,
+    predictions: Sequence[Prediction],
+    images: Sequence[int],
+    format: str | MarkerFamily,
+    grid: CoordGrid,
+) -> ScaleChoice:
+    """Try every scale on the whole set and choose the one whose boxes fit the objects best.
+
+    A scale that puts more than 2 % of the boxes outside their images is ruled out. Labels play no part. Where two
+    scales are within .005 of mean IoU, the first of grid, /999, pixels is chosen and the choice is called uncertain.
+
+    The other arguments are those of `parse_all`.
+
+    Raises:
+        InputError: if no scale keeps the boxes inside their images
+    """
+    rows = _raw_boxes(ground_truth, predictions, images, format, grid)
+    if not rows:
+        return ScaleChoice(None, True, ())
+    image_B, raw_B4, pixels_B2, seen_B2 = (np.array(column) for column in zip(*rows, strict=True))
+    divisors: dict[ScaleName, np.ndarray] = {
+        float(grid.scale): np.full_like(pixels_B2, grid.scale),
+        float(grid.scale - 1): np.full_like(pixels_B2, grid.scale - 1),
+        "pixels": pixels_B2,
+        "input_pixels": seen_B2,
+    }
+    tried = []
+    for scale, sides_B2 in divisors.items():
+        if np.isfinite(sides_B2).all():
+            unit_B4 = raw_B4 / np.tile(sides_B2, 2)
+            outside = float((unit_B4 > 1 + OVERSHOOT).any(axis=1).mean())
+            tried.append(ScaleEvidence(scale, len(rows), outside, _mean_best_iou(ground_truth, image_B, unit_B4)))
+    possible = [e for e in tried if e.outside <= _OUTSIDE_ALLOWED]
+    if not possible:
+        shares = ", ".join(f"{e.scale}: {100 * e.outside:.0f} %" for e in tried)
+        raise InputError(f"scale: no scale keeps the boxes inside their images ({shares}); name the scale")
+    top = max(e.mean_iou for e in possible)
+    near = [e for e in possible if e.mean_iou >= top - _CLOSE]
+    ranked = sorted(tried, key=lambda e: (e.outside > _OUTSIDE_ALLOWED, -e.mean_iou))
+    return ScaleChoice(near[0].scale, len(near) == 1, tuple(ranked))
+
+
+def _raw_boxes(
+    ground_truth: GroundTruth,
+    predictions: Sequence[Prediction],
+    images: Sequence[int],
+    format: str | MarkerFamily,
+    grid: CoordGrid,
+) -> list[tuple[int, list[float], Sequence[float], Sequence[float]]]:
+    """Return image, raw box, image size and size of the model input of each box in plain numbers."""
+    rows: list[tuple[int, list[float], Sequence[float], Sequence[float]]] = []
+    for prediction, image in zip(predictions, images, strict=True):
+        if image < 0:
+            continue
+        size = ground_truth.sizes_I2[image] if ground_truth.sizes_known else (np.nan, np.nan)
+        if prediction.width and prediction.height:
+            size = (prediction.width, prediction.height)
+        seen = prediction.input_size or (np.nan, np.nan)
+        answer = parse_answer(prediction.text, format, scale=_RAW, grid=grid)
+        rows += [
+            (image, [c * _RAW for c in item.box], size, seen)
+            for item in answer
+            if answer.scale is not None and item.geometry == "box"
+        ]
+    return rows
+
+
+def _mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
+    """Return the mean over boxes of the best IoU with any object, in unit coordinates."""
+    total = 0.0
+    sizes_I4 = np.tile(ground_truth.sizes_I2, 2)
+    regular = np.nonzero(~ground_truth.crowd_N)[0]
+    for image in np.unique(image_B):
+        objects = regular[ground_truth.image_N[regular] == image]
+        if len(objects):
+            chosen = unit_B4[image_B == image]
+            boxes = np.concatenate([chosen[:, :2], chosen[:, 2:] - chosen[:, :2]], axis=1)
+            iou = box_iou(boxes[:, None], ground_truth.boxes_N4[objects] / sizes_I4[image])
+            total += float(iou.max(axis=1).sum())
+    return total / len(image_B)

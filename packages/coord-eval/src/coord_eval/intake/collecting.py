@@ -1,0 +1,231 @@
+"""Collects answers or results in one table of detections, and counts what happened to each of them."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coord_codec import InputError
+from coord_eval.data.ground_truth import GroundTruth
+from coord_eval.data.predictions import CocoResult, Detections, Prediction
+from coord_eval.intake.answers import (
+    AnswerOptions,
+    PredictionSource,
+    Progress,
+    assumed_scale_notes,
+    load_predictions,
+    parse_all,
+    silent,
+    unrecognised_notes,
+)
+from coord_eval.intake.joining import LABEL_LAYERS, ImageIndex, JoinReport, LabelMatcher, check_any_known, join
+from coord_eval.intake.ranking import choose_source, object_score
+from coord_eval.parse.answer import Answer
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause Python's garbage collector where millions of small objects are made and none is garbage.
+
+    Its search for cycles would visit every record again and again, a fifth of the time of a large set.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """Detections and where they came from.
+
+    Attributes:
+        detections: the boxes
+        score_source: what they are ranked by
+        format: format health, see `format_health`; empty counts for results lists
+        labels: objects by the layer that matched their label
+        unknown_labels: how often each unknown label occurs
+        join: which answers were joined with images
+        notes: conditions to know when reading the metrics
+    """
+
+    detections: Detections
+    score_source: str
+    format: dict[str, Any]
+    labels: dict[str, int]
+    unknown_labels: dict[str, int]
+    join: JoinReport
+    notes: tuple[str, ...]
+
+
+def collect(
+    ground_truth: GroundTruth,
+    predictions: PredictionSource,
+    options: AnswerOptions,
+    *,
+    labels: Callable[[], LabelMatcher],
+    score_source: str = "auto",
+    progress: Progress = silent,
+) -> tuple[Collected, dict[int, tuple[str, Answer]]]:
+    """Turn text answers or a COCO results list into detections in their images.
+
+    `labels` makes the matcher of labels and is called for text answers only; results keep their scores.
+
+    Returns:
+        The detections, and for each image the text and the parsed answer; none for results.
+    """
+    answered = load_predictions(predictions)
+    progress("read", 2, 2)
+    results = [item for item in answered if isinstance(item, CocoResult)]
+    if len(results) == len(answered):
+        return collect_results(ground_truth, results), {}
+    loaded = [item for item in answered if isinstance(item, Prediction)]
+    images, joined = join(ground_truth, ((p.image_id, p.image, p.where) for p in loaded))
+    answers, how = parse_all(ground_truth, loaded, images, options, progress)
+    collected = collect_answers(
+        ground_truth, loaded, answers, images=images, joined=joined, labels=labels(), score_source=score_source
+    )
+    by_image = {i: (p.text, a) for p, a, i in zip(loaded, answers, images, strict=True) if i >= 0}
+    if silent_images := joined.images - joined.answered:
+        how.append(
+            f"{silent_images} of {joined.images} images are without an answer and count as answered with nothing"
+        )
+    return replace(collected, notes=(*how, *collected.notes)), by_image
+
+
+def collect_answers(
+    ground_truth: GroundTruth,
+    predictions: Sequence[Prediction],
+    answers: Sequence[Answer],
+    *,
+    images: Sequence[int],
+    joined: JoinReport,
+    labels: LabelMatcher,
+    score_source: str,
+) -> Collected:
+    """Place parsed answers in their images, as `join` found them, and find the categories of their labels."""
+    known = [i for i, image in enumerate(images) if image >= 0]
+    source, notes = choose_source(score_source, [answers[i] for i in known], [predictions[i] for i in known])
+    table = _Table(len(ground_truth.categories))
+    for i in known:
+        image, prediction = images[i], predictions[i]
+        width, height = ground_truth.sizes_I2[image]
+        if answers[i].objects and math.isnan(width):
+            raise InputError(
+                f"ground truth, images[id={ground_truth.image_ids[image]}]: width and height are missing, "
+                "so boxes of text answers cannot be placed; add them"
+            )
+        for rank, item in enumerate(answers[i].objects):
+            category, layer = labels.match(item.desc)
+            x1, y1, x2, y2 = item.box
+            box = (x1 * width, y1 * height, (x2 - x1) * width, (y2 - y1) * height)
+            score = object_score(source, item, rank, prediction)
+            table.add(image, category, layer, item.desc, box, score, rank)
+    health = format_health([answers[i] for i in known], [predictions[i] for i in known])
+    notes = [
+        *notes,
+        *assumed_scale_notes(answers),
+        *unrecognised_notes(answers, predictions),
+        *_size_notes(ground_truth, predictions, images),
+    ]
+    return table.finish(source, health, joined, notes)
+
+
+def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) -> Collected:
+    """Convert a COCO results list, which keeps its pixels, category ids and scores."""
+    index = ImageIndex(ground_truth)
+    categories: dict[int | str, int] = {category_id: k for k, category_id in enumerate(ground_truth.category_ids)}
+    table = _Table(len(ground_truth.categories))
+    absent: list[str] = []
+    ranks: Counter[int] = Counter()
+    for result in results:
+        image = index.by_id(result.image_id)
+        if image is None:
+            absent.append(repr(result.image_id))
+            continue
+        category = categories.get(result.category_id)
+        layer, label = ("unknown" if category is None else "exact"), f"category_id {result.category_id}"
+        table.add(image, category, layer, label, result.bbox, result.score, ranks[image])
+        ranks[image] += 1
+    check_any_known(len(results), absent, ground_truth)
+    joined = JoinReport(len(ground_truth), len(ranks), 0, len(absent), tuple(dict.fromkeys(absent))[:5])
+    return table.finish("results", format_health([], []), joined, [])
+
+
+class _Table:
+    """Rows of detections; a label that the data set does not have gets a category index of its own."""
+
+    def __init__(self, categories: int) -> None:
+        self.categories = categories
+        self.rows: list[tuple[float, ...]] = []
+        self.layers = dict.fromkeys(LABEL_LAYERS, 0)
+        self.unknown: Counter[str] = Counter()
+        self.unknown_index: dict[str, int] = {}
+
+    def add(
+        self, image: int, category: int | None, layer: str, label: str, box: Sequence[float], score: float, rank: int
+    ) -> None:
+        """Add a box `x, y, width, height`; `layer` says how the category was found, None for an unknown label."""
+        self.layers[layer] += 1
+        if category is None:
+            self.unknown[label] += 1
+            category = self.categories + self.unknown_index.setdefault(label, len(self.unknown_index))
+        self.rows.append((image, category, *box, score, rank))
+
+    def finish(self, source: str, health: dict[str, Any], joined: JoinReport, notes: Sequence[str]) -> Collected:
+        """Return the table as detections, with the counts."""
+        table = np.array(self.rows, dtype=np.float64).reshape(-1, 8)
+        image_D, category_D, rank_D = table.T[[0, 1, 7]].astype(np.int64)
+        detections = Detections(image_D, category_D, table[:, 2:6], table[:, 6], rank_D, tuple(self.unknown_index))
+        unknown = dict(self.unknown.most_common())
+        return Collected(detections, source, health, self.layers, unknown, joined, tuple(notes))
+
+
+def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict[str, Any]:
+    """Count how well answers keep to their format.
+
+    `parsed` counts the answers with at least one object, or empty on purpose; `truncated` those that were cut off,
+    as their text or `finish_reason: length` shows; `clean` those without a drop or repair.
+    """
+    objects = [item for answer in answers for item in answer.objects]
+    dropped = Counter(drop.reason for answer in answers for drop in answer.dropped)
+    pairs = list(zip(answers, predictions, strict=True))
+    return {
+        "answers": len(answers),
+        "parsed": sum(a.status != "failed" and p.finish_reason != "error" for a, p in pairs),
+        "truncated": sum(a.truncated or p.finish_reason == "length" for a, p in pairs),
+        "objects": len(objects),
+        "dropped": dict(sorted(dropped.items())),
+        "clean": sum(a.status in ("ok", "empty") and all(o.completeness == "complete" for o in a) for a in answers),
+        "empty": sum(answer.status == "empty" for answer in answers),
+        "errors": sum(p.finish_reason == "error" for p in predictions),
+        "repeats": sum(answer.repeats for answer in answers),
+        "completeness": _counts(item.completeness for item in objects),
+        "repairs": _counts(repair for item in objects for repair in item.repairs),
+        "formats": _counts(answer.format for answer in answers),
+    }
+
+
+def _counts(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items()))
+
+
+def _size_notes(ground_truth: GroundTruth, predictions: Sequence[Prediction], images: Sequence[int]) -> list[str]:
+    """Count the answers that state another aspect ratio than the annotated image has."""
+    odd = 0
+    for prediction, image in zip(predictions, images, strict=True):
+        if image < 0 or not ground_truth.sizes_known or not prediction.width or not prediction.height:
+            continue
+        width, height = ground_truth.sizes_I2[image]
+        odd += abs(prediction.width * height / (prediction.height * width) - 1) > 0.1
+    return [f"{odd} answers state other proportions than the ground truth: rotated images?"] if odd else []

@@ -1,0 +1,184 @@
+"""Finds the image that each answer is about, and the category that each label names."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from coord_codec import InputError
+from coord_eval.data.ground_truth import GroundTruth, ImageId
+
+_SHOWN = 5
+LABEL_LAYERS = ("exact", "normalized", "synonym", "callback", "unknown")
+"""Layers in the order in which they are tried; a label that none of them finds is `unknown`."""
+
+
+@dataclass(frozen=True)
+class JoinReport:
+    """Which answers were joined with images.
+
+    Attributes:
+        images: images of the ground truth
+        answered: images with an answer; the others count as answered with nothing
+        by_name: answers without an image id, joined by file name
+        unknown: answers about images that the ground truth does not have, left out
+        unknown_examples: the first few of those
+    """
+
+    images: int
+    answered: int
+    by_name: int
+    unknown: int
+    unknown_examples: tuple[str, ...]
+
+
+class ImageIndex:
+    """Looks images up by id, or by file name where an answer has no id."""
+
+    def __init__(self, ground_truth: GroundTruth) -> None:
+        self._ids: dict[ImageId, int] = {image_id: i for i, image_id in enumerate(ground_truth.image_ids)}
+        # "42" and 42 are one image, unless the data set has both.
+        for i, image_id in enumerate(ground_truth.image_ids):
+            self._ids.setdefault(str(image_id), i)
+        self._names: dict[str, int | None] = {}
+        for i, name in enumerate(ground_truth.file_names):
+            for key in {_path(name), PurePosixPath(_path(name)).name} - {"."}:
+                self._names[key] = None if key in self._names else i
+
+    def by_id(self, image_id: ImageId) -> int | None:
+        """Return the index of the image with that id."""
+        found = self._ids.get(image_id)
+        return self._ids.get(str(image_id)) if found is None else found
+
+    def by_name(self, name: str) -> int | None:
+        """Return the index of the image with that path, or with that last part of it if only one image has it."""
+        path = _path(name)
+        found = self._names.get(path)
+        return self._names.get(PurePosixPath(path).name) if found is None else found
+
+
+def join(
+    ground_truth: GroundTruth, keys: Iterable[tuple[ImageId | None, str | None, str]]
+) -> tuple[list[int], JoinReport]:
+    """Find the image of each answer.
+
+    Args:
+        ground_truth: the images
+        keys: image id, file name and place in the file of each answer
+
+    Returns:
+        The image index of each answer, -1 for unknown images, and the report.
+
+    Raises:
+        InputError: if two answers are about one image, if none is about any image, or if id and file name disagree
+    """
+    index = ImageIndex(ground_truth)
+    owner: dict[int, str] = {}
+    images: list[int] = []
+    by_name, unknown = 0, []
+    for image_id, name, where in keys:
+        image = index.by_id(image_id) if image_id is not None else index.by_name(name or "")
+        if image is None:
+            unknown.append(repr(name if image_id is None else image_id))
+            images.append(-1)
+            continue
+        by_name += image_id is None
+        if image_id is not None and name and index.by_name(name) not in (None, image):
+            raise InputError(
+                f"{where}: image_id {image_id!r} is {ground_truth.file_names[image]!r} in the ground truth, and not "
+                f"{name!r}; are these files of one data set?"
+            )
+        if image in owner:
+            raise InputError(
+                f"{where}: a second answer for image {ground_truth.image_ids[image]!r}, the first is at "
+                f"{owner[image]}; keep one answer an image"
+            )
+        owner[image] = where
+        images.append(image)
+    check_any_known(len(images), unknown, ground_truth)
+    return images, JoinReport(len(ground_truth), len(owner), by_name, len(unknown), tuple(unknown[:_SHOWN]))
+
+
+def check_any_known(total: int, unknown: Sequence[str], ground_truth: GroundTruth) -> None:
+    """Raise when there are answers and none of them is about an image of the ground truth."""
+    if total and len(unknown) == total:
+        raise InputError(
+            f"none of the {total} predictions is about an image of the ground truth: they say {unknown[0]}, "
+            f"it has {ground_truth.image_ids[0] if len(ground_truth) else 'no images'!r}; are these files of one "
+            "data set?"
+        )
+
+
+def _path(name: str) -> str:
+    return str(PurePosixPath(name.replace("\\", "/")))
+
+
+def normalize_label(label: str) -> str:
+    """Return the label in NFKC, case-folded, with each run of `_`, `-` and white space as one space.
+
+    Example:
+        >>> normalize_label("Traffic_Light.")
+        'traffic light'
+    """
+    folded = unicodedata.normalize("NFKC", label).casefold()
+    return " ".join(folded.replace("_", " ").replace("-", " ").split()).strip(" .,;:!\"'")
+
+
+@dataclass
+class LabelMatcher:
+    """Finds the category of a label.
+
+    Attributes:
+        categories: the names of the data set
+        synonyms: other names, from category to names: `{"tv": ["television", "tv set"]}`
+        callback: called with a label that no other layer matches; returns a category or None
+    """
+
+    categories: Sequence[str]
+    synonyms: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    callback: Callable[[str], str | None] | None = None
+
+    def __post_init__(self) -> None:
+        self._exact = {name: i for i, name in enumerate(self.categories)}
+        if len(self._exact) != len(self.categories):
+            double = next(n for i, n in enumerate(self.categories) if n in self.categories[:i])
+            raise InputError(
+                f"categories: two are called {double!r}; the labels of text answers cannot tell them apart"
+            )
+        self._normalized: dict[str, int | None] = {}
+        for name, index in self._exact.items():
+            key = normalize_label(name)
+            # Two categories that normalise alike (Polish and polish) are told apart by the exact layer alone.
+            self._normalized[key] = None if key in self._normalized else index
+        self._synonyms: dict[str, int] = {}
+        for name, others in self.synonyms.items():
+            if name not in self._exact:
+                raise InputError(f"synonyms: {name!r} is not a category; the keys must be category names")
+            for other in [others] if isinstance(others, str) else others:
+                key = normalize_label(other)
+                if self._synonyms.setdefault(key, self._exact[name]) != self._exact[name]:
+                    raise InputError(f"synonyms: {other!r} stands for two categories; keep one")
+        self._cache: dict[str, tuple[int | None, str]] = {}
+
+    def match(self, label: str) -> tuple[int | None, str]:
+        """Return the index of the category, None when unknown, and the layer that found it."""
+        found = self._cache.get(label)
+        if found is None:
+            found = self._cache[label] = self._look_up(label)
+        return found
+
+    def _look_up(self, label: str) -> tuple[int | None, str]:
+        if label in self._exact:
+            return self._exact[label], "exact"
+        key = normalize_label(label)
+        if (index := self._normalized.get(key)) is not None:
+            return index, "normalized"
+        if key in self._synonyms:
+            return self._synonyms[key], "synonym"
+        if self.callback is not None and (name := self.callback(label)) is not None:
+            if name not in self._exact:
+                raise InputError(f"label callback: returned {name!r} for {label!r}, which is not a category")
+            return self._exact[name], "callback"
+        return None, "unknown"

@@ -1,0 +1,227 @@
+"""Which detection finds which object: one to one and free of scores, and greedily by descending score as in COCO.
+
+The greedy matching gives what the backend's twelve numbers do not: AP under image weights, error kinds, score
+thresholds.
+
+Shapes: I images, T IoU thresholds, N objects, D detections, P pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from coord_eval.data.ground_truth import GroundTruth
+from coord_eval.data.predictions import Detections
+from coord_eval.match.overlaps import Pairs, overlapping_pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """Pairs of detections and objects.
+
+    Pairs are taken in order of descending IoU, each object and each detection once. A pair of the matching at a
+    threshold t is therefore a pair here whose IoU is at least t, and the order of the detections has no effect.
+
+    Attributes:
+        iou_D: IoU of each detection with its object, 0 without one
+        object_D: index of that object, -1 without one
+        iou_N: IoU of each object with its detection, 0 without one
+        best_D: highest IoU of each detection with any object of its label, paired or not
+        crowd_D: highest share of a detection that lies in a crowd region of its label
+    """
+
+    iou_D: np.ndarray
+    object_D: np.ndarray
+    iou_N: np.ndarray
+    best_D: np.ndarray
+    crowd_D: np.ndarray
+
+    def at(self, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return which detections are hits at an IoU threshold, and which count: hits, and those in no crowd region."""
+        hit_D = self.iou_D >= threshold
+        return hit_D, hit_D | (self.crowd_D < threshold)
+
+
+def match(truth: GroundTruth, detections: Detections, use_categories: bool = True) -> Matches:
+    """Match detections with objects, image by image; without categories any label matches any object."""
+    pairs = overlapping_pairs(truth, detections, use_categories)
+    crowd_P = truth.crowd_N[pairs.object_P]
+    in_crowd, regular = pairs.take(crowd_P), pairs.take(~crowd_P)
+    crowd_D, best_D = np.zeros(len(detections)), np.zeros(len(detections))
+    np.maximum.at(crowd_D, in_crowd.det_P, in_crowd.iou_P)
+    np.maximum.at(best_D, regular.det_P, regular.iou_P)
+    ranked = regular.take(np.argsort(-regular.iou_P, kind="stable"))
+    free_d, free_n = bytearray(b"\1") * len(detections), bytearray(b"\1") * len(truth.image_N)
+    chosen = []
+    for p, (d, n) in enumerate(zip(ranked.det_P.tolist(), ranked.object_P.tolist(), strict=True)):
+        if free_d[d] and free_n[n]:
+            free_d[d] = free_n[n] = False
+            chosen.append(p)
+    partners = ranked.take(np.array(chosen, np.int64))
+    iou_D, object_D = np.zeros(len(detections)), np.full(len(detections), -1)
+    iou_N = np.zeros(len(truth.image_N))
+    iou_D[partners.det_P] = iou_N[partners.object_P] = partners.iou_P
+    object_D[partners.det_P] = partners.object_P
+    return Matches(iou_D, object_D, iou_N, best_D, crowd_D)
+
+
+IOU_THRESHOLDS = tuple(float(t) for t in np.linspace(0.5, 0.95, 10))
+"""COCO's thresholds: .50, .55, ..., .95."""
+AREAS = ((0.0, 1e10), (0.0, 32.0**2), (32.0**2, 96.0**2), (96.0**2, 1e10))
+"""COCO's area ranges in pixels, both ends included: all, small, medium, large."""
+MAX_DETECTIONS = (1, 10, 100)
+"""COCO's limits on the detections of one label and image."""
+
+
+@dataclass(frozen=True, eq=False)
+class RankedMatches:
+    """Which detections find an object when detections choose in order of descending score.
+
+    Attributes:
+        thresholds: the T IoU thresholds
+        hit_TD: the detection found a free object of its label
+        ignored_TD: it counts neither way: in a crowd region, on an object outside the area range or of such an area
+            itself, or beyond the limit of its label and image
+        object_TD: index of the object it found, -1 without one
+        order_D: detections by descending score, ties in the order of image and answer
+        place_D: place of the detection among those of its label and image by descending score, from 0
+        counted_N: objects that count: no crowd regions, and of the area range
+    """
+
+    thresholds: tuple[float, ...]
+    hit_TD: np.ndarray
+    ignored_TD: np.ndarray
+    object_TD: np.ndarray
+    order_D: np.ndarray
+    place_D: np.ndarray
+    counted_N: np.ndarray
+
+
+def ranked_matches(
+    truth: GroundTruth,
+    detections: Detections,
+    thresholds: Sequence[float] = IOU_THRESHOLDS,
+    limit: int = MAX_DETECTIONS[-1],
+) -> RankedMatches:
+    """Match as COCO does, objects of all areas."""
+    return ranked_matches_by_area(truth, detections, thresholds, limit, AREAS[:1])[0]
+
+
+def ranked_matches_by_area(
+    truth: GroundTruth,
+    detections: Detections,
+    thresholds: Sequence[float] = IOU_THRESHOLDS,
+    limit: int = MAX_DETECTIONS[-1],
+    areas: Sequence[tuple[float, float]] = AREAS,
+) -> list[RankedMatches]:
+    """Match as COCO does, once for each area range; `limit` boxes of one label and image are considered."""
+    total = len(detections)
+    by_image = np.lexsort((np.arange(total), detections.image_D))
+    order_D = by_image[np.argsort(-detections.scores_D[by_image], kind="stable")]
+    place_D = _places(detections)
+    pairs = overlapping_pairs(truth, detections)
+    pairs = pairs.take((pairs.iou_P >= min(thresholds)) & (place_D[pairs.det_P] < limit))
+    area_D = detections.boxes_D4[:, 2:].prod(axis=1)
+    found = []
+    for low, high in areas:
+        counted_N = ~truth.crowd_N & (truth.area_N >= low) & (truth.area_N <= high)
+        outside_D = (area_D < low) | (area_D > high)
+        ranked = _in_order_of_choice(pairs, place_D, counted_N)
+        object_TD = np.stack([_choose(ranked, truth.crowd_N, total, t) for t in thresholds])
+        hit_TD = np.append(counted_N, False)[object_TD]
+        found.append(
+            RankedMatches(
+                thresholds=tuple(thresholds),
+                hit_TD=hit_TD,
+                ignored_TD=np.where(object_TD >= 0, ~hit_TD, outside_D) | (place_D >= limit),
+                object_TD=np.where(hit_TD, object_TD, -1),
+                order_D=order_D,
+                place_D=place_D,
+                counted_N=counted_N,
+            )
+        )
+    return found
+
+
+def _in_order_of_choice(pairs: Pairs, place_D: np.ndarray, counted_N: np.ndarray) -> Pairs:
+    """Sort pairs so that the first one that is free is the one COCO takes.
+
+    The best ranked detection chooses first; an object that counts goes before one that does not, then the larger
+    overlap, and of equal overlaps the last object.
+    """
+    keys = (-pairs.object_P, -pairs.iou_P, ~counted_N[pairs.object_P], pairs.det_P, place_D[pairs.det_P])
+    return pairs.take(np.lexsort(keys))
+
+
+def _choose(pairs: Pairs, crowd_N: np.ndarray, total: int, threshold: float) -> np.ndarray:
+    """Return the object that each detection finds, -1 without one; crowd regions can be found many times."""
+    chosen_D = np.full(total, -1)
+    near = pairs.take(pairs.iou_P >= min(threshold, 1 - 1e-10))
+    taken, waiting = bytearray(len(crowd_N)), bytearray(b"\1") * total
+    found = []
+    crowd_P = crowd_N[near.object_P].tolist()
+    rows = zip(near.det_P.tolist(), near.object_P.tolist(), crowd_P, strict=True)
+    for p, (d, n, crowd) in enumerate(rows):
+        if waiting[d] and (crowd or not taken[n]):
+            taken[n], waiting[d] = True, False
+            found.append(p)
+    matched = near.take(np.array(found, np.int64))
+    chosen_D[matched.det_P] = matched.object_P
+    return chosen_D
+
+
+def _places(detections: Detections) -> np.ndarray:
+    """Return each detection's place by descending score among those of its label and image."""
+    order = np.lexsort((-detections.scores_D, detections.category_D, detections.image_D))
+    keys = np.stack([detections.image_D[order], detections.category_D[order]])
+    fresh = np.ones(len(order), bool)
+    fresh[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    starts = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
+    place_D = np.empty(len(order), np.int64)
+    place_D[order] = np.arange(len(order)) - starts
+    return place_D
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scored:
+    """Matched detections of one set of images.
+
+    Attributes:
+        truth: the objects
+        detections: the boxes to score
+        matches: one-to-one pairs of the same label
+        matches_any_label: one-to-one pairs when any label may match any object
+        score_source: what detections are ranked by
+        bins: units per image side in which errors are given: the grid's scale
+    """
+
+    truth: GroundTruth = field(repr=False)
+    detections: Detections = field(repr=False)
+    matches: Matches = field(repr=False)
+    matches_any_label: Matches = field(repr=False)
+    score_source: str
+    bins: int = field(repr=False)
+
+    @cached_property
+    def ranked(self) -> RankedMatches:
+        """COCO's greedy matching at IoU .5."""
+        return ranked_matches(self.truth, self.detections, [0.5])
+
+    @cached_property
+    def objects_per_image(self) -> np.ndarray:
+        """Number of objects of each image, without crowd regions."""
+        return self.sum_objects(~self.truth.crowd_N)
+
+    def sum_objects(self, chosen_N: np.ndarray, values_N: np.ndarray | None = None) -> np.ndarray:
+        """Count the chosen objects of each image, or sum their values."""
+        values_n = None if values_N is None else values_N[chosen_N]
+        return np.bincount(self.truth.image_N[chosen_N], values_n, minlength=len(self.truth))
+
+    def sum_detections(self, chosen_D: np.ndarray, values_D: np.ndarray | None = None) -> np.ndarray:
+        """Count the chosen detections of each image, or sum their values."""
+        values_d = None if values_D is None else values_D[chosen_D]
+        return np.bincount(self.detections.image_D[chosen_D], values_d, minlength=len(self.truth))

@@ -1,0 +1,194 @@
+"""Every metric by name under image weights, and bootstrap confidence intervals (percentile method, Efron 1979).
+
+Shapes: B weightings or resamples, I images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from coord_codec import InputError
+from coord_eval.match.matching import Scored, ranked_matches
+from coord_eval.metrics.breakdowns import by_object_count, by_rank, by_size, count_errors, edge_bias
+from coord_eval.metrics.coco import COCO_KEYS, ApTable, CocoTable, ap_summary, one_label
+from coord_eval.metrics.detection import ScoreCurve, are_probabilities, calibration, macro_rates, micro_rates
+from coord_eval.metrics.errors import ERROR_KINDS, confused_shares, error_costs
+
+HEADLINE = ("AP", "AP50", "AP75", "precision", "recall", "f1", "f1_75", "f1_miou", "mean_iou")
+"""Metrics that are shown first; there are about a hundred in all."""
+_CONSTANT = ("AP_constant_score",)
+_ANY_LABEL = ("AP_any_label", "AP50_any_label", "AP75_any_label")
+_COSTS = tuple(f"cost_{kind}" for kind in ERROR_KINDS)
+_SUFFIXES = {"0.5": "", "0.75": "_75", "0.5:0.95": "_miou"}
+
+Named = Callable[[np.ndarray], dict[str, np.ndarray]]
+"""Function of image weights [B, I] whose values by name are arrays [B]."""
+
+
+def figures(scored: Scored, weights_BI: np.ndarray, metrics: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """Return each metric [B], NaN where there is nothing to measure.
+
+    Args:
+        scored: the matched set, for example an `Evaluation`
+        weights_BI: how often each image counts, whole numbers; a row of ones gives the metrics of the set
+        metrics: names to compute; None for all
+
+    Raises:
+        InputError: for an unknown name
+    """
+    return prepare(scored, metrics)(weights_BI)
+
+
+def prepare(scored: Scored, metrics: Collection[str] | None = None) -> Named:
+    """Return `figures` as a function of the weights, with everything computed once that does not depend on them."""
+    wanted = None if metrics is None else set(metrics)
+
+    def wants(names: Collection[str]) -> bool:
+        return wanted is None or not wanted.isdisjoint(names)
+
+    truth, detections = scored.truth, scored.detections
+    parts: list[Named] = []
+    if wants(COCO_KEYS):
+        sized = wants([key for key in COCO_KEYS if key[-1] in "sml"])
+        parts.append(CocoTable(truth, detections, sized))
+    if wants(_CONSTANT):
+        constant = detections.with_constant_score()
+        table = ApTable(truth, constant, ranked_matches(truth, constant))
+        parts.append(lambda weights_BI: {"AP_constant_score": ap_summary(table, weights_BI)["AP"]})
+    if wants(_ANY_LABEL):
+        merged = one_label(truth, detections)
+        any_label = ApTable(*merged, ranked_matches(*merged))
+        parts.append(lambda weights_BI: ap_summary(any_label, weights_BI, "_any_label"))
+    if wants(_COSTS):
+        costs = error_costs(scored)
+        parts.append(lambda weights_BI: {f"cost_{kind}": row["cost"] for kind, row in costs(weights_BI).items()})
+    if wanted is None or wanted - {*COCO_KEYS, *_CONSTANT, *_ANY_LABEL, *_COSTS}:
+        parts.append(_without_ap(scored))
+
+    def named(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        found = {name: values for part in parts for name, values in part(weights_BI).items()}
+        if unknown := sorted((wanted or set()) - set(found)):
+            raise InputError(f"bootstrap: unknown metric {unknown[0]!r}; known are {', '.join(found)}")
+        return {name: values for name, values in found.items() if wants([name])}
+
+    return named
+
+
+def _without_ap(scored: Scored) -> Named:
+    """Prepare the metrics that are quick: all but average precision."""
+    micro, macro = micro_rates(scored, scored.matches), macro_rates(scored)
+    any_label = micro_rates(scored, scored.matches_any_label)
+    bias, counts, sizes = edge_bias(scored), count_errors(scored), by_size(scored)
+    object_counts, ranks, confused = by_object_count(scored), by_rank(scored), confused_shares(scored)
+    judged = are_probabilities(scored)
+    curve, calibrated = (ScoreCurve(scored), calibration(scored)) if judged else (None, None)
+
+    def named(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        of_label, of_any = micro(weights_BI), any_label(weights_BI)
+        found = {
+            f"{start}{key}{_SUFFIXES[iou]}{end}": values
+            for start, rows, end in (
+                ("", of_label["rates"], ""),
+                ("", of_any["rates"], "_any_label"),
+                ("macro_", macro(weights_BI), ""),
+            )
+            for iou, row in rows.items()
+            for key, values in row.items()
+        }
+        found["mean_iou"], found["mean_iou_any_label"] = of_label["mean_iou"], of_any["mean_iou"]
+        errors = counts(weights_BI)
+        found["count_error"], found["count_absolute_error"] = (errors["mean_error"], errors["mean_absolute_error"])
+        found["count_exact_share"], found["duplicates"] = errors["exact_share"], errors["duplicates"]
+        edges = bias(weights_BI)
+        for unit in ("pixels", "bins"):
+            found |= {f"bias_{edge}_{unit}": values for edge, values in edges[unit].items()}
+        for size, row in sizes(weights_BI).items():
+            found |= {f"recall_{size}": row["recall"], f"mean_iou_{size}": row["mean_iou"]}
+        found |= {f"f1_of_{name}_objects": row["f1"] for name, row in object_counts(weights_BI).items()}
+        found |= {f"precision_at_place_{name}": row["precision"] for name, row in ranks(weights_BI).items()}
+        if curve and calibrated:
+            found |= curve.at_thresholds(weights_BI)
+        found |= confused(weights_BI)
+        if calibrated:
+            found["ece"] = calibrated(weights_BI)["ece"]
+        return found
+
+    return named
+
+
+CONFIDENCE = 0.95
+_CHUNK = 16
+"""Number of resamples that are computed together."""
+
+
+@dataclass(frozen=True, eq=False)
+class Resamples:
+    """Metrics of the data set and of its resamples.
+
+    Attributes:
+        point: each metric on the images as they are; NaN where there is nothing to measure
+        draws: each metric [B] on the resamples; NaN likewise
+        seed: seed of the random draws
+    """
+
+    point: dict[str, float]
+    draws: dict[str, np.ndarray]
+    seed: int
+
+    def intervals(self) -> dict[str, dict[str, float]]:
+        """Return `value`, `low` and `high` of the central 95 % of the resamples.
+
+        Metrics with nothing to measure are left out, as are the single resamples in which there is nothing.
+        """
+        return {name: interval(value, self.draws[name]) for name, value in self.point.items() if not np.isnan(value)}
+
+
+def interval(value: float, draws_B: np.ndarray) -> dict[str, float]:
+    """Return a value with the central 95 % of its resamples, of those in which there is something to measure."""
+    tail = 100 * (1 - CONFIDENCE) / 2
+    present_B = draws_B[~np.isnan(draws_B)]
+    low, high = np.percentile(present_B if len(present_B) else [value], [tail, 100 - tail])
+    return {"value": value, "low": float(low), "high": float(high)}
+
+
+def resample(
+    evaluation: Scored,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+    metrics: Collection[str] | None = None,
+) -> Resamples:
+    """Draw the images with replacement and recompute every metric.
+
+    The same seed draws the same images from any evaluation of the same ground truth, so differences of two are
+    paired. The README lists the names. Precision, recall and F1 are at IoU .5, with `_75` at .75 and with `_miou` the
+    mean over .5:.95. A label that a resample leaves out takes no part in its AP, as COCO has it; where many labels are
+    rare that shifts AP's resamples as a whole, and the paired difference of two runs is the more reliable figure. An
+    image drawn twice has the boxes of both among equal scores side by side.
+
+    Args:
+        evaluation: the scored answers
+        resamples: number of draws of the images
+        seed: seed of the draws
+        progress: called with a stage's name, what is done and what there is to do
+        metrics: names to compute; None for all. AP by size and AP of any label take the longest.
+
+    Raises:
+        InputError: if there are no images, fewer than one resample is asked for, or a name is unknown
+    """
+    images = len(evaluation.truth)
+    if not images or resamples < 1:
+        raise InputError(f"bootstrap: expected images and at least one resample, found {images} and {resamples}")
+    figures = prepare(evaluation, metrics)
+    point = {name: float(values_B[0]) for name, values_B in figures(np.ones((1, images), np.int32)).items()}
+    draw = np.random.default_rng(seed)
+    parts = []
+    for start in range(0, resamples, _CHUNK):
+        drawn = (draw.integers(0, images, images) for _ in range(min(_CHUNK, resamples - start)))
+        parts.append(figures(np.stack([np.bincount(chosen, minlength=images) for chosen in drawn])))
+        if progress:
+            progress("bootstrap", min(start + _CHUNK, resamples), resamples)
+    return Resamples(point, {name: np.concatenate([part[name] for part in parts]) for name in point}, seed)

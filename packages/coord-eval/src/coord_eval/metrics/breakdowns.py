@@ -1,0 +1,144 @@
+"""Localisation bias, number of objects, and which kinds of objects and answers do well.
+
+Shapes: B weightings, I images, N objects, D detections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from coord_eval.match.matching import AREAS, Scored
+from coord_eval.metrics.sums import Metric, rates, ratio, weighted
+
+EDGES = ("x1", "y1", "x2", "y2")
+OBJECT_COUNTS = ((1, 1), (2, 3), (4, 7), (8, 15), (16, None))
+RANKS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
+
+
+def edge_bias(scored: Scored) -> Metric:
+    """Prepare the signed mean error of each edge over pairs with IoU of at least .5, answer minus ground truth.
+
+    A pipeline that is off by a pixel, a bin or half of one shows here as four equal signs long before AP changes.
+
+    Returns:
+        A metric with `pixels` and `bins`, the mean error by edge, NaN without pairs, and `pairs`, their `count`; images
+        of unknown size have no part in `bins`.
+    """
+    truth, detections, matches = scored.truth, scored.detections, scored.matches
+    found_D = matches.at(0.5)[0]
+    image_d = detections.image_D[found_D]
+    a, b = detections.boxes_D4[found_D], truth.boxes_N4[matches.object_D[found_D]]
+    error = np.concatenate([a[:, :2] - b[:, :2], (a[:, :2] + a[:, 2:]) - (b[:, :2] + b[:, 2:])], axis=1)
+    units = {"pixels": error, "bins": error / np.tile(truth.sizes_I2[image_d], 2) * scored.bins}
+    sums: dict[str, np.ndarray] = {}
+    for unit, error_d4 in units.items():
+        known_d = np.isfinite(error_d4).all(axis=1)
+        sums[unit] = np.zeros((len(truth), 4))
+        np.add.at(sums[unit], image_d[known_d], error_d4[known_d])
+        sums[f"{unit} pairs"] = np.bincount(image_d[known_d], minlength=len(truth))
+
+    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+        s = weighted(weights_BI, sums)
+        means = {unit: ratio(s[unit], s[f"{unit} pairs"][:, None]) for unit in units}
+        rows = {unit: dict(zip(EDGES, mean_B4.T, strict=True)) for unit, mean_B4 in means.items()}
+        return {"pairs": {"count": s["pixels pairs"]}, **rows}
+
+    return metric
+
+
+def count_errors(scored: Scored) -> Metric:
+    """Prepare how the number of answered objects differs from the true one, image by image, and duplicates.
+
+    A duplicate is a box without a partner that overlaps, with IoU of at least .5, an object of its label that another
+    box found. Boxes in crowd regions take no part.
+    """
+    matches = scored.matches
+    outside_D = matches.crowd_D < 0.5
+    error_I = scored.sum_detections(outside_D) - scored.objects_per_image
+    duplicate_D = (matches.iou_D < 0.5) & (matches.best_D >= 0.5) & outside_D
+    sums = {
+        "mean_error": error_I,
+        "mean_absolute_error": np.abs(error_I),
+        "exact_share": error_I == 0,
+        "duplicates": scored.sum_detections(duplicate_D),
+    }
+
+    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+        s = weighted(weights_BI, sums)
+        duplicates_B = s.pop("duplicates")
+        images_B = weights_BI.sum(axis=1)
+        return {name: ratio(sum_B, images_B) for name, sum_B in s.items()} | {"duplicates": duplicates_B}
+
+    return metric
+
+
+def by_size(scored: Scored) -> Metric:
+    """Prepare recall at IoU .5 and mean IoU of small, medium and large objects; nothing where sizes are unknown.
+
+    The areas are COCO's, the upper end excluded, so that each object has one size.
+    """
+    truth, iou_N = scored.truth, scored.matches.iou_N
+    sums = {}
+    for name, (low, high) in zip(("small", "medium", "large"), AREAS[1:], strict=True):
+        below_N = (truth.area_N < high) | (name == "large")
+        chosen_N = ~truth.crowd_N & (truth.area_N >= low) & below_N
+        hit_N = chosen_N & (iou_N >= 0.5)
+        columns = (scored.sum_objects(chosen_N), scored.sum_objects(hit_N), scored.sum_objects(chosen_N, iou_N))
+        sums[name] = np.stack(columns, axis=1)
+
+    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+        return {
+            name: {"objects": objects, "recall": ratio(hits, objects), "mean_iou": ratio(iou, objects)}
+            for name, (objects, hits, iou) in _columns(weights_BI, sums if truth.sizes_known else {})
+        }
+
+    return metric
+
+
+def by_object_count(scored: Scored) -> Metric:
+    """Prepare precision, recall and F1 at IoU .5 of images with so many objects, NaN without any."""
+    hits_I, counted_I = (scored.sum_detections(chosen_D) for chosen_D in scored.matches.at(0.5))
+    columns = (np.ones(len(scored.truth)), hits_I, counted_I, scored.objects_per_image)
+    sums = {
+        name: np.stack(columns, axis=1) * chosen_I[:, None]
+        for name, chosen_I in _buckets(OBJECT_COUNTS, scored.objects_per_image)
+    }
+
+    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+        return {
+            name: {"images": images, **rates(hits, counted, objects, empty=np.nan)}
+            for name, (images, hits, counted, objects) in _columns(weights_BI, sums)
+        }
+
+    return metric
+
+
+def by_rank(scored: Scored) -> Metric:
+    """Prepare precision at IoU .5 of the first, second, ... object of the answers, NaN without any."""
+    hit_D, counted_D = scored.matches.at(0.5)
+    sums = {
+        name: np.stack([scored.sum_detections(chosen_D & hit_D), scored.sum_detections(chosen_D & counted_D)], axis=1)
+        for name, chosen_D in _buckets(RANKS, scored.detections.rank_D)
+    }
+
+    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+        return {
+            name: {"detections": counted, "precision": ratio(hits, counted)}
+            for name, (hits, counted) in _columns(weights_BI, sums)
+        }
+
+    return metric
+
+
+def _columns(weights_BI: np.ndarray, sums: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    return ((name, sums_BX.T) for name, sums_BX in weighted(weights_BI, sums).items())
+
+
+def _buckets(ranges: Sequence[tuple[int, int | None]], values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield name (`2-3`, `16+`) and members of each range; both ends belong to it."""
+    for low, high in ranges:
+        name = f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"
+        yield name, (values >= low) & (values <= (np.inf if high is None else high))

@@ -1,0 +1,282 @@
+"""The twelve COCO metrics (Lin et al. 2014, https://cocodataset.org/#detection-eval), in two ways.
+
+- `coco_scores` runs a backend, pycocotools or faster-coco-eval. pycocotools is the reference to the last digit: `coco`,
+  `per_class` and `ceiling` of an evaluation are its values.
+- `ApTable` and `CocoTable` compute the same from our own matching (`match/matching`), three times as fast as the faster
+  backend, and under image weights, which no backend knows: intervals, AP under a constant score, AP of any label and
+  error costs come from them.
+
+Tests hold the two equal within 1e-12: every label, threshold, area, limit, tie and crowd region, and weights against
+pycocotools run on real copies of the images.
+
+Shapes: B weightings, I images, T IoU thresholds, R recall points, K categories, A area ranges, M detection limits,
+d detections of one category by descending score, h those of them that are hits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coord_codec import InputError
+from coord_eval.data.ground_truth import GroundTruth
+from coord_eval.data.predictions import Detections
+from coord_eval.match.matching import MAX_DETECTIONS, RankedMatches, ranked_matches, ranked_matches_by_area
+from coord_eval.metrics.sums import LabelSums, mean_of_present, ratio
+
+RECALL_POINTS = np.linspace(0.0, 1.0, 101)
+"""COCO's 101 recalls at which precision is taken."""
+
+
+class ApTable:
+    """COCO's precision and recall of one set of matches.
+
+    An image of weight 2 counts as two copies of it. Among equal scores its boxes stand side by side, box by box.
+    """
+
+    def __init__(self, truth: GroundTruth, detections: Detections, matches: RankedMatches) -> None:
+        self.names, self.images = len(truth.categories), len(truth)
+        self._matches, self._detections = matches, detections
+        counted_N = matches.counted_N
+        self._objects = LabelSums(truth.category_N[counted_N], truth.image_N[counted_N], self.names, self.images)
+        # What is ignored at every threshold is left out from the start.
+        of_use_D = (detections.category_D < self.names) & ~matches.ignored_TD.all(axis=0)
+        order = matches.order_D[of_use_D[matches.order_D]]
+        order = order[np.argsort(detections.category_D[order], kind="stable")]
+        bounds = np.searchsorted(detections.category_D[order], np.arange(self.names + 1))
+        self._labels = [_Label(matches, detections, order[bounds[k] : bounds[k + 1]]) for k in range(self.names)]
+
+    def average_precision(self, weights_BI: np.ndarray | None = None) -> np.ndarray:
+        """Return AP [B, T, K], NaN for categories without objects; without weights each image counts once."""
+        weights_BI = self._weights(weights_BI)
+        objects_BK = self._objects(weights_BI)
+        ap_BTK = np.full((len(weights_BI), len(self._matches.thresholds), self.names), np.nan)
+        for k in np.nonzero(objects_BK.any(axis=0))[0]:
+            there_B = objects_BK[:, k] > 0
+            ap_BTK[there_B, :, k] = self._labels[k].average_precision(weights_BI[there_B], objects_BK[there_B, k])
+        return ap_BTK
+
+    def average_recall(self, limit: int, weights_BI: np.ndarray | None = None) -> np.ndarray:
+        """Return recall [B, K], the mean over thresholds, of the `limit` best boxes of each label and image."""
+        weights_BI = self._weights(weights_BI)
+        rows = np.nonzero(self._matches.hit_TD & (self._matches.place_D < limit))[1]
+        hits = LabelSums(self._detections.category_D[rows], self._detections.image_D[rows], self.names, self.images)
+        objects_BK = self._objects(weights_BI)
+        return ratio(hits(weights_BI), len(self._matches.thresholds) * objects_BK)
+
+    def _weights(self, weights_BI: np.ndarray | None) -> np.ndarray:
+        return np.ones((1, self.images), np.int32) if weights_BI is None else weights_BI.astype(np.int32)
+
+
+class _Label:
+    """The ranking of one category's boxes."""
+
+    def __init__(self, matches: RankedMatches, detections: Detections, rows_d: np.ndarray) -> None:
+        self._image_d = detections.image_D[rows_d]
+        self._counted_Td = ~matches.ignored_TD[:, rows_d]
+        self._hit_Th = [np.nonzero(hit_d)[0] for hit_d in matches.hit_TD[:, rows_d]]
+
+    def average_precision(self, weights_BI: np.ndarray, objects_B: np.ndarray) -> np.ndarray:
+        """Return AP [B, T]: the mean over 101 recalls of the highest precision at that recall or beyond.
+
+        Both change at hits alone, so only hits are considered: a hit stands for the recalls above that of the hit
+        before it, up to its own.
+        """
+        weights_Bd = weights_BI[:, self._image_d]
+        ap_BT = np.zeros((len(weights_BI), len(self._hit_Th)))
+        before: np.ndarray | None = None
+        for t, hit_h in enumerate(self._hit_Th):
+            if not len(hit_h):
+                continue
+            if before is None or not np.array_equal(before, self._counted_Td[t]):
+                before = self._counted_Td[t]
+                boxes_Bd = np.cumsum(weights_Bd * before, axis=1, dtype=np.int32)
+            hits_Bh = np.cumsum(weights_Bd[:, hit_h], axis=1, dtype=np.int32)
+            precision_Bh = hits_Bh / np.maximum(boxes_Bd[:, hit_h], 1)
+            best_Bh = np.maximum.accumulate(precision_Bh[:, ::-1], axis=1)[:, ::-1]
+            reached_Bh = np.searchsorted(RECALL_POINTS, hits_Bh / objects_B[:, None], side="right")
+            points_Bh = np.diff(reached_Bh, axis=1, prepend=0)
+            ap_BT[:, t] = (best_Bh * points_Bh).sum(axis=1) / len(RECALL_POINTS)
+        return ap_BT
+
+
+COCO_KEYS = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
+"""Names of the twelve metrics, in the order of `COCOeval.stats`."""
+BACKENDS = ("pycocotools", "faster-coco-eval")
+"""Libraries that can compute the twelve; the second needs the extra `fast` and gives the same values."""
+
+
+@dataclass(frozen=True, eq=False)
+class CocoScores:
+    """Result of one evaluation by a backend.
+
+    Attributes:
+        summary: the twelve metrics; -1 where no object of that kind exists, as pycocotools has it
+        precision_TRKAM: interpolated precision, -1 for categories without objects
+        recall_TKAM: highest recall, -1 for categories without objects
+    """
+
+    summary: dict[str, float]
+    precision_TRKAM: np.ndarray
+    recall_TKAM: np.ndarray
+
+    def per_category(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return AP and AP50 of each category, -1 where it has no objects."""
+        precision_TRK = self.precision_TRKAM[:, :, :, 0, -1]
+        categories = range(precision_TRK.shape[2])
+        return (
+            np.array([mean_present(precision_TRK[:, :, k]) for k in categories]),
+            np.array([mean_present(precision_TRK[0, :, k]) for k in categories]),
+        )
+
+
+def coco_scores(truth: GroundTruth, detections: Detections, backend: str = "pycocotools") -> CocoScores:
+    """Compute the twelve metrics with a backend.
+
+    Detections whose label the ground truth does not have belong to no category that COCO averages over. Image and
+    annotation ids are replaced by 1, 2, ... in the order in which pycocotools would visit the originals, since it takes
+    id 0 for "no match".
+
+    Raises:
+        InputError: for an unknown backend, or one that is not installed
+    """
+    coco_class, evaluator_class = _backend(backend)
+    with contextlib.redirect_stdout(io.StringIO()):
+        crowd_N = truth.crowd_N.astype(int)
+        objects = _records("iscrowd", truth.image_N, truth.category_N, truth.boxes_N4, truth.area_N, crowd_N)
+        known = detections.take(np.nonzero(detections.category_D < len(truth.categories))[0])
+        area_D = known.boxes_D4[:, 2] * known.boxes_D4[:, 3]
+        boxes = _records("score", known.image_D, known.category_D, known.boxes_D4, area_D, known.scores_D)
+        evaluator = evaluator_class(*(_index(coco_class, truth, rows) for rows in (objects, boxes)), "bbox")
+        evaluator.evaluate()
+        evaluator.accumulate()
+    precision, recall = evaluator.eval["precision"], evaluator.eval["recall"]
+    return CocoScores(_summarize(precision, recall, truth.sizes_known), precision, recall)
+
+
+class CocoTable:
+    """The twelve metrics of one set of boxes from our own matching; `sized=False` leaves out the six by size.
+
+    Images of unknown size leave them out as well.
+    """
+
+    def __init__(self, truth: GroundTruth, detections: Detections, sized: bool = True) -> None:
+        if sized and truth.sizes_known:
+            found = ranked_matches_by_area(truth, detections)
+        else:
+            found = [ranked_matches(truth, detections)]
+        self._every, *self._sized = (ApTable(truth, detections, matches) for matches in found)
+
+    def __call__(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        """Return each metric [B], NaN where there is nothing to measure."""
+        found = ap_summary(self._every, weights_BI)
+        for limit in MAX_DETECTIONS:
+            found[f"AR{limit}"] = mean_of_present(self._every.average_recall(limit, weights_BI))
+        for size, table in zip("sml", self._sized, strict=False):
+            found[f"AP{size}"] = mean_of_present(table.average_precision(weights_BI))
+            found[f"AR{size}"] = mean_of_present(table.average_recall(MAX_DETECTIONS[-1], weights_BI))
+        return {key: found[key] for key in COCO_KEYS if key in found}
+
+    def summary(self) -> dict[str, float]:
+        """Return all twelve with each image counted once, -1 where there is nothing to measure."""
+        found = self(np.ones((1, self._every.images), np.int32))
+        values = {key: float(found[key][0]) if key in found else np.nan for key in COCO_KEYS}
+        return {key: -1.0 if np.isnan(value) else value for key, value in values.items()}
+
+
+def ap_summary(table: ApTable, weights_BI: np.ndarray, ending: str = "") -> dict[str, np.ndarray]:
+    """Return AP, AP50 and AP75 [B], the mean over labels; `ending` is added to the names."""
+    ap_BTK = table.average_precision(weights_BI)
+    parts = {"AP": ap_BTK, "AP50": ap_BTK[:, 0], "AP75": ap_BTK[:, 5]}
+    return {f"{name}{ending}": mean_of_present(part) for name, part in parts.items()}
+
+
+def one_label(truth: GroundTruth, detections: Detections) -> tuple[GroundTruth, Detections]:
+    """Return objects and detections with every label, unknown ones included, replaced by the same one.
+
+    Scored as usual the result has the values of COCO's `useCats=0`. Among equal scores and equal overlaps order
+    decides; within an image it is that of the labels, as COCO has it, unknown ones last.
+    """
+    by_N = np.argsort(truth.category_N, kind="stable")
+    merged = replace(
+        truth,
+        categories=("(any label)",),
+        category_ids=(1,),
+        image_N=truth.image_N[by_N],
+        category_N=np.zeros(len(by_N), np.int64),
+        boxes_N4=truth.boxes_N4[by_N],
+        area_N=truth.area_N[by_N],
+        crowd_N=truth.crowd_N[by_N],
+    )
+    by_D = np.argsort(detections.category_D, kind="stable")
+    boxes = replace(detections.take(by_D), category_D=np.zeros(len(by_D), np.int64), unknown=())
+    return merged, boxes
+
+
+def beyond_limit(detections: Detections) -> int:
+    """Count the detections that COCO leaves out: beyond 100 of each image and category."""
+    if not len(detections):
+        return 0
+    pairs = np.stack([detections.image_D, detections.category_D], axis=1)
+    counts = np.unique(pairs, axis=0, return_counts=True)[1]
+    return int(np.clip(counts - MAX_DETECTIONS[-1], 0, None).sum())
+
+
+def mean_present(values: np.ndarray) -> float:
+    """Return the mean of the values that exist, neither NaN nor pycocotools' -1; -1 when none does."""
+    present = values[values > -1]
+    return float(present.mean()) if present.size else -1.0
+
+
+def _summarize(precision_TRKAM: np.ndarray, recall_TKAM: np.ndarray, sizes_known: bool) -> dict[str, float]:
+    """Return the twelve metrics as `COCOeval.summarize` computes them; sized ones are -1 without image sizes."""
+    values = [
+        mean_present(precision_TRKAM[:, :, :, 0, 2]),
+        mean_present(precision_TRKAM[0, :, :, 0, 2]),
+        mean_present(precision_TRKAM[5, :, :, 0, 2]),
+        *(mean_present(precision_TRKAM[:, :, :, area, 2]) if sizes_known else -1.0 for area in (1, 2, 3)),
+        *(mean_present(recall_TKAM[:, :, 0, limit]) for limit in (0, 1, 2)),
+        *(mean_present(recall_TKAM[:, :, area, 2]) if sizes_known else -1.0 for area in (1, 2, 3)),
+    ]
+    return dict(zip(COCO_KEYS, values, strict=True))
+
+
+def _backend(name: str) -> tuple[type, type]:
+    """Return the `COCO` and `COCOeval` classes of a backend."""
+    if name == "pycocotools":
+        from pycocotools.coco import COCO
+        from pycocotools.cocoeval import COCOeval
+
+        return COCO, COCOeval
+    if name not in BACKENDS:
+        raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {name!r}")
+    try:
+        from faster_coco_eval import COCO, COCOeval_faster
+    except ImportError as error:
+        raise InputError(f"backend {name}: not installed; pip install coord-eval[fast]") from error
+    return COCO, COCOeval_faster
+
+
+def _index(coco_class: type, truth: GroundTruth, annotations: list[dict[str, Any]]) -> Any:
+    """Return an indexed `COCO` object, built by hand since `loadRes` cannot take an empty list."""
+    coco = coco_class()
+    coco.dataset = {
+        "images": [{"id": i + 1} for i in range(len(truth))],
+        "categories": [{"id": k + 1} for k in range(len(truth.categories))],
+        "annotations": annotations,
+    }
+    coco.createIndex()
+    return coco
+
+
+def _records(key: str, *columns: np.ndarray) -> list[dict[str, Any]]:
+    """Return a record for each box of the columns image, category, box, area and `key`."""
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        {"id": n, "image_id": image + 1, "category_id": category + 1, "bbox": box, "area": area, key: value}
+        for n, (image, category, box, area, value) in enumerate(rows, 1)
+    ]

@@ -1,0 +1,221 @@
+"""Precision, recall, F1 and mean IoU from the one-to-one matching, where no score enters; F1 by score; calibration.
+
+Shapes: B weightings, I images, T IoU thresholds, K categories, D detections, S distinct scores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from coord_eval.match.matching import IOU_THRESHOLDS, Matches, Scored
+from coord_eval.metrics.sums import LabelSums, Metric, rates, ratio, weighted
+
+ROWS = {"0.5": slice(0, 1), "0.75": slice(5, 6), "0.5:0.95": slice(None)}
+"""Rows of the tables, each with the IoU thresholds that it is the mean over."""
+
+
+def micro_rates(scored: Scored, matches: Matches) -> Metric:
+    """Prepare micro precision, recall and F1, pooled over images and labels, and `mean_iou`.
+
+    A hit is a detection with a partner at the threshold; false are the others, unknown labels included, those inside
+    crowd regions not. `mean_iou` is the mean over objects of the IoU with their partner, missed ones counting 0:
+    superfluous detections do not lower it. All are 0 where there is nothing to divide by. `matches` are the set's
+    one-to-one pairs, of the same label or of any.
+
+    Returns:
+        A metric with `rates`, rows `"0.5"`, `"0.75"` and `"0.5:0.95"` (the mean over ten thresholds), and `mean_iou`.
+    """
+    by_threshold = [[scored.sum_detections(chosen_D) for chosen_D in matches.at(t)] for t in IOU_THRESHOLDS]
+    hits_IT, counted_IT = np.array(by_threshold).transpose(1, 2, 0)
+    sums = {
+        "hits": hits_IT,
+        "detections": counted_IT,
+        "objects": scored.objects_per_image,
+        "iou": scored.sum_objects(~scored.truth.crowd_N, matches.iou_N),
+    }
+
+    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+        s = weighted(weights_BI, sums)
+        return {
+            "rates": _by_row(rates(s["hits"], s["detections"], s["objects"][:, None])),
+            "mean_iou": ratio(s["iou"], s["objects"], 0.0),
+        }
+
+    return metric
+
+
+def macro_rates(scored: Scored) -> Metric:
+    """Prepare macro precision, recall and F1: the plain mean over labels, in the rows of `micro_rates`.
+
+    F1 of the row `0.5:0.95` is what Rex-Omni (Jiang et al. 2025) calls F1@mIoU. The mean is over labels that have at
+    least one object; of those, one without a hit scores 0 and one without a detection has precision 0. Labels without
+    objects take no part, unknown labels neither: both are in the micro figures.
+    """
+    truth, detections = scored.truth, scored.detections
+    names, images = len(truth.categories), len(truth)
+
+    def sums_of(category_X: np.ndarray, image_X: np.ndarray, chosen_X: np.ndarray) -> LabelSums:
+        return LabelSums(category_X[chosen_X], image_X[chosen_X], names, images)
+
+    objects = sums_of(truth.category_N, truth.image_N, ~truth.crowd_N)
+    known_D = detections.category_D < names
+    by_threshold: list[tuple[LabelSums, LabelSums]] = []
+    last_D = None
+    for t in IOU_THRESHOLDS:
+        hit_D, counted_D = scored.matches.at(t)
+        counted_D = counted_D & known_D
+        # Without crowd regions the same boxes count at every threshold, and they are many.
+        if last_D is None or not np.array_equal(last_D, counted_D):
+            answered = sums_of(detections.category_D, detections.image_D, counted_D)
+        last_D = counted_D
+        by_threshold.append((sums_of(detections.category_D, detections.image_D, hit_D), answered))
+
+    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+        objects_BK = objects(weights_BI)
+        present_BK = objects_BK > 0
+        labels_B = np.maximum(present_BK.sum(axis=1), 1)
+        counted_BK = {answered: answered(weights_BI) for _, answered in by_threshold}
+        rows = [rates(hits(weights_BI), counted_BK[answered], objects_BK) for hits, answered in by_threshold]
+        means = {key: [np.where(present_BK, row[key], 0.0).sum(axis=1) / labels_B for row in rows] for key in rows[0]}
+        return _by_row({key: np.stack(values, axis=1) for key, values in means.items()})
+
+    return metric
+
+
+def _by_row(values: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    """Return the mean over the thresholds of each row, of values [B, T]."""
+    return {
+        row: {key: values_BT[:, chosen].mean(axis=1) for key, values_BT in values.items()}
+        for row, chosen in ROWS.items()
+    }
+
+
+def image_table(scored: Scored) -> list[dict[str, Any]]:
+    """Return a row for each image: objects, boxes, hits and F1 at IoU .5, mean IoU.
+
+    F1 is 1 where there was no object and no detection. Crowd regions and boxes in them take no part.
+    """
+    truth, matches = scored.truth, scored.matches
+    hits_I, counted_I = (scored.sum_detections(chosen_D) for chosen_D in matches.at(0.5))
+    iou_I = scored.sum_objects(~truth.crowd_N, matches.iou_N)
+    columns = {
+        "image_id": truth.image_ids,
+        "image": truth.file_names,
+        "objects": scored.objects_per_image.tolist(),
+        "answered": counted_I.tolist(),
+        "hits": hits_I.tolist(),
+        "f1": ratio(2 * hits_I, scored.objects_per_image + counted_I, 1.0).tolist(),
+        "mean_iou": ratio(iou_I, scored.objects_per_image, 0.0).tolist(),
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+BINS = 10
+SCORE_THRESHOLDS = tuple(b / BINS for b in range(1, BINS))
+"""Score thresholds at which F1 has a confidence interval."""
+PROBABILITIES = ("coord_logprobs", "coord_desc_logprobs", "coord_min", "results")
+"""Score sources whose values claim to be probabilities; a rank or a constant does not."""
+_POINTS = 50
+
+
+class ScoreCurve:
+    """Precision, recall and F1 at IoU .5 of the detections with at least a given score.
+
+    Detections are matched in order of descending score, so leaving out low scores changes nothing for the others.
+    Detections of equal score are kept or left out together.
+    """
+
+    def __init__(self, scored: Scored) -> None:
+        ranked = scored.ranked
+        order = ranked.order_D[~ranked.ignored_TD[0, ranked.order_D]]
+        self._image_d, self._hit_d = scored.detections.image_D[order], ranked.hit_TD[0, order]
+        self._objects_I = scored.objects_per_image
+        score_d = scored.detections.scores_D[order]
+        last = np.nonzero(np.append(score_d[1:] != score_d[:-1], True)[: len(score_d)])[0]
+        self.scores_S = score_d[last]
+        self._kept = np.concatenate([[0], last + 1])
+
+    def __call__(self, weights_BI: np.ndarray, empty: float = 0.0) -> dict[str, np.ndarray]:
+        """Return `precision`, `recall` and `f1` [B, 1 + S]: without detections, then from each of `scores_S` on."""
+        weights_Bd = weights_BI[:, self._image_d]
+        counted_BS, hits_BS = (
+            np.pad(np.cumsum(chosen_Bd, axis=1), ((0, 0), (1, 0)))[:, self._kept]
+            for chosen_Bd in (weights_Bd, weights_Bd * self._hit_d)
+        )
+        return rates(hits_BS, counted_BS, (weights_BI @ self._objects_I)[:, None], empty)
+
+    def table(self) -> dict[str, Any]:
+        """Return the curve with each image counted once, at most 50 points, and its best F1.
+
+        Returns:
+            `best`: threshold, precision, recall and F1 where F1 is highest; `points`: rows
+            `[threshold, precision, recall, f1]` by descending threshold. Empty without detections or objects.
+        """
+        if not len(self.scores_S) or not self._objects_I.any():
+            return {"best": None, "points": []}
+        found = self(np.ones((1, len(self._objects_I)), np.int32))
+        curve = {"threshold": self.scores_S} | {key: values_BS[0, 1:] for key, values_BS in found.items()}
+        rows = np.stack(list(curve.values()), axis=1)
+        best = rows[int(curve["f1"].argmax())]
+        shown = np.unique(np.linspace(0, len(rows) - 1, min(_POINTS, len(rows))).round().astype(int))
+        return {"best": dict(zip(curve, best.tolist(), strict=True)), "points": rows[shown].tolist()}
+
+    def at_thresholds(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        """Return F1 [B] from each of `SCORE_THRESHOLDS` on, NaN where there are neither objects nor detections."""
+        f1_BS = self(weights_BI, empty=np.nan)["f1"]
+        return {f1_name(t): f1_BS[:, (self.scores_S >= t).sum()] for t in SCORE_THRESHOLDS}
+
+
+def f1_name(threshold: float) -> str:
+    """Return the name of a metric: F1 at IoU .5 of the detections from a score on."""
+    return f"f1_from_{threshold:.1f}"
+
+
+def are_probabilities(scored: Scored) -> bool:
+    """Return whether scores claim to be probabilities and lie in [0, 1]."""
+    score_d = scored.detections.scores_D[~scored.ranked.ignored_TD[0]]
+    claimed = scored.score_source in PROBABILITIES
+    return bool(claimed and len(score_d) and score_d.min() >= 0 and score_d.max() <= 1)
+
+
+def calibration(scored: Scored) -> Metric:
+    """Prepare the reliability diagram and expected calibration error of scores in [0, 1].
+
+    ECE (Naeini et al. 2015) is the mean over ten equal score intervals, weighted by their boxes, of the gap between
+    mean score and share of hits at IoU .5.
+
+    Returns:
+        A metric with `ece` [B] and `boxes`, mean `score` and share of `hits` of each interval [B, 10], NaN where empty.
+    """
+    scores_D, hit_D = scored.detections.scores_D, scored.ranked.hit_TD[0]
+    bin_D = np.minimum((scores_D * BINS).astype(int), BINS - 1)
+    chosen = [~scored.ranked.ignored_TD[0] & (bin_D == b) for b in range(BINS)]
+    sums = {
+        "boxes": np.stack([scored.sum_detections(chosen_D) for chosen_D in chosen], axis=1),
+        "score": np.stack([scored.sum_detections(chosen_D, scores_D) for chosen_D in chosen], axis=1),
+        "hits": np.stack([scored.sum_detections(chosen_D & hit_D) for chosen_D in chosen], axis=1),
+    }
+
+    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+        s = weighted(weights_BI, sums)
+        gaps_B = np.abs(s["score"] - s["hits"]).sum(axis=1)
+        return {
+            "ece": ratio(gaps_B, s["boxes"].sum(axis=1)),
+            "boxes": s["boxes"],
+            "score": ratio(s["score"], s["boxes"]),
+            "hits": ratio(s["hits"], s["boxes"]),
+        }
+
+    return metric
+
+
+def reliability(scored: Scored) -> dict[str, Any] | None:
+    """Return `ece` and `bins`, rows `[from, to, boxes, mean score, share of hits]`; None if not `are_probabilities`."""
+    if not are_probabilities(scored):
+        return None
+    found = calibration(scored)(np.ones((1, len(scored.truth)), np.int32))
+    columns = zip(*(found[key][0].tolist() for key in ("boxes", "score", "hits")), strict=True)
+    bins = [[b / BINS, (b + 1) / BINS, int(n), score, hits] for b, (n, score, hits) in enumerate(columns) if n]
+    return {"ece": float(found["ece"][0]), "bins": bins}

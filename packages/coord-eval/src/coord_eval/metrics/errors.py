@@ -1,0 +1,210 @@
+"""AP50 lost to each kind of error, after TIDE (Bolya et al. 2020, https://arxiv.org/abs/2008.08115), and confusions.
+
+Every false detection has one kind, every missed object that no other error explains is `missed`; the cost of a kind is
+the AP50 gained if only its errors were repaired. The confusion matrix of labels includes background.
+
+Shapes: B weightings, I images, D detections, N objects, K categories, E entries of the confusion matrix.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coord_eval.data.predictions import Detections
+from coord_eval.match.matching import RankedMatches, Scored
+from coord_eval.match.overlaps import box_iou
+from coord_eval.metrics.coco import ApTable
+from coord_eval.metrics.sums import Metric, mean_of_present, ratio, weighted
+
+_FOREGROUND, _BACKGROUND = 0.5, 0.1
+ERROR_KINDS = {
+    "localisation": "right label, IoU between .1 and .5",
+    "label": "IoU of at least .5 with an object of another label",
+    "duplicate": "right label and place, but the object was found already",
+    "background": "no object of any label with an IoU of .1",
+    "label_and_localisation": "another label, IoU between .1 and .5",
+    "missed": "an object that no detection and no error above explains",
+}
+"""Kinds in the order in which they are tested."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Kinds:
+    """Kind of each false detection, the object it would have hit, and which objects are found or missed."""
+
+    kind_D: np.ndarray
+    target_D: np.ndarray
+    found_N: np.ndarray
+    missed_N: np.ndarray
+
+
+def error_costs(scored: Scored) -> Metric:
+    """Prepare count and cost in AP50 of each error kind; a cost is NaN without objects.
+
+    A repair stays within its image, so it is made once and holds for any image weights. Unknown labels are errors of
+    the label, or of background.
+    """
+    truth, detections, ranked = scored.truth, scored.detections, scored.ranked
+    kinds = _classify(scored)
+    base = ApTable(truth, detections, ranked)
+    repaired = {name: ApTable(truth, *_repair(name, scored, kinds)) for name in ERROR_KINDS}
+    counts = {
+        name: scored.sum_objects(kinds.missed_N) if name == "missed" else scored.sum_detections(kinds.kind_D == number)
+        for number, name in enumerate(ERROR_KINDS)
+    }
+
+    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+        before_BK = base.average_precision(weights_BI)[:, 0]
+        count = weighted(weights_BI, counts)
+        rows = {}
+        for name, table in repaired.items():
+            after_BK = table.average_precision(weights_BI)[:, 0]
+            # A label of which everything was missed has nothing left to find: repaired, it is perfect.
+            after_BK = np.where(np.isnan(after_BK) & ~np.isnan(before_BK), 1.0, after_BK)
+            rows[name] = {"count": count[name], "cost": mean_of_present(after_BK) - mean_of_present(before_BK)}
+        return rows
+
+    return metric
+
+
+def _repair(name: str, scored: Scored, kinds: _Kinds) -> tuple[Detections, RankedMatches]:
+    """Return detections and matches as they would be without errors of one kind."""
+    detections, matches = scored.detections, scored.ranked
+    if name == "missed":
+        return detections, replace(matches, counted_N=matches.counted_N & ~kinds.missed_N)
+    wrong_D = kinds.kind_D == list(ERROR_KINDS).index(name)
+    hit_D, ignored_D = matches.hit_TD[0].copy(), matches.ignored_TD[0] | wrong_D
+    label_D = detections.category_D.copy()
+    if name in ("localisation", "label"):
+        # The best ranked of them hits the object it meant, if no other did; the others are removed.
+        claimed_N = kinds.found_N.copy()
+        for d in matches.order_D[wrong_D[matches.order_D]]:
+            target = kinds.target_D[d]
+            if not claimed_N[target]:
+                claimed_N[target] = True
+                hit_D[d], ignored_D[d] = True, False
+                label_D[d] = scored.truth.category_N[target]
+    return (replace(detections, category_D=label_D), replace(matches, hit_TD=hit_D[None], ignored_TD=ignored_D[None]))
+
+
+def _classify(scored: Scored) -> _Kinds:
+    """Find the kind of every detection that is neither a hit nor ignored."""
+    truth, detections, matches = scored.truth, scored.detections, scored.ranked
+    false_D = ~matches.hit_TD[0] & ~matches.ignored_TD[0]
+    kind_D = np.full(len(detections), -1)
+    target_D = np.full(len(detections), -1)
+    found_N, explained_N = np.zeros((2, len(truth.image_N)), bool)
+    found_N[matches.object_TD[0][matches.hit_TD[0]]] = True
+    names = list(ERROR_KINDS)
+    kind_D[false_D] = names.index("background")
+    regular = np.nonzero(~truth.crowd_N)[0]
+    by_image = regular[np.argsort(truth.image_N[regular], kind="stable")]
+    bounds = np.searchsorted(truth.image_N[by_image], np.arange(len(truth) + 1))
+    rows = np.nonzero(false_D)[0]
+    rows = rows[np.argsort(detections.image_D[rows], kind="stable")]
+    starts = np.searchsorted(detections.image_D[rows], np.arange(len(truth) + 1))
+    for image in np.unique(detections.image_D[rows]):
+        rows_d = rows[starts[image] : starts[image + 1]]
+        objects_n = by_image[bounds[image] : bounds[image + 1]]
+        if not len(objects_n):
+            continue
+        iou_dn = box_iou(detections.boxes_D4[rows_d][:, None], truth.boxes_N4[objects_n])
+        same_dn = detections.category_D[rows_d][:, None] == truth.category_N[objects_n][None]
+        same, other = np.where(same_dn, iou_dn, 0.0), np.where(same_dn, 0.0, iou_dn)
+        best_same, best_other = same.max(axis=1), other.max(axis=1)
+        conditions = [
+            (best_same >= _BACKGROUND) & (best_same < _FOREGROUND),
+            best_other >= _FOREGROUND,
+            best_same >= _FOREGROUND,
+            np.maximum(best_same, best_other) < _BACKGROUND,
+        ]
+        kind_D[rows_d] = np.select(conditions, range(4), names.index("label_and_localisation"))
+        target = np.where(conditions[0], same.argmax(axis=1), other.argmax(axis=1))
+        target_D[rows_d] = objects_n[target]
+        explains = conditions[0] | (~conditions[0] & conditions[1])
+        explained_N[target_D[rows_d][explains]] = True
+    return _Kinds(kind_D, target_D, found_N, ~found_N & ~truth.crowd_N & ~explained_N)
+
+
+BACKGROUND = "(background)"
+UNKNOWN = "(unknown label)"
+_PAIRS = 15
+
+
+def confusion(scored: Scored) -> dict[str, dict[str, int]]:
+    """Return how often each true label was answered as which.
+
+    Pairs are those of the matching in which any label may match any object, from IoU .5 on. An object without partner
+    counts as answered with background, a box without partner answers background; crowd regions take no part.
+
+    Returns:
+        `{true label: {answered label: count}}`, without zeros.
+    """
+    names, (true_E, answered_E, _) = _names(scored), _entries(scored)
+    table: dict[str, Counter[str]] = {}
+    for true, answered in zip(true_E.tolist(), answered_E.tolist(), strict=True):
+        table.setdefault(names[true], Counter())[names[answered]] += 1
+    return {true: dict(row.most_common()) for true, row in sorted(table.items())}
+
+
+def confused_shares(scored: Scored) -> Metric:
+    """Prepare the share of a label's objects that were answered as another, of the most frequent such pairs."""
+    names, (true_E, answered_E, image_E) = _names(scored), _entries(scored)
+    # Categories that share a name are one label here, as in the table.
+    first_K = np.array([names.index(name) for name in names])
+    true_E, answered_E = first_K[true_E], first_K[answered_E]
+    pairs = confused_pairs(confusion(scored))
+
+    def metric(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        weights_BE = weights_BI[:, image_E]
+        shares = {}
+        for true, answered, _ in pairs:
+            of_true_E = true_E == names.index(true)
+            both_E = of_true_E & (answered_E == names.index(answered))
+            share_B = ratio(weights_BE[:, both_E].sum(axis=1), weights_BE[:, of_true_E].sum(axis=1))
+            shares[confused_name(true, answered)] = share_B
+        return shares
+
+    return metric
+
+
+def confused_pairs(table: dict[str, dict[str, int]]) -> list[tuple[str, str, int]]:
+    """Return the most frequent pairs of different labels: true, answered, count; background is none."""
+    pairs = [
+        (count, true, answered)
+        for true, row in table.items()
+        for answered, count in row.items()
+        if BACKGROUND not in (true, answered) and true != answered
+    ]
+    return [(true, answered, count) for count, true, answered in sorted(pairs, reverse=True)[:_PAIRS]]
+
+
+def confused_name(true: str, answered: str) -> str:
+    """Return the name of a metric: the share of a label's objects that are answered as another."""
+    return f"confused_{true}_as_{answered}"
+
+
+def _names(scored: Scored) -> list[str]:
+    return [*scored.truth.categories, UNKNOWN, BACKGROUND]
+
+
+def _entries(scored: Scored) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return true label, answered label (indices of `_names`) and image of every entry of the confusion matrix.
+
+    Detections come first, in their order, then the objects without partner.
+    """
+    truth, detections, matches = scored.truth, scored.detections, scored.matches_any_label
+    unknown, background = len(truth.categories), len(truth.categories) + 1
+    hit_D, counted_D = matches.at(0.5)
+    true_D = np.full(len(detections), background)
+    true_D[hit_D] = truth.category_N[matches.object_D[hit_D]]
+    missed_N = ~truth.crowd_N & (matches.iou_N < 0.5)
+    return (
+        np.concatenate([true_D[counted_D], truth.category_N[missed_N]]),
+        np.concatenate([np.minimum(detections.category_D, unknown)[counted_D], np.full(missed_N.sum(), background)]),
+        np.concatenate([detections.image_D[counted_D], truth.image_N[missed_N]]),
+    )

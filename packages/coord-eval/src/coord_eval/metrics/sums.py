@@ -1,0 +1,60 @@
+"""Weighted sums over images and the ratios made of them.
+
+Shapes: B weightings, I images, K categories, X things that are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+Metric = Callable[[np.ndarray], dict[str, Any]]
+"""Function of image weights [B, I], whole numbers; its values, nested as in `evaluation.json`, are arrays [B]."""
+
+
+def weighted(weights_BI: np.ndarray, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the sums over images of named values, [I] or [I, ...], as [B] or [B, ...]."""
+    weights = weights_BI.astype(np.float64)
+    return {name: np.tensordot(weights, values_I, axes=1) for name, values_I in values.items()}
+
+
+def ratio(numerator: np.ndarray, denominator: np.ndarray, empty: float = np.nan) -> np.ndarray:
+    """Return numerator over denominator, `empty` where the denominator is 0."""
+    out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), empty, np.float64)
+    found: np.ndarray = np.divide(numerator, denominator, out=out, where=denominator > 0)
+    return found
+
+
+def rates(hits: np.ndarray, detections: np.ndarray, objects: np.ndarray, empty: float = 0.0) -> dict[str, np.ndarray]:
+    """Return precision, recall and F1 (van Rijsbergen 1979) from counts; `empty` where the denominator is 0."""
+    return {
+        "precision": ratio(hits, detections, empty),
+        "recall": ratio(hits, objects, empty),
+        "f1": ratio(2 * hits, detections + objects, empty),
+    }
+
+
+class LabelSums:
+    """Number of things, for example objects or hits, of each category under image weights."""
+
+    def __init__(self, category_X: np.ndarray, image_X: np.ndarray, names: int, images: int) -> None:
+        cells, self._count = np.unique(category_X * images + image_X, return_counts=True)
+        self._names, self._image = names, cells % max(images, 1)
+        self._present, self._start = np.unique(cells // max(images, 1), return_index=True)
+
+    def __call__(self, weights_BI: np.ndarray) -> np.ndarray:
+        """Return sums [B, K]."""
+        sums_BK = np.zeros((len(weights_BI), self._names))
+        if len(self._start):
+            cells = weights_BI[:, self._image] * self._count
+            sums_BK[:, self._present] = np.add.reduceat(cells, self._start, axis=1)
+        return sums_BK
+
+
+def mean_of_present(values_BX: np.ndarray) -> np.ndarray:
+    """Return the mean [B] of what is not NaN, NaN where nothing is."""
+    flat_BX = values_BX.reshape(len(values_BX), -1)
+    there_BX = ~np.isnan(flat_BX)
+    return ratio(np.where(there_BX, flat_BX, 0.0).sum(axis=1), there_BX.sum(axis=1))

@@ -1,0 +1,293 @@
+"""The result of parsing, and the rules shared by all formats by which objects and drops are collected."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Literal
+
+from coord_codec import WILDCARD_TOKEN, CoordGrid, coord_tokens
+
+Completeness = Literal["complete", "repaired", "partial"]
+Geometry = Literal["box", "point", "polygon"]
+Status = Literal["ok", "partial", "failed", "empty"]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedObject:
+    """One object of an answer.
+
+    Attributes:
+        desc: the description as written, outer white space removed
+        box: `(x1, y1, x2, y2)` in [0, 1] with `x1 < x2` and `y1 < y2`
+        bins: the numbers as written, in the order of the text (whole for tokens, not for pixels)
+        span: characters `[start, end)` of the object in the text
+        completeness: `complete`; `repaired` (swapped corners, faulty syntax or no label, see `repairs`);
+            `partial` (all coordinates, but no end marker)
+        first_coord_index: ordinal of the object's first coordinate token among all coordinate tokens of the
+            text, the index into `coord_logprobs`; None in formats without coordinate tokens
+        start_index: ordinal of the object's start marker (or JSON record) in the text, the index into a
+            nested `desc_logprobs`; several boxes of one phrase share it; None for a box without phrase
+        repairs: what was repaired, empty for complete objects
+        geometry: `box`, `point` or `polygon` as written; scores always use `box`
+        points: the vertices in [0, 1] of a point or polygon, else empty
+    """
+
+    desc: str
+    box: tuple[float, float, float, float]
+    bins: tuple[float, ...]
+    span: tuple[int, int]
+    completeness: Completeness = "complete"
+    first_coord_index: int | None = None
+    start_index: int | None = None
+    repairs: tuple[str, ...] = ()
+    geometry: Geometry = "box"
+    points: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def coord_indices(self) -> range:
+        """Ordinals of the object's coordinate tokens within the text; empty where there are none."""
+        first = self.first_coord_index
+        return range(0) if first is None else range(first, first + len(self.bins))
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A piece of text that looks like an object and was left out.
+
+    Attributes:
+        reason: one of `DROP_REASONS`
+        span: characters `[start, end)`
+    """
+
+    reason: str
+    span: tuple[int, int]
+
+
+DROP_REASONS = {
+    "wrong_arity": "an object with another number of coordinates than its geometry takes",
+    "invalid_coordinate": "a coordinate outside the grid, a wildcard or not a number",
+    "out_of_range": "a plain number that lies outside the image on the scale in use",
+    "no_area": "two equal sides: a box without width or height",
+    "nested_start": "an object that another one interrupted before its coordinates were complete",
+    "truncated": "an object at the end of the text that is not complete",
+    "stray_coordinates": "coordinates outside any object",
+    "stray_text": "words between the coordinates of one object",
+    "no_coordinates": "an object that names something and places nothing",
+    "unclosed_thought": "a text that ends inside its <think> part; what stands in it is no answer",
+    "unrecognised": "words or numbers that no format reads",
+}
+"""Reasons for leaving a piece of an answer out, and what each means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The objects of one text, what was left out of it, and its state.
+
+    Attributes:
+        objects: the objects, in the order of the text, repeats included
+        dropped: what was left out, in the order of the text
+        status: `ok` (nothing dropped), `partial` (objects and drops), `failed` (text, but no object in
+            it), `empty` (no text, or a list that is explicitly empty)
+        format: the format of the text, `none` if `auto` recognised none
+        truncated: the text stops inside an object or inside its reasoning
+        scale: what plain numbers were divided by (`(x, y)`), None if the format has its own scale
+        scale_assumed: True if no scale was given, so that that of the grid (1000) was assumed
+        coord_count: number of coordinate tokens in the whole text, dropped objects included; the length that
+            `coord_logprobs` must have
+        start_count: number of start markers (or JSON records with coordinates) in the whole text
+        repeats: number of objects with the description and numbers of an earlier object of the answer
+    """
+
+    objects: tuple[ParsedObject, ...]
+    dropped: tuple[Drop, ...]
+    status: Status
+    format: str
+    truncated: bool = False
+    scale: tuple[float, float] | None = None
+    scale_assumed: bool = False
+    coord_count: int = 0
+    start_count: int = 0
+    repeats: int = 0
+
+    def __iter__(self) -> Iterator[ParsedObject]:
+        return iter(self.objects)
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+
+_prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
+
+COORD_PATTERN = rf"{_prefix}[^|<>]{{0,24}}{_suffix}"
+"""Anything spelled like a coordinate token, valid or not (wildcard, padded, too large); bounded, so linear."""
+COORD = re.compile(COORD_PATTERN)
+COORD_START = WILDCARD_TOKEN.split("*", maxsplit=1)[0]
+
+OVERSHOOT = 0.01
+"""Plain numbers may exceed the image by this share (rounding of pixels) and are then clipped."""
+
+POINT_RADIUS = 0.0005
+"""Half the side of the square that represents a point: one cell of a grid of a thousand."""
+
+
+@lru_cache(maxsize=8)
+def token_units(grid: CoordGrid) -> Mapping[str, tuple[int, float]]:
+    """Return bin and coordinate in [0, 1] of every valid coordinate token.
+
+    A grid whose last bin lies beyond 1 (fewer units than bins) is cut off there.
+    """
+    return MappingProxyType({token: (k, min(grid.dequantize(k), 1.0)) for k, token in enumerate(coord_tokens(grid))})
+
+
+def arity_fits(geometry: Geometry, count: int) -> bool:
+    """Return whether a shape can have so many numbers: a box 4, a point 2, a polygon an even number from 6 on."""
+    if geometry == "polygon":
+        return count >= 6 and count % 2 == 0
+    return count == (2 if geometry == "point" else 4)
+
+
+def _enclosing_box(points: Sequence[tuple[float, float]]) -> tuple[float, float, float, float]:
+    """Return the box around a polygon, or the small square around a point, clipped at the image border."""
+    r = POINT_RADIUS if len(points) == 1 else 0.0
+    xs, ys = zip(*points, strict=True)
+    return max(min(xs) - r, 0.0), max(min(ys) - r, 0.0), min(max(xs) + r, 1.0), min(max(ys) + r, 1.0)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What plain numbers are divided by: `x` for abscissas, `y` for ordinates."""
+
+    x: float
+    y: float
+    assumed: bool = False
+
+
+@dataclass
+class AnswerBuilder:
+    """Collects the objects and drops of one text.
+
+    Attributes:
+        format: the format being parsed
+        scale: what plain numbers are divided by
+        keep_flat: whether boxes without area are kept, for callers that take their sides from elsewhere
+    """
+
+    format: str
+    scale: Scale | None = None
+    objects: list[ParsedObject] = field(default_factory=list)
+    dropped: list[Drop] = field(default_factory=list)
+    coord_count: int = 0
+    start_count: int = 0
+    truncated: bool = False
+    explicit_empty: bool = False
+    repeats: int = 0
+    numbers_read: bool = False
+    keep_flat: bool = False
+    _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)
+
+    def drop(self, reason: str, start: int, end: int) -> None:
+        """Leave out the characters `[start, end)`."""
+        self.dropped.append(Drop(reason, (start, end)))
+
+    def add_box(
+        self,
+        desc: str,
+        bins: Sequence[float],
+        unit: Sequence[float],
+        span: tuple[int, int],
+        *,
+        first_coord_index: int | None = None,
+        start_index: int | None = None,
+        repairs: tuple[str, ...] = (),
+        partial: bool = False,
+        geometry: Geometry = "box",
+        points: tuple[tuple[float, float], ...] = (),
+    ) -> None:
+        """Add a box given in [0, 1]; swapped corners are repaired, boxes without area dropped."""
+        x1, y1, x2, y2 = unit
+        if (x1 == x2 or y1 == y2) and not self.keep_flat:
+            self.drop("no_area", *span)
+            return
+        if x1 > x2 or y1 > y2:
+            repairs = (*repairs, "swapped_corners")
+            x1, y1, x2, y2 = min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
+        desc = desc.strip()
+        if not desc:
+            repairs = (*repairs, "no_label")
+        state: Completeness = "partial" if partial else "repaired" if repairs else "complete"
+        box, bins = (x1, y1, x2, y2), tuple(bins)
+        self.repeats += (desc, bins) in self._seen
+        self._seen.add((desc, bins))
+        self.objects.append(
+            ParsedObject(desc, box, bins, span, state, first_coord_index, start_index, repairs, geometry, points)
+        )
+
+    def add_shape(
+        self,
+        desc: str,
+        bins: Sequence[float],
+        unit: Sequence[float],
+        span: tuple[int, int],
+        *,
+        geometry: Geometry = "box",
+        **details: Any,
+    ) -> None:
+        """Add a box, point or polygon given in [0, 1] as `add_box` does, with the box around it."""
+        if not arity_fits(geometry, len(bins)):
+            self.drop("wrong_arity", *span)
+            return
+        points: tuple[tuple[float, float], ...] = ()
+        if geometry != "box":
+            points = tuple(zip(unit[::2], unit[1::2], strict=True))
+            unit = _enclosing_box(points)
+        self.add_box(desc, bins, unit, span, geometry=geometry, points=points, **details)
+
+    def add_numbers(
+        self,
+        desc: str,
+        numbers: Sequence[float],
+        span: tuple[int, int],
+        *,
+        geometry: Geometry = "box",
+        repairs: tuple[str, ...] = (),
+        **details: Any,
+    ) -> None:
+        """Add a shape given as plain numbers on `scale`, x and y in turn, as `add_shape` does."""
+        if not arity_fits(geometry, len(numbers)):
+            self.drop("wrong_arity", *span)
+            return
+        self.numbers_read = True
+        assert self.scale is not None
+        unit = [n / (self.scale.y if i % 2 else self.scale.x) for i, n in enumerate(numbers)]
+        if not all(math.isfinite(u) and -OVERSHOOT <= u <= 1 + OVERSHOOT for u in unit):
+            self.drop("out_of_range", *span)
+            return
+        clipped = [min(max(u, 0.0), 1.0) for u in unit]
+        repairs = repairs if clipped == unit else (*repairs, "clipped")
+        self.add_shape(desc, numbers, clipped, span, geometry=geometry, repairs=repairs, **details)
+
+    def build(self, text: str) -> Answer:
+        """Return the finished answer."""
+        status: Status = "failed"
+        if self.objects:
+            status = "partial" if self.dropped else "ok"
+        elif not self.dropped and (self.explicit_empty or not text.strip()):
+            status = "empty"
+        scale = self.scale if self.numbers_read else None
+        return Answer(
+            objects=tuple(self.objects),
+            dropped=tuple(self.dropped),
+            status=status,
+            format=self.format,
+            truncated=self.truncated,
+            scale=None if scale is None else (scale.x, scale.y),
+            scale_assumed=scale is not None and scale.assumed,
+            coord_count=self.coord_count,
+            start_count=self.start_count,
+            repeats=self.repeats,
+        )

@@ -1,0 +1,166 @@
+"""Parses the text of an answer: recognises the format and calls the parser of that format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from coord_codec import MARKERS, CoordGrid, MarkerFamily
+from coord_eval.parse.answer import COORD, COORD_START, Answer, AnswerBuilder, Scale, token_units
+from coord_eval.parse.json_format import JsonParser
+from coord_eval.parse.location_format import LOC_FAMILIES, LocParser
+from coord_eval.parse.marker_format import MarkerParser
+from coord_eval.parse.scalars import plain
+
+FORMATS = {
+    "obj": "<obj_start>cat, four coordinate tokens or (x1,y1),(x2,y2), <obj_end>",
+    "qwen": "<|object_ref_start|>cat<|object_ref_end|><|box_start|>, coordinates as in obj, <|box_end|>",
+    "json": '{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}; numbers, numbers as strings or coordinate tokens',
+    "paligemma": "<loc0034><loc0012><loc0078><loc0056> cat ; four of 1024 bins, y first",
+    "florence2": "cat<loc_12><loc_34><loc_56><loc_78>, read at the centre of 1000 bins",
+}
+"""Formats by name, and what an object looks like in each."""
+_THOUGHT_MARK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+_JSON_HINT = re.compile(r"[{\[]")
+_LOC_TOKENS = {name: re.compile(family.token) for name, family in LOC_FAMILIES.items()}
+
+
+def parse_answer(
+    text: str,
+    format: str | MarkerFamily = "auto",
+    *,
+    scale: float | Literal["pixels"] | None = None,
+    image_size: tuple[float, float] | None = None,
+    grid: CoordGrid = CoordGrid(),
+    keep_flat: bool = False,
+    preferred: Sequence[str] = (),
+) -> Answer:
+    """Parse the objects of one answer.
+
+    The parser makes one pass, linear in the length of the text, and no text raises an error: what cannot be parsed is
+    in `dropped` with a reason, `unrecognised` where no format finds anything. Thoughts (`<think>`, `<thinking>`) are
+    skipped. Exactly four valid coordinates make a box; of nested starts the inner one counts; repeats are kept and
+    counted; swapped corners and missing labels are marked.
+
+    Args:
+        text: the answer, special tokens included
+        format: a name of `FORMATS`, a marker family of your own, or `auto`: the format of which the text holds tokens,
+            and of several the one that finds most objects
+        scale: what plain numbers are divided by; `"pixels"` for pixels of `image_size`; None assumes that of the grid
+            (1000) and sets `scale_assumed`. Coordinate tokens never use it.
+        image_size: `(width, height)` of the image that the model was given, for `scale="pixels"`
+        grid: the grid of the coordinate tokens
+        keep_flat: keep boxes without area, which are dropped otherwise, for callers that take the sides from elsewhere
+        preferred: formats of the whole set, the most frequent first; `auto` takes the first of them that finds objects
+
+    Raises:
+        ValueError: for an unknown format or an impossible scale, never because of the text
+
+    Example:
+        >>> answer = parse_answer('[{"bbox_2d": [250, 200, 750, 800], "label": "dog"}, {"bbox_2d": [10, 20')
+        >>> answer.format, answer.objects[0].desc, answer.objects[0].box
+        ('json', 'dog', (0.25, 0.2, 0.75, 0.8))
+        >>> [drop.reason for drop in answer.dropped], answer.truncated
+        (['truncated'], True)
+    """
+    scale, image_size = plain(scale), plain(image_size)
+    units = token_units(grid)
+    resolved = _resolve_scale(scale, image_size, grid)
+    if not isinstance(format, MarkerFamily) and format not in ("auto", *FORMATS):
+        raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
+    begin, end, thought = _answer_stretch(text)
+    chosen = candidate_formats(text, (begin, end)) if format == "auto" else [format]
+    answers = []
+    for family in chosen:
+        name = family.name if isinstance(family, MarkerFamily) else family
+        builder = AnswerBuilder(name, resolved, keep_flat=keep_flat)
+        # Ordinals count the whole text, reasoning included, as the producer's lists do.
+        builder.coord_count = sum(token in units for token in COORD.findall(text, 0, begin))
+        _run(builder, family, units, text if end == len(text) else text[:end], begin)
+        builder.coord_count += sum(token in units for token in COORD.findall(text, end))
+        if thought is not None:
+            builder.truncated = True
+            builder.drop("unclosed_thought", thought, len(text))
+        answers.append(builder.build(text[begin:end]))
+    return answers[0] if len(answers) == 1 else _best(answers, preferred)
+
+
+def _run(
+    builder: AnswerBuilder, format: str | MarkerFamily, units: Mapping[str, tuple[int, float]], text: str, begin: int
+) -> None:
+    """Parse a text from `begin` on; one in which nothing at all is found is one drop."""
+    if format == "json":
+        JsonParser(builder, units).parse(text, begin)
+    elif format in LOC_FAMILIES:
+        LocParser(builder, LOC_FAMILIES[str(format)]).parse(text, begin)
+    elif format != "none":
+        family = format if isinstance(format, MarkerFamily) else MARKERS[format]
+        builder.start_count = text.count(family.tokens[0], 0, begin)
+        MarkerParser(builder, family, units).parse(text, begin)
+    stripped = text[begin:].strip()
+    if stripped and not (builder.objects or builder.dropped or builder.explicit_empty):
+        start = text.index(stripped[0], begin)
+        builder.drop("unrecognised", start, start + len(stripped))
+
+
+def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
+    """Return the answer of the preferred format that finds objects; without a preference the one that finds most."""
+    rank = {name: place for place, name in enumerate(preferred)}
+
+    def cost(answer: Answer) -> tuple[bool, int, int, bool]:
+        nothing = all(drop.reason == "unrecognised" for drop in answer.dropped)
+        return not answer.objects, rank.get(answer.format, len(rank)), -len(answer.objects), nothing
+
+    return min(answers, key=cost)
+
+
+def _answer_stretch(text: str) -> tuple[int, int, int | None]:
+    """Return the begin and end of the answer, and where a thought begins that does not end.
+
+    The answer is the last stretch with words in it outside the thoughts. What stands before an end mark without a
+    beginning is a thought too, since some prompts hold the beginning.
+    """
+    stretches, begin, inside = [(0, 0)], 0, None
+    for mark in _THOUGHT_MARK.finditer(text):
+        if mark[1]:
+            if inside is None:
+                stretches = [(0, 0)]
+            inside, begin = None, mark.end()
+        elif inside is None:
+            inside = mark.start()
+            if text[begin:inside].strip():
+                stretches.append((begin, inside))
+    if inside is None and (begin == 0 or len(stretches) == 1 or text[begin:].strip()):
+        return begin, len(text), None
+    return *stretches[-1], inside
+
+
+def candidate_formats(text: str, stretch: tuple[int, int] | None = None) -> list[str]:
+    """Return the formats whose tokens the answer in a text holds, `none` if it holds none.
+
+    The first ones count where several find as many objects: JSON holds no markers, but its labels may hold anything.
+    """
+    begin, end = stretch or _answer_stretch(text)[:2]
+    found = [
+        name
+        for name, family in MARKERS.items()
+        if any(text.find(token, begin, end) >= 0 for token in (family.tokens[0], family.tokens[-2]))
+    ]
+    if _JSON_HINT.search(text, begin, end):
+        found.append("json")
+    found += [name for name, family in _LOC_TOKENS.items() if family.search(text, begin, end)]
+    return found or ["obj" if text.find(COORD_START, begin, end) >= 0 else "none"]
+
+
+def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | None, grid: CoordGrid) -> Scale:
+    if scale is None and image_size is None:
+        return Scale(grid.scale, grid.scale, assumed=True)
+    if scale is None or scale == "pixels":
+        sides = () if image_size is None else tuple(map(plain, image_size))
+        if len(sides) != 2 or not all(side > 0 for side in sides):
+            raise ValueError(f"image_size: expected width and height for scale='pixels', found {image_size!r}")
+        return Scale(float(sides[0]), float(sides[1]))
+    if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):
+        raise ValueError(f"scale: expected a positive number, 'pixels' or None, found {scale!r}")
+    return Scale(scale, scale)

@@ -1,0 +1,291 @@
+"""The report of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coord_codec.files import write_text
+from coord_eval.intake.ranking import SCORE_SOURCES
+from coord_eval.metrics.detection import SCORE_THRESHOLDS, f1_name, image_table
+from coord_eval.metrics.errors import ERROR_KINDS, confused_name, confused_pairs
+from coord_eval.metrics.evaluation import EvaluationData
+from coord_eval.report.page import LEGEND, columns, draw, headline_first, number, page, safe, section, shown_name, table
+from coord_eval.report.plot import INK, PALETTE, chart
+
+_COCO_NAMES = {
+    "AP": "AP, IoU .50:.95",
+    "AP50": "AP at IoU .50",
+    "AP75": "AP at IoU .75",
+    "APs": "AP, small objects (below 32² pixels)",
+    "APm": "AP, medium objects",
+    "APl": "AP, large objects (above 96² pixels)",
+    "AR1": "AR, 1 box of a label and image",
+    "AR10": "AR, 10 boxes of a label and image",
+    "AR100": "AR, 100 boxes of a label and image",
+    "ARs": "AR, small objects",
+    "ARm": "AR, medium objects",
+    "ARl": "AR, large objects",
+}
+_MAX_CLASSES = 100
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A section that a caller adds to the report.
+
+    Attributes:
+        title: heading, plain text
+        html: content, inserted unescaped: the caller escapes it and refers to nothing outside the file
+    """
+
+    title: str
+    html: str
+
+
+def write_report(
+    evaluation: EvaluationData,
+    folder: str | Path,
+    *,
+    image_root: str | Path | None = None,
+    title: str | None = None,
+    sections: Sequence[ReportSection] = (),
+    max_overlays: int = 12,
+) -> Path:
+    """Write `evaluation.json` and `report.html`; see `Evaluation.write_report`."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    root = Path(image_root) if image_root is not None else evaluation.truth.root
+    parts = [
+        _tiles(evaluation),
+        _notes(evaluation.notes),
+        *(section(part.title, part.html) for part in sections),
+        section("Average precision and recall (COCO)", _coco_table(evaluation)),
+        section("Precision, recall and F1 (no scores)", _detection_table(evaluation)),
+        section("Answers: parsing and format", _format_tables(evaluation)),
+        *analysis_sections(evaluation),
+        section("Images", _images(evaluation, root, max_overlays)) if max_overlays > 0 else "",
+        section("Classes", _class_table(evaluation)) if evaluation.per_class else "",
+    ]
+    html = page(title or "Evaluation", "\n".join(part for part in parts if part))
+    write_text(folder / "evaluation.json", evaluation.to_json())
+    write_text(folder / "report.html", html)
+    return folder / "report.html"
+
+
+def _tiles(evaluation: EvaluationData) -> str:
+    """Return the five numbers that a reader looks for first."""
+    health = evaluation.format
+    coco, ceiling = evaluation.coco, evaluation.ceiling
+    tiles = [
+        *((key, number(coco[key]), f"ceiling {number(ceiling.get(key, -1))}") for key in ("AP", "AP50")),
+        ("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores"),
+        ("Mean IoU", number(evaluation.mean_iou), "over objects, missed ones 0"),
+    ]
+    if health["answers"]:
+        share = 100 * health["parsed"] / health["answers"]
+        tiles.append(("Answers parsed", f"{share:.1f} %", f"{health['parsed']} of {health['answers']}"))
+    cells = (
+        f"<div><span>{safe(name)}</span><b>{safe(value)}</b><small>{safe(below)}</small></div>"
+        for name, value, below in tiles
+    )
+    return f'<div class="tiles">{"".join(cells)}</div>'
+
+
+def _notes(notes: Sequence[str]) -> str:
+    items = "".join(f"<li>{safe(note)}</li>" for note in notes)
+    return f'<ul class="notes">{items}</ul>' if items else ""
+
+
+def _coco_table(evaluation: EvaluationData) -> str:
+    source = evaluation.score_source
+    kinds = (evaluation.coco, evaluation.coco_constant_score, evaluation.coco_class_agnostic, evaluation.ceiling)
+    rows = [(name, *(number(kind.get(key, -1)) for kind in kinds)) for key, name in _COCO_NAMES.items()]
+    return (
+        f"<p>Sorted by <b>{safe(source)}</b>: {safe(SCORE_SOURCES[source])}. Ceiling: the ground truth itself, encoded "
+        f"and parsed back, with all scores set to 1. Any label: all labels replaced by one. Backend: "
+        f"{safe(evaluation.backend)}.</p>" + table(("", "scores", "all scores 1", "any label", "ceiling"), rows)
+    )
+
+
+def _detection_table(evaluation: EvaluationData) -> str:
+    keys = ("precision", "recall", "f1")
+    both = (evaluation.detection, evaluation.detection_class_agnostic)
+    rows = [(t, *(number(found[t][key]) for found in both for key in keys)) for t in evaluation.detection]
+    head = ("IoU", "precision", "recall", "F1", "precision, any label", "recall, any label", "F1, any label")
+    iou = f"{number(evaluation.mean_iou)}, {number(evaluation.mean_iou_class_agnostic)} for any label"
+    return table(head, rows) + f"<p>Mean IoU over objects: {iou}.</p>"
+
+
+def _format_tables(evaluation: EvaluationData) -> str:
+    health, counts, join = evaluation.format, evaluation.counts, evaluation.join
+    rows = [
+        ("images", counts["images"]),
+        ("images with an answer", join.answered),
+        ("images without an answer", join.images - join.answered),
+        ("answers about unknown images, left out", join.unknown),
+        ("ground-truth objects", counts["objects"]),
+        ("crowd regions, neither hit nor missed", counts["crowd_regions"]),
+        ("predicted boxes", counts["detections"]),
+        ("boxes with unknown labels, counted as false", counts["unknown_label_detections"]),
+    ]
+    tables = [table(("", "count"), rows)]
+    if health["answers"]:
+        rows = [(key, health[key]) for key in ("answers", "parsed", "clean", "truncated", "empty", "repeats")]
+        rows += [(f"{kind} objects", n) for kind, n in health["completeness"].items()]
+        rows += [(f"format {name}", n) for name, n in health["formats"].items()]
+        dropped = [(reason.replace("_", " "), n) for reason, n in health["dropped"].items()]
+        tables.append(table(("answers", "count"), rows))
+        tables.append(table(("reason for dropping", "count"), dropped or [("nothing dropped", 0)]))
+    if unknown := list(evaluation.unknown_labels.items())[:15]:
+        tables.append(table(("unknown labels", "count"), unknown))
+    return columns(*tables)
+
+
+def _class_table(evaluation: EvaluationData) -> str:
+    ranked = sorted(evaluation.per_class.items(), key=lambda item: -item[1]["objects"])
+    rows = [
+        (name, row["objects"], row["detections"], number(row["AP"]), number(row["AP50"]))
+        for name, row in ranked[:_MAX_CLASSES]
+    ]
+    rest = len(ranked) - len(rows)
+    more = f"<p>{rest} further classes are in evaluation.json.</p>" if rest else ""
+    return table(("class", "objects", "predicted boxes", "AP", "AP50"), rows) + more
+
+
+def _images(evaluation: EvaluationData, root: Path | None, limit: int) -> str:
+    """Return the images with the lowest and the highest F1, drawn with ground truth and answer."""
+    f1_I = np.array([row["f1"] for row in image_table(evaluation)])
+    order = np.argsort(f1_I, kind="stable")
+    if len(order) > limit:
+        half = limit // 2
+        order = np.concatenate([order[: limit - half], order[len(order) - half :]])
+    figures = []
+    problems: dict[str, list[str]] = {}
+    for image in order.tolist():
+        svg, problem = draw(evaluation, image, root)
+        name = shown_name(evaluation, image)
+        if problem:
+            problems.setdefault(problem, []).append(name)
+        text = safe(evaluation.answers.get(image, ("",))[0], keep="\n\t")
+        answer = f"<details><summary>answer</summary><pre>{text}</pre></details>" if text else ""
+        figures.append(f"<figure>{svg}<figcaption>{safe(name)}: F1 {f1_I[image]:.2f}</figcaption>{answer}</figure>")
+    notes = [
+        f"{names[0]}: {problem}" if len(names) == 1 else f"{len(names)} images, the first {names[0]}: {problem}"
+        for problem, names in problems.items()
+    ]
+    legend = f'<p class="legend">{LEGEND}. Sorted by F1, lowest first.</p>'
+    return legend + _notes(notes[:5]) + f'<div class="images">{"".join(figures)}</div>'
+
+
+_Intervals = Mapping[str, Mapping[str, float]]
+
+
+def analysis_sections(evaluation: EvaluationData) -> list[str]:
+    """Return the sections on intervals, errors, localisation, scores and confusions; empty ones are left out."""
+    found, intervals = evaluation.analysis, evaluation.intervals
+    contents = {
+        "95 % confidence intervals (bootstrap over images)": headline_first(
+            ("", "value", "interval"),
+            {
+                name: (name, f"{row['value']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}")
+                for name, row in intervals.items()
+            },
+        ),
+        "Error kinds and their cost": _errors(found["errors"]),
+        "Localisation and counts": _breakdowns(found),
+        "F1 by score, and calibration": _curves(found, intervals),
+        "Confusion of labels": _confusions(found["confusion"], intervals),
+    }
+    return [section(title, html) for title, html in contents.items() if html]
+
+
+def _errors(errors: dict[str, Any]) -> str:
+    if not errors:
+        return ""
+    rows = [(name.replace("_", " "), row["count"], f"{row['cost']:.3f}") for name, row in errors.items()]
+    kinds = "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in ERROR_KINDS.items())
+    return (
+        "<p>AP50 gained if the errors of one kind alone were repaired, after TIDE. Every false box has one kind.</p>"
+        + table(("kind", "count", "AP50 lost"), rows)
+        + f"<p>{safe(kinds)}.</p>"
+    )
+
+
+def _breakdowns(found: dict[str, Any]) -> str:
+    bias, count = found["edge_bias"], found["count"]
+    rates = ("precision", "recall", "f1")
+    counts = [
+        ("predicted minus ground-truth objects per image", f"{count['mean_error']:+.2f}"),
+        ("the same, absolute", f"{count['mean_absolute_error']:.2f}"),
+        ("images with the exact number", f"{100 * count['exact_share']:.1f} %"),
+        ("duplicates", count["duplicates"]),
+        ("recall for any label, IoU .50", number(found["class_agnostic_recall"])),
+    ]
+    tables = [
+        table(
+            (f"mean error of {bias['pairs']['count']} pairs", "pixels", "bins"),
+            [(edge, f"{error:+.2f}", f"{bias['bins'][edge]:+.2f}") for edge, error in bias["pixels"].items()],
+        ),
+        table(("counts", ""), counts),
+    ]
+    for head, rows, keys in (
+        (("mean over labels, IoU", "precision", "recall", "F1"), found["macro"], rates),
+        (("size", "objects", "recall", "mean IoU"), found["by_size"], ("objects", "recall", "mean_iou")),
+        (("objects in the image", "images", "precision", "recall", "F1"), found["by_object_count"], ("images", *rates)),
+        (("position in the answer", "boxes", "precision"), found["by_rank"], ("detections", "precision")),
+    ):
+        if rows:
+            tables.append(table(head, [(name, *_cells(row, keys)) for name, row in rows.items()]))
+    return columns(*tables)
+
+
+def _cells(row: Mapping[str, float], keys: tuple[str, ...]) -> list[object]:
+    return [row[key] if isinstance(row[key], int) else number(row[key]) for key in keys]
+
+
+def _curves(found: dict[str, Any], intervals: _Intervals) -> str:
+    """Draw F1 against the score threshold and the reliability diagram, where scores differ."""
+    figures = []
+    curve = found["f1_against_threshold"]
+    if len(curve["points"]) > 1:
+        best = curve["best"]
+        caption = f"F1 against score threshold; best {best['f1']:.3f} at {best['threshold']:.3g}"
+        with chart(caption, width=374, height=230) as drawn:
+            scores = [row[0] for row in curve["points"]]
+            drawn.axes.plot(scores, [row[3] for row in curve["points"]], marker="o")
+            drawn.axes.set(ylim=(0, 1.02), xlabel="score threshold", ylabel="F1")
+            if min(scores) >= 0 and max(scores) <= 1:
+                drawn.axes.set_xlim(-0.02, 1.02)
+            bounds = {t: row for t in SCORE_THRESHOLDS if (row := intervals.get(f1_name(t)))}
+            if bounds:
+                low, high = ([row[key] for row in bounds.values()] for key in ("low", "high"))
+                drawn.axes.fill_between(list(bounds), low, high, alpha=0.2)
+                caption += "; band: 95 % confidence interval over images"
+        figures.append((drawn.svg, caption))
+    if found["reliability"]:
+        caption = f"reliability; expected calibration error {found['reliability']['ece']:.3f}"
+        with chart(caption, width=374, height=230) as drawn:
+            drawn.axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1)
+            bins = found["reliability"]["bins"]
+            drawn.axes.plot([row[3] for row in bins], [row[4] for row in bins], marker="o", color=PALETTE[0])
+            drawn.axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.02), xlabel="mean score", ylabel="share of hits at IoU .50")
+        figures.append((drawn.svg, caption))
+    html = (f"<figure>{svg}<figcaption>{safe(caption)}</figcaption></figure>" for svg, caption in figures)
+    return columns(*html) if figures else ""
+
+
+def _confusions(confusion: dict[str, dict[str, int]], intervals: _Intervals) -> str:
+    """List the most frequent pairs of different labels; background is left to the table of errors."""
+    rows: list[tuple[object, ...]] = []
+    for true, answered, count in confused_pairs(confusion):
+        row = intervals.get(confused_name(true, answered))
+        share = f"{count / sum(confusion[true].values()):.3f}"
+        shown = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
+        rows.append((true, answered, count, share + shown))
+    head = ("ground-truth label", "predicted label", "count", "share of the label")
+    return table(head, rows) if rows else ""

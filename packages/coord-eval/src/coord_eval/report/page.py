@@ -1,0 +1,248 @@
+"""The elements of a page: escaped text, numbers, tables, sections, images with boxes, and the frame around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+import numpy as np
+
+from coord_eval.match.matching import Scored
+from coord_eval.metrics.bootstrap import HEADLINE
+from coord_eval.report.photograph import photograph
+
+
+def printable(value: object, keep: str = "") -> str:
+    r"""Write out control, bidirectional and surrogate characters as `\u202e`.
+
+    Nothing in an answer can then rearrange the text around it.
+
+    Args:
+        value: any text, for example from a model or a file
+        keep: characters that stay as they are
+    """
+    return "".join(c if c.isprintable() or c in keep else f"\\u{ord(c):04x}" for c in str(value))
+
+
+def safe(value: object, keep: str = "") -> str:
+    """Escape for HTML content and attributes, after `printable`; characters in `keep` stay.
+
+    Example:
+        >>> safe('<b>"')
+        '&lt;b&gt;&quot;'
+    """
+    return escape(printable(value, keep))
+
+
+def number(value: float) -> str:
+    """Format a metric with three decimals; COCO's -1 for what cannot be measured becomes n/a.
+
+    Example:
+        >>> number(0.25), number(-1)
+        ('0.250', 'n/a')
+    """
+    return "n/a" if value < 0 else f"{value:.3f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return an HTML table; cells are escaped, all columns but the first are right-aligned."""
+    header = "".join(_cell("th", i, cell) for i, cell in enumerate(head))
+    body = "".join(f"<tr>{''.join(_cell('td', i, cell) for i, cell in enumerate(row))}</tr>" for row in rows)
+    return f"<table><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(tag: str, column: int, value: object) -> str:
+    return f"<{tag}{' class=n' if column else ''}>{safe(value)}</{tag}>"
+
+
+def section(title: str, html: str) -> str:
+    """Return a card with a heading; `html` is inserted unescaped."""
+    return f"<section><h2>{safe(title)}</h2>{html}</section>"
+
+
+def columns(*parts: str) -> str:
+    """Return tables or figures side by side, wrapped where the page is narrow."""
+    return f'<div class="columns">{"".join(parts)}</div>'
+
+
+def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]) -> str:
+    """Return a table of the headline metrics and, folded, one of the others; rows by the name of the metric."""
+    first = [row for name, row in rows.items() if name in HEADLINE]
+    others = [row for name, row in rows.items() if name not in HEADLINE]
+    more = f"<details><summary>all metrics</summary>{table(head, others)}</details>" if others else ""
+    return table(head, first) + more if rows else ""
+
+
+MAX_SIDE = 480
+"""Longer side of a drawing, in its own units."""
+LEGEND = (
+    '<i class="truth"></i>ground truth <i class="hit"></i>answer, IoU ≥ .50 with an object of its label '
+    '<i class="false"></i>answer, false'
+)
+"""HTML that explains the colours, for a paragraph of the class `legend`."""
+_LONGEST_NAME = 120
+_TRUTH, _HIT, _FALSE = "#0f766e", "#2563eb", "#dc2626"
+
+
+def overlay(evaluation: Scored, image: int, root: Path | None = None) -> tuple[str, str | None]:
+    """Draw ground truth and answer over one image: objects dashed, hits and false boxes in colours of their own.
+
+    Args:
+        evaluation: the scored answers
+        image: index of the image in the ground truth
+        root: folder of the images; None draws on an empty background
+
+    Returns:
+        The SVG, and why the image is not in it, None when it is.
+    """
+    svg, problem = draw(evaluation, image, root)
+    return svg, problem and f"{shown_name(evaluation, image)}: {problem}"
+
+
+def shown_name(evaluation: Scored, image: int) -> str:
+    """Return the file name of an image for a reader: short, and without the folders of an absolute path."""
+    name = evaluation.truth.file_names[image].replace("\\", "/") or str(evaluation.truth.image_ids[image])
+    if name.startswith("/") or ":/" in name[:3] or ".." in name.split("/"):
+        name = name.rpartition("/")[2]
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
+
+
+def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | None]:
+    """Return what `overlay` returns, the reason without the name of the image."""
+    truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches
+    objects_n, rows_d = np.nonzero(truth.image_N == image)[0], np.nonzero(detections.image_D == image)[0]
+    width, height = _size(evaluation, image, objects_n, rows_d)
+    zoom = MAX_SIDE / max(width, height)
+    w, h = round(width * zoom), round(height * zoom)
+    data, problem = photograph(root, truth.file_names[image], (w, h))
+    parts = [
+        f'<svg class="overlay" viewBox="0 0 {w} {h}" role="img" aria-label="{safe(shown_name(evaluation, image))}">'
+        f'<rect width="{w}" height="{h}" fill="#eef0f3"/>'
+    ]
+    if data:
+        parts.append(f'<image width="{w}" height="{h}" href="{data}"/>')
+    for n in objects_n:
+        name = truth.categories[truth.category_N[n]]
+        style = f'stroke="{_TRUTH}" stroke-dasharray="{"2 3" if truth.crowd_N[n] else "7 4"}"'
+        missed = matches.iou_N[n] < 0.5 and not truth.crowd_N[n]
+        tip = f"ground truth: {name}" + (", missed" if missed else "")
+        label = name if missed else ""
+        box = truth.boxes_N4[n] * zoom
+        parts.append(_box(box, style=style, tip=tip, label=label, colour=_TRUTH, size=(w, h)))
+    names = [*truth.categories, *detections.unknown]
+    for d in rows_d:
+        iou, name = matches.iou_D[d], names[detections.category_D[d]]
+        colour = _HIT if iou >= 0.5 else _FALSE
+        tip = f"answer: {name}, IoU {iou:.2f}, score {detections.scores_D[d]:.3g}"
+        box = detections.boxes_D4[d] * zoom
+        parts.append(_box(box, style=f'stroke="{colour}"', tip=tip, label=name, colour=colour, size=(w, h)))
+    return "".join([*parts, "</svg>"]), problem
+
+
+def _size(evaluation: Scored, image: int, objects_n: np.ndarray, rows_d: np.ndarray) -> tuple[float, float]:
+    """Return width and height of an image; of one of unknown size the extent of its boxes."""
+    truth = evaluation.truth
+    width, height = truth.sizes_I2[image].tolist()
+    if not truth.sizes_known:
+        return 1.0, 1.0
+    if np.isfinite([width, height]).all():
+        return width, height
+    boxes = np.concatenate([truth.boxes_N4[objects_n], evaluation.detections.boxes_D4[rows_d]])
+    right, bottom = (boxes[:, :2] + boxes[:, 2:]).max(axis=0, initial=1.0)
+    return float(right), float(bottom)
+
+
+def _box(box: np.ndarray, *, style: str, tip: str, label: str, colour: str, size: tuple[int, int]) -> str:
+    """Draw one box with its label above it, kept inside the drawing."""
+    x, y, w, h = (float(v) for v in box)
+    drawn = (
+        f'<g><title>{safe(tip)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" '
+        f'fill="none" stroke-width="2" {style}/>'
+    )
+    if label:
+        short = label if len(label) <= 28 else label[:27] + "…"
+        # East Asian characters are about twice as wide as Latin ones.
+        wide = sum(11.5 if ord(c) > 0x2E7F else 6.6 for c in short) + 8
+        left = min(max(x, 0.0), max(size[0] - wide, 0.0))
+        top = y - 16 if y >= 16 else min(y, size[1] - 16.0)
+        drawn += (
+            f'<rect x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="16" fill="{colour}"/>'
+            f'<text x="{left + 4:.1f}" y="{top + 12:.1f}">{safe(short)}</text>'
+        )
+    return drawn + "</g>"
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+{body}
+</main>
+</body>
+</html>
+"""
+
+_STYLE = """
+:root { --ink: #1c2430; --soft: #5c6878; --line: #e3e7ec; --card: #ffffff; --page: #f5f7f9; }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
+main { max-width: 1180px; margin: 0 auto; padding: 32px 24px 64px; }
+h1 { font-size: 28px; margin: 0 0 20px; letter-spacing: -.01em; overflow-wrap: anywhere; }
+h2 { font-size: 18px; margin: 0 0 12px; }
+p { margin: 0 0 12px; color: var(--soft); }
+section { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 20px 24px;
+  margin: 0 0 20px; overflow-x: auto; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 14px; margin: 0 0 20px; }
+.tiles div { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 14px 18px; }
+.tiles span, .tiles small { display: block; color: var(--soft); font-size: 13px; }
+.tiles b { font-size: 28px; font-weight: 650; font-variant-numeric: tabular-nums; }
+.notes { background: #fff8e6; border: 1px solid #f0dca6; border-radius: 12px; margin: 0 0 20px;
+  padding: 12px 18px 12px 36px; overflow-wrap: anywhere; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0 0 12px; }
+th, td { padding: 5px 14px 5px 0; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top;
+  overflow-wrap: anywhere; }
+th { color: var(--soft); font-weight: 600; font-size: 13px; }
+td.n, th.n { text-align: right; padding: 5px 0 5px 22px; white-space: nowrap; }
+.columns { display: flex; flex-wrap: wrap; gap: 8px 56px; align-items: flex-start; }
+.images { display: grid; grid-template-columns: repeat(auto-fill, minmax(340px, 1fr)); gap: 20px; }
+figure { margin: 0; min-width: 0; }
+.columns figure { width: 374px; }
+figure svg { width: 100%; height: auto; display: block; border-radius: 8px; }
+svg.overlay text { font: 12px ui-monospace, Menlo, Consolas, monospace; fill: #fff; }
+svg.chart { display: block; height: auto; }
+.key span { margin-right: 18px; white-space: nowrap; }
+.key i { display: inline-block; width: 14px; height: 4px; margin: 0 6px 3px 0; }
+figcaption { color: var(--soft); font-size: 13px; padding-top: 6px; overflow-wrap: anywhere; }
+details { font-size: 13px; color: var(--soft); }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); padding: 10px; border-radius: 8px;
+  max-height: 240px; overflow-y: auto; }
+.legend i { display: inline-block; width: 18px; height: 12px; border: 2px solid; margin: 0 5px 0 12px; }
+.legend .truth { border-color: #0f766e; border-style: dashed; margin-left: 0; }
+.legend .hit { border-color: #2563eb; }
+.legend .false { border-color: #dc2626; }
+@media print { body { background: #fff; } section, .tiles div { break-inside: avoid; } }
+"""
+
+
+def page(title: str, body: str, style: str = "") -> str:
+    """Return a whole HTML document.
+
+    Its content security policy allows inline styles and images inside the file, no scripts and no requests.
+
+    Args:
+        title: heading, plain text
+        body: HTML, inserted unescaped
+        style: CSS added to the report's own
+    """
+    return _PAGE.format(title=safe(title), style=_STYLE + style, body=body)

@@ -1,0 +1,201 @@
+"""Charts as static SVG text, drawn with matplotlib in the colours and type of the report.
+
+The same calls give the same text: no date, no random ids, coordinates rounded to a hundredth of a pixel. matplotlib is
+imported by the first chart, never by `import coord_eval`, and its global settings stay as they were.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coord_eval.report.page import printable, safe
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PALETTE = ("#2563eb", "#d97706", "#0f766e", "#b91c5c", "#6d28d9", "#0284c7", "#65a30d", "#78350f", "#475569")
+"""Colours of series, in order; told apart also with colour-blindness (after Okabe and Ito 2008, darkened)."""
+INK = "#5c6878"
+"""Default colour of axes and text: the page's colour of secondary text."""
+
+
+@dataclass
+class Chart:
+    """Panels to draw in, and the finished SVG.
+
+    Attributes:
+        panels: one matplotlib `Axes` each, from left to right
+        svg: an `<svg>` element; empty until the `with` block of `chart` ends
+    """
+
+    panels: tuple[Axes, ...]
+    svg: str = ""
+
+    @property
+    def axes(self) -> Axes:
+        """The first panel."""
+        return self.panels[0]
+
+
+@contextmanager
+def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220, ink: str = INK) -> Iterator[Chart]:
+    """Draw on matplotlib axes and get an SVG element, for a page or a file of its own.
+
+    Series take their colours from `PALETTE`, lines in turn and filled areas in turn: give `color` where both share a
+    panel. A panel whose series have a `label` gets a legend below it. Text is never read as mathematics, and text of a
+    model or a file is safe in it.
+
+    Args:
+        alt: description for screen readers
+        panels: number of panels side by side
+        width: of each panel, in pixels
+        height: of the chart, in pixels
+        ink: colour of axes and text; `"#888888"` is legible on light and on dark pages
+
+    Example:
+        >>> with chart("F1 against score threshold") as drawn:
+        ...     line = drawn.axes.plot([0.1, 0.5, 0.9], [0.4, 0.7, 0.2], marker="o", label="F1")
+        ...     band = drawn.axes.fill_between([0.1, 0.5, 0.9], [0.3, 0.6, 0.1], [0.5, 0.8, 0.3], alpha=0.2)
+        >>> drawn.svg[:4]
+        '<svg'
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_style(ink))
+        figure = Figure(figsize=(width * panels / 72, height / 72), dpi=72, layout="constrained")
+        parts = figure.subfigures(1, panels, squeeze=False)[0]
+        drawn = Chart(tuple(part.subplots() for part in parts))
+        yield drawn
+        for part, axes in zip(parts, drawn.panels, strict=True):
+            handles, labels = axes.get_legend_handles_labels()
+            if handles:
+                fitting = int(width / (36 + 6.5 * max(map(len, labels))))
+                part.legend(handles, labels, loc="outside lower center", ncols=max(1, min(len(labels), fitting)))
+        drawn.svg = _svg(figure, alt)
+
+
+def line_chart(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    alt: str,
+    *,
+    x_label: str = "",
+    y_label: str = "",
+    width: float = 460,
+    height: float = 220,
+) -> str:
+    """Return named curves over a common axis as SVG.
+
+    Args:
+        series: x and y of each curve, by name
+        alt: description for screen readers
+        x_label: name and unit of the x axis
+        y_label: name and unit of the y axis
+        width: in pixels
+        height: in pixels
+
+    Example:
+        >>> line_chart({"total": ([0, 1, 2], [3.0, 2.0, 1.5])}, "Loss", x_label="step")[:4]
+        '<svg'
+    """
+    with chart(alt, width=width, height=height) as drawn:
+        for name, (xs, ys) in series.items():
+            drawn.axes.plot(xs, ys, label=name)
+        drawn.axes.set(xlabel=x_label, ylabel=y_label)
+    return drawn.svg
+
+
+def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequence[str] = PALETTE) -> None:
+    """Draw a horizontal box plot, one row for each sample, the first at the top.
+
+    The line goes from the 5th to the 95th percentile, the box from the first to the third quartile, the thick stroke
+    marks the median. An empty sample keeps its row.
+
+    Args:
+        axes: a panel of a chart
+        samples: values by the name of the row
+        colours: of the rows, repeated when there are more rows
+    """
+    for row, values in enumerate(samples.values()):
+        if len(values):
+            colour = colours[row % len(colours)]
+            low, first, median, third, high = np.percentile(values, [5, 25, 50, 75, 95])
+            axes.hlines(row, low, high, colors=colour, linewidth=1.5)
+            axes.barh(row, third - first, 0.5, left=first, color=colour, alpha=0.3)
+            axes.vlines(median, row - 0.35, row + 0.35, colors=colour, linewidth=3)
+    axes.set_yticks(range(len(samples)), list(samples))
+    axes.set_ylim(len(samples) - 0.5, -0.5)
+    axes.grid(visible=False)
+
+
+def legend(colours: Mapping[str, str]) -> str:
+    """Return the colour of each name, shown once above the charts that share the colours."""
+    items = (f'<span><i style="background:{safe(colour)}"></i>{safe(name)}</span>' for name, colour in colours.items())
+    return f'<p class="key">{"".join(items)}</p>'
+
+
+def _style(ink: str) -> dict[Any, Any]:
+    from matplotlib.rcsetup import cycler
+
+    return {
+        "axes.prop_cycle": cycler(color=PALETTE),
+        **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "text.color"), ink),
+        **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), ink),
+        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "axes.labelsize", "legend.fontsize"), 11),
+        **dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.spines.left"), False),
+        **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
+        **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
+        "axes.titlesize": 12,
+        "axes.titleweight": "bold",
+        "axes.grid": True,
+        "axes.grid.axis": "y",
+        "axes.axisbelow": True,
+        "grid.alpha": 0.2,
+        "lines.linewidth": 2,
+        "lines.markersize": 4.5,
+        "legend.frameon": False,
+        "text.parse_math": False,
+        "font.sans-serif": ["DejaVu Sans"],
+        "svg.fonttype": "none",
+        "svg.hashsalt": "coord_eval",
+    }
+
+
+def _svg(figure: Figure, alt: str) -> str:
+    """Render to an element that can stand several times in one page: no declarations, group ids or style sheet."""
+    from matplotlib.text import Text
+
+    for text in figure.findobj(Text):
+        text.set_text(printable(text.get_text()))
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    svg = buffer.getvalue()
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'<g id="[\w.]+"(/?)>', r"<g\1>", svg)
+    svg = re.sub(r"<[^>]+>", _short_tag, svg).replace("<g/>", "")
+    svg = re.sub(r"\s*\n\s*", "\n", svg)
+    width, height = figure.get_size_inches() * figure.dpi
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" class="chart" '
+        f'viewBox="0 0 {width:g} {height:g}" style="width:100%;max-width:{width:g}px" role="img" '
+        f'aria-label="{safe(alt)}" font-family="system-ui, -apple-system, Roboto, sans-serif" '
+        'stroke-linejoin="round">'
+    )
+    return opening + svg[svg.index(">") + 1 :].strip()
+
+
+def _short_tag(match: re.Match[str]) -> str:
+    """Shorten one tag: coordinates to a hundredth, no line breaks in paths, the page's fonts."""
+    tag = re.sub(r"(\.\d\d)\d+", r"\1", match[0])
+    tag = re.sub(r" ?font-family: [^;\"]*;| transform=\"rotate\(-?0 [^\"]*\"", "", tag)
+    return re.sub(r"\s+", " ", tag).replace(' "', '"')

@@ -1,0 +1,1 @@
+"""Takes the ground truth and predictions of a benchmark, returns its own metrics."""

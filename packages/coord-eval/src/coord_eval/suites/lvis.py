@@ -1,0 +1,176 @@
+"""Average precision of the federated data set LVIS (Gupta et al. 2019, https://arxiv.org/abs/1908.03195).
+
+LVIS annotates only some categories in each image. A box counts only where its category was verified: categories with
+objects in the image, and those stated to be absent (`neg_category_ids`). Where not all objects of a category are
+annotated (`not_exhaustive_category_ids`), a box that matches none is neither a hit nor false. At most 300 boxes
+an image count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_codec.files import read_json
+from coord_eval.data.ground_truth import GroundTruth, load_ground_truth
+from coord_eval.data.predictions import Detections
+from coord_eval.intake.answers import AnswerOptions, PredictionSource, Progress, Scale, silent
+from coord_eval.intake.collecting import collect, collector_paused
+from coord_eval.intake.joining import JoinReport, LabelMatcher
+from coord_eval.match.matching import ranked_matches_by_area
+from coord_eval.metrics.coco import ApTable, mean_present
+
+MAX_DETECTIONS = 300
+_FREQUENCIES = "rcf"
+
+
+@dataclass(frozen=True)
+class LvisScores:
+    """The LVIS metrics of one set of answers or results.
+
+    Attributes:
+        summary: `AP`, `AP50`, `AP75`; `APs`, `APm`, `APl` over small, medium and large objects; `APr`,
+            `APc`, `APf` over rare, common and frequent categories; `AR@300` and `ARs@300`, `ARm@300`,
+            `ARl@300`: recall of the 300 best boxes; -1 where there is no object of that kind
+        detections: number of boxes for images of the data set
+        beyond_limit: number of boxes beyond the 300 best of an image, left out
+        unverified: number of boxes whose category was not verified in that image, left out
+        unknown: number of boxes whose label the data set does not have, left out like unverified ones
+        join: which answers or boxes were joined with images
+        score_source: score by which boxes are sorted
+        format: format health of text answers
+        notes: conditions to know when reading the metrics
+    """
+
+    summary: dict[str, float]
+    detections: int
+    beyond_limit: int
+    unverified: int
+    unknown: int
+    join: JoinReport
+    score_source: str
+    format: dict[str, Any]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics as plain types, unrounded."""
+        return asdict(self)
+
+
+@collector_paused()
+def score_lvis(
+    ground_truth: str | Path | Mapping[str, Any],
+    predictions: PredictionSource,
+    score_source: str = "auto",
+    *,
+    boxes: str = "tokens",
+    format: str | MarkerFamily = "auto",
+    scale: Scale = None,
+    grid: CoordGrid = CoordGrid(),
+    synonyms: Mapping[str, Sequence[str]] | None = None,
+    label_callback: Callable[[str], str | None] | None = None,
+    progress: Progress | None = None,
+) -> LvisScores:
+    """Score answers, or a COCO results list, by the rules of LVIS.
+
+    Args:
+        ground_truth: LVIS annotations, a path or the dictionary
+        predictions: `predictions.jsonl`, a COCO results list, or the records of either
+        score_source: as for `coord_eval.score`, like all that follow
+        boxes: where boxes come from
+        format: format of the answers
+        scale: what plain numbers are divided by
+        grid: grid of the coordinate tokens
+        synonyms: other names of categories; those of the file (`categories[].synonyms`) are not used by themselves,
+            since several of them stand for two categories
+        label_callback: called with a label that no other layer matches
+        progress: called with the name of a stage, what is done and what there is to do
+
+    Raises:
+        InputError: if a file is not LVIS, or the predictions cannot be scored
+    """
+    report = progress or silent
+    options = AnswerOptions(boxes=boxes, format=format, scale=scale, grid=grid)
+    data = read_json(ground_truth) if isinstance(ground_truth, str | Path) else ground_truth
+    if not isinstance(data, Mapping):
+        raise InputError(f"{ground_truth}: expected LVIS annotations, found a {type(data).__name__}")
+    loaded = load_ground_truth(data)
+    frequency_K = _frequencies(data, loaded)
+    collected, _ = collect(
+        loaded,
+        predictions,
+        options,
+        labels=partial(LabelMatcher, loaded.categories, synonyms or {}, label_callback),
+        score_source=score_source,
+        progress=report,
+    )
+    limited = _best_of_each_image(collected.detections)
+    verified_IK, not_exhaustive_IK = _federation(data, loaded)
+    known = limited.take(np.nonzero(limited.category_D < len(loaded.categories))[0])
+    kept = known.take(np.nonzero(verified_IK[known.image_D, known.category_D])[0])
+    open_D = not_exhaustive_IK[kept.image_D, kept.category_D]
+    tables = [
+        ApTable(loaded, kept, replace(found, ignored_TD=found.ignored_TD | (~found.hit_TD & open_D)))
+        for found in ranked_matches_by_area(loaded, kept, limit=MAX_DETECTIONS)
+    ]
+    return LvisScores(
+        summary=_summarize(tables, frequency_K),
+        detections=len(collected.detections),
+        beyond_limit=len(collected.detections) - len(limited),
+        unverified=len(known) - len(kept),
+        unknown=len(limited) - len(known),
+        join=collected.join,
+        score_source=collected.score_source,
+        format=collected.format,
+        notes=(*loaded.notes, *collected.notes),
+    )
+
+
+def _summarize(tables: Sequence[ApTable], frequency_K: np.ndarray) -> dict[str, float]:
+    """Return the thirteen metrics of LVIS from the tables of all, small, medium and large objects."""
+    every, *sized = (table.average_precision()[0] for table in tables)
+    summary = {"AP": mean_present(every), "AP50": mean_present(every[0]), "AP75": mean_present(every[5])}
+    summary |= {f"AP{a}": mean_present(ap_TK) for a, ap_TK in zip("sml", sized, strict=True)}
+    summary |= {f"AP{f}": mean_present(every[:, frequency_K == f]) for f in _FREQUENCIES}
+    recall = (mean_present(table.average_recall(MAX_DETECTIONS)) for table in tables)
+    return summary | {f"AR{a}@{MAX_DETECTIONS}": r for a, r in zip(("", *"sml"), recall, strict=True)}
+
+
+def _federation(data: Mapping[str, Any], ground_truth: GroundTruth) -> tuple[np.ndarray, np.ndarray]:
+    """Return [I, K] which categories were verified in an image, and which are not annotated exhaustively in it."""
+    index = {category_id: k for k, category_id in enumerate(ground_truth.category_ids)}
+    place = {image_id: i for i, image_id in enumerate(ground_truth.image_ids)}
+    verified_IK, not_exhaustive_IK = np.zeros((2, len(ground_truth), len(ground_truth.categories)), bool)
+    for image in data["images"]:
+        for key, target in (("neg_category_ids", verified_IK), ("not_exhaustive_category_ids", not_exhaustive_IK)):
+            if not isinstance(image.get(key), list):
+                raise InputError(
+                    f"LVIS annotations, images[id={image['id']}].{key}: expected a list; is this an LVIS file?"
+                )
+            target[place[image["id"]], [index[k] for k in image[key] if k in index]] = True
+    verified_IK[ground_truth.image_N, ground_truth.category_N] = True
+    return verified_IK, not_exhaustive_IK
+
+
+def _best_of_each_image(detections: Detections) -> Detections:
+    """Return the 300 best boxes of each image, in their order."""
+    order = np.lexsort((-detections.scores_D, detections.image_D))
+    first = np.searchsorted(detections.image_D[order], detections.image_D[order], side="left")
+    return detections.take(np.sort(order[np.arange(len(order)) - first < MAX_DETECTIONS]))
+
+
+def _frequencies(data: Mapping[str, Any], ground_truth: GroundTruth) -> np.ndarray:
+    """Return r, c or f for each category, in the order of the ground truth."""
+    by_id = {category["id"]: category.get("frequency") for category in data["categories"]}
+    for category_id, letter in by_id.items():
+        if letter not in tuple(_FREQUENCIES):
+            raise InputError(
+                f"LVIS annotations, categories[id={category_id}].frequency: expected r, c or f, found {letter!r}"
+            )
+    return np.array([by_id[category_id] for category_id in ground_truth.category_ids])

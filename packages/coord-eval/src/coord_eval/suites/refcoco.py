@@ -1,0 +1,212 @@
+"""Referring expressions: one phrase, one box, right or wrong.
+
+RefCOCO (Yu et al. 2016, https://arxiv.org/abs/1608.00272) reports the share of phrases whose box has an IoU of at
+least .5 with the box of the phrase, Acc@.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, read_instances
+from coord_eval.data.ground_truth import load_ground_truth
+from coord_eval.data.predictions import Prediction
+from coord_eval.intake.answers import (
+    AnswerOptions,
+    PredictionSource,
+    Progress,
+    Scale,
+    assumed_scale_notes,
+    load_predictions,
+    parse_all,
+    silent,
+)
+from coord_eval.match.overlaps import box_iou
+from coord_eval.metrics.bootstrap import interval
+from coord_eval.parse.answer import Answer
+
+
+@dataclass(frozen=True)
+class ExpressionScores:
+    """Accuracy over referring expressions.
+
+    Attributes:
+        phrases: number of phrases
+        accuracy: share of phrases whose IoU reaches the threshold, for each threshold
+        mean_iou: mean IoU, an answer without a box counting 0
+        without_box: number of answers without a box, which count as wrong
+        several_boxes: number of answers with more than one box; the first one counts
+        intervals: `value`, `low` and `high` of each accuracy (`"Acc@0.5"`) and of `"mean_iou"`: the central
+            95 % of resamples of the images, each with all its phrases; empty without resamples
+        notes: conditions to know when reading the metrics
+    """
+
+    phrases: int
+    accuracy: dict[str, float]
+    mean_iou: float
+    without_box: int
+    several_boxes: int
+    intervals: dict[str, dict[str, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics as plain types, unrounded."""
+        return asdict(self)
+
+
+def score_expressions(
+    boxes: Iterable[Sequence[float]],
+    answers: Iterable[Answer],
+    thresholds: Sequence[float] = (0.5,),
+    *,
+    images: Sequence[Hashable] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> ExpressionScores:
+    """Score answers to referring expressions by their first box; its description plays no part.
+
+    Args:
+        boxes: `(x1, y1, x2, y2)` of each phrase in [0, 1]; IoU is the same in pixels
+        answers: the parsed answer to each phrase, in the same order
+        thresholds: IoU from which a box is right
+        images: the image of each phrase, by any name, since intervals resample images; None if every phrase has an
+            image of its own
+        resamples: number of resamples of the images, 0 for no intervals
+        seed: seed of the resamples
+
+    Raises:
+        InputError: if there are not as many answers, or images, as boxes
+
+    Example:
+        >>> from coord_eval import parse_answer
+        >>> answer = parse_answer('[{"bbox_2d": [100, 100, 300, 300], "label": "left cup"}]', scale=1000)
+        >>> score_expressions([(0.1, 0.1, 0.3, 0.4)], [answer]).accuracy
+        {'0.5': 1.0}
+    """
+    boxes, answers = [tuple(map(float, box)) for box in boxes], list(answers)
+    if len(boxes) != len(answers):
+        raise InputError(f"expressions: {len(boxes)} boxes and {len(answers)} answers; give one answer a phrase")
+    if images is not None and len(images) != len(boxes):
+        raise InputError(f"expressions: {len(boxes)} boxes and {len(images)} images; name the image of each phrase")
+    iou = [
+        _iou(box, answer.objects[0].box) if answer.objects else 0.0 for box, answer in zip(boxes, answers, strict=True)
+    ]
+    values = np.array(iou)
+    measured = {f"Acc@{t:g}": (values >= t).astype(np.float64) for t in thresholds} | {"mean_iou": values}
+    return ExpressionScores(
+        phrases=len(boxes),
+        accuracy={f"{t:g}": float((values >= t).mean()) if len(values) else 0.0 for t in thresholds},
+        mean_iou=float(values.mean()) if len(values) else 0.0,
+        without_box=sum(not answer.objects for answer in answers),
+        several_boxes=sum(len(answer) > 1 for answer in answers),
+        intervals=_intervals(measured, images or range(len(boxes)), resamples, seed) if len(values) else {},
+    )
+
+
+def _intervals(
+    measured: dict[str, np.ndarray], images: Sequence[Hashable], resamples: int, seed: int
+) -> dict[str, dict[str, float]]:
+    """Return intervals of means over phrases when images are resampled with all their phrases."""
+    if not resamples:
+        return {}
+    places = {image: place for place, image in enumerate(dict.fromkeys(images))}
+    image_N = np.array([places[image] for image in images])
+    # How often each image is drawn in each resample.
+    drawn_BI = np.random.default_rng(seed).multinomial(len(places), np.full(len(places), 1 / len(places)), resamples)
+    phrases_B = drawn_BI @ np.bincount(image_N)
+    return {
+        name: interval(float(value_N.mean()), drawn_BI @ np.bincount(image_N, value_N) / phrases_B)
+        for name, value_N in measured.items()
+    }
+
+
+def score_expression_files(
+    ground_truth: str | Path | Sequence[Instance],
+    predictions: PredictionSource,
+    thresholds: Sequence[float] = (0.5,),
+    *,
+    format: str | MarkerFamily = "auto",
+    scale: Scale = None,
+    grid: CoordGrid = CoordGrid(),
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ExpressionScores:
+    """Score a file of answers against a file of phrases, line by line.
+
+    Args:
+        ground_truth: instance JSON lines with one object each, whose description is the phrase; an image with several
+            phrases has several lines
+        predictions: `predictions.jsonl`, the answer to each phrase in the same order; where both sides name the image
+            or its id they have to agree
+        thresholds: IoU from which a box is right
+        format: format of the answers, see `coord_eval.parse_answer`
+        scale: what plain numbers are divided by, see `coord_eval.score`
+        grid: grid of the coordinate tokens
+        resamples: number of resamples of the images for intervals, 0 for none
+        seed: seed of the resamples
+        progress: called with the name of a stage, what is done and what there is to do
+
+    Raises:
+        InputError: if the files do not fit each other, naming the line
+    """
+    instances = _read_phrases(ground_truth)
+    for number, item in enumerate(instances, 1):
+        if len(item.objects) != 1:
+            raise InputError(
+                f"ground truth, phrase {number} ({item.image}): expected one object, found {len(item.objects)}; "
+                "give each phrase a line of its own"
+            )
+    answered = load_predictions(predictions)
+    loaded = [item for item in answered if isinstance(item, Prediction)]
+    if len(loaded) < len(answered):
+        raise InputError("expressions: expected answers as text, found a COCO results list")
+    if len(loaded) != len(instances):
+        raise InputError(
+            f"expressions: {len(instances)} phrases and {len(loaded)} answers; give one answer a phrase, in order"
+        )
+    for prediction, item in zip(loaded, instances, strict=True):
+        _check_same_image(prediction, item)
+    # Images recur, phrases do not: each line is an image of its own here.
+    lines = load_ground_truth([item.model_copy(update={"image_id": None}) for item in instances])
+    options = AnswerOptions(format=format, scale=scale, grid=grid)
+    answers, notes = parse_all(lines, loaded, range(len(loaded)), options, progress or silent)
+    boxes = [item.objects[0].bbox for item in instances]
+    images = [item.image for item in instances]
+    scores = score_expressions(boxes, answers, thresholds, images=images, resamples=resamples, seed=seed)
+    return replace(scores, notes=(*notes, *assumed_scale_notes(answers)))
+
+
+def _read_phrases(source: str | Path | Sequence[Instance]) -> list[Instance]:
+    if not isinstance(source, str | Path):
+        return list(source)
+    try:
+        # Not the reader of annotations: an image with several phrases has several lines.
+        return list(read_instances(source, strict=True).instances)
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read ({error.strerror}); check the path") from error
+
+
+def _check_same_image(prediction: Prediction, item: Instance) -> None:
+    """Raise an error if an answer names another image than the phrase in its place."""
+    named = prediction.image is not None
+    found, expected = (prediction.image, item.image) if named else (prediction.image_id, item.image_id)
+    if named:
+        same = PurePath(str(found)).name == PurePath(item.image).name
+    else:
+        same = expected is None or str(found) == str(expected)
+    if not same:
+        raise InputError(
+            f"{prediction.where}: about {found!r}, where the phrase in its place is about {expected!r}; "
+            "answers must come in the order of the phrases"
+        )
+
+
+def _iou(a: Sequence[float], b: Sequence[float]) -> float:
+    xywh = (np.array([x1, y1, x2 - x1, y2 - y1]) for x1, y1, x2, y2 in (a, b))
+    return float(box_iou(*xywh))

@@ -1,0 +1,193 @@
+"""The command as a user runs it."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from coord_eval import oracle_predictions
+from coord_eval.cli.main import main
+
+
+@pytest.fixture
+def files(coco_set, tmp_path):
+    truth, predictions = tmp_path / "truth.json", tmp_path / "predictions.jsonl"
+    truth.write_text(json.dumps(coco_set))
+    records = oracle_predictions(coco_set)
+    predictions.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return ["--ground-truth", str(truth), "--predictions", str(predictions)]
+
+
+def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
+    assert main(["score", *files, "--out", str(tmp_path / "a" / "b")]) == 0
+    data = json.loads((tmp_path / "a" / "b" / "evaluation.json").read_text())
+    assert data["coco"] == data["ceiling"]
+    assert (tmp_path / "a" / "b" / "report.html").stat().st_size > 5000
+    printed = capsys.readouterr().out
+    assert f"{data['coco']['AP']:.3f}" in printed
+    assert "40 of 40 answers parse" in printed
+    assert sorted(p.name for p in (tmp_path / "a" / "b").iterdir()) == ["evaluation.json", "report.html"]
+    assert main(["score", *files, "--out", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "evaluation.json").read_text()) == data
+
+
+def test_score_bootstrap_prints_and_writes_intervals(files, tmp_path, capsys):
+    assert main(["score", *files, "--out", str(tmp_path / "o"), "--bootstrap", "20", "--seed", "3"]) == 0
+    data = json.loads((tmp_path / "o" / "evaluation.json").read_text())
+    row = data["intervals"]["AP"]
+    assert row["low"] <= row["value"] == pytest.approx(data["coco"]["AP"])
+    assert "95 % interval" in capsys.readouterr().out
+    assert "95 % confidence intervals (bootstrap over images)" in (tmp_path / "o" / "report.html").read_text()
+
+
+def test_score_of_empty_results_is_zero_and_exits_0(files, tmp_path):
+    empty = tmp_path / "empty.json"
+    empty.write_text("[]")
+    assert main(["score", *files[:2], "--predictions", str(empty), "--out", str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "evaluation.json").read_text())["coco"]["AP"] == 0.0
+
+
+def test_view_writes_the_requested_number_of_images(files, tmp_path):
+    assert main(["view", *files, "--out", str(tmp_path / "v"), "--count", "7"]) == 0
+    assert (tmp_path / "v" / "report.html").read_text().count("<figure>") == 7
+
+
+def test_parse_shows_objects_and_drops(files, tmp_path, capsys):
+    path = tmp_path / "answer.txt"
+    path.write_text('```json\n[{"bbox_2d": [12, 34, 56, 78], "label": "cat"}, {"bbox_2d": [1, 2], "label": "x"}]')
+    assert main(["parse", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "0.012 0.034 0.056 0.078  'cat'  complete" in printed
+    assert "dropped: wrong_arity" in printed
+    assert "divided by 1000, 1000 (assumed)" in printed
+    assert main(["parse", str(path), "--json", "--scale", "100"]) == 0
+    assert json.loads(capsys.readouterr().out)["objects"][0]["box"] == [0.12, 0.34, 0.56, 0.78]
+    assert main(["parse", files[3], "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 40
+
+
+@pytest.mark.parametrize(
+    "arguments", [["score"], ["nonsense"], ["parse", "x", "--scale", "0"], ["parse", "x", "--format", "yaml"]]
+)
+def test_usage_error_exits_2(arguments, capsys):
+    assert main(arguments) == 2
+    assert "Usage: coord-eval" in capsys.readouterr().err
+    assert main([]) == 2
+    assert "Missing command" in capsys.readouterr().err
+
+
+def test_input_error_exits_2_without_a_traceback(files, tmp_path, capsys):
+    (tmp_path / "p.jsonl").write_text('{"image_id": 1}\n')
+    code = main(["score", *files[:2], "--predictions", str(tmp_path / "p.jsonl"), "--out", str(tmp_path / "o")])
+    assert code == 2
+    error = capsys.readouterr().err
+    assert "p.jsonl, line 1, text" in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "o").exists()
+
+
+def test_unwritable_folder_exits_1(files, tmp_path, capsys):
+    (tmp_path / "taken").write_text("a file")
+    assert main(["score", *files, "--out", str(tmp_path / "taken")]) == 1
+    assert "taken" in capsys.readouterr().err
+
+
+def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert main(["score", *files, "--out", str(out)]) == 0
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main(["score", *files, "--out", str(out), "--title", "new"]) == 1
+    assert "No space left on device" in capsys.readouterr().err
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+
+
+def test_broken_pipe_exits_0_in_silence(files):
+    command = f"{sys.executable} -m coord_eval parse {files[3]} --json | head -c 10"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_module_runs_as_the_command(files, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "coord_eval", "score", *files, "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = subprocess.run([sys.executable, "-m", "coord_eval", "--help"], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0
+    assert "examples:" in shown.stdout
+
+
+def test_interrupt_exits_130_with_a_line(files, tmp_path, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("coord_eval.evaluation.score", interrupt)
+    assert main(["score", *files, "--out", str(tmp_path / "o")]) == 130
+    assert capsys.readouterr().err == "coord-eval: interrupted\n"
+
+
+def test_score_leniently_leaves_out_faulty_records(coco_set, files, tmp_path, capsys):
+    coco_set["annotations"].append({**coco_set["annotations"][0], "image_id": 4711})
+    (tmp_path / "truth.json").write_text(json.dumps(coco_set))
+    command = ["score", *files, "--out", str(tmp_path / "o")]
+    assert main(command) == 2
+    assert "image_id: 4711 is not the id of an image" in capsys.readouterr().err
+    assert main([*command, "--lenient"]) == 0
+    assert "note: 1 faults in the ground truth" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["score", "--help"], ["compare", "--help"], ["score"], ["lvis", "--boxes", "x"], []]
+)
+def test_help_and_usage_errors_load_nothing_slow(arguments):
+    """They answer at once: NumPy and all that builds on it are imported by the commands."""
+    code = (
+        "import sys\n"
+        "from coord_eval.cli.main import main\n"
+        f"code = main({arguments!r})\n"
+        "slow = ('numpy', 'pycocotools', 'matplotlib', 'PIL', 'rich', 'coord_eval.evaluation')\n"
+        "print('loaded', *[m for m in slow if m in sys.modules])\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "loaded"
+    assert done.returncode == (0 if "--help" in arguments else 2)
+
+
+def test_choices_of_options_equal_those_of_the_library():
+    from typing import get_args
+
+    from coord_codec import MARKERS, Order
+    from coord_eval import FORMATS, SCORE_SOURCES
+    from coord_eval.cli import options
+    from coord_eval.intake.answers import BOX_SOURCES
+    from coord_eval.metrics.coco import BACKENDS
+
+    def choices(group, name):
+        hint = inspect.signature(group, eval_str=True).parameters[name].annotation
+        return get_args(get_args(hint)[0])
+
+    assert choices(options.answers, "format") == ("auto", *FORMATS)
+    assert choices(options.answers, "boxes") == BOX_SOURCES
+    assert choices(options.answers, "score_source") == ("auto", *(s for s in SCORE_SOURCES if s != "results"))
+    assert choices(options.scoring, "backend") == BACKENDS
+    assert set(choices(options.scoring, "markers")) == set(MARKERS)
+    assert set(choices(options.scoring, "order")) == set(get_args(Order))
+
+
+@pytest.mark.parametrize("name", ["lvis", "expressions"])
+def test_help_of_a_command_has_examples(name, capsys):
+    for words, code in (([name, "--help"], 0), ([name], 2), ([name, "--scale", "-1"], 2)):
+        assert main(words) == code
+    assert f"  coord-eval {name} --ground-truth" in capsys.readouterr().out

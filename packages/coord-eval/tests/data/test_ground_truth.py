@@ -1,0 +1,124 @@
+"""Ground truth from every source; messages name file, record and field."""
+
+import math
+
+import pytest
+
+from coord_codec import Instance, read_annotations
+from coord_eval import InputError, load_ground_truth, score
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (("images",), None, r"expected COCO JSON .*found an object with the keys"),
+        (("annotations",), {}, r"expected COCO JSON .*found an object with the keys"),
+        (("annotations", 0, "image_id"), 7, r"annotations\[0\] \(id 1\): image_id: 7 is not the id of an image"),
+        (
+            ("annotations", 0, "category_id"),
+            7,
+            r"annotations\[0\] \(id 1\): category_id: 7 is not the id of a category",
+        ),
+        (("annotations", 0, "bbox"), [1, 2, 3], r"annotations\[0\] \(id 1\): bbox: expected 4 numbers"),
+        (("annotations", 0, "bbox"), [1, 2, math.nan, 3], r"annotations\[0\] \(id 1\): bbox: expected finite numbers"),
+        (("annotations", 0, "bbox"), [1, 2, -3, 3], r"annotations\[0\] \(id 1\): bbox: .*width and height"),
+        (("annotations", 0, "bbox"), "1 2 3 4", r"annotations\[0\] \(id 1\): bbox: expected 4 numbers"),
+        (("annotations", 0, "area"), math.inf, r"annotations\[0\] \(id 1\): area"),
+        (("annotations", 0), 3, r"annotations\[0\]: expected an object"),
+        (("images", 0, "id"), None, r"images\[0\]: id"),
+        (("images", 0, "width"), 0, r"images\[0\]: width: expected a whole number of pixels above 0"),
+        (("categories", 0, "name"), "", r"categories\[0\]: name"),
+        (("categories",), [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}], r"categories\[1\]: id: 1 occurs 2 times"),
+    ],
+)
+def test_load_ground_truth_names_the_faulty_record_and_field(one_cat, path, value, message):
+    target = one_cat
+    for key in path[:-1]:
+        target = target[key]
+    target[path[-1]] = value
+    with pytest.raises(InputError, match=message):
+        load_ground_truth(one_cat)
+
+
+def test_load_ground_truth_accepts_missing_iscrowd_area_and_annotation_ids(one_cat):
+    del one_cat["annotations"][0]["id"]
+    truth = load_ground_truth(one_cat)
+    assert truth.area_N.tolist() == [1200.0]
+    assert not truth.crowd_N.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.json", "{", r"t\.json, line 1: not JSON"),
+        ("t.json", '[{"image_id": 1, "bbox": [1, 2, 3, 4]}]', r"t\.json: expected COCO JSON .* found a JSON list"),
+        ("t.json", b"\xff\xfe{", r"t\.json: not UTF-8"),
+        ("t.json", "[" * 100_000, r"t\.json"),
+        ("t.jsonl", '{"image": "a.jpg", "objects": []}\n{"image": 3}', r"t\.jsonl:2"),
+        ("t.jsonl", '{"image": "a", "objects": [{"desc": "x", "bbox": [0, 0, 2, 1]}]}', r"objects\[0\]\.bbox"),
+    ],
+)
+def test_load_ground_truth_names_the_faulty_file(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(InputError, match=message):
+        load_ground_truth(path)
+
+
+def test_load_ground_truth_of_a_missing_file(tmp_path):
+    for name in ("no.json", "no.jsonl"):
+        with pytest.raises(InputError, match="cannot be read"):
+            load_ground_truth(tmp_path / name)
+
+
+def test_load_ground_truth_leniently_counts_what_it_leaves_out(one_cat):
+    one_cat["annotations"].append({"id": 2, "image_id": 7, "category_id": 1, "bbox": [1, 2, 3, 4]})
+    with pytest.raises(InputError, match="image_id: 7 is not"):
+        load_ground_truth(one_cat)
+    lenient = load_ground_truth(one_cat, lenient=True)
+    assert lenient.boxes_N4.tolist() == [[1, 2, 30, 40]]
+    (note,) = lenient.notes
+    assert "1 faults in the ground truth" in note and "annotations[1] (id 2): image_id: 7" in note
+    assert score(one_cat, [], lenient=True).notes[0] == note
+
+
+def test_load_ground_truth_takes_an_annotation_set_as_it_is(one_cat):
+    """What training left out is left out of scoring; crowd regions stay."""
+    one_cat["images"].append({"id": 2, "file_name": "2.jpg", "width": 100, "height": 80})
+    one_cat["annotations"] += [
+        {"id": 2, "image_id": 2, "category_id": 1, "bbox": [1, 2, 3, 4]},
+        {"id": 3, "image_id": 2, "category_id": 9, "bbox": [1, 2, 3, 4]},
+        {"id": 4, "image_id": 2, "category_id": 1, "bbox": [5, 6, 7, 8], "iscrowd": 1},
+        {"id": 5, "image_id": 2, "category_id": 1, "bbox": [5, 6, 0, 8]},
+    ]
+    annotations = read_annotations(one_cat)
+    every = load_ground_truth(annotations)
+    assert every.boxes_N4[:, 2].tolist() == [30, 3, 7, 0]
+    assert any(note.startswith("1 faults in the ground truth") for note in every.notes)
+    chosen = load_ground_truth(annotations.select(annotations.instances[1:]))
+    assert (chosen.image_ids, chosen.image_N.tolist()) == ((2,), [0, 0])
+    assert chosen.boxes_N4.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert chosen.crowd_N.tolist() == [False, True]
+
+
+def test_load_ground_truth_keeps_boxes_of_zero_area_and_notes_them(one_cat):
+    one_cat["annotations"][0]["bbox"] = [1, 2, 0, 40]
+    ground_truth = load_ground_truth(one_cat)
+    assert len(ground_truth.boxes_N4) == 1
+    assert ground_truth.notes == ("1 ground-truth boxes have zero area and cannot be matched",)
+
+
+def test_load_ground_truth_of_instances_reads_crowd_regions_and_areas():
+    cat = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.6]}
+    objects = [cat, {**cat, "area": 7.5}, {**cat, "iscrowd": True}]
+    instances = [Instance(image="a.jpg", width=100, height=80, objects=objects)]
+    ground_truth = load_ground_truth(instances)
+    assert ground_truth.area_N.tolist() == pytest.approx([40 * 40, 7.5, 40 * 40])
+    assert ground_truth.crowd_N.tolist() == [False, False, True]
+    assert load_ground_truth(read_annotations(instances)).area_N.tolist() == ground_truth.area_N.tolist()
+
+
+def test_load_ground_truth_refuses_a_stated_id_that_equals_a_counted_one():
+    instances = [Instance(image="a.jpg", objects=[]), Instance(image="b.jpg", image_id=0, objects=[])]
+    with pytest.raises(InputError, match="image_id 0 occurs twice"):
+        load_ground_truth(instances)

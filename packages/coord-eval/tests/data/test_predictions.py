@@ -1,0 +1,64 @@
+"""Predictions from files and records; messages name file, line and field."""
+
+import json
+import math
+
+import pytest
+
+from coord_eval import InputError, score
+from coord_eval.data.predictions import from_records, read_predictions
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"image_id": 1}, r"line 2, text: expected the answer as text, found nothing"),
+        ({"image_id": 1, "text": 3}, r"line 2, text"),
+        ({"text": "x"}, r"line 2, image_id: missing"),
+        ({"image_id": True, "text": "x"}, r"line 2, image_id: expected a whole number or text"),
+        ({"image_id": 1.5, "text": "x"}, r"line 2, image_id"),
+        ({"image_id": 1, "text": "x", "finish_reason": "done"}, r"line 2, finish_reason: expected one of stop"),
+        ({"image_id": 1, "text": "x", "coord_logprobs": [0.5]}, r"line 2, coord_logprobs: .*above 0"),
+        ({"image_id": 1, "text": "x", "coord_logprobs": ["a"]}, r"line 2, coord_logprobs: expected finite"),
+        ({"image_id": 1, "text": "x", "coord_logprobs": {}}, r"line 2, coord_logprobs: expected a list"),
+        ({"image_id": 1, "text": "x", "desc_logprobs": [[-1], [1]]}, r"line 2, desc_logprobs\[1\]"),
+        (
+            {"image_id": 1, "text": "x", "desc_logprobs": [-1, -2], "desc_token_counts": [1]},
+            r"line 2, desc_token_counts: they add up to 1",
+        ),
+    ],
+)
+def test_read_predictions_names_line_and_field(tmp_path, record, message):
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"image_id": 0, "text": ""}\n' + json.dumps(record) + "\n")
+    with pytest.raises(InputError, match=message):
+        read_predictions(path)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, math.nan], "score": 1}, r"\[0\]\.bbox"),
+        ({"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": math.nan}, r"\[0\]\.score"),
+        ({"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}, r"\[0\]\.score"),
+        ({"image_id": 1, "category_id": 1, "bbox": [1, 2, -3, 4], "score": 1}, r"\[0\]\.bbox: .*width and height"),
+        ({"category_id": 1, "bbox": [1, 2, 3, 4], "score": 1}, r"\[0\]\.image_id"),
+    ],
+)
+def test_from_records_names_the_faulty_result(record, message):
+    with pytest.raises(InputError, match=message):
+        from_records([record])
+
+
+def test_read_predictions_accepts_blank_lines_and_a_byte_order_mark(tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"image_id": 1, "text": "a\xe2\x80\xa8b"}\r\n\r\n')
+    (prediction,) = read_predictions(path)
+    assert prediction.text == "a\u2028b"
+
+
+def test_from_records_accepts_an_error_without_text(one_cat):
+    (prediction,) = from_records([{"image_id": 1, "finish_reason": "error"}])
+    evaluation = score(one_cat, [{"image_id": 1, "finish_reason": "error"}])
+    assert prediction.text == ""
+    assert (evaluation.format["parsed"], evaluation.format["errors"]) == (0, 1)

@@ -1,0 +1,139 @@
+"""Boxes from expectations that a producer states; the scale of plain numbers, given, inferred or assumed."""
+
+import json
+import random
+
+import pytest
+
+from coord_codec import Instance, Object
+from coord_eval import InputError, score
+
+TRUTH = [
+    Instance(
+        image="a.png", width=100, height=100, image_id=1, objects=[Object(desc="cat", bbox=(0.1004, 0.2, 0.5, 0.6))]
+    )
+]
+TEXT = "<obj_start>cat<|coord_100|><|coord_200|><|coord_900|><|coord_600|><obj_end>"
+
+
+def record(**more):
+    return {"image_id": 1, "text": TEXT, **more}
+
+
+def test_expected_boxes_replace_those_of_tokens():
+    given = record(coord_expected=[0.1004, 0.2, 0.5, 0.6])
+    said, read = (score(TRUTH, [given], boxes=boxes) for boxes in ("tokens", "expected"))
+    assert said.mean_iou == pytest.approx(0.3996 / 0.8, rel=1e-6)
+    assert read.mean_iou == pytest.approx(1.0, rel=1e-9)
+    assert read.format == said.format
+
+
+def test_expected_boxes_are_sorted_and_dropped_without_area():
+    swapped = score(TRUTH, [record(coord_expected=[0.5, 0.6, 0.1004, 0.2])], boxes="expected")
+    assert swapped.mean_iou == pytest.approx(1.0, rel=1e-9)
+    flat = score(TRUTH, [record(coord_expected=[0.5, 0.2, 0.5, 0.6])], boxes="expected")
+    assert flat.format["objects"] == 0
+    assert flat.format["dropped"] == {"no_area": 1}
+
+
+def test_expected_boxes_of_equal_tokens_may_differ():
+    flat = TEXT.replace("900", "100")
+    given = {"image_id": 1, "text": flat, "coord_expected": [0.1004, 0.2, 0.5, 0.6]}
+    assert score(TRUTH, [given]).format["dropped"] == {"no_area": 1}
+    read = score(TRUTH, [given], boxes="expected")
+    assert read.mean_iou == pytest.approx(1.0, rel=1e-9)
+    assert read.format["dropped"] == {} and read.format["parsed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "boxes", "told"),
+    [
+        ({}, "expected", "found nothing"),
+        ({"coord_expected": [0.1, 0.2]}, "expected", "found 2 values"),
+        ({"coord_expected": [0.1, 0.2, 3.0, 0.4]}, "tokens", r"in \[0, 1\]"),
+        ({}, "wishes", "expected one of tokens, expected"),
+    ],
+)
+def test_expected_boxes_refuse_missing_expectations(more, boxes, told):
+    with pytest.raises(InputError, match=told):
+        score(TRUTH, [record(**more)], boxes=boxes)
+
+
+@pytest.fixture
+def answers(coco_set):
+    """A function that writes the truth in any scale, in pictures that the model saw at other sizes."""
+    names = {c["id"]: c["name"] for c in coco_set["categories"]}
+    draw = random.Random(0)
+
+    def write(divide_by):
+        records = []
+        for image in coco_set["images"]:
+            width, height = image["width"], image["height"]
+            seen = (28 * draw.randint(8, 60), 28 * draw.randint(8, 60))
+            sides = {"pixels": (width, height), "input_pixels": seen}.get(divide_by, (divide_by, divide_by))
+            objects = []
+            for a in coco_set["annotations"]:
+                if a["image_id"] == image["id"] and not a["iscrowd"]:
+                    x, y, w, h = a["bbox"]
+                    unit = (x / width, y / height, (x + w) / width, (y + h) / height)
+                    box = [round(u * sides[i % 2]) for i, u in enumerate(unit)]
+                    objects.append({"bbox_2d": box, "label": names[a["category_id"]]})
+            records.append(
+                {"image_id": image["id"], "text": json.dumps(objects), "input_width": seen[0], "input_height": seen[1]}
+            )
+        return records
+
+    return write
+
+
+@pytest.mark.parametrize("scale", [1000, "pixels", "input_pixels"])
+def test_infer_scale_finds_the_scale_that_was_used(coco_set, answers, scale):
+    records = answers(scale)
+    named = score(coco_set, records, scale=scale)
+    assert named.mean_iou > 0.95
+    assert not any("assumed" in note or "inferred" in note for note in named.notes)
+    inferred = score(coco_set, records, scale="infer")
+    assert inferred.mean_iou == named.mean_iou
+    assert any(f"scale {scale}" in note and "inferred from" in note for note in inferred.notes)
+    assert sum("mean best IoU" in note for note in inferred.notes) == 4
+
+
+@pytest.mark.parametrize("scale", ["pixels", "input_pixels"])
+def test_assumed_scale_is_noted(coco_set, answers, scale):
+    evaluation = score(coco_set, answers(scale))
+    assert any("/1000 was assumed" in note for note in evaluation.notes)
+    assert evaluation.mean_iou < 0.6
+
+
+def test_infer_scale_tells_999_from_1000(coco_set, answers):
+    assert any("scale 999.0 inferred" in note for note in score(coco_set, answers(999), scale="infer").notes)
+
+
+def test_infer_scale_notes_another_scale_that_fits_as_well(coco_set, answers):
+    """In images of 1000 x 1000 bins and pixels are the same."""
+    for image in coco_set["images"]:
+        image.update(width=1000, height=1000)
+    for a in coco_set["annotations"]:
+        a["bbox"] = [min(v, 450) for v in a["bbox"]]
+    notes = score(coco_set, answers(1000), scale="infer").notes
+    assert any("scale 1000.0 inferred" in note and "another one fits as well" in note for note in notes)
+
+
+def test_infer_scale_refuses_numbers_that_fit_no_image(coco_set, answers):
+    with pytest.raises(InputError, match="no scale keeps the boxes inside"):
+        score(coco_set, answers(100_000), scale="infer")
+
+
+def test_infer_scale_without_plain_numbers(coco_set):
+    evaluation = score(coco_set, [{"image_id": 0, "text": ""}], scale="infer")
+    assert "no plain numbers in the answers: nothing to scale" in evaluation.notes
+
+
+def test_scale_of_an_unknown_name_is_refused(coco_set):
+    with pytest.raises(InputError, match="scale: expected a number"):
+        score(coco_set, [{"image_id": 0, "text": ""}], scale="inches")
+
+
+def test_scale_input_pixels_needs_the_input_size(coco_set):
+    with pytest.raises(InputError, match="input_width"):
+        score(coco_set, [{"image_id": 0, "text": "x"}], scale="input_pixels")

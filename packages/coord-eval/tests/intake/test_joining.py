@@ -1,0 +1,86 @@
+"""Answers find their images and labels their categories."""
+
+import pytest
+
+from coord_eval import InputError, score
+
+CAT = ("cat", [0.1, 0.1, 0.5, 0.5])
+DOG = ("dog", [0.6, 0.6, 0.9, 0.9])
+
+
+def test_label_matcher_counts_each_layer(instance, answer):
+    truth = [instance(1, ("traffic light", CAT[1]), DOG, ("tv", [0.1, 0.6, 0.3, 0.9]), CAT)]
+    boxes = {o.desc: list(o.bbox) for o in truth[0].objects}
+    said = [
+        ("Traffic-Light.", boxes["traffic light"]),
+        ("dog", boxes["dog"]),
+        ("Television", boxes["tv"]),
+        ("kitty", boxes["cat"]),
+        ("moon", [0.7, 0.1, 0.8, 0.2]),
+    ]
+    evaluation = score(truth, [answer(1, *said)], synonyms={"tv": ["television"]}, label_callback={"kitty": "cat"}.get)
+    assert evaluation.labels == {"exact": 1, "normalized": 1, "synonym": 1, "callback": 1, "unknown": 1}
+    assert evaluation.detection["0.5"]["recall"] == 1.0
+
+
+def test_join_refuses_a_second_answer_for_an_image(instance, answer):
+    with pytest.raises(InputError, match=r"predictions\[1\].*second answer for image 1"):
+        score([instance(1, CAT)], [answer(1, CAT), answer(1, CAT)])
+
+
+def test_join_counts_answers_about_unknown_images(instance, answer):
+    evaluation = score([instance(1, CAT)], [answer(1, CAT), answer(99, DOG)])
+    assert (evaluation.join.unknown, evaluation.join.unknown_examples) == (1, ("99",))
+    assert evaluation.detection["0.5"]["precision"] == 1.0
+
+
+def test_collect_results_counts_unknown_images_and_categories(coco_set):
+    """pycocotools asserts on the first and passes over the second in silence."""
+    known = {"image_id": 0, "category_id": 10, "bbox": [1, 1, 9, 9], "score": 0.5}
+    evaluation = score(coco_set, [known, {**known, "image_id": 999}, {**known, "category_id": 77}])
+    assert (evaluation.join.unknown, evaluation.join.unknown_examples) == (1, ("999",))
+    assert evaluation.unknown_labels == {"category_id 77": 1}
+    assert evaluation.counts["detections"] == 2
+
+
+def test_join_refuses_predictions_of_another_data_set(instance, answer):
+    with pytest.raises(InputError, match="none of the 1 predictions is about an image"):
+        score([instance(1, CAT)], [answer(99, DOG)])
+
+
+def test_join_by_file_name(instance, answer):
+    truth = [instance(1, CAT, image="a/x.jpg"), instance(2, DOG, image="b/x.jpg"), instance(3, CAT)]
+    records = [answer(1, CAT), answer(2, DOG), answer(3, CAT)]
+    for record, name in zip(records, ["a/x.jpg", "b/x.jpg", "somewhere/3.jpg"], strict=True):
+        del record["image_id"]
+        record["image"] = name
+    evaluation = score(truth, records)
+    assert evaluation.join.by_name == 3
+    assert evaluation.coco["AP50"] == 1.0
+
+
+def test_join_refuses_an_id_and_a_file_name_that_disagree(instance, answer):
+    """Ids counted anew on one side would otherwise pair every answer with another picture."""
+    truth = [instance(1, CAT), instance(2, DOG)]
+    with pytest.raises(InputError, match=r"image_id 1 is '1.jpg' in the ground truth, and not 'data/2.jpg'"):
+        score(truth, [answer(1, DOG, image="data/2.jpg")])
+    assert score(truth, [answer(1, CAT, image="elsewhere/renamed.jpg")]).join.answered == 1
+
+
+def test_join_by_an_ambiguous_file_name_is_unknown(instance, answer):
+    truth = [instance(1, CAT, image="a/x.jpg"), instance(2, DOG, image="b/x.jpg")]
+    record = {"image": "x.jpg", "text": ""}
+    assert score(truth, [record, answer(1, CAT)]).join.unknown == 1
+
+
+def test_join_treats_ids_as_text_and_as_numbers_alike(instance, answer):
+    evaluation = score([instance(42, CAT)], [{**answer(42, CAT), "image_id": "42"}])
+    assert evaluation.coco["AP"] == pytest.approx(1.0)
+
+
+def test_label_matcher_refuses_two_categories_of_one_name(one_cat):
+    one_cat["categories"].append({"id": 2, "name": "cat"})
+    with pytest.raises(InputError, match="two are called 'cat'"):
+        score(one_cat, [{"image_id": 1, "text": ""}])
+    result = {"image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "score": 0.5}
+    assert score(one_cat, [result]).coco["AP50"] == pytest.approx(1.0)

@@ -1,0 +1,176 @@
+"""The metrics beyond COCO, each on a case computed by hand."""
+
+import json
+import math
+
+import pytest
+
+from coord_eval import score
+from coord_eval.metrics.errors import BACKGROUND, ERROR_KINDS, UNKNOWN
+
+CAT, DOG = 1, 2
+
+
+def coco(objects, images=1, size=(400, 200)):
+    return {
+        "images": [{"id": i, "file_name": f"{i}.jpg", "width": size[0], "height": size[1]} for i in range(images)],
+        "categories": [{"id": CAT, "name": "cat"}, {"id": DOG, "name": "dog"}],
+        "annotations": [
+            {"id": n, "image_id": i, "category_id": k, "bbox": box} for n, (i, k, box) in enumerate(objects)
+        ],
+    }
+
+
+def results(*rows):
+    return [{"image_id": i, "category_id": k, "bbox": box, "score": s} for i, k, box, s in rows]
+
+
+A, B, C = [10, 10, 40, 40], [100, 100, 40, 40], [200, 20, 100, 100]
+TRUTH = coco([(0, CAT, A), (0, CAT, B), (0, DOG, C)])
+
+
+def analysis(truth, *rows):
+    return score(truth, results(*rows)).analysis
+
+
+def test_macro_rates_are_the_mean_over_labels_with_objects():
+    rows = [(0, CAT, A, 0.9), (0, CAT, [300, 100, 20, 20], 0.8), (0, 99, C, 0.7)]
+    row = analysis(TRUTH, *rows)["macro"]["0.5"]
+    # cat: 1 of 2 answered right, 1 of 2 found; dog: nothing.
+    assert row == pytest.approx({"precision": 0.25, "recall": 0.25, "f1": 0.25})
+
+
+def test_f1_at_miou_is_the_mean_over_ten_thresholds():
+    shifted = [A[0] + 4, *A[1:]]  # IoU 36/44 = .818: a hit at .5 to .8
+    found = analysis(coco([(0, CAT, A)]), (0, CAT, shifted, 1.0))["macro"]
+    assert found["0.5:0.95"]["f1"] == pytest.approx(0.7)
+    assert found["0.75"]["f1"] == 1.0
+
+
+def test_edge_bias_shows_a_shift_with_its_sign():
+    shifted = [A[0] + 2, A[1] - 1, A[2], A[3] + 1]
+    bias = analysis(coco([(0, CAT, A)]), (0, CAT, shifted, 1.0))["edge_bias"]
+    assert bias["pixels"] == pytest.approx({"x1": 2, "y1": -1, "x2": 2, "y2": 0})
+    assert bias["bins"] == pytest.approx({"x1": 5, "y1": -5, "x2": 5, "y2": 0})
+    assert bias["pairs"] == {"count": 1}
+
+
+def test_count_error_and_duplicates():
+    truth = coco([(0, CAT, A), (1, CAT, A), (1, CAT, B)], images=3)
+    twice = [(0, CAT, A, 0.9), (0, CAT, [11, 10, 40, 40], 0.8), (1, CAT, A, 0.9)]
+    stray = (0, CAT, [300, 100, 40, 40], 0.9)
+    assert analysis(truth, *twice, stray)["count"]["duplicates"] == 1
+    count = analysis(truth, *twice)["count"]
+    assert count == pytest.approx(
+        {"mean_error": 0.0, "mean_absolute_error": 2 / 3, "exact_share": 1 / 3, "duplicates": 1}
+    )
+
+
+def test_breakdown_by_size_count_and_rank():
+    truth = coco([(0, CAT, [0, 0, 20, 20]), (0, CAT, A), (1, CAT, C)], images=3)
+    found = analysis(truth, (0, CAT, A, 0.9), (0, CAT, C, 0.9), (1, CAT, C, 0.5), (2, CAT, C, 0.5))
+    assert {k: v["recall"] for k, v in found["by_size"].items()} == {"small": 0.0, "medium": 1.0, "large": 1.0}
+    assert found["by_object_count"]["2-3"] == pytest.approx({"images": 1, "precision": 0.5, "recall": 0.5, "f1": 0.5})
+    assert found["by_object_count"]["1"]["f1"] == 1.0
+    assert found["by_rank"] == {
+        "0": {"detections": 3, "precision": pytest.approx(2 / 3)},
+        "1": {"detections": 1, "precision": 0.0},
+    }
+
+
+def test_f1_against_threshold():
+    rows = [(0, CAT, A, 0.9), (0, CAT, B, 0.6), (0, CAT, [300, 100, 20, 20], 0.3)]
+    curve = analysis(TRUTH, *rows)["f1_against_threshold"]
+    assert curve["best"] == pytest.approx({"threshold": 0.6, "precision": 1.0, "recall": 2 / 3, "f1": 0.8})
+    assert curve["points"][-1] == pytest.approx([0.3, 2 / 3, 2 / 3, 2 / 3])
+
+
+def test_f1_against_threshold_keeps_boxes_of_equal_score_together():
+    rows = [(0, CAT, A, 0.5), (0, CAT, [300, 100, 20, 20], 0.5), (0, CAT, B, 0.5)]
+    curve = analysis(TRUTH, *rows)["f1_against_threshold"]
+    assert curve["points"] == [pytest.approx([0.5, 2 / 3, 2 / 3, 2 / 3])]
+
+
+def test_expected_calibration_error():
+    """Of four boxes at .95 three hit, of four at .15 one does: (|.95 - .75| + |.15 - .25|) / 2."""
+    scores = [0.95] * 4 + [0.15] * 4
+    hits = [True] * 3 + [False] + [True] + [False] * 3
+    truth = coco([(i, CAT, A) for i in range(8)], images=8)
+    rows = [(i, CAT, A if hit else C, s) for i, (s, hit) in enumerate(zip(scores, hits, strict=True))]
+    found = analysis(truth, *rows)["reliability"]
+    assert found["ece"] == pytest.approx(0.15)
+    assert [row[2] for row in found["bins"]] == [4, 4]
+    assert [row[3:] for row in found["bins"]] == [pytest.approx([0.15, 0.25]), pytest.approx([0.95, 0.75])]
+    assert analysis(truth, (0, CAT, A, 1.5))["reliability"] is None
+
+
+def test_reliability_is_of_probabilities_only():
+    answer = {"image_id": 0, "text": '[{"bbox_2d": [1, 2, 3, 4], "label": "cat"}]'}
+    assert score(TRUTH, [answer]).analysis["reliability"] is None
+
+
+def test_confusion_with_background():
+    stray, unknown = [300, 150, 30, 30], [350, 20, 30, 30]
+    rows = [(0, DOG, A, 0.9), (0, CAT, B, 0.8), (0, CAT, stray, 0.7), (0, 99, unknown, 0.6)]
+    assert analysis(TRUTH, *rows)["confusion"] == {
+        BACKGROUND: {"cat": 1, UNKNOWN: 1},
+        "cat": {"dog": 1, "cat": 1},
+        "dog": {BACKGROUND: 1},
+    }
+
+
+def test_error_kinds_each_on_its_own():
+    off = [A[0] + 20, *A[1:]]  # IoU 1/3 with A
+    near_dog = [C[0] + 60, *C[1:]]  # IoU 1/4 with C
+    rows = {
+        "localisation": (0, CAT, off, 0.9),
+        "label": (0, DOG, A, 0.9),
+        "background": (0, CAT, [350, 150, 20, 20], 0.9),
+        "label_and_localisation": (0, CAT, near_dog, 0.9),
+    }
+    for name, row in rows.items():
+        counts = {k: v["count"] for k, v in analysis(TRUTH, row)["errors"].items()}
+        explained = name in ("localisation", "label")
+        expected = dict.fromkeys(ERROR_KINDS, 0) | {name: 1, "missed": 3 - explained}
+        assert counts == expected, name
+    both = analysis(TRUTH, (0, CAT, A, 0.9), (0, CAT, A, 0.8))["errors"]
+    assert {k: v["count"] for k, v in both.items()} == dict.fromkeys(ERROR_KINDS, 0) | {"duplicate": 1, "missed": 2}
+
+
+def test_error_cost_is_the_ap50_gained_by_repairing_it():
+    """Both cats are found, the dog is called a cat with the highest score: cat AP50 2/3 and dog AP50 0."""
+    wrong, right = (0, CAT, C, 0.9), (0, DOG, C, 0.9)
+    cats = [(0, CAT, A, 0.8), (0, CAT, B, 0.7)]
+    before, after = score(TRUTH, results(wrong, *cats)), score(TRUTH, results(right, *cats))
+    errors = before.analysis["errors"]
+    assert errors["label"]["cost"] == pytest.approx(after.coco["AP50"] - before.coco["AP50"])
+    assert errors["label"]["cost"] == pytest.approx(1 - (2 / 3) / 2)
+    missing = score(TRUTH, results(right, cats[0]))
+    full = score(TRUTH, results(right, *cats))
+    assert missing.analysis["errors"]["missed"]["cost"] == pytest.approx(full.coco["AP50"] - missing.coco["AP50"])
+
+
+def test_error_cost_of_a_localisation_error_is_its_hit():
+    off = (0, CAT, [A[0] + 20, *A[1:]], 0.9)
+    base = score(coco([(0, CAT, A)]), results(off))
+    assert base.coco["AP50"] == 0.0
+    assert base.analysis["errors"]["localisation"] == {"count": 1, "cost": pytest.approx(1.0)}
+
+
+def test_analysis_of_empty_sets(coco_set):
+    for truth in (coco_set, {"images": [], "annotations": [], "categories": []}, coco([])):
+        found = score(truth, []).analysis
+        json.dumps(found, allow_nan=False)
+        assert found["count"]["duplicates"] == 0
+
+
+def test_analysis_adds_up_on_a_noisy_set(coco_set, noisy_results):
+    evaluation = score(coco_set, noisy_results(coco_set, 2))
+    errors = evaluation.analysis["errors"]
+    assert all(row["cost"] >= -1e-12 for row in errors.values())
+    table = evaluation.analysis["confusion"]
+    objects = sum(sum(row.values()) for true, row in table.items() if true != BACKGROUND)
+    assert objects == evaluation.counts["objects"]
+    assert math.isclose(
+        sum(r["objects"] for r in evaluation.analysis["by_size"].values()), evaluation.counts["objects"]
+    )

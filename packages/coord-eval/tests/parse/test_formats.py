@@ -1,0 +1,156 @@
+"""Which format an answer is in, what no format reads, and what is no answer at all."""
+
+import json
+
+import pytest
+
+from coord_eval import parse_answer, score
+from coord_eval.cli.main import main
+
+CAT = '{"bbox_2d": [100, 200, 300, 400], "label": "cat"}'
+INTERNVL = "<ref>cat</ref><box>[[100, 200, 300, 400]]</box>"
+FLORENCE = "cat<loc_1><loc_2><loc_3><loc_4>"
+
+
+def truth_of(count):
+    return {
+        "images": [{"id": i, "file_name": f"{i}.jpg", "width": 100, "height": 100} for i in range(count)],
+        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "sign <loc_1><loc_2><loc_3><loc_4>"}],
+        "annotations": [
+            {"id": i, "image_id": i, "category_id": 1, "bbox": [10, 20, 20, 20], "area": 400} for i in range(count)
+        ],
+    }
+
+
+def answers_of(texts):
+    return [{"image_id": i, "text": text} for i, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    "text", [INTERNVL, "  [[1, 2, 3, 4]] ", "A cat at (1, 2).", "There is none.", '{"a": {"b": "c"}}']
+)
+def test_parse_answer_drops_what_no_format_reads(text):
+    answer = parse_answer(text)
+    assert [(drop.reason, text[slice(*drop.span)]) for drop in answer.dropped] == [("unrecognised", text.strip())]
+    assert answer.status == "failed"
+
+
+@pytest.mark.parametrize("text", ["", " \n", "[]", "```json\n[]\n```"])
+def test_parse_answer_of_nothing_is_empty(text):
+    assert (parse_answer(text).status, parse_answer(text).dropped) == ("empty", ())
+
+
+def test_parse_answer_drops_a_record_with_unknown_keys():
+    text = f'[{CAT}, {{"rect": [1, 2, 3, 4]}}]'
+    answer = parse_answer(text)
+    assert len(answer) == 1
+    assert [(drop.reason, text[slice(*drop.span)]) for drop in answer.dropped] == [
+        ("unrecognised", '{"rect": [1, 2, 3, 4]}')
+    ]
+
+
+def test_score_counts_and_notes_unrecognised_answers():
+    evaluation = score(truth_of(50), answers_of([INTERNVL] * 50))
+    assert evaluation.format["parsed"] == 0
+    assert evaluation.format["dropped"] == {"unrecognised": 50}
+    assert any(
+        "50 answers hold nothing that a format reads" in note and "<ref>cat" in note for note in evaluation.notes
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"bbox_2d": [100, 200, 300, 400]}',
+        '{"bbox_2d": [100, 200, 300, 400], "label": " "}',
+        "<|box_start|>(1,2),(3,4)<|box_end|>",
+        "<obj_start><|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>",
+        "<loc_1><loc_2><loc_3><loc_4>",
+    ],
+)
+def test_no_label_is_counted_and_never_clean(text):
+    (item,) = parse_answer(text).objects
+    assert item.desc == ""
+    assert item.repairs == ("no_label",)
+    health = score(truth_of(1), answers_of([text]), scale=1000).format
+    assert (health["clean"], health["repairs"]) == (0, {"no_label": 1})
+
+
+@pytest.mark.parametrize("tag", ["think", "thinking", "THINK"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<T>{other}</T>{cat}",
+        "{other}</T>{cat}",
+        "{cat}<T>{other}</T>",
+        "{cat}\n<T>{other}</T>\n",
+        "<T>{other} <T> </T>{other}</T>{cat}",
+        "<T>{other}</T>{other}<T></T>{cat}",
+    ],
+)
+def test_thoughts_never_count(tag, text):
+    text = text.replace("T>", f"{tag}>").replace("{other}", CAT.replace("cat", "dog")).replace("{cat}", CAT)
+    answer = parse_answer(text)
+    assert [item.desc for item in answer] == ["cat"]
+    assert text[slice(*answer.objects[0].span)] == CAT
+    assert (answer.status, answer.truncated) == ("ok", False)
+
+
+@pytest.mark.parametrize("tag", ["think", "thinking"])
+@pytest.mark.parametrize("head", ["", CAT])
+def test_unclosed_thought_is_dropped(tag, head):
+    answer = parse_answer(f"{head}<{tag}>{CAT.replace('cat', 'dog')}")
+    assert [item.desc for item in answer] == ["cat"] * bool(head)
+    assert [drop.reason for drop in answer.dropped] == ["unclosed_thought"]
+    assert answer.truncated
+
+
+@pytest.mark.parametrize(
+    ("label", "format"),
+    [(f"sign {word}", "json") for word in ("<loc_1>", "<loc0001>", "<obj_start>", "<|box_start|>", FLORENCE)],
+)
+def test_auto_is_not_decided_by_a_word_of_a_label(label, format):
+    answer = parse_answer(CAT.replace("cat", label))
+    assert (answer.format, [item.desc for item in answer]) == (format, [label])
+
+
+def test_auto_takes_markers_with_brackets_in_the_description():
+    answer = parse_answer("<obj_start>cat [1] {2}<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>")
+    assert (answer.format, answer.objects[0].desc) == ("obj", "cat [1] {2}")
+
+
+def test_auto_takes_the_format_of_the_whole_set():
+    """Cut off before its first box is complete, the last answer has one box in Florence-2's tokens, in its label."""
+    cut = f'{{"label": "{FLORENCE}", "bbox_2d": [1, 2'
+    assert parse_answer(cut).format == "florence2"
+    florence = [FLORENCE, FLORENCE, "cat [1]<loc_1><loc_2><loc_3><loc_4>"]
+    assert set(score(truth_of(3), answers_of(florence)).format["formats"]) == {"florence2"}
+    both = CAT.replace("cat", FLORENCE * 2)
+    assert parse_answer(both).format == "florence2"
+    found = score(truth_of(3), answers_of([CAT, CAT, both]), scale=1000)
+    assert found.format["formats"] == {"json": 3}
+
+
+def test_images_without_an_answer_are_said_everywhere(tmp_path, capsys):
+    (tmp_path / "truth.json").write_text(json.dumps(truth_of(30)))
+    (tmp_path / "answers.jsonl").write_text(json.dumps(answers_of([CAT])[0]))
+    paths = ["--ground-truth", str(tmp_path / "truth.json"), "--predictions", str(tmp_path / "answers.jsonl")]
+    assert main(["score", *paths, "--out", str(tmp_path)]) == 0
+    said = "29 of 30 images are without an answer"
+    assert said in capsys.readouterr().out
+    report = (tmp_path / "report.html").read_text()
+    assert said in report
+    assert "<td>images without an answer</td><td class=n>29</td>" in report
+    found = json.loads((tmp_path / "evaluation.json").read_text())
+    assert found["counts"]["images_without_answer"] == 29
+    assert any(said in note for note in found["notes"])
+    assert not any("without an answer" in note for note in score(truth_of(1), answers_of([CAT])).notes)
+
+
+@pytest.mark.parametrize("filler", ["", ', "n": 1'])  # the one step for faultless records, and the state machine
+@pytest.mark.parametrize(
+    "key", ["class_name", "category_name", "label_name", "object", "object_name", "phrase", "标签", "类别"]
+)
+def test_json_label_keys_in_use(key, filler):
+    (item,) = parse_answer(CAT.replace('"label"', f'"{key}"').replace("}", filler + "}")).objects
+    assert (item.desc, item.completeness) == ("cat", "complete")

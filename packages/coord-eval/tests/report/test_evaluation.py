@@ -1,0 +1,124 @@
+"""The report: one file, safe whatever a model wrote, with images where there are any."""
+
+import base64
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from coord_codec import Instance
+from coord_eval import ReportSection, oracle_predictions, score
+
+EVIL = "<script>alert(1)</script>\"'&\u202e\ud83d\0"
+
+
+@pytest.fixture
+def evaluation():
+    objects = [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}, {"desc": "dog", "bbox": [0.5, 0.5, 0.9, 0.9]}]
+    truth = [
+        Instance(image=f"{i}.png", image_id=i, width=64, height=32, objects=objects if i else []) for i in range(5)
+    ]
+    records = oracle_predictions(truth)
+    records[1]["text"] = records[1]["text"].replace("cat", EVIL)
+    records[2]["text"] = ""
+    return score(truth, records)
+
+
+class Page(HTMLParser):
+    """Collects tags and whatever refers outside."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.outside, self.stack = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        if tag not in ("meta", "rect", "image", "path", "circle", "polyline"):
+            self.stack.append(tag)
+        self.outside += [v for k, v in attrs if k in ("src", "href") and not v.startswith("data:")]
+        assert not [k for k, _ in attrs if k.startswith("on")]
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+
+def test_report_is_one_well_formed_file_without_scripts_or_references(evaluation, tmp_path):
+    path = evaluation.write_report(tmp_path, title=EVIL)
+    page = Page(path.read_text())
+    assert page.stack == []
+    assert page.outside == []
+    assert "script" not in page.tags
+    assert page.tags.count("svg") == 5
+
+
+def test_report_escapes_what_a_model_wrote(evaluation, tmp_path):
+    text = evaluation.write_report(tmp_path).read_text()
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    assert not set(text) & {"\u202e", "\0", "\ud83d"}
+
+
+def test_report_numbers_are_those_of_the_evaluation(evaluation, tmp_path):
+    text = evaluation.write_report(tmp_path).read_text()
+    assert f"<b>{evaluation.coco['AP']:.3f}</b>" in text
+    assert f"<b>{evaluation.mean_iou:.3f}</b>" in text
+    assert f"ceiling {evaluation.ceiling['AP']:.3f}" in text
+
+
+def test_report_sections_of_a_caller_stand_in_front(evaluation, tmp_path):
+    sections = [ReportSection("Loss & more", "<svg><path d='M0 0'/></svg>")]
+    text = evaluation.write_report(tmp_path, sections=sections).read_text()
+    assert text.index("<h2>Loss &amp; more</h2><svg>") < text.index("Average precision")
+
+
+def test_overlay_embeds_images_in_their_own_colours(evaluation, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (64, 32), (200, 30, 60)).save(tmp_path / "3.png")
+    text = evaluation.write_report(tmp_path / "out", image_root=tmp_path).read_text()
+    (encoded,) = re.findall(r'href="data:image/jpeg;base64,([^"]+)"', text)
+    (tmp_path / "drawn.jpg").write_bytes(base64.b64decode(encoded))
+    with image.open(tmp_path / "drawn.jpg") as drawn:
+        assert drawn.size == (720, 360)
+        assert all(abs(a - b) < 12 for a, b in zip(drawn.getpixel((300, 100)), (200, 30, 60), strict=True))
+    assert "<li>4 images, the first 2.png: not found" in text
+
+
+def test_overlay_draws_boxes_where_they_are(evaluation, tmp_path):
+    """The image is 64 x 32 and drawn 480 wide: a box from .1 to .5 starts at 48, 24 and is 192 x 96."""
+    text = evaluation.write_report(tmp_path).read_text()
+    assert '<rect x="48.0" y="24.0" width="192.0" height="96.0"' in text
+
+
+def test_report_names_a_broken_image_and_goes_on(evaluation, tmp_path):
+    pytest.importorskip("PIL.Image")
+    (tmp_path / "3.png").write_bytes(b"not an image")
+    text = evaluation.write_report(tmp_path / "out", image_root=tmp_path).read_text()
+    assert "3.png: " in text
+    assert "cannot identify" in text
+
+
+def test_report_without_pillow_says_so(evaluation, tmp_path, monkeypatch):
+    (tmp_path / "3.png").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    text = evaluation.write_report(tmp_path / "out", image_root=tmp_path).read_text()
+    assert "Pillow is not installed" in text
+    assert text.count("<svg") == 5
+
+
+def test_report_shows_images_with_the_lowest_and_the_highest_f1(evaluation, tmp_path):
+    text = evaluation.write_report(tmp_path, max_overlays=2).read_text()
+    shown = re.findall(r"<figcaption>(\d)\.png: F1 ([\d.]+)", text)
+    assert shown[0] == ("2", "0.00")
+    assert shown[1][1] == "1.00"
+    assert evaluation.write_report(tmp_path, max_overlays=0).read_text().count("<svg") == 0
+
+
+def test_report_has_the_permissions_of_any_file(evaluation, tmp_path):
+    path = evaluation.write_report(tmp_path)
+    (tmp_path / "other").write_text("")
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode

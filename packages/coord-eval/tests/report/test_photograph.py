@@ -1,0 +1,127 @@
+"""Images come from inside their folder only, and no file stops a report or fills the memory."""
+
+import json
+import struct
+import tracemalloc
+import zlib
+
+import pytest
+
+from coord_eval import score
+from coord_eval.cli.main import main
+from coord_eval.report.photograph import AMBIGUOUS, NOT_FOUND, OUTSIDE, photograph
+
+Image = pytest.importorskip("PIL.Image")
+SIZE = (64, 32)
+ANSWER = '[{"bbox_2d": [100, 100, 500, 500], "label": "cat"}]'
+
+
+@pytest.fixture
+def root(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for path in (folder / "in.png", tmp_path / "secret.png"):
+        Image.new("RGB", SIZE, (200, 30, 60)).save(path)
+    (folder / "link.png").symlink_to(tmp_path / "secret.png")
+    (folder / "near.png").symlink_to("in.png")
+    return folder
+
+
+def truth_of(name):
+    return {
+        "images": [{"id": 1, "file_name": name, "width": 64, "height": 32}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [6, 3, 26, 13]}],
+    }
+
+
+@pytest.mark.parametrize("name", ["in.png", "near.png", "sub/../in.png", "other/in.png"])
+def test_photograph_finds_what_lies_in_the_folder(root, name):
+    data, problem = photograph(root, name, SIZE)
+    assert problem is None
+    assert data.startswith("data:image/jpeg;base64,")
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.png", "{root}/../secret.png", "link.png", "..\\secret.png", "images/../../secret.png"]
+)
+def test_photograph_refuses_what_lies_outside(root, name):
+    assert photograph(root, name.format(root=root), SIZE) == (None, OUTSIDE)
+
+
+@pytest.mark.parametrize("name", ["a" * 5000 + ".png", "\ud83d.png", "a\0b.png", "none.png", "."])
+def test_photograph_of_names_that_no_file_has(root, name):
+    assert photograph(root, name, SIZE) == (None, NOT_FOUND)
+
+
+def png_of(width, height):
+    """A PNG of one colour: kilobytes for any number of pixels."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    pack = zlib.compressobj(9)
+    row = bytes(1 + width)
+    body = b"".join(pack.compress(row) for _ in range(height)) + pack.flush()
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize("side", [7_000, 13_000])
+def test_photograph_skips_images_of_too_many_pixels(root, side, monkeypatch):
+    (root / "bomb.png").write_bytes(png_of(side, side))
+    decoded = []
+    monkeypatch.setattr(Image.Image, "convert", lambda *_, **__: decoded.append(1))
+    tracemalloc.start()
+    data, problem = photograph(root, "bomb.png", SIZE)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert data is None
+    assert problem == f"{side} x {side} pixels are too many to show"
+    assert not decoded
+    assert peak < 5_000_000
+
+
+def test_photograph_does_not_name_the_folders_of_a_broken_image(root):
+    (root / "broken.png").write_bytes(b"not an image")
+    assert str(root) not in photograph(root, "broken.png", SIZE)[1]
+
+
+@pytest.mark.parametrize("folder", ["train2017", "images/train2017", "images", "."])
+def test_photograph_finds_the_usual_folders_of_coco(tmp_path, folder):
+    annotations = tmp_path / "annotations"
+    annotations.mkdir()
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", SIZE).save(tmp_path / folder / "a.png")
+    assert photograph(annotations, "a.png", SIZE)[1] is None
+    assert photograph(annotations, "b.png", SIZE)[1] == NOT_FOUND
+
+
+def test_photograph_in_two_folders_is_not_guessed(tmp_path):
+    for name in ("annotations", "train2017", "val2017"):
+        (tmp_path / name).mkdir()
+    for name in ("train2017", "val2017"):
+        Image.new("RGB", SIZE).save(tmp_path / name / "a.png")
+    assert photograph(tmp_path / "annotations", "a.png", SIZE) == (None, AMBIGUOUS)
+    assert photograph(tmp_path / "annotations", "val2017/a.png", SIZE)[1] is None
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "/secret.png", "{root}/../secret.png", "link.png"])
+def test_report_skips_images_outside_the_folder_and_says_so(root, tmp_path, name):
+    evaluation = score(truth_of(name.format(root=root)), [{"image_id": 1, "text": ANSWER}], scale=1000)
+    text = evaluation.write_report(tmp_path / "out", image_root=root).read_text()
+    assert "data:image/jpeg" not in text
+    assert "outside the folder of the images" in text
+    assert str(tmp_path) not in text
+
+
+@pytest.mark.parametrize("name", ["a" * 5000 + ".png", "\ud83d.png", "a\0b.png", "", "\n"])
+def test_report_of_any_image_name(root, tmp_path, capsys, name):
+    (tmp_path / "truth.json").write_text(json.dumps(truth_of(name)))
+    answer = json.dumps({"image_id": 1, "text": ANSWER.replace("cat", "\ud83d")})
+    (tmp_path / "answers.jsonl").write_text(answer)
+    paths = ["--ground-truth", str(tmp_path / "truth.json"), "--predictions", str(tmp_path / "answers.jsonl")]
+    assert main(["score", *paths, "--out", str(tmp_path / "out"), "--images", str(root), "--export"]) == 0
+    text = (tmp_path / "out" / "report.html").read_text()
+    assert "a" * 500 not in text
+    assert "\ud83d" not in capsys.readouterr().out

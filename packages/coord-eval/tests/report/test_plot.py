@@ -1,0 +1,93 @@
+"""Charts as SVG text: the same on every call, safe, and where the values are."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from coord_eval.html import PALETTE, box_rows, chart, legend, line_chart
+
+EVIL = "<script>alert(1)</script> $\\frac{1$ \u202e\0"
+
+
+def paths(svg: str, colour: str) -> list[str]:
+    found = re.findall(r'<path d="([^"]+)"[^>]*style="([^"]*)"', svg)
+    return [d for d, style in found if colour in style]
+
+
+def test_line_chart_is_the_same_text_twice_and_well_formed():
+    series = {"a": ([0, 1, 2], [1.0, 0.5, 0.25]), "b": ([0, 2], [0.3, 0.2])}
+    first, second = (line_chart(series, "loss", x_label="step") for _ in range(2))
+    assert first == second
+    ET.fromstring(first)
+    assert 'aria-label="loss"' in first
+    assert "step</text>" in first
+    assert not re.search(r"<metadata|<style|<g id|\d\.\d{3}", first)
+
+
+def test_chart_leaves_the_settings_of_matplotlib_alone_and_is_not_changed_by_them():
+    import matplotlib
+
+    plain = line_chart({"a": ([0, 1], [0, 1])}, "x")
+    with matplotlib.rc_context({"lines.linewidth": 9, "svg.fonttype": "path", "font.size": 30}):
+        before = dict(matplotlib.rcParams)
+        assert line_chart({"a": ([0, 1], [0, 1])}, "x") == plain
+        assert dict(matplotlib.rcParams) == before
+
+
+def test_chart_points_lie_where_their_values_are():
+    with chart("F1", width=300, height=200) as drawn:
+        drawn.axes.plot([0, 1, 4], [0, 1, 2])
+        drawn.axes.set(xlim=(0, 4), ylim=(0, 2))
+    (line,) = paths(drawn.svg, f"stroke: {PALETTE[0]}")
+    x, y = np.array(re.findall(r"[ML] ([\d.]+) ([\d.]+)", line), float).T
+    assert (x[1] - x[0]) / (x[2] - x[0]) == pytest.approx(0.25, abs=1e-3)
+    assert (y[1] - y[0]) / (y[2] - y[0]) == pytest.approx(0.5, abs=1e-3)
+    assert y[2] < y[0]
+    assert 'viewBox="0 0 300 200"' in drawn.svg
+
+
+def test_chart_panels_have_bands_bars_and_outlines_in_the_colours_of_the_palette():
+    with chart("two", panels=2, ink="#888888") as drawn:
+        left, right = drawn.panels
+        left.fill_between([0, 1], [0, 0], [1, 2], alpha=0.25, label="W1")
+        right.bar([1, 2], [0.5, 0.75])
+        right.stairs([0.2, 0.4], [0, 1, 2], color=PALETTE[1])
+    assert len(paths(drawn.svg, f"fill: {PALETTE[0]}; fill-opacity: 0.25")) == 2  # area and legend
+    assert len(paths(drawn.svg, f"fill: {PALETTE[0]}")) == 4
+    assert len(paths(drawn.svg, PALETTE[1])) == 1
+    assert "#888888" in drawn.svg
+    assert 'viewBox="0 0 920 220"' in drawn.svg
+
+
+def test_chart_text_is_escaped_and_no_mathematics():
+    svg = line_chart({EVIL: ([0, 1], [0, 1])}, EVIL, x_label=EVIL)
+    ET.fromstring(svg)
+    assert "<script" not in svg
+    assert svg.count("&lt;script&gt;") == 3
+    assert "\\frac{1$ \\u202e\\u0000" in svg
+
+
+def test_box_rows_draw_percentiles_from_top_to_bottom():
+    values = np.arange(101.0)
+    with chart("errors", width=400, height=200) as drawn:
+        box_rows(drawn.axes, {"a": values, "none": [], "b": values / 2})
+        drawn.axes.set(xlim=(0, 100))
+    spans = {}
+    for colour in (PALETTE[0], PALETTE[2]):
+        drawn_paths = [np.array(re.findall(r"([\d.]+) ([\d.]+)", d), float) for d in paths(drawn.svg, colour)]
+        spans[colour] = {tuple(np.ptp(p, axis=0) > 1): p for p in drawn_paths}
+    box, line, stroke = (spans[PALETTE[0]][key] for key in ((True, True), (True, False), (False, True)))
+    width = np.ptp(line[:, 0])  # from the 5th to the 95th percentile
+    assert np.ptp(box[:, 0]) == pytest.approx(width * 50 / 90, abs=0.05)
+    assert stroke[0, 0] == pytest.approx((line[0, 0] + line[1, 0]) / 2, abs=0.05)
+    assert np.ptp(spans[PALETTE[2]][True, False][:, 0]) == pytest.approx(width / 2, abs=0.05)
+    assert line[0, 1] < spans[PALETTE[2]][True, False][0, 1]
+    assert re.findall(r">(\w+)</text>", drawn.svg)[-3:] == ["a", "none", "b"]
+
+
+def test_legend_names_each_colour_once():
+    html = legend({"<A>": "#2563eb", "B": "#d97706"})
+    assert html.count("<span>") == 2
+    assert '<i style="background:#2563eb"></i>&lt;A&gt;' in html

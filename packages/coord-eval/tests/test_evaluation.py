@@ -1,0 +1,242 @@
+"""What counts when answers are scored, and that everything is counted."""
+
+import itertools
+import json
+import re
+
+import pytest
+
+from coord_codec import CoordGrid, Instance, int_to_token, token_to_int
+from coord_eval import COCO_KEYS, InputError, oracle_predictions, score
+
+CAT = ("cat", [0.1, 0.1, 0.5, 0.5])
+DOG = ("dog", [0.6, 0.6, 0.9, 0.9])
+
+
+def test_score_of_an_empty_list_is_zero(coco_set):
+    evaluation = score(coco_set, [])
+    assert set(evaluation.coco.values()) == {0.0}
+    assert evaluation.detection["0.5"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
+    assert evaluation.mean_iou == 0.0
+    assert evaluation.ceiling["AP"] > 0.9
+
+
+def test_score_counts_images_without_answer_and_without_objects(instance, answer):
+    truth = [instance(1, CAT), instance(2, CAT), instance(3)]
+    evaluation = score(truth, [answer(1, CAT), answer(3, CAT)])
+    assert evaluation.join.answered == 2
+    assert evaluation.detection["0.5"] == pytest.approx({"precision": 0.5, "recall": 0.5, "f1": 0.5})
+    # The false box of image 3 ranks after the hit (same score, later image); recall stops at one half.
+    assert evaluation.coco["AR100"] == 0.5
+    assert evaluation.mean_iou == 0.5
+
+
+def test_score_counts_unknown_labels_as_false(instance, answer):
+    truth = [instance(1, CAT)]
+    clean = score(truth, [answer(1, CAT)])
+    noisy = score(truth, [answer(1, CAT, ("unicorn", [0.2, 0.2, 0.3, 0.3]), ("unicorn", [0.1, 0.1, 0.5, 0.5]))])
+    assert clean.detection["0.5"]["precision"] == 1.0
+    assert noisy.detection["0.5"]["precision"] == pytest.approx(1 / 3)
+    assert noisy.unknown_labels == {"unicorn": 2}
+    assert noisy.counts["unknown_label_detections"] == 2
+    # COCO averages over labels with truth: a label without any has no AP and takes no part.
+    assert noisy.coco["AP"] == clean.coco["AP"]
+
+
+def test_score_of_instances_without_ids_equals_that_of_coco(coco_set):
+    """Truth in the manner of VOC: a file name, corners and a name for each object, nothing else."""
+    names = {c["id"]: c["name"] for c in coco_set["categories"]}
+    boxed = {**coco_set, "annotations": []}
+    instances, records = [], oracle_predictions(coco_set, max_objects=2)
+    for image in coco_set["images"]:
+        width, height = image["width"], image["height"]
+        objects = []
+        for a in coco_set["annotations"]:
+            if a["image_id"] == image["id"] and not a["iscrowd"]:
+                x, y, w, h = a["bbox"]
+                box = [x / width, y / height, (x + w) / width, (y + h) / height]
+                objects.append({"desc": names[a["category_id"]], "bbox": box})
+                boxed["annotations"].append({**a, "area": w * h})
+        instances.append(Instance(image=image["file_name"], width=width, height=height, objects=objects))
+    by_name = [{"image": record["image"], "text": record["text"]} for record in records]
+    corners, coco = score(instances, by_name), score(boxed, records)
+    assert corners.join.by_name == len(instances)
+    assert corners.coco == pytest.approx(coco.coco, abs=1e-9)
+    assert corners.mean_iou == pytest.approx(coco.mean_iou)
+
+
+def test_score_without_image_sizes_lacks_only_metrics_by_size(instance, answer):
+    sized = [instance(1, CAT, DOG, size=(640, 200))]
+    bare = [Instance(image="1.jpg", image_id=1, objects=sized[0].objects)]
+    record = answer(1, ("cat", [0.12, 0.1, 0.5, 0.52]), DOG)
+    with_size, without = score(sized, [record]), score(bare, [record])
+    assert without.coco["AP"] == pytest.approx(with_size.coco["AP"])
+    assert without.mean_iou == pytest.approx(with_size.mean_iou)
+    assert {without.coco[key] for key in ("APs", "APm", "APl", "ARs", "ARm", "ARl")} == {-1.0}
+    assert any("no size" in note for note in without.notes)
+
+
+def test_score_ignores_crowd_regions(one_cat):
+    crowd = {"id": 2, "image_id": 1, "category_id": 1, "bbox": [40, 40, 60, 40], "iscrowd": 1}
+    one_cat["annotations"].append(crowd)
+    boxes = ([1, 2, 30, 40], [50, 50, 10, 10], [35, 0, 10, 10])
+    hit, inside, outside = ({"image_id": 1, "category_id": 1, "bbox": box, "score": 1.0} for box in boxes)
+    row = score(one_cat, [hit, inside, inside, outside]).detection["0.5"]
+    assert row == pytest.approx({"precision": 0.5, "recall": 1.0, "f1": 2 / 3})
+    assert score(one_cat, [hit, inside]).coco["AP"] == pytest.approx(1.0)
+
+
+def naive_matching(truth, results, threshold, iou):
+    """Pairs in order of descending IoU by plain loops over everything; returns hits, boxes, objects, sum of IoU."""
+    objects = [a for a in truth["annotations"] if not a["iscrowd"]]
+    pairs = [
+        (iou(r["bbox"], a["bbox"]), i, j)
+        for (i, r), (j, a) in itertools.product(enumerate(results), enumerate(objects))
+        if r["image_id"] == a["image_id"] and r["category_id"] == a["category_id"]
+    ]
+    used_r, used_a, hits, total = set(), set(), 0, 0.0
+    for value, i, j in sorted(pairs, reverse=True):
+        if i in used_r or j in used_a or value <= 0:
+            continue
+        used_r.add(i)
+        used_a.add(j)
+        hits += value >= threshold
+        total += value
+    return hits, len(results), len(objects), total
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_score_precision_recall_and_mean_iou_equal_plain_loops(naive_iou, coco_set, noisy_results, seed):
+    truth = {**coco_set, "annotations": [{**a, "iscrowd": 0} for a in coco_set["annotations"]]}
+    results = noisy_results(truth, seed)
+    evaluation = score(truth, results)
+    for key, threshold in (("0.5", 0.5), ("0.75", 0.75)):
+        hits, boxes, objects, total = naive_matching(truth, results, threshold, naive_iou)
+        row = evaluation.detection[key]
+        assert row["precision"] == pytest.approx(hits / boxes)
+        assert row["recall"] == pytest.approx(hits / objects)
+        assert row["f1"] == pytest.approx(2 * hits / (boxes + objects))
+    assert evaluation.mean_iou == pytest.approx(total / objects)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_score_coco_metrics_equal_pycocotools(coco_set, noisy_results, seed, by_hand):
+    results = noisy_results(coco_set, seed)
+    coco = score(coco_set, results).coco
+    assert list(coco) == list(COCO_KEYS)
+    assert coco == pytest.approx(by_hand(coco_set, results), rel=0, abs=1e-12)
+
+
+def test_score_prints_nothing(coco_set, capfd):
+    score(coco_set, oracle_predictions(coco_set))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_evaluation_json_holds_every_key_of_the_contract_and_no_nan(coco_set):
+    data = json.loads(score(coco_set, oracle_predictions(coco_set)).to_json())
+    assert set(data["coco"]) == set(COCO_KEYS)
+    assert set(data["detection"]) == {"0.5", "0.75", "0.5:0.95"}
+    assert set(data["detection"]["0.5"]) == {"precision", "recall", "f1"}
+    assert {"answers", "parsed", "truncated", "objects", "dropped"} <= set(data["format"])
+    assert {"score_source", "mean_iou", "ceiling"} <= set(data)
+    assert data["coco_constant_score"] == data["coco"]
+
+
+def test_score_of_an_empty_data_set():
+    evaluation = score({"images": [], "annotations": [], "categories": []}, [])
+    assert evaluation.coco["AP"] == -1.0
+    json.loads(evaluation.to_json())
+
+
+@pytest.mark.parametrize("source", ["results", "confidence"])
+def test_score_refuses_an_unknown_score_source(one_cat, source):
+    with pytest.raises(InputError, match="score_source: expected one of auto"):
+        score(one_cat, [{"image_id": 1, "text": ""}], score_source=source)
+
+
+def test_score_refuses_an_unknown_backend(one_cat):
+    with pytest.raises(InputError, match="backend: expected one of"):
+        score(one_cat, [], backend="coco")
+
+
+def test_score_of_text_answers_needs_image_sizes(one_cat):
+    del one_cat["images"][0]["width"]
+    text = '[{"bbox_2d": [1, 2, 3, 4], "label": "cat"}]'
+    with pytest.raises(InputError, match=r"images\[id=1\]: width and height are missing"):
+        score(one_cat, [{"image_id": 1, "text": text}])
+    assert score(one_cat, []).ceiling == {}
+
+
+_TOKENS = re.compile(r"(<\|coord_\d+\|>)(<\|coord_\d+\|>)(<\|coord_\d+\|>)(<\|coord_\d+\|>)")
+
+
+_LAST = CoordGrid().bins - 1
+
+
+def _rewrite(records, change):
+    """Apply ``change(bins) -> bins`` to every box in the texts."""
+
+    def replace(match):
+        bins = change([token_to_int(token) for token in match.groups()])
+        return "".join(int_to_token(min(max(k, 0), _LAST)) for k in bins)
+
+    return [{**record, "text": _TOKENS.sub(replace, record["text"])} for record in records]
+
+
+@pytest.fixture(params=["generated", pytest.param("photographs", marks=pytest.mark.shared)])
+def truth(request):
+    if request.param == "generated":
+        return request.getfixturevalue("coco_set")
+    return request.getfixturevalue("shared_dir") / "coco_permissive33" / "instances.json"
+
+
+@pytest.mark.parametrize("markers", ["obj", "qwen"])
+@pytest.mark.parametrize("form", ["tokens", "numbers"])
+def test_oracle_predictions_score_exactly_the_ceiling(truth, markers, form):
+    records = oracle_predictions(truth, markers=markers, form=form, max_objects=30)
+    evaluation = score(truth, records, max_objects=30)
+    assert evaluation.coco == evaluation.ceiling
+    assert evaluation.coco["AP"] > 0.95
+    assert evaluation.format["dropped"] == {}
+
+
+@pytest.mark.parametrize("form", ["tokens", "numbers"])
+def test_oracle_predictions_in_json_score_the_ceiling(truth, form):
+    records = oracle_predictions(truth, style="json", form=form, max_objects=30)
+    evaluation = score(truth, records, max_objects=30)
+    assert evaluation.coco == evaluation.ceiling
+
+
+CHANGES = {
+    "ids shifted by three": lambda b: [k + 3 for k in b],
+    "scale doubled": lambda b: [2 * k for k in b],
+    "x and y swapped": lambda b: [b[1], b[0], b[3], b[2]],
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_oracle_predictions_that_are_off_score_below_the_ceiling(truth, name):
+    records = _rewrite(oracle_predictions(truth), CHANGES[name])
+    evaluation = score(truth, records)
+    assert evaluation.coco["AP"] < evaluation.ceiling["AP"] - 0.02
+    assert evaluation.mean_iou < score(truth, oracle_predictions(truth)).mean_iou
+
+
+def test_oracle_predictions_on_another_grid_score_below_the_ceiling(truth):
+    records = oracle_predictions(truth)
+    off = score(truth, records, grid=CoordGrid(scale=999))
+    assert off.coco["AP"] < score(truth, records).coco["AP"] - 0.003
+
+
+def test_object_limit_lowers_the_ceiling_by_its_recall(coco_set):
+    evaluation = score(coco_set, oracle_predictions(coco_set, max_objects=3), max_objects=3)
+    assert evaluation.coco == evaluation.ceiling
+    assert evaluation.ceiling["AP"] < 0.8
+    assert evaluation.detection["0.5"]["precision"] == 1.0
+
+
+def test_ceiling_is_absent_if_a_category_cannot_stand_in_a_text(coco_set):
+    coco_set["categories"][0]["name"] = "<obj_start>"
+    evaluation = score(coco_set, [])
+    assert evaluation.ceiling == {}
+    assert any("no ceiling" in note and "<obj_start>" in note for note in evaluation.notes)

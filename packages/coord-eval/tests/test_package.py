@@ -1,0 +1,76 @@
+"""The package: light imports, the README's example and list of names, examples in docstrings."""
+
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import coord_codec
+import coord_eval
+import coord_eval.html
+
+HEAVY = ("torch", "transformers", "pandas", "matplotlib", "PIL", "pycocotools")
+
+
+@pytest.mark.parametrize("module", ["coord_eval", "coord_eval.cli.main"])
+def test_import_loads_nothing_heavy(module):
+    code = f"import sys, {module}; print(*[m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_score_loads_no_torch():
+    code = (
+        "import sys\n"
+        "from coord_codec import Instance\n"
+        "from coord_eval import oracle_predictions, score\n"
+        "truth = [Instance(image='a.jpg', image_id=1, width=9, height=9,"
+        " objects=[{'desc': 'cat', 'bbox': [.1, .1, .5, .5]}])]\n"
+        "print(round(score(truth, oracle_predictions(truth)).coco['AP'], 9))\n"
+        "print([m for m in ('torch', 'transformers') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["1.0", "[]"]
+
+
+def test_readme_example_prints_what_its_comments_say(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})
+    expected = re.findall(r"print\(.*\)  # (.*)", code)
+    assert capsys.readouterr().out.splitlines() == expected
+    assert (tmp_path / "report" / "report.html").exists()
+
+
+def test_readme_lists_every_public_name():
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    section = readme.split("## Public names")[1].split("##")[0]
+    names, pieces = section.split("`coord_eval.html`")
+    assert set(re.findall(r"`(\w+)`", names)) == set(coord_eval.__all__)
+    assert set(re.findall(r"`(\w+)`", pieces)) == set(coord_eval.html.__all__)
+
+
+def test_docstring_examples_run():
+    ran = 0
+    for module in pkgutil.walk_packages(coord_eval.__path__, "coord_eval."):
+        if not module.name.endswith("__main__"):
+            result = doctest.testmod(importlib.import_module(module.name))
+            assert result.failed == 0
+            ran += result.attempted
+    assert ran == 30
+
+
+def test_input_error_is_that_of_the_codec():
+    assert coord_eval.InputError is coord_codec.InputError
+
+
+def test_dir_lists_public_names_and_an_unknown_one_is_an_attribute_error():
+    assert set(coord_eval.__all__) <= set(dir(coord_eval))
+    with pytest.raises(AttributeError, match="no attribute 'scores'"):
+        coord_eval.scores  # noqa: B018

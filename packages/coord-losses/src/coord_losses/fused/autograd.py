@@ -1,0 +1,222 @@
+"""A linear head as a differentiable function: cross-entropies, gates and coordinate logits of hidden states.
+
+With a frozen weight gradients are computed in the forward pass, with two products per block: each row leaves one
+number for the losses, so an upstream gradient scales the row's own gradient, and nothing is computed a second time
+whatever weights and denominators come later. The gradient of a trained weight mixes rows, so it has to wait for the
+upstream gradients of all of them: the backward pass computes the logits again, block by block, with four products
+instead of three.
+
+Shapes: T rows of the cross-entropy, G of the gate, R = T + G, C of coordinates, H hidden, V vocabulary, K offsets,
+J coordinate tokens.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from coord_losses.fused.blocks import Block, BlockwiseHead, HeadSpec, add_product, index_of, shared_columns
+from coord_losses.fused.online_softmax import LogSumExps, NLLRows, OnlineSoftmax, logit_gradient_, online_softmax
+
+
+class ApplyFrozenHead(torch.autograd.Function):
+    """`nll_T, gate_G, coord_logits_CJ`, differentiable in the hidden states and the offsets."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        weight_VH: Tensor,
+        offsets_KH: Tensor | None,
+        ce_hidden_TH: Tensor,
+        gate_hidden_GH: Tensor,
+        coord_hidden_CH: Tensor,
+        targets_T: Tensor,
+        spec: HeadSpec,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Keep per row the gradient of its hidden state and, where offsets are trained, of their columns."""
+        _, offsets_needed, *hidden_needed = (spec.grad and needed for needed in ctx.needs_input_grad[:5])
+        with torch.autocast(weight_VH.device.type, enabled=False):
+            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype)
+            coord_head = head.part(spec.coord)
+            rows = NLLRows(torch.cat([ce_hidden_TH, gate_hidden_GH]), targets_T, spec.coord)
+            nll_R, grad_RH, grad_RK = _nll_and_gradients(
+                head, coord_head, rows, spec, any(hidden_needed), offsets_needed
+            )
+            coord_logits_CJ = coord_head.logits(coord_hidden_CH)
+        ctx.spec, ctx.hidden_dtype = spec, coord_hidden_CH.dtype
+        ctx.offsets_dtype = None if offsets_KH is None else offsets_KH.dtype
+        hidden = (rows.hidden_RH, coord_hidden_CH) if offsets_needed else (None, None)
+        # Neither weight nor offsets but copies of the coordinate rows: sharded ones are gone by the backward pass.
+        ctx.save_for_backward(grad_RH, grad_RK, *hidden, coord_head.weight_VH, coord_head.offsets_KH)
+        nll_T, gate_G = torch.split(nll_R, [len(targets_T), len(gate_hidden_GH)])
+        return nll_T, gate_G, coord_logits_CJ
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradient of each row."""
+        grad_RH, grad_RK, hidden_RH, coord_hidden_CH, weight_JH, coord_offsets = ctx.saved_tensors
+        chosen, columns = shared_columns(ctx.spec.offset_columns, ctx.spec.coord)
+        hidden_gradients: list[Tensor | None] = [None, None, None]
+        offsets_gradient = None
+        with torch.autocast(grad_nll_T.device.type, enabled=False):
+            upstream_R1 = torch.cat([grad_nll_T, grad_gate_G])[:, None]
+            if grad_RH is not None:
+                coord_head = BlockwiseHead(weight_JH, coord_offsets, columns, ctx.spec.dtype)
+                coord_CH = coord_head.hidden_gradient(grad_coord_CJ)
+                rows_RH = (upstream_R1 * grad_RH).to(ctx.hidden_dtype)
+                parts = torch.split(rows_RH, [len(grad_nll_T), len(grad_gate_G)])
+                hidden_gradients = [*parts, coord_CH.to(ctx.hidden_dtype)]
+            if grad_RK is not None:
+                total_KH = (upstream_R1 * grad_RK).T @ hidden_RH.to(grad_RK.dtype)
+                total_KH[chosen] += grad_coord_CJ[:, index_of(columns)].T @ coord_hidden_CH.to(total_KH.dtype)
+                offsets_gradient = total_KH.to(ctx.offsets_dtype)
+        return None, offsets_gradient, *hidden_gradients, None, None
+
+
+def _nll_and_gradients(
+    head: BlockwiseHead,
+    coord_head: BlockwiseHead,
+    rows: NLLRows,
+    spec: HeadSpec,
+    hidden_needed: bool,
+    offsets_needed: bool,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return the nlls [R], and the gradient of each by its hidden state [R, H] and its offset logits [R, K]."""
+    num_rows = len(rows.hidden_RH)
+    nll_R = rows.hidden_RH.new_empty(num_rows, dtype=head.wide)
+    grad_RH = torch.empty_like(rows.hidden_RH) if hidden_needed else None
+    grad_RK = None
+    if offsets_needed and head.offsets_KH is not None:
+        grad_RK = nll_R.new_empty(num_rows, len(head.offsets_KH))
+    for part, chunk in rows.chunks(spec.chunk_rows):
+        found = online_softmax(head, chunk, spec, mean=hidden_needed, logit_grad=hidden_needed)
+        nll_R[part] = found.lse.nll
+        offset_grad_RK = found.offset_logits_RK
+        if offset_grad_RK is not None and (hidden_needed or offsets_needed):
+            logit_gradient_(offset_grad_RK, head.columns, chunk, found.lse)
+        if offset_grad_RK is not None and grad_RK is not None:
+            grad_RK[part] = offset_grad_RK
+        if grad_RH is not None:
+            grad_RH[part] = _hidden_gradient(head, coord_head, chunk, found)
+    return nll_R, grad_RH, grad_RK
+
+
+def _hidden_gradient(head: BlockwiseHead, coord_head: BlockwiseHead, rows: NLLRows, found: OnlineSoftmax) -> Tensor:
+    """Return `sigmoid(d) · (mean weight of the others - mean weight of the set)`, plus what the offsets add [R, H]."""
+    if found.logit_grad_RV is not None:
+        return head.hidden_gradient(found.logit_grad_RV)
+    num_targets, grad_RH = len(rows.targets_T), found.mean_weight_RH
+    assert grad_RH is not None
+    grad_RH[:num_targets] -= head.weight_VH[rows.targets_T].to(head.dtype)
+    add_product(grad_RH[num_targets:], -found.set_probs_GJ, coord_head.weight_VH)
+    grad_RH *= found.lse.others_prob[:, None]
+    if head.offsets_KH is not None and found.offset_logits_RK is not None:  # a gradient by now
+        grad_RH += found.offset_logits_RK @ head.offsets_KH
+    return grad_RH
+
+
+class ApplyTrainedHead(torch.autograd.Function):
+    """`nll_T, gate_G, coord_logits_CJ`, differentiable in weight, offsets and hidden states."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        weight_VH: Tensor,
+        offsets_KH: Tensor | None,
+        ce_hidden_TH: Tensor,
+        gate_hidden_GH: Tensor,
+        coord_hidden_CH: Tensor,
+        targets_T: Tensor,
+        spec: HeadSpec,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Keep the inputs and two numbers of each row, or all gradients of a small vocabulary's logits."""
+        with torch.autocast(weight_VH.device.type, enabled=False):
+            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype)
+            rows = NLLRows(torch.cat([ce_hidden_TH, gate_hidden_GH]), targets_T, spec.coord)
+            others_R = rows.hidden_RH.new_empty(len(rows.hidden_RH), dtype=head.wide)
+            lse = LogSumExps(others_R, torch.empty_like(others_R))
+            kept_RV = None
+            chunks = list(rows.chunks(spec.chunk_rows))
+            keep = len(chunks) == 1 and head.dtype == head.wide
+            for part, chunk in chunks:
+                found = online_softmax(head, chunk, spec, mean=False, logit_grad=keep)
+                lse.others_R[part], lse.set_R[part] = found.lse
+                kept_RV = found.logit_grad_RV
+            coord_logits_CJ = head.part(spec.coord).logits(coord_hidden_CH)
+        ctx.spec = spec
+        ctx.save_for_backward(weight_VH, offsets_KH, rows.hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV)
+        nll_T, gate_G = torch.split(lse.nll, [len(targets_T), len(gate_hidden_GH)])
+        return nll_T, gate_G, coord_logits_CJ
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
+        """Add up, after a second pass over the vocabulary unless the logits' gradients were kept."""
+        weight_VH, offsets_KH, hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV = ctx.saved_tensors
+        spec = ctx.spec
+        with torch.autocast(weight_VH.device.type, enabled=False):
+            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype)
+            total = _Gradients(head)
+            upstream_R = torch.cat([grad_nll_T, grad_gate_G])
+            grad_RH = torch.empty_like(hidden_RH)
+            for part, rows in NLLRows(hidden_RH, targets_T, spec.coord).chunks(spec.chunk_rows):
+                if kept_RV is not None:  # the rows' factors scale what is smaller than all logits
+                    factor_R1 = upstream_R[:, None]
+                    kept = Block(slice(0, len(weight_VH)), head.weight_VH.to(head.dtype), kept_RV, kept_RV)
+                    grad_RH[part] = total.add([kept], factor_R1 * hidden_RH).mul_(factor_R1)
+                else:
+                    part_lse = LogSumExps(*(x_R[part] for x_R in lse))
+                    blocks = _gradient_blocks(head, rows, part_lse, spec, upstream_R[part])
+                    grad_RH[part] = total.add(blocks, rows.hidden_RH)
+
+            coord_head = head.part(spec.coord)
+            chosen, columns = shared_columns(spec.offset_columns, spec.coord)
+            coord_CH = coord_head.hidden_gradient(grad_coord_CJ).to(coord_hidden_CH.dtype)
+            add_product(total.weight_VH[spec.coord], grad_coord_CJ.T, coord_hidden_CH.to(spec.dtype))
+            total_KH = total.offsets_KH
+            if total_KH is not None:
+                total_KH[chosen] += grad_coord_CJ[:, index_of(columns)].T @ coord_hidden_CH.to(head.wide)
+                total_KH = total_KH.to(offsets_KH.dtype)
+        ce_TH, gate_GH = torch.split(grad_RH, [len(grad_nll_T), len(grad_gate_G)])
+        return total.weight_VH.to(weight_VH.dtype), total_KH, ce_TH, gate_GH, coord_CH, None, None
+
+
+class _Gradients:
+    """Gradients of the weight and the offsets, added up over blocks and rows; float32 or better."""
+
+    def __init__(self, head: BlockwiseHead) -> None:
+        self.head = head
+        self.weight_VH = torch.zeros_like(head.weight_VH, dtype=head.wide)
+        self.offsets_KH = None if head.offsets_KH is None else torch.zeros_like(head.offsets_KH)
+
+    def add(self, blocks: Iterable[Block], hidden_RH: Tensor) -> Tensor:
+        """Add the contribution of some rows, from blocks that hold gradients in place of logits.
+
+        Returns:
+            The gradient of the rows' hidden states [R, H].
+        """
+        narrow_RH, wide_RH = hidden_RH.to(self.head.dtype), hidden_RH.to(self.head.wide)
+        grad_RH = torch.zeros_like(wide_RH)
+        for block in blocks:
+            narrow_RC = block.rounded()
+            add_product(self.weight_VH[block.columns], narrow_RC.T, narrow_RH)
+            add_product(grad_RH, narrow_RC, block.weight_CH)
+            if self.offsets_KH is not None and self.head.offsets_KH is not None:
+                chosen, here = shared_columns(self.head.columns, block.columns)
+                offset_grad_RK = block.logits_RC[:, index_of(here)]
+                self.offsets_KH[chosen] += offset_grad_RK.T @ wide_RH
+                grad_RH += offset_grad_RK @ self.head.offsets_KH[chosen]
+        return grad_RH
+
+
+def _gradient_blocks(
+    head: BlockwiseHead, rows: NLLRows, lse: LogSumExps, spec: HeadSpec, upstream_R: Tensor
+) -> Iterator[Block]:
+    """Compute the logits again and yield blocks that hold their gradients instead."""
+    size = head.block_columns(rows.hidden_RH, spec.chunk_vocab)
+    for block in head.blocks(rows.hidden_RH, head.offset_logits(rows.hidden_RH), size):
+        logit_gradient_(block.logits_RC, block.columns, rows, lse, upstream_R)
+        yield block

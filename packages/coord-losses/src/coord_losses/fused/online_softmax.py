@@ -1,0 +1,227 @@
+"""Negative log-likelihoods of sets of tokens, and their gradients, by an online softmax over vocabulary blocks.
+
+The losses need one number of each row of full-vocabulary logits: the negative log-likelihood of a set of tokens,
+`nll = logsumexp(all) - logsumexp(set)`. With the target as the set it is cross-entropy, with the coordinate tokens it
+is the vocabulary gate. With `d = logsumexp(others) - logsumexp(set)`, the others being all tokens outside the set, it
+is `softplus(d)` and its gradient with respect to the logits `sigmoid(d) · (softmax(others) - softmax(set))`, neither of
+which loses digits where the nll is small.
+
+The sum of exponentials over the others, and with it the mean of the weight's rows under softmax(others), are
+accumulated relative to a running maximum (Milakov and Gimelshein 2018; FlashAttention, Dao et al. 2022, accumulates a
+mean likewise). So the logits of a block need not leave the cache between the two products, and all logits never
+exist, as in Liger-Kernel (Hsu et al. 2024) and Cut Cross-Entropy (Wijmans et al. 2024).
+
+Shapes: R rows, T of them with a target, G with the gate, H hidden, V vocabulary, C columns of a block, K of the
+offsets, J of the coordinate tokens.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from coord_losses.fused.blocks import (
+    Block,
+    BlockwiseHead,
+    Columns,
+    HeadSpec,
+    SortedColumns,
+    add_product,
+    index_of,
+    shared_columns,
+)
+
+_CHUNK_ROWS = {"cpu": 4096}
+_OTHER_CHUNK_ROWS = 16384
+"""Rows that are processed together: more of them mean fewer passes over the weight, and larger sums to add to."""
+
+
+class LogSumExps(NamedTuple):
+    """The two numbers of each row that decide its negative log-likelihood, float32 or better.
+
+    Attributes:
+        others_R: logsumexp of all columns outside the set; -inf without any
+        set_R: logsumexp of the set
+    """
+
+    others_R: Tensor
+    set_R: Tensor
+
+    @property
+    def nll(self) -> Tensor:
+        """Negative log-likelihood of the set."""
+        return torch.nn.functional.softplus(self.others_R - self.set_R, threshold=40)
+
+    @property
+    def others_prob(self) -> Tensor:
+        """Probability of the others: the derivative of the nll by `others_R`, and minus that by `set_R`."""
+        return torch.sigmoid(self.others_R - self.set_R)
+
+
+@dataclass(frozen=True)
+class NLLRows:
+    """Rows that are processed together: first those whose set is their target, then those of the gate.
+
+    Attributes:
+        hidden_RH: what the head is applied to
+        targets_T: token ids, the sets of the first rows
+        coord: the coordinate columns, the set of the other rows
+    """
+
+    hidden_RH: Tensor
+    targets_T: Tensor
+    coord: slice
+
+    def chunks(self, chunk_rows: int | None) -> Iterator[tuple[slice, "NLLRows"]]:
+        """Split into chunks of nearly equal size; yields each with the slice of its rows."""
+        num_rows = len(self.hidden_RH)
+        if not num_rows:
+            return
+        limit = chunk_rows or _CHUNK_ROWS.get(self.hidden_RH.device.type, _OTHER_CHUNK_ROWS)
+        size = -(-num_rows // -(-num_rows // limit))
+        for start in range(0, num_rows, size):
+            rows = slice(start, min(start + size, num_rows))
+            yield rows, NLLRows(self.hidden_RH[rows], self.targets_T[rows], self.coord)
+
+    def exchange_targets(self, x_RC: Tensor, columns: Columns, new_T1: Tensor) -> tuple[Tensor, Tensor]:
+        """Overwrite the targets' entries in `x_RC`, whose columns are these columns of the vocabulary.
+
+        Returns:
+            The previous entries [T, 1], and whether the target is one of the columns at all [T, 1].
+        """
+        if isinstance(columns, SortedColumns):
+            same_TC = self.targets_T[:, None] == columns.ids_K
+            index_T1, found_T1 = same_TC.int().argmax(dim=1, keepdim=True), same_TC.any(dim=1, keepdim=True)
+        else:
+            last = columns.stop - columns.start - 1
+            index_T1 = self.targets_T[:, None] - columns.start
+            found_T1 = (index_T1 >= 0) & (index_T1 <= last)
+            index_T1 = index_T1.clamp(0, last)
+        x_TC = x_RC[: len(self.targets_T)]
+        old_T1 = x_TC.gather(1, index_T1)
+        x_TC.scatter_(1, index_T1, torch.where(found_T1, new_T1, old_T1))
+        return old_T1, found_T1
+
+
+@dataclass(frozen=True)
+class OnlineSoftmax:
+    """The result of one pass over the vocabulary, float32 or better.
+
+    Attributes:
+        lse: of each row
+        set_probs_GJ: softmax over the coordinate tokens, for the rows of the gate
+        offset_logits_RK: logits in the columns of the offsets; None without offsets
+        mean_weight_RH: rows of the weight, averaged with softmax(others); None if not asked for or not needed
+        logit_grad_RV: the gradient of all logits, if it was asked for and they are one block; else None
+    """
+
+    lse: LogSumExps
+    set_probs_GJ: Tensor
+    offset_logits_RK: Tensor | None
+    mean_weight_RH: Tensor | None
+    logit_grad_RV: Tensor | None
+
+
+class _Others:
+    """Running sums over the others, relative to a running maximum per row."""
+
+    def __init__(self, head: BlockwiseHead, hidden_RH: Tensor, mean: bool) -> None:
+        lowest = torch.finfo(head.wide).min
+        self.max_R1 = hidden_RH.new_full((len(hidden_RH), 1), lowest, dtype=head.wide)
+        self.sum_R1 = torch.zeros_like(self.max_R1)
+        self.weight_RH = self.max_R1.new_zeros(hidden_RH.shape) if mean else None
+
+    def add(self, block: Block) -> None:
+        """Add a block, whose logits become `exp(logits - max)`.
+
+        The sums are rescaled for every block: whether that is needed only the device knows, and asking it would make
+        the host wait for each block.
+        """
+        max_R1 = torch.maximum(self.max_R1, block.logits_RC.amax(dim=1, keepdim=True))
+        factor_R1 = self.max_R1.sub_(max_R1).exp_()
+        self.max_R1 = max_R1
+        block_sum_R1 = block.logits_RC.sub_(max_R1).exp_().sum(dim=1, keepdim=True)
+        self.sum_R1.mul_(factor_R1).add_(block_sum_R1)
+        if self.weight_RH is not None:
+            add_product(self.weight_RH, block.rounded(), block.weight_CH, factor_R1)
+
+
+def online_softmax(head: BlockwiseHead, rows: NLLRows, spec: HeadSpec, mean: bool, logit_grad: bool) -> OnlineSoftmax:
+    """Pass over the vocabulary once.
+
+    Args:
+        head: gives the logits
+        rows: whose logits, and of which sets the nll
+        spec: gives the size of a block
+        mean: whether the mean of the weight's rows is needed, a second product per block
+        logit_grad: whether to return the logits' gradient, and no mean, if one block is the whole vocabulary
+    """
+    num_targets, vocab_size = len(rows.targets_T), len(head.weight_VH)
+    size = head.block_columns(rows.hidden_RH, spec.chunk_vocab, keep=logit_grad and not mean)
+    logit_grad = logit_grad and size == vocab_size
+    others = _Others(head, rows.hidden_RH, mean and not logit_grad)
+    set_R1 = torch.full_like(others.max_R1, -torch.inf)
+    minus_inf_T1 = set_R1[:num_targets].clone()
+    set_GJ = set_R1.new_empty(len(rows.hidden_RH) - num_targets, rows.coord.stop - rows.coord.start)
+    added_RK = head.offset_logits(rows.hidden_RH)
+    for block in head.blocks(rows.hidden_RH, added_RK, size):
+        columns, logits_RC = block.columns, block.logits_RC
+        if added_RK is not None:  # from here on what was added is not needed: the logits take its place
+            chosen, here = shared_columns(head.columns, columns)
+            added_RK[:, chosen] = logits_RC[:, index_of(here)]
+        old_T1, found_T1 = rows.exchange_targets(logits_RC, columns, minus_inf_T1)
+        set_R1[:num_targets] = torch.where(found_T1, old_T1, set_R1[:num_targets])
+        chosen, here = shared_columns(rows.coord, columns)
+        set_GJ[:, chosen] = logits_RC[num_targets:, index_of(here)]
+        logits_RC[num_targets:, index_of(here)] = -torch.inf
+        others.add(block)
+
+    if len(set_GJ):
+        set_R1[num_targets:] = set_GJ.logsumexp(dim=1, keepdim=True)
+        set_GJ = set_GJ.sub_(set_R1[num_targets:]).exp_()
+    lse = LogSumExps((others.max_R1 + others.sum_R1.log())[:, 0], set_R1[:, 0])
+    inverse_sum_R1 = 1 / others.sum_R1.clamp_min(torch.finfo(head.wide).tiny)
+    if others.weight_RH is not None:
+        others.weight_RH *= inverse_sum_R1
+    logit_grad_RV = None
+    if logit_grad:
+        scale_R1 = lse.others_prob[:, None]
+        logit_grad_RV = block.logits_RC.mul_(inverse_sum_R1 * scale_R1)
+        _assign_set_gradient_(logit_grad_RV, slice(0, vocab_size), rows, set_GJ, scale_R1)
+    return OnlineSoftmax(lse, set_GJ, added_RK, others.weight_RH, logit_grad_RV)
+
+
+def logit_gradient_(
+    logits_RC: Tensor, columns: Columns, rows: NLLRows, lse: LogSumExps, upstream_R: Tensor | None = None
+) -> None:
+    """Overwrite logits with the gradient of the nlls by them.
+
+    Args:
+        logits_RC: float32 or better
+        columns: which columns of the vocabulary they are, contiguous or not
+        rows: whose logits
+        lse: of those rows
+        upstream_R: factor of each row; None for 1
+    """
+    num_targets = len(rows.targets_T)
+    prob_R = lse.others_prob
+    scale_R1 = (prob_R if upstream_R is None else prob_R * upstream_R)[:, None]
+    here, _ = shared_columns(columns, rows.coord)
+    set_probs_GJ = (logits_RC[num_targets:, here] - lse.set_R[num_targets:, None]).exp_()
+    logits_RC.sub_(lse.others_R[:, None]).exp_().mul_(scale_R1)
+    _assign_set_gradient_(logits_RC, columns, rows, set_probs_GJ, scale_R1)
+
+
+def _assign_set_gradient_(
+    grad_RC: Tensor, columns: Columns, rows: NLLRows, set_probs_GJ: Tensor, scale_R1: Tensor
+) -> None:
+    """Write the gradient of the set's logits into a gradient that is right for the others alone.
+
+    It is assigned, not added: where the set's logits are far above the others', `exp` overflowed in its place.
+    """
+    num_targets = len(rows.targets_T)
+    here, _ = shared_columns(columns, rows.coord)
+    grad_RC[num_targets:, here] = -scale_R1[num_targets:] * set_probs_GJ
+    rows.exchange_targets(grad_RC, columns, -scale_R1[:num_targets])

@@ -1,0 +1,107 @@
+"""Batches of padded sequences, with the objects whose coordinates stand in them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from coord_codec import CoordVocab, find_layout
+from coord_codec.vocab import MarkerFamily, marker_family
+from coord_losses.batch import ObjectSlots
+
+
+class CoordCollator:
+    """Pad samples to a batch and find the rows and true boxes of their objects.
+
+    A sample holds `input_ids` and `labels` of equal length, and may hold `boxes` (its objects' true boxes in [0, 1] in
+    the order of the text; without them an object has the box of its labels) and `object_weights` (a factor for each).
+    Other sequences of that length are padded with 0, other tensors (`pixel_values`, `image_grid_thw`) joined along
+    their first dimension.
+
+    Args:
+        tokenizer: gives the padding id, the ids of the markers and, if `vocab` is None, the coordinate tokens; a
+            processor that holds one as `.tokenizer` will do
+        markers: a family or its name, or the marker ids; None for JSON text
+        vocab: the coordinate tokens
+        padding_side: "right" or "left"
+
+    Raises:
+        ValueError: the tokenizer lacks a token, or the padding side is neither
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from coord_codec import CoordGrid, CoordVocab
+        >>> vocab = CoordVocab(first_id=10, grid=CoordGrid(bins=10, scale=10))
+        >>> collate = CoordCollator(SimpleNamespace(pad_token_id=0), markers=(1, 2), vocab=vocab)
+        >>> sample = {"input_ids": [7, 1, 5, 11, 12, 15, 16, 2], "labels": [-100, 1, 5, 11, 12, 15, 16, 2]}
+        >>> batch = collate([sample | {"boxes": [[0.11, 0.19, 0.5, 0.6]]}, {"input_ids": [7, 8], "labels": [-100, 8]}])
+        >>> batch["input_ids"].shape, batch["objects"].rows_M4
+        (torch.Size([2, 8]), tensor([[2, 3, 4, 5]]))
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        markers: str | MarkerFamily | Sequence[int] | None = "qwen",
+        vocab: CoordVocab | None = None,
+        *,
+        padding_side: str = "right",
+    ) -> None:
+        if padding_side not in ("right", "left"):
+            raise ValueError(f"padding_side must be 'right' or 'left', got {padding_side!r}")
+        tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+        self.vocab = CoordVocab.from_tokenizer(tokenizer) if vocab is None else vocab
+        self.markers: Sequence[int] | None
+        if isinstance(markers, (str, MarkerFamily)):
+            self.markers = marker_family(markers).ids(tokenizer)
+        else:
+            self.markers = markers
+        self.pad_id = 0 if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
+        self.padding_side = padding_side
+
+    def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return `input_ids`, `attention_mask`, `labels`, `objects` (`ObjectSlots`) and whatever else samples hold.
+
+        Raises:
+            ValueError: `input_ids` and `labels` of a sample differ in length
+        """
+        samples = [dict(feature) for feature in features]
+        boxes = [sample.pop("boxes", None) for sample in samples]
+        weights = [sample.pop("object_weights", None) for sample in samples]
+        labels = [_whole_numbers(sample["labels"]) for sample in samples]
+        lengths = [len(_whole_numbers(sample["input_ids"])) for sample in samples]
+        for i, (own, length) in enumerate(zip(labels, lengths, strict=True)):
+            if len(own) != length:
+                raise ValueError(f"sample {i}: {length} input_ids and {len(own)} labels; one label for each id")
+            samples[i].setdefault("attention_mask", [1] * length)
+        fill = {"input_ids": self.pad_id, "labels": -100}
+        batch: dict[str, Any] = {
+            name: self._join([sample[name] for sample in samples], lengths, fill.get(name, 0)) for name in samples[0]
+        }
+        longest = max(lengths)
+        starts = [longest - length if self.padding_side == "left" else 0 for length in lengths]
+        batch["objects"] = ObjectSlots.from_layouts(
+            [find_layout(own, self.vocab, self.markers) for own in labels],
+            batch["labels"],
+            boxes,
+            self.vocab,
+            weights=None if all(w is None for w in weights) else weights,
+            starts=starts,
+        )
+        return batch
+
+    def _join(self, values: Sequence[Any], lengths: Sequence[int], fill: int) -> Tensor:
+        tensors = [torch.as_tensor(value) for value in values]
+        if any(x.ndim != 1 or len(x) != length for x, length in zip(tensors, lengths, strict=True)):
+            return torch.stack(tensors) if tensors[0].ndim == 0 else torch.cat(tensors)
+        longest = max(lengths)
+        padded = tensors[0].new_full((len(tensors), longest), fill)
+        for row, x, length in zip(padded, tensors, lengths, strict=True):
+            (row[longest - length :] if self.padding_side == "left" else row[:length]).copy_(x)
+        return padded
+
+
+def _whole_numbers(values: Any) -> list[int]:
+    numbers: list[int] = values.tolist() if hasattr(values, "tolist") else list(values)
+    return numbers

@@ -1,0 +1,241 @@
+"""The objective inside a causal model of transformers: its head sees supervised rows alone."""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from coord_losses.batch import ObjectSlots, supervised_rows
+from coord_losses.objective import CoordObjective
+from coord_losses.output import ObjectiveOutput, denominator_of
+from coord_losses.terms.registry import registered_terms
+
+ModelT = TypeVar("ModelT", bound=nn.Module)
+_OWN = ("labels", "objects", "denominators")
+_STATE = "_coord_state"
+_AFTER_THE_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+"""Settings of configurations under which models change their logits after the head."""
+
+
+@dataclass
+class PatchState:
+    """What a patched model computes and has computed.
+
+    Attributes:
+        objective: the terms
+        fused: whether the fused form is used where the head allows it
+        want_diagnostics: whether the next forward passes add diagnostics
+        sums: what has been added up since the last `flush`, as (numerator, denominator) by name
+    """
+
+    objective: CoordObjective
+    fused: bool
+    want_diagnostics: bool = False
+    sums: dict[str, Tensor] = field(default_factory=dict)
+
+    def add(self, output: ObjectiveOutput) -> None:
+        """Add the terms up for the log."""
+        found = {
+            registered_terms()[name].log_key: (term.sum.detach(), output.counts[denominator_of(name)])
+            for name, term in output.terms.items()
+        }
+        if self.want_diagnostics:
+            found |= {f"diagnostics/{name}": (t.sum, t.count) for name, t in output.diagnostics().items()}
+        for name, pair in found.items():
+            added_2 = torch.stack([x.to(torch.float64) for x in pair])
+            self.sums[name] = self.sums[name] + added_2 if name in self.sums else added_2
+
+    def flush(self, reduce: Callable[[Tensor], Tensor] | None = None) -> dict[str, float]:
+        """Return each term's mean over what it is divided by, and diagnostics, since the last call.
+
+        Args:
+            reduce: sums a tensor over the ranks; None for one rank
+        """
+        if not self.sums:
+            return {}
+        sums_L2 = torch.stack(list(self.sums.values()))
+        numerators, denominators = (sums_L2 if reduce is None else reduce(sums_L2)).T.tolist()
+        names = list(self.sums)
+        self.sums = {}
+        return {n: x / max(y, 1) for n, x, y in zip(names, numerators, denominators, strict=True)}
+
+
+def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> ModelT:
+    """Let a causal language model of transformers compute the objective in its forward pass, in place.
+
+    With `labels`, the patched model takes `objects` (`ObjectSlots`) and `denominators` (see `global_denominators`)
+    as well, applies its head to supervised rows alone and returns `loss`, with `logits` None. Without labels, and in
+    `generate`, it is as before. Where the head is a plain linear layer the fused form is used and no logits exist;
+    a head with a bias, LoRA or hooks, and a model that changes its logits after the head (soft-capping, scale), give
+    the logits of the supervised rows to the readable form.
+
+    Args:
+        model: any causal model of transformers with output embeddings, also inside PEFT
+        objective: what it trains on
+        fused: whether to use the fused form where the head allows it
+
+    Returns:
+        The same model.
+
+    Raises:
+        ValueError: the model is an encoder-decoder, or has no output embeddings
+
+    Example:
+        >>> from transformers import Qwen2Config, Qwen2ForCausalLM
+        >>> from coord_codec import CoordGrid, CoordVocab
+        >>> from coord_losses import ObjectiveConfig
+        >>> sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = Qwen2ForCausalLM(Qwen2Config(vocab_size=20, num_key_value_heads=2, **sizes))
+        >>> objective = CoordObjective(ObjectiveConfig.soft(), CoordVocab(10, CoordGrid(bins=10, scale=10)))
+        >>> ids = torch.tensor([[1, 12, 13, 14, 15, 2]])
+        >>> outputs = patch(model, objective)(input_ids=ids, labels=ids)
+        >>> outputs.loss.requires_grad, outputs.logits
+        (True, None)
+    """
+    unpatch(model)
+    name = type(model).__name__
+    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+        raise ValueError(
+            f"{name} is an encoder-decoder: its decoder's labels are not shifted as a causal model's are, and its "
+            "rows would be paired with the wrong tokens; use a decoder-only model, or call CoordObjective yourself "
+            "on the rows that predict each label"
+        )
+    find = getattr(model, "get_output_embeddings", None)
+    if find is None or find() is None:
+        raise ValueError(f"{name} has no output embeddings: patch a causal language model (...ForCausalLM)")
+    own_class = type(model)
+    members = {
+        "forward": _patched_forward(own_class),
+        "__module__": own_class.__module__,
+        "__qualname__": own_class.__qualname__,
+    }
+    model.__class__ = type(name, (own_class,), members)
+    model.__dict__[_STATE] = PatchState(objective, fused)
+    return model
+
+
+def unpatch(model: ModelT) -> ModelT:
+    """Undo `patch`; a model that is not patched stays as it is.
+
+    Example:
+        >>> from torch import nn
+        >>> layer = nn.Linear(2, 2)
+        >>> unpatch(layer) is layer
+        True
+    """
+    if _STATE in model.__dict__:
+        del model.__dict__[_STATE]
+        model.__class__ = type(model).__bases__[0]
+    return model
+
+
+def patch_state(model: nn.Module) -> PatchState:
+    """Return the state of a patched model, also inside wrappers.
+
+    Raises:
+        ValueError: no module of it is patched
+    """
+    for module in model.modules():
+        if _STATE in module.__dict__:
+            state: PatchState = module.__dict__[_STATE]
+            return state
+    raise ValueError("the model is not patched: call coord_losses.hf.patch(model, objective) first")
+
+
+def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
+    original: Callable[..., Any] = own_class.forward
+
+    def forward(
+        self: nn.Module,
+        *args: Any,
+        labels: Tensor | None = None,
+        objects: ObjectSlots | None = None,
+        denominators: Mapping[str, Tensor | float] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        if labels is None:
+            return original(self, *args, **kwargs)
+        kwargs.pop("num_items_in_batch", None)
+        state: PatchState = self.__dict__[_STATE]
+        with _row_head(self, state, labels, objects) as rows:
+            outputs = original(self, *args, **{**kwargs, "return_dict": True})
+        output = rows.finish(outputs.logits)
+        if self.training:
+            state.add(output)
+        return type(outputs)(**{**outputs, "loss": output.total(denominators), "logits": None})
+
+    before = inspect.signature(original)
+    kept = [p for p in before.parameters.values() if p.name not in _OWN and p.kind is not p.VAR_KEYWORD]
+    own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _OWN]
+    rest = [p for p in before.parameters.values() if p.kind is p.VAR_KEYWORD]
+    # Trainers look at the signature for the columns that a model takes.
+    forward.__signature__ = before.replace(parameters=[*kept, *own, *rest])  # type: ignore[attr-defined]
+    forward.__doc__ = original.__doc__
+    return forward
+
+
+@dataclass
+class _Rows:
+    """One forward pass of the head."""
+
+    objective: CoordObjective
+    objects: ObjectSlots | None
+    targets_N: Tensor | None = None
+    output: ObjectiveOutput | None = None
+    sums: Tensor | None = None
+
+    def finish(self, logits: Tensor) -> ObjectiveOutput:
+        """Return the objective's output, given what the model made of what its head returned."""
+        if self.targets_N is None:
+            raise ValueError("the model did not call its output embeddings; it cannot be patched")
+        if self.output is None or self.sums is None:
+            return self.objective(logits[0], self.targets_N, self.objects)
+        same = logits is self.sums or (logits.shape == self.sums.shape and torch.equal(logits, self.sums))
+        if not same:
+            raise ValueError(
+                "the model changes its logits after the head (soft-capping, a scale), which the fused form would "
+                "leave out: use patch(model, objective, fused=False)"
+            )
+        return self.output
+
+
+@contextmanager
+def _row_head(model: nn.Module, state: PatchState, labels_BT: Tensor, objects: ObjectSlots | None) -> Iterator[_Rows]:
+    """Let the head of the model see supervised rows alone, within this block only."""
+    head: Any = model.get_output_embeddings()  # type: ignore[operator]
+    rows = _Rows(state.objective, objects)
+    original, own = head.forward, head.__dict__.get("forward")
+    fused = state.fused and _is_plain(head) and not _changes_logits(model)
+
+    def forward(hidden_BTH: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        hidden_NH, rows.targets_N = supervised_rows(hidden_BTH, labels_BT.to(hidden_BTH.device))
+        if not fused:
+            logits_1NV: Tensor = original(hidden_NH[None], *args, **kwargs)
+            return logits_1NV
+        rows.output = state.objective.fused(hidden_NH, head.weight, rows.targets_N, objects)
+        rows.sums = torch.stack([term.sum for term in rows.output.terms.values()])[None, None]
+        return rows.sums
+
+    head.forward = forward
+    try:
+        yield rows
+    finally:
+        if own is None:
+            del head.forward
+        else:
+            head.forward = own
+
+
+def _is_plain(head: nn.Module) -> bool:
+    hooks = (head._forward_hooks, head._forward_pre_hooks)
+    return type(head) is nn.Linear and head.bias is None and not any(hooks)
+
+
+def _changes_logits(model: nn.Module) -> bool:
+    config: Any = getattr(model, "config", None)
+    configs = [config, getattr(config, "text_config", None)]
+    return any(getattr(c, name, None) not in (None, 1, 1.0) for c in configs for name in _AFTER_THE_HEAD)

@@ -1,0 +1,88 @@
+"""Denominators of a whole optimiser step, and logged terms, in Hugging Face's Trainer."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from coord_losses.batch import global_denominators
+from coord_losses.hf.patch import patch_state
+
+_COLUMNS = ("boxes", "object_weights")
+
+
+def _scaled(*_: Any, **__: Any) -> None:
+    """Tell the Trainer that the loss is scaled for gradient accumulation already; never called."""
+
+
+class CoordTrainerMixin:
+    """Mix into a Trainer of transformers, or one derived from it, for a model that is patched (`patch`).
+
+    Each term is divided by its count over all micro-batches and ranks of the optimiser step, so that the gradients
+    do not depend on how a batch is split. The means of all terms, and on logging steps the diagnostics (keys
+    `diagnostics/...`), are added to the training logs. `CoordTrainer` is transformers' Trainer with this mixin.
+
+    In evaluation each batch is divided by its own counts, as the Trainer does by default.
+
+    Raises:
+        ValueError: the model is not patched, label smoothing is on, or there are several GPUs in one process
+
+    Example:
+        >>> from transformers import Trainer
+        >>> class MyTrainer(CoordTrainerMixin, Trainer):
+        ...     pass
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        trainer: Any = self
+        self._coord = patch_state(trainer.model)
+        if trainer.args.n_gpu > 1:
+            raise ValueError(
+                "several GPUs in one process (DataParallel) are not supported: start one process for each (torchrun)"
+            )
+        if trainer.args.label_smoothing_factor:
+            raise ValueError("label_smoothing_factor has no effect on a coordinate objective: set it to 0")
+        if trainer.compute_loss_func is None:
+            trainer.compute_loss_func = _scaled
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()  # type: ignore[misc]
+        columns: list[str] = self._signature_columns  # type: ignore[attr-defined]
+        columns += [name for name in _COLUMNS if name not in columns]
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Mapping[str, Tensor]]:
+        """Return the micro-batches of a step, and the counts over all of them and all ranks."""
+        batches, _ = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
+        counted = [(batch["labels"], batch.get("objects")) for batch in batches]
+        vocab, device = self._coord.objective.vocab, self.args.device  # type: ignore[attr-defined]
+        reduce = self._reduce or (lambda x: x)
+        return batches, global_denominators(counted, vocab, lambda x: reduce(x.to(device)))
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """Return the loss of a micro-batch, scaled for accumulation and for the mean over ranks."""
+        trainer: Any = self
+        step, every = trainer.state.global_step + 1, max(trainer.state.logging_steps or 1, 1)
+        first = step == 1 and trainer.args.logging_first_step
+        self._coord.want_diagnostics = bool(model.training and (step % every == 0 or first))
+        denominators = num_items_in_batch if isinstance(num_items_in_batch, Mapping) else None
+        outputs = model(**inputs, denominators=denominators)
+        loss = outputs["loss"]
+        if denominators is not None:  # gradients are averaged over ranks, the counts are those of all of them
+            loss = loss * trainer.accelerator.num_processes
+        return (loss, outputs) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
+        """Log, and with the training loss the terms and diagnostics since the last time."""
+        if "loss" in logs:
+            logs = {**logs, **self._coord.flush(self._reduce)}
+        super().log(logs, *args, **kwargs)  # type: ignore[misc]
+
+    @property
+    def _reduce(self) -> Callable[[Tensor], Tensor] | None:
+        accelerator: Any = self.accelerator  # type: ignore[attr-defined]
+        if accelerator.num_processes == 1:
+            return None
+        return lambda x: accelerator.reduce(x, reduction="sum")

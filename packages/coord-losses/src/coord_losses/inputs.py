@@ -1,0 +1,162 @@
+"""What a loss term is computed from, each quantity once, and the loss terms of a batch.
+
+Shapes: T text rows, C rows whose target is a coordinate, K coordinate tokens, M objects.
+"""
+# ruff: noqa: N802  (shape suffixes)
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from coord_codec import CoordGrid
+from coord_losses.batch import Batch
+from coord_losses.config import ObjectiveConfig
+from coord_losses.terms.expectation import expectation
+from coord_losses.terms.loss_term import LossTerm
+from coord_losses.terms.object_weights import inverse_count, inverse_size
+from coord_losses.terms.registry import Need, Term
+from coord_losses.terms.soft_targets import checked_soft_targets
+
+_FROM_COORD_LOGITS: tuple[Need, ...] = ("coord_logits", "expectation", "box")
+
+
+@dataclass(frozen=True)
+class TermInputs:
+    """What the function of a loss term may read; see `register_term` for what its `needs` make available.
+
+    Attributes:
+        config: temperatures and targets
+        grid: maps bins to coordinates
+        batch: true bins, and which of the C rows decode which box
+        given: the quantities that the form of the objective has computed, by what a term `needs`
+
+    Example:
+        >>> import torch
+        >>> from coord_codec import CoordGrid, CoordVocab
+        >>> from coord_losses import CoordObjective, ObjectiveConfig, register_term
+        >>> def bias(inputs):
+        ...     return (inputs.expected_C - inputs.true_C).abs()
+        >>> term = register_term("bias", bias, needs="expectation", replace=True)
+        >>> objective = CoordObjective(ObjectiveConfig(extra_weights={"bias": 1}), CoordVocab(0, CoordGrid(3, 3)))
+        >>> objective(torch.zeros(1, 4), torch.tensor([0])).terms["bias"].sum  # expected 1/3, true 0
+        tensor(0.3333)
+    """
+
+    config: ObjectiveConfig
+    grid: CoordGrid
+    batch: Batch
+    given: Mapping[Need, Tensor]
+
+    def _read(self, need: Need) -> Tensor:
+        if need not in self.given:
+            raise ValueError(f"the term reads what was not computed: register it with {need!r} among its needs")
+        return self.given[need]
+
+    @property
+    def text_nll_T(self) -> Tensor:
+        """Cross-entropy of each text token over the full vocabulary."""
+        return self._read("text_rows")
+
+    @property
+    def coord_nll_C(self) -> Tensor:
+        """Cross-entropy of each coordinate token over the full vocabulary."""
+        return self._read("coord_rows")
+
+    @property
+    def gate_C(self) -> Tensor:
+        """Minus the log of the mass on coordinate tokens, at `config.temperature`."""
+        return self._read("gate")
+
+    @property
+    def coord_logits_CK(self) -> Tensor:
+        """Logits of the coordinate tokens, float32 or better."""
+        return self._read("coord_logits")
+
+    @property
+    def bins_C(self) -> Tensor:
+        """True bins."""
+        return self.batch.bins_C
+
+    @cached_property
+    def true_C(self) -> Tensor:
+        """True coordinates: of the object's box where the row decodes one, else of the true bin."""
+        wide = torch.promote_types(self.batch.boxes_M4.dtype, torch.float32)
+        true_C = self.bins_C.to(wide) / self.grid.scale
+        return true_C.index_put((self.batch.slots_M4.flatten(),), self.batch.boxes_M4.flatten().to(wide))
+
+    @property
+    def true_bins_C(self) -> Tensor:
+        """True coordinates in units of bins, not rounded, in 0..K-1."""
+        return (self.true_C * self.grid.scale).clamp(0, self.grid.bins - 1)
+
+    @cached_property
+    def soft_targets_CK(self) -> Tensor:
+        """Soft targets around the true bins, see `soft_targets`."""
+        logits_CK, config = self.coord_logits_CK, self.config
+        return checked_soft_targets(
+            self.bins_C, logits_CK.shape[1], config.target_sigma, config.target_truncate, logits_CK.dtype
+        )
+
+    @cached_property
+    def expected_C(self) -> Tensor:
+        """Expected coordinates at `config.expectation_temperature`."""
+        return expectation(self.coord_logits_CK, self.grid, self.config.expectation_temperature)
+
+    @property
+    def predicted_M4(self) -> Tensor:
+        """Expected boxes; corners are not sorted."""
+        return self.expected_C[self.batch.slots_M4.flatten()].view(-1, 4)
+
+    @property
+    def boxes_M4(self) -> Tensor:
+        """True boxes."""
+        return self.batch.boxes_M4
+
+    @cached_property
+    def object_weights_M(self) -> Tensor | None:
+        """The weight of each object by `config.object_weights` and `ObjectSlots.weights_M`; None for 1."""
+        weights_M = self.batch.weights_M
+        if self.config.object_weights == "none":
+            return weights_M
+        if self.config.object_weights == "inverse_size":
+            own_M = inverse_size(self.batch.boxes_M4)
+        else:
+            own_M = inverse_count(self.batch.image_M)
+        return own_M if weights_M is None else weights_M * own_M
+
+    def loss_term(self, term: Term, weighted: bool = True) -> LossTerm:
+        """Compute a term and sum it.
+
+        Args:
+            term: its row of the table
+            weighted: whether to apply the weights of objects to the terms of coordinates and boxes
+
+        Raises:
+            ValueError: the function does not return one loss per element
+        """
+        values = term.function(self, **self.config.term_options.get(term.name, {}))
+        expected = {"text_rows": len(self.batch.text_rows), "box": len(self.batch.slots_M4)}.get(
+            term.needs[0], len(self.bins_C)
+        )
+        if values.shape != (expected,):
+            raise ValueError(
+                f"term {term.name!r} must return [{expected}], one loss per element of {term.needs[0]!r}, got "
+                f"{list(values.shape)}"
+            )
+        weights_M = self.object_weights_M if weighted and term.needs[0] != "text_rows" else None
+        if weights_M is not None and term.needs[0] == "box":
+            values = values * weights_M.to(values.dtype)
+        elif weights_M is not None:
+            weights_C = torch.ones_like(values).index_put(
+                (self.batch.slots_M4.flatten(),), weights_M.to(values.dtype).repeat_interleave(4)
+            )
+            values = values * weights_C
+        return LossTerm.of(values)
+
+
+def needs_coord_logits(needs: set[Need]) -> bool:
+    """Return whether any of these is computed from the logits of the coordinate tokens alone."""
+    return not needs.isdisjoint(_FROM_COORD_LOGITS)

@@ -1,0 +1,39 @@
+"""What every loss returns, and the precision it is computed in."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class LossTerm(NamedTuple):
+    """An undivided loss.
+
+    Micro-batches and ranks add up sums and counts; whoever knows the global batch divides. A mean of means is wrong
+    as soon as two micro-batches differ in length.
+
+    Attributes:
+        sum: 0-d tensor, float32 or float64; for an empty input a zero that is still attached to the graph
+        count: 0-d int64 tensor, the number of elements in `sum`
+
+    Example:
+        >>> import torch
+        >>> LossTerm.of(torch.tensor([0.5, 1.0]))
+        LossTerm(sum=tensor(1.5000), count=tensor(2))
+    """
+
+    sum: Tensor
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, on purpose
+
+    @classmethod
+    def of(cls, values_N: Tensor) -> "LossTerm":
+        """Sum per-element losses."""
+        return cls(values_N.sum(), torch.tensor(values_N.numel(), device=values_N.device))
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Cast bfloat16 and float16 to float32; float32 and float64 pass unchanged.
+
+    A softmax over 150,000 entries, or a CDF over 1000 bins, has no meaning in eight bits of mantissa.
+    """
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

@@ -1,0 +1,234 @@
+"""The fused form equals the readable form on hidden · weightᵀ, in values and gradients."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from fused_problem import EVERYTHING, F64, VOCAB, H, V, both, by_config, gradients, problem, readable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from coord_codec import CoordGrid, CoordVocab
+from coord_losses import CoordObjective, ObjectiveConfig
+
+TERMS = ("text_weight", "coord_ce_weight", "soft_ce_weight", "w1_weight", "gate_weight", "box_weight")
+
+
+@st.composite
+def cases(draw):
+    bins = draw(st.integers(2, 12))
+    first = draw(st.integers(0, 9))
+    vocab = CoordVocab(first, CoordGrid(bins, draw(st.integers(bins, bins + 1))))
+    vocab_size = first + bins + draw(st.integers(0, 7))
+    weights = {name: draw(st.sampled_from([0.0, 0.7, 1.0])) for name in TERMS}
+    if not any(weights.values()):
+        weights["text_weight"] = 1.0
+    return {
+        "config": ObjectiveConfig(
+            **weights,
+            temperature=draw(st.sampled_from([1.0, 0.6, 2.5])),
+            expectation_temperature=draw(st.sampled_from([1.0, 1.7])),
+            target_sigma=1.3,
+            target_truncate=3,
+            alpha_l1=draw(st.sampled_from([0.0, 1.5])),
+            beta_giou=0.8,
+            extra_weights=draw(
+                st.dictionaries(st.sampled_from(["dfl", "huber", "diou", "ciou"]), st.just(0.9), max_size=4)
+            ),
+            object_weights=draw(st.sampled_from(["none", "inverse_size", "inverse_count"])),
+        ),
+        "vocab": vocab,
+        "object_weights": draw(st.booleans()),
+        "vocab_size": vocab_size,
+        "text": draw(st.sampled_from([0, 1, 5])),
+        "objects": draw(st.sampled_from([0, 1, 3])),
+        "chunk_rows": draw(st.sampled_from([1, 2, 3, 5, 100, None])),
+        "chunk_vocab": draw(st.sampled_from([1, 2, 3, 5, 100, None])),
+        "trained": draw(st.booleans()),
+        "hidden_trained": draw(st.booleans()),
+        "offsets": draw(st.sampled_from(["none", "coordinates", "coordinates and markers", "tied"])),
+        "seed": draw(st.integers(0, 10**6)),
+    }
+
+
+@settings(max_examples=120, deadline=None)
+@given(cases())
+def test_fused_values_and_gradients_equal_the_readable_form(case):
+    vocab, size = case["vocab"], case["vocab_size"]
+    objective = CoordObjective(case["config"], vocab)
+    hidden, weight, targets, slots = problem(case["text"], case["objects"], vocab, size, case["seed"])
+    if case["object_weights"]:
+        slots = replace(slots, weights_M=torch.linspace(0.5, 2, len(slots), dtype=F64))
+    weight.requires_grad_(case["trained"])
+    rng = torch.Generator().manual_seed(case["seed"] + 1)
+    ids = offsets = None
+    if case["offsets"] != "none":
+        ids = list(vocab.ids)
+        if case["offsets"] == "coordinates and markers":
+            ids = ids[::-1] + [i for i in (0, size - 1) if i not in vocab.ids]
+        offsets = torch.randn(len(ids), H, generator=rng, dtype=F64).requires_grad_()
+    hidden.requires_grad_(case["hidden_trained"] or not (case["trained"] or offsets is not None))
+    used = hidden
+    if case["offsets"] == "tied":  # the table changes the hidden states as well, as a tied embedding does
+        used = hidden + torch.tanh(offsets[torch.arange(len(hidden)) % len(offsets)])
+
+    expected = readable(objective, used, weight, targets, slots, offsets, ids)
+    given_ids = None if case["offsets"] in ("none", "coordinates") else ids
+    found = objective.fused(
+        used,
+        weight,
+        targets,
+        slots,
+        offsets,
+        offset_ids_K=given_ids,
+        chunk_rows=case["chunk_rows"],
+        chunk_vocab=case["chunk_vocab"],
+    )
+
+    close = {"rtol": 1e-10, "atol": 1e-10}
+    assert list(found.terms) == list(expected.terms)
+    for name, term in expected.terms.items():
+        torch.testing.assert_close(found.terms[name].sum, term.sum, **close)
+        assert found.terms[name].count == term.count
+    torch.testing.assert_close(found.total(), expected.total(), **close)
+    assert found.counts == expected.counts
+
+    inputs = (hidden, weight, offsets)
+    factors = torch.rand(10, generator=rng, dtype=F64).tolist()
+    for g, e in zip(gradients(found, inputs, factors), gradients(expected, inputs, factors), strict=True):
+        torch.testing.assert_close(g, e, **close)
+    diagnostics = found.diagnostics()
+    for name, term in expected.diagnostics().items():
+        torch.testing.assert_close(diagnostics[name].sum, term.sum, **close)
+        assert diagnostics[name].count == term.count
+        assert not diagnostics[name].sum.requires_grad
+
+
+def test_fused_backward_runs_twice_with_different_denominators():
+    hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 4)
+    found, expected = both(EVERYTHING, hidden.requires_grad_(), weight, targets, slots)
+    for denominators in ({"tokens": 5, "coord_tokens": 100, "objects": 2}, found.counts):
+        (g,) = torch.autograd.grad(found.total(denominators), hidden, retain_graph=True)
+        (e,) = torch.autograd.grad(expected.total(denominators), hidden, retain_graph=True)
+        torch.testing.assert_close(g, e, rtol=1e-10, atol=1e-10)
+
+
+class BiggestTensor(TorchDispatchMode):
+    """Records the largest output of any operation, in elements, except views of the weight."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight, self.elements = weight.untyped_storage().data_ptr(), 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() != self.weight:
+                self.elements = max(self.elements, x.numel())
+        return out
+
+
+@by_config
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("chunks", [{"chunk_rows": 4}, {"chunk_vocab": 40}], ids=str)
+def test_fused_never_holds_full_logits(config, trained, chunks):
+    vocab_size = 3000
+    hidden, weight, targets, slots = problem(200, 25, VOCAB, vocab_size, 5)
+    hidden.requires_grad_(), weight.requires_grad_(trained)
+    with BiggestTensor(weight) as seen:
+        found = CoordObjective(config, VOCAB).fused(hidden, weight, targets, slots, **chunks)
+        found.total().backward()
+        found.diagnostics()
+    num_rows = len(targets) + 101  # all rows once, those of coordinates a second time for the gate
+    assert seen.elements <= max(4 * vocab_size, num_rows * 40, weight.numel() * trained)
+
+
+class LogitProducts(TorchDispatchMode):
+    """Counts products whose output is a logit per row and token."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.shape, self.count = (rows, V), 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        self.count += func.overloadpacket == torch.ops.aten.mm and out.shape == self.shape
+        return out
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_fused_computes_logits_of_a_small_vocabulary_once(trained):
+    hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 4)
+    hidden.requires_grad_(), weight.requires_grad_(trained)
+    with LogitProducts(len(targets)) as seen:
+        CoordObjective(ObjectiveConfig.group_a(), VOCAB).fused(hidden, weight, targets, slots).total().backward()
+    assert seen.count == 1
+
+
+def test_fused_terms_over_coordinate_tokens_use_their_rows_of_the_weight_alone():
+    config = ObjectiveConfig.group_b(text_weight=0.0, soft_ce_weight=1.0, w1_weight=1.0)
+    hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 6)
+    weight[:30] = weight[70:] = torch.nan
+    found = CoordObjective(config, VOCAB).fused(hidden.requires_grad_(), weight, targets, slots)
+    found.total().backward()
+    assert torch.isfinite(found.total())
+    assert torch.isfinite(hidden.grad).all()
+
+
+def test_fused_frozen_weight_may_be_released_after_the_forward_pass():
+    """As sharded weights are (ZeRO-3, FSDP); only diagnostics then raise an error."""
+    hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 7)
+    config = ObjectiveConfig.group_c(gate_weight=1.0)
+    expected = both(config, hidden.requires_grad_(), weight, targets, slots)[1]
+    passing = weight.clone()
+    found = CoordObjective(config, VOCAB).fused(hidden, passing, targets, slots)
+    passing.untyped_storage().resize_(0)
+    passing.data = torch.empty(0, dtype=F64)
+    (g,) = torch.autograd.grad(found.total(), hidden)
+    torch.testing.assert_close(g, torch.autograd.grad(expected.total(), hidden)[0], rtol=1e-10, atol=1e-10)
+    with pytest.raises(ValueError, match="released"):
+        found.diagnostics()
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_fused_works_under_gradient_checkpointing(trained):
+    hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 8)
+    inputs = hidden.requires_grad_(), weight.requires_grad_(trained)
+    objective = CoordObjective(EVERYTHING, VOCAB)
+
+    def loss(hidden, weight):
+        return objective.fused(hidden.tanh(), weight, targets, slots).total()
+
+    wanted = [x for x in inputs if x.requires_grad]
+    found = torch.autograd.grad(checkpoint(loss, *inputs, use_reentrant=False), wanted)
+    for g, e in zip(found, torch.autograd.grad(loss(*inputs), wanted), strict=True):
+        torch.testing.assert_close(g, e)
+
+
+def test_fused_under_no_grad_computes_values_alone():
+    hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 10)
+    with torch.no_grad():
+        found, expected = both(EVERYTHING, hidden.requires_grad_(), weight.requires_grad_(), targets, slots)
+    assert not found.total().requires_grad
+    torch.testing.assert_close(found.total(), expected.total(), rtol=1e-10, atol=1e-10)
+
+
+def test_fused_errors_name_the_part_that_does_not_fit():
+    hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 11)
+    fused = CoordObjective(EVERYTHING, VOCAB).fused
+    with pytest.raises(ValueError, match="last dimension"):
+        fused(hidden[:, 1:], weight, targets, slots)
+    with pytest.raises(ValueError, match="expanded"):
+        fused(hidden, weight[:69], targets, slots)
+    with pytest.raises(ValueError, match=r"offsets_KH must be \[40, 6\]"):
+        fused(hidden, weight, targets, slots, torch.zeros(41, H))
+    with pytest.raises(ValueError, match="twice"):
+        fused(hidden, weight, targets, slots, torch.zeros(2, H), offset_ids_K=[3, 3])
+    with pytest.raises(ValueError, match=r"0\.\.89"):
+        fused(hidden, weight, targets, slots, torch.zeros(2, H), offset_ids_K=[3, 90])
+    with pytest.raises(ValueError, match="chunk_rows"):
+        fused(hidden, weight, targets, slots, chunk_rows=0)
+    with pytest.raises(ValueError, match="chunk_vocab must be at least 1, got -3"):
+        fused(hidden, weight, targets, slots, chunk_vocab=-3)

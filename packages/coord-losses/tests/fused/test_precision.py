@@ -1,0 +1,157 @@
+"""Precision of the fused form in float32 and half precision, and where logits are far apart."""
+
+import pytest
+import torch
+from fused_problem import EVERYTHING, F64, VOCAB, H, V, both, by_config, gradients, problem, readable
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from coord_losses import CoordObjective, ObjectiveConfig
+
+
+@by_config
+@pytest.mark.parametrize("trained", [False, True])
+def test_float32_equals_the_readable_form_up_to_rounding(config, trained):
+    hidden, weight, targets, slots = problem(20, 6, VOCAB, V, 0, torch.float32)
+    inputs = hidden.requires_grad_(), weight.requires_grad_(trained)
+    found, expected = both(config, *inputs, targets, slots)
+    torch.testing.assert_close(found.total(), expected.total(), rtol=1e-6, atol=1e-6)
+    for g, e in zip(gradients(found, inputs, [1.0] * 6), gradients(expected, inputs, [1.0] * 6), strict=True):
+        torch.testing.assert_close(g, e, rtol=2e-5, atol=2e-5)
+
+
+@by_config
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("chunk_vocab", [3, 25, 100])
+def test_half_precision_is_as_accurate_as_the_readable_form(config, dtype, trained, chunk_vocab):
+    hidden, weight, targets, slots = problem(40, 12, VOCAB, V, 1, dtype)
+    offsets = 0.1 * torch.randn(40, H, generator=torch.Generator().manual_seed(2))
+
+    def run(form, dtype):
+        inputs = [hidden.to(dtype, copy=True), weight.to(dtype, copy=True)]
+        inputs.append(offsets.to(torch.promote_types(dtype, torch.float32), copy=True))
+        for x, wanted in zip(inputs, (True, trained, True), strict=True):
+            x.requires_grad_(wanted)
+        output = both(config, *inputs[:2], targets, slots, inputs[2], chunk_vocab)[form]
+        return [output.total(), *torch.autograd.grad(output.total(), [x for x in inputs if x.requires_grad])]
+
+    for found, other, exact in zip(run(0, dtype), run(1, dtype), run(1, F64), strict=True):
+        assert found.dtype == other.dtype
+        error, usual = (torch.linalg.vector_norm(x.double() - exact) for x in (found, other))
+        assert error <= 1.3 * usual + 0.004 * torch.linalg.vector_norm(exact)
+
+
+@by_config
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_extreme_logits_stay_finite(config, trained, dtype):
+    hidden, weight, targets, slots = problem(6, 3, VOCAB, V, 3, dtype)
+    hidden = (hidden.sign() * 1e2).requires_grad_()
+    weight = (weight.sign() * 1e2 / H).requires_grad_(trained)  # logits of up to 1e4
+    found, expected = both(config, hidden, weight, targets, slots)
+    torch.testing.assert_close(
+        found.total(), expected.total(), rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-2
+    )
+    found.total().backward()
+    assert torch.isfinite(hidden.grad).all()
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("slope", [-300.0, 0.01, 12.0, 300.0, 2000.0])
+@pytest.mark.parametrize("dtype", [F64, torch.float32, torch.float16])
+def test_running_maximum_holds_for_logits_sloped_over_the_vocabulary(slope, trained, dtype):
+    """Later blocks dominate earlier ones, or the other way round; float16 ends at 65,504."""
+    hidden, weight, targets, slots = problem(20, 6, VOCAB, V, 12)
+    hidden[:, 0] = 1.0
+    weight[:, 0] += slope * torch.linspace(0, 1, V, dtype=F64)
+    hidden, weight = (x.to(dtype).requires_grad_(wanted) for x, wanted in ((hidden, True), (weight, trained)))
+    found, expected = both(EVERYTHING, hidden, weight, targets, slots, chunk_vocab=4)
+    close = {F64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {"rtol": 1e-4, "atol": 2e-2}}.get(
+        dtype, {"rtol": 1e-2, "atol": 0.3}
+    )
+    torch.testing.assert_close(found.total(), expected.total(), **close)
+    inputs = (hidden, weight) if trained else (hidden,)
+    for g, e in zip(gradients(found, inputs, [1.0] * 6), gradients(expected, inputs, [1.0] * 6), strict=True):
+        torch.testing.assert_close(g, e, **close)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("chunk_vocab", [25, None])
+@pytest.mark.parametrize("name", ["coord_ce_weight", "gate_weight"])
+def test_small_losses_and_gradients_keep_their_digits(trained, chunk_vocab, name):
+    """The usual `p - 1` has none left where a probability rounds to 1; here loss and gradient are about 1e-9."""
+    _, _, targets, slots = problem(20, 6, VOCAB, V, 13)
+    objective = CoordObjective(ObjectiveConfig(**{name: 1.0}), VOCAB)
+    noise = torch.rand(V, V, generator=torch.Generator().manual_seed(13))
+    inputs = [5 * torch.eye(V)[targets], 5 * torch.eye(V) + 0.1 * noise]
+
+    def run(form, dtype):
+        hidden, weight = (x.to(dtype, copy=True).requires_grad_() for x in inputs)
+        if form == "fused":
+            frozen = weight if trained else weight.detach()
+            output = objective.fused(hidden, frozen, targets, slots, chunk_vocab=chunk_vocab)
+        else:
+            output = objective(hidden @ weight.T, targets, slots)
+        return output.total(), *torch.autograd.grad(output.total(), [hidden, weight][: 1 + trained])
+
+    loss, *grads = run("fused", torch.float32)
+    exact, *exact_grads = run("readable", F64)
+    assert loss < 1e-8
+    torch.testing.assert_close(loss.double(), exact, rtol=1e-4, atol=0)
+    for g, e in zip(grads, exact_grads, strict=True):
+        assert torch.linalg.vector_norm(g - e) < 1e-4 * torch.linalg.vector_norm(e)
+
+
+class LargestCast(TorchDispatchMode):
+    """Records the largest output of any operation in bfloat16, in elements."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and out.dtype == torch.bfloat16:
+            self.elements = max(self.elements, out.numel())
+        return out
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("rows", [3, 300])
+def test_autocast_casts_a_float32_weight_block_by_block(rows, trained, monkeypatch):
+    """A copy of the whole head is 320 MB at H = 1024."""
+    monkeypatch.setattr("coord_losses.fused.blocks._FEWEST_COLUMNS", 8)
+    monkeypatch.setattr("coord_losses.fused.blocks._BLOCK_BYTES", {"cpu": 1 << 13})
+    hidden, weight, targets, slots = problem(rows, 3, VOCAB, 3000, 9, torch.float32)
+    hidden.requires_grad_(), weight.requires_grad_(trained)
+    with torch.autocast("cpu", torch.bfloat16), LargestCast() as seen:
+        CoordObjective(EVERYTHING, VOCAB).fused(hidden, weight, targets, slots).total().backward()
+    assert 0 < seen.elements < weight.numel() / 3
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_autocast_rounds_the_products_alone(trained):
+    hidden, weight, targets, slots = problem(20, 6, VOCAB, V, 9, torch.float32)
+    offsets = torch.randn(40, H, generator=torch.Generator().manual_seed(9)).requires_grad_()
+    objective = CoordObjective(EVERYTHING, VOCAB)
+    hidden.requires_grad_(), weight.requires_grad_(trained)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = hidden @ weight.T
+        total = objective.fused(hidden, weight, targets, slots, offsets).total()
+        total.backward()
+    assert logits.dtype == torch.bfloat16
+    logits = logits.float().index_add(1, torch.tensor(VOCAB.ids), hidden @ offsets.T)
+    torch.testing.assert_close(total, objective(logits, targets, slots).total(), rtol=1e-5, atol=1e-5)
+    exact = readable(objective, hidden, weight, targets, slots, offsets).total()
+    for x, e in zip((hidden, offsets), torch.autograd.grad(exact, (hidden, offsets)), strict=True):
+        assert x.grad.dtype == torch.float32
+        assert torch.linalg.vector_norm(x.grad - e) < 0.02 * torch.linalg.vector_norm(e)
+
+
+def test_autocast_does_not_round_the_readable_form():
+    hidden, weight, targets, slots = problem(20, 6, VOCAB, V, 9, torch.float32)
+    logits = hidden @ weight.T
+    exact = CoordObjective(EVERYTHING, VOCAB)(logits, targets, slots).total()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = CoordObjective(EVERYTHING, VOCAB)(logits, targets, slots).total()
+    torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-6)

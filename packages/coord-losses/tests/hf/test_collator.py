@@ -1,0 +1,58 @@
+"""Padded batches and their objects."""
+
+import subprocess
+import sys
+
+import pytest
+import tiny_models
+import torch
+
+from coord_losses import supervised_rows
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_collator_pads_and_finds_the_objects(side):
+    samples = tiny_models.samples()
+    batch = tiny_models.collator(padding_side=side)(samples)
+    longest = max(len(s["input_ids"]) for s in samples)
+    for row, sample in enumerate(samples):
+        length = len(sample["input_ids"])
+        own = slice(longest - length, longest) if side == "left" else slice(0, length)
+        assert batch["input_ids"][row, own].tolist() == sample["input_ids"]
+        assert batch["labels"][row, own].tolist() == sample["labels"]
+        assert batch["attention_mask"][row].sum() == length == batch["attention_mask"][row, own].sum()
+        assert (batch["labels"][row] == -100).sum() == longest - length + 2
+    objects = batch["objects"]
+    boxes = [box for sample in samples for box in sample["boxes"]]
+    torch.testing.assert_close(objects.boxes_M4, torch.tensor(boxes))
+    assert (objects.fallbacks, objects.skipped) == (0, 0)
+    _, targets = supervised_rows(batch["labels"][..., None], batch["labels"])
+    expected = [[tiny_models.VOCAB.bin_to_id(tiny_models.VOCAB.grid.quantize(c)) for c in box] for box in boxes]
+    assert targets[objects.rows_M4].tolist() == expected
+
+
+def test_collator_joins_other_tensors_and_takes_weights():
+    samples = tiny_models.samples(3)
+    for n, sample in enumerate(samples):
+        sample["pixel_values"] = torch.full((n + 1, 4), float(n))
+        sample["token_type_ids"] = torch.ones(len(sample["input_ids"]), dtype=torch.long)
+        sample["object_weights"] = [2.0] * len(sample["boxes"])
+    batch = tiny_models.collator()(samples)
+    assert batch["pixel_values"].shape == (6, 4)
+    assert batch["token_type_ids"].shape == batch["input_ids"].shape
+    assert torch.equal(batch["token_type_ids"], batch["attention_mask"])
+    assert batch["objects"].weights_M.tolist() == [2.0] * 3
+    assert "boxes" not in batch
+
+
+def test_collator_errors_name_the_cause():
+    with pytest.raises(ValueError, match="sample 0: 3 input_ids and 2 labels"):
+        tiny_models.collator()([{"input_ids": [1, 2, 3], "labels": [1, 2]}])
+    with pytest.raises(ValueError, match="padding_side"):
+        tiny_models.collator(padding_side="top")
+
+
+def test_import_of_the_extra_loads_no_transformers():
+    code = "import sys, coord_losses.hf; print('transformers' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,122 @@
+"""A patched model returns the objective's loss and gradients, and is otherwise as before."""
+
+import copy
+import inspect
+
+import pytest
+import tiny_models
+import torch
+from torch import nn
+
+from coord_losses import CoordObjective, ObjectiveConfig, supervised_rows
+from coord_losses.hf import patch, unpatch
+
+transformers = pytest.importorskip("transformers", reason="models to patch")
+
+CHANGES = {
+    "Gemma2": {"head_dim": 8, "final_logit_softcapping": 3.0},
+    "Cohere": {"logit_scale": 0.25},
+    "Granite": {"logits_scaling": 2.0},
+}
+
+
+def loss_and_gradients(model, fused=None, batch=None, denominators=None):
+    """By the patched model, or from its logits (fused None)."""
+    batch = batch or tiny_models.collator()(tiny_models.samples())
+    if fused is None:
+        logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+        output = tiny_models.objective()(*supervised_rows(logits, batch["labels"]), batch["objects"])
+        loss = output.total(denominators)
+    else:
+        outputs = patch(model, tiny_models.objective(), fused=fused)(**batch, denominators=denominators)
+        assert outputs.logits is None
+        loss = outputs.loss
+    wanted = [p for p in model.parameters() if p.requires_grad]
+    return loss, torch.autograd.grad(loss, wanted, allow_unused=True)
+
+
+def assert_same(found, expected):
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    for g, e in zip(found[1], expected[1], strict=True):
+        assert (g is None) == (e is None)
+        if g is not None:
+            torch.testing.assert_close(g, e, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", ["Qwen2", "Llama", "GPTNeoX", "Gemma2", "Cohere", "Granite", "Qwen3VL"])
+def test_patched_model_computes_the_objective(name, fused):
+    model = tiny_models.model(name, **CHANGES.get(name, {}))
+    expected = loss_and_gradients(model, denominators={"tokens": 50, "coord_tokens": 40, "objects": 9})
+    found = loss_and_gradients(model, fused, denominators={"tokens": 50, "coord_tokens": 40, "objects": 9})
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize("change", ["bias", "hook", "lora on the head", "lora around the model", "saved head"])
+def test_heads_that_are_more_than_a_weight_give_logits_of_supervised_rows(change):
+    model = tiny_models.model("Qwen2", tie_word_embeddings=False)
+    if change == "bias":
+        model.lm_head.bias = nn.Parameter(torch.randn(60))
+    elif change == "hook":
+        model.lm_head.register_forward_hook(lambda _, __, logits: logits * 0.5)
+    else:
+        peft = pytest.importorskip("peft", reason="LoRA")
+        targets = ["q_proj", "lm_head"] if change == "lora on the head" else ["q_proj"]
+        saved = ["lm_head"] if change == "saved head" else None
+        model = peft.get_peft_model(
+            model, peft.LoraConfig(target_modules=targets, modules_to_save=saved, init_lora_weights=False)
+        )
+    seen = []
+    head = model.get_output_embeddings()
+    inner = getattr(head, "base_layer", head)
+    inner.register_forward_pre_hook(lambda _, hidden: seen.append(hidden[0].shape)) if change == "bias" else None
+    expected = loss_and_gradients(model)
+    assert_same(loss_and_gradients(model, fused=True), expected)
+
+
+def test_patched_model_without_labels_is_as_before():
+    model = tiny_models.model("Qwen2").eval()
+    ids = torch.tensor([[7, 8, 9]])
+    logits, text = model(input_ids=ids).logits, model.generate(ids, max_new_tokens=5, do_sample=False)
+    names = list(inspect.signature(model.forward).parameters)
+    own_class = type(model)
+    patch(model, tiny_models.objective())
+    assert torch.equal(model(input_ids=ids).logits, logits)
+    assert torch.equal(model.generate(ids, max_new_tokens=5, do_sample=False), text)
+    assert type(model).__name__ == own_class.__name__ and isinstance(model, own_class)
+    assert {*names, "objects", "denominators"} <= set(inspect.signature(model.forward).parameters)
+    copied = copy.deepcopy(model)
+    batch = tiny_models.collator()(tiny_models.samples(3))
+    assert copied(**batch).loss == model(**batch).loss
+    patch(model, CoordObjective(ObjectiveConfig(), tiny_models.VOCAB))  # the latest objective counts
+    assert model(**batch).loss != copied(**batch).loss
+    assert type(unpatch(model)) is own_class
+    assert "forward" not in model.lm_head.__dict__
+
+
+def test_logits_that_a_model_changes_unannounced_are_refused():
+    model = tiny_models.model("Llama")
+    unaware = type(model).forward
+
+    def forward(self, *args, **kwargs):
+        outputs = unaware(self, *args, **kwargs)
+        outputs["logits"] = outputs.logits * 2
+        return outputs
+
+    model.__class__ = type("LlamaForCausalLM", (type(model),), {"forward": forward})
+    batch = tiny_models.collator()(tiny_models.samples(3))
+    with pytest.raises(ValueError, match="fused=False"):
+        patch(model, tiny_models.objective())(**batch)
+    expected = loss_and_gradients(unpatch(model), batch=batch)
+    assert_same(loss_and_gradients(model, fused=False, batch=batch), expected)
+
+
+def test_encoder_decoders_and_models_without_a_head_are_refused():
+    sizes = {"vocab_size": 60, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes, decoder_start_token_id=0))
+    with pytest.raises(ValueError, match=r"T5ForConditionalGeneration is an encoder-decoder.*decoder-only"):
+        patch(t5, tiny_models.objective())
+    with pytest.raises(ValueError, match="no output embeddings"):
+        patch(tiny_models.model("Qwen2").model, tiny_models.objective())
+    with pytest.raises(ValueError, match="no output embeddings"):
+        patch(nn.Linear(2, 2), tiny_models.objective())

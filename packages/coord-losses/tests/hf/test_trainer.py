@@ -1,0 +1,121 @@
+"""Gradients through Hugging Face's Trainer do not depend on how a batch is split."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny_models
+import torch
+
+import coord_losses.hf
+from coord_losses import supervised_rows
+from coord_losses.hf import CoordTrainerMixin, patch
+
+transformers = pytest.importorskip("transformers", reason="Hugging Face's Trainer")
+pytest.importorskip("accelerate", reason="Hugging Face's Trainer needs it")
+train = pytest.importorskip("train_once").train
+
+
+def reference(name):
+    """Gradients of one large batch, from the logits by the readable form."""
+    model, batch = tiny_models.model(name), tiny_models.collator()(tiny_models.samples())
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    output = tiny_models.objective()(*supervised_rows(logits, batch["labels"]), batch["objects"])
+    output.total().backward()
+    return [p.grad if p.grad is not None else torch.zeros_like(p) for p in model.parameters()], output
+
+
+def assert_same(found, expected):
+    largest = max(e.abs().max() for e in expected)
+    for g, e in zip(found, expected, strict=True):
+        torch.testing.assert_close(g, e, rtol=1e-4, atol=2e-6 * largest.item() + 2e-7)
+
+
+@pytest.mark.parametrize("name", ["Qwen2", "Llama", "Qwen3VL"])
+def test_trainer_gradients_do_not_depend_on_accumulation(name, tmp_path):
+    expected, output = reference(name)
+    for batch, accumulation in ((8, 1), (2, 4), (3, 3)):
+        gradients, logs = train(str(tmp_path), name, batch, accumulation)
+        assert_same(gradients, expected)
+        assert logs["loss"] == pytest.approx(output.total().item(), rel=1e-4)
+        for term, value in output.weighted().items():
+            assert logs[term] * output.weights[term] == pytest.approx(value.item(), rel=1e-4)
+        for key, seen in output.diagnostics().items():
+            assert logs[f"diagnostics/{key}"] == pytest.approx((seen.sum / seen.count).item(), rel=1e-4)
+
+
+def test_trainer_gradients_do_not_depend_on_ranks(tmp_path):
+    expected, output = reference("Qwen2")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
+    script = Path(__file__).parent / "train_once.py"
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(script), str(tmp_path), "Qwen2", "2", "2"],
+        env=environment,
+        check=False,
+        timeout=300,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = torch.load(tmp_path / "found.pt")
+    assert_same(found["gradients"], expected)
+    assert found["logs"]["loss"] == pytest.approx(output.total().item(), rel=1e-4)
+    assert found["logs"]["box"] == pytest.approx(output.weighted()["box"].item(), rel=1e-4)
+
+
+def test_sft_trainer_of_trl_takes_the_mixin(tmp_path):
+    trl = pytest.importorskip("trl", reason="TRL's SFTTrainer")
+    datasets = pytest.importorskip("datasets", reason="TRL's data sets")
+    from tokenizers import Tokenizer, models
+
+    class SFT(CoordTrainerMixin, trl.SFTTrainer):
+        pass
+
+    words = {f"w{i}": i for i in range(60)}
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w3")), pad_token="w0", eos_token="w4"
+    )
+
+    def sft(model, args, train_dataset, data_collator):
+        config = trl.SFTConfig(**{k: v for k, v in args.to_dict().items() if k in GIVEN}, bf16=False)
+        return SFT(
+            model=model,
+            args=config,
+            train_dataset=datasets.Dataset.from_list(train_dataset),
+            data_collator=data_collator,
+            processing_class=tokenizer,
+        )
+
+    expected, output = reference("Qwen2")
+    gradients, logs = train(str(tmp_path), "Qwen2", 2, 4, trainer=sft)
+    assert_same(gradients, expected)
+    assert logs["gate"] == pytest.approx(output.weighted()["gate"].item(), rel=1e-4)
+
+
+GIVEN = {
+    "output_dir",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "max_steps",
+    "optim",
+    "learning_rate",
+    "lr_scheduler_type",
+    "max_grad_norm",
+    "logging_steps",
+    "save_strategy",
+    "report_to",
+    "use_cpu",
+    "disable_tqdm",
+}
+
+
+def test_trainer_refuses_a_model_that_is_not_patched(tmp_path):
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none")
+    with pytest.raises(ValueError, match=r"patch\(model, objective\)"):
+        coord_losses.hf.CoordTrainer(model=tiny_models.model("Qwen2"), args=arguments)
+    arguments.label_smoothing_factor = 0.1
+    with pytest.raises(ValueError, match="label_smoothing_factor"):
+        coord_losses.hf.CoordTrainer(model=patch(tiny_models.model("Qwen2"), tiny_models.objective()), args=arguments)

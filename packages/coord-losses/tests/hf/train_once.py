@@ -1,0 +1,43 @@
+"""One optimiser step of SGD through CoordTrainer: run by torchrun on two ranks, and imported for one."""
+
+import sys
+
+import tiny_models
+import torch
+from transformers import TrainingArguments
+
+from coord_losses.hf import CoordTrainer, patch
+
+
+def train(out, name, batch, accumulation, trainer=CoordTrainer, **options):
+    arguments = TrainingArguments(
+        output_dir=out,
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=accumulation,
+        max_steps=1,
+        optim="sgd",
+        learning_rate=1.0,
+        lr_scheduler_type="constant",
+        max_grad_norm=0.0,
+        logging_steps=1,
+        save_strategy="no",
+        report_to="none",
+        use_cpu=True,
+        disable_tqdm=True,
+        **options,
+    )
+    model = patch(tiny_models.model(name), tiny_models.objective())
+    trained = trainer(
+        model=model, args=arguments, train_dataset=tiny_models.samples(), data_collator=tiny_models.collator()
+    )
+    before = [p.detach().clone() for p in model.parameters()]
+    trained.train()
+    gradients = [b - p.detach() for b, p in zip(before, model.parameters(), strict=True)]
+    return gradients, trained.state.log_history[0]
+
+
+if __name__ == "__main__":
+    out, name, batch, accumulation = sys.argv[1:5]
+    gradients, logs = train(out, name, int(batch), int(accumulation))
+    if torch.distributed.get_rank() == 0:
+        torch.save({"gradients": gradients, "logs": logs}, f"{out}/found.pt")

@@ -1,0 +1,196 @@
+"""Rows of supervised positions, and which of them decode which object."""
+
+import pytest
+import torch
+
+from coord_codec import CoordGrid, CoordVocab, find_layout
+from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots, global_denominators, supervised_rows
+
+START, END, WORD = 1, 2, 3
+VOCAB = CoordVocab(first_id=10, grid=CoordGrid(bins=100, scale=100))
+
+
+def answer(*objects):
+    """Token ids of START word c c c c END per object, from bins."""
+    return [t for bins in objects for t in [START, WORD, *(10 + k for k in bins), END]]
+
+
+def padded(*samples, left=False):
+    length = max(map(len, samples))
+    fill = [[-100] * (length - len(s)) for s in samples]
+    return torch.tensor([[*f, *s] if left else [*s, *f] for s, f in zip(samples, fill, strict=True)])
+
+
+def layouts_of(*samples):
+    return [find_layout(s, VOCAB, (START, END)) for s in samples]
+
+
+BINS = ([10, 20, 30, 40], [0, 5, 99, 50])
+TRUE = ([0.103, 0.196, 0.3, 0.404], [0.001, 0.0549, 1.0, 0.5])
+
+
+def test_supervised_rows_are_shifted_and_in_batch_order():
+    labels = torch.tensor([[-100, 7, -100, 8, 9], [5, 6, -100, -100, 4]])
+    x = torch.arange(10).view(2, 5)
+    rows, targets = supervised_rows(x, labels)
+    assert rows.tolist() == [0, 2, 3, 5, 8]
+    assert targets.tolist() == [7, 8, 9, 6, 4]
+
+
+def test_supervised_rows_keep_further_dimensions_and_gradients():
+    x = torch.randn(1, 3, 4, requires_grad=True)
+    rows, _ = supervised_rows(x, torch.tensor([[-100, -100, 3]]))
+    assert rows.shape == (1, 4)
+    rows.sum().backward()
+    assert x.grad.sum((0, 2)).tolist() == [0, 4, 0]
+
+
+def test_supervised_rows_of_nothing():
+    rows, targets = supervised_rows(torch.zeros(2, 3, 4), torch.full((2, 3), -100))
+    assert (rows.shape, targets.shape) == ((0, 4), (0,))
+
+
+def test_supervised_rows_refuse_another_length():
+    with pytest.raises(ValueError, match="must agree"):
+        supervised_rows(torch.zeros(1, 4, 2), torch.zeros(1, 5, dtype=torch.long))
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_slots_name_the_rows_that_predict_the_coordinates(left):
+    one = [-100, -100, *answer(BINS[0]), -100]
+    two = [-100, *answer(*BINS)]
+    labels = padded(one, two, left=left)
+    starts = [labels.shape[1] - len(one), 0] if left else None
+    slots = ObjectSlots.from_layouts(layouts_of(one, two), labels, [[TRUE[0]], list(TRUE)], VOCAB, starts=starts)
+    _, targets = supervised_rows(torch.zeros(*labels.shape, 1), labels)
+    assert (targets[slots.rows_M4] - 10).tolist() == [BINS[0], BINS[0], BINS[1]]
+    assert torch.allclose(slots.boxes_M4, torch.tensor([TRUE[0], TRUE[0], TRUE[1]]))
+    assert slots.image_M.tolist() == [0, 1, 1]
+    assert (slots.fallbacks, slots.skipped, len(slots)) == (0, 0, 3)
+
+
+def test_slots_of_a_packed_row_hold_several_samples():
+    one, two = [-100, *answer(BINS[1])], [-100, -100, *answer(BINS[0])]
+    labels = torch.tensor([one + two])
+    slots = ObjectSlots.from_layouts(
+        layouts_of(one, two), labels, [None, [TRUE[0]]], VOCAB, batch_rows=[0, 0], starts=[0, len(one)]
+    )
+    _, targets = supervised_rows(torch.zeros(*labels.shape, 1), labels)
+    assert (targets[slots.rows_M4] - 10).tolist() == [BINS[1], BINS[0]]
+    assert slots.image_M.tolist() == [0, 1]
+    assert slots.fallbacks == 1
+
+
+@pytest.mark.parametrize("boxes", [None, [], [TRUE[1], TRUE[0]], [[0.1, 0.2, 0.3]] * 2], ids=str)
+def test_slots_fall_back_on_labels_for_boxes_that_do_not_fit(boxes):
+    labels = [-100, *answer(*BINS)]
+    slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [boxes], VOCAB)
+    assert slots.fallbacks == 2
+    assert torch.allclose(slots.boxes_M4, torch.tensor(BINS) / 100)
+
+
+@pytest.mark.parametrize(("bins_off", "fallbacks"), [(1.4, 0), (1.6, 1), (-1.4, 0), (-1.6, 1)])
+def test_slots_take_a_box_within_one_and_a_half_bins_of_its_labels(bins_off, fallbacks):
+    labels = [-100, *answer(BINS[0])]
+    box = [0.1, 0.2, 0.3 + bins_off / 100, 0.4]
+    slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [[box]], VOCAB)
+    assert slots.fallbacks == fallbacks
+    assert slots.boxes_M4[0, 2].item() == pytest.approx(0.3 if fallbacks else box[2])
+
+
+def test_slots_of_a_truncated_sequence_keep_true_boxes():
+    labels = [-100, *answer(*BINS)][:-3]
+    slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [list(TRUE)], VOCAB)
+    assert torch.allclose(slots.boxes_M4, torch.tensor([TRUE[0]]))
+    assert (slots.fallbacks, slots.skipped) == (0, 1)
+
+
+MANY = ([10, 20, 30, 40], [0, 5, 99, 50], [11, 22, 33, 44], [60, 61, 70, 71])
+
+
+@pytest.mark.parametrize(
+    ("kept", "left"),
+    [(slice(None, -3), (0, 1, 2)), (slice(3, None), (1, 2, 3)), (slice(-10, None), (3,)), (slice(7, -7), (1, 2))],
+    ids=["right", "left", "left, one object", "both ends"],
+)
+def test_slots_of_a_sequence_cut_at_either_end_keep_true_boxes_and_weights(kept, left):
+    boxes = [[side / 100 + 0.003 for side in bins] for bins in MANY]
+    labels = [-100, *answer(*MANY)[kept]]
+    layouts = layouts_of(labels)
+    weights = [[1.0, 2.0, 3.0, 4.0]]
+    slots = ObjectSlots.from_layouts(layouts, padded(labels), [boxes], VOCAB, weights=weights)
+    assert slots.boxes_M4.tolist() == [pytest.approx(boxes[i]) for i in left]
+    assert slots.weights_M.tolist() == [weights[0][i] for i in left]
+    assert slots.fallbacks == 0
+
+
+def test_slots_skip_objects_of_another_arity():
+    labels = [-100, START, WORD, 10, 11, 12, 13, 14, 15, END, *answer(BINS[0])]
+    slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [[[0.5] * 6, TRUE[0]]], VOCAB)
+    assert torch.allclose(slots.boxes_M4, torch.tensor([TRUE[0]]))
+    assert (slots.fallbacks, slots.skipped) == (0, 1)
+
+
+def test_slots_skip_unsupervised_objects():
+    ids = [WORD, *answer(*BINS)]
+    labels = [*ids]
+    labels[3:5] = [-100, -100]  # the layout was made of the ids, the first object is masked in the labels
+    slots = ObjectSlots.from_layouts(layouts_of(ids), padded(labels), [list(TRUE)], VOCAB)
+    assert torch.allclose(slots.boxes_M4, torch.tensor([TRUE[1]]))
+    assert slots.skipped == 1
+
+
+def test_slots_of_a_batch_without_objects_are_empty():
+    labels = [-100, WORD]
+    slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [None], VOCAB)
+    assert (slots.rows_M4.shape, slots.boxes_M4.shape, len(slots)) == ((0, 4), (0, 4), 0)
+    assert slots.rows_M4.dtype == torch.int64
+
+
+def test_slots_refuse_layouts_that_do_not_fit_the_labels():
+    labels = [-100, -100, *answer(BINS[0])]
+    with pytest.raises(ValueError, match="starts"):
+        ObjectSlots.from_layouts(layouts_of(labels[1:]), padded(labels), [None], VOCAB)
+    with pytest.raises(ValueError, match="cut off"):
+        ObjectSlots.from_layouts(layouts_of(labels), padded(labels[:5]), [None], VOCAB)
+    with pytest.raises(ValueError, match="one entry per sample"):
+        ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [], VOCAB)
+
+
+def test_global_denominators_count_what_the_objective_counts():
+    samples = [[-100, *answer(*BINS)], [-100, WORD, 12, -100, WORD], [20, 12, WORD]]  # a first label is no target
+    batches = []
+    for sample in samples:
+        labels = padded(sample)
+        batches.append((labels, ObjectSlots.from_layouts(layouts_of(sample), labels, [None], VOCAB)))
+    expected = dict.fromkeys(("tokens", "coord_tokens", "objects"), 0)
+    for labels, objects in batches:
+        rows = supervised_rows(torch.zeros(*labels.shape, 120), labels)
+        for key, count in CoordObjective(ObjectiveConfig(), VOCAB)(*rows, objects).counts.items():
+            expected[key] += count
+    assert global_denominators(batches, VOCAB) == expected
+    assert global_denominators(batches, VOCAB, lambda x: 2 * x) == {k: 2 * v for k, v in expected.items()}
+    assert global_denominators([(batches[1][0], None)], None) == {"tokens": 3, "coord_tokens": 0, "objects": 0}
+
+
+def test_slots_take_weights_of_objects():
+    one, two = [-100, *answer(*BINS)], [-100, *answer(BINS[0])]
+    labels = padded(one[:-1], two)  # the second object of the first sample is cut off
+    slots = ObjectSlots.from_layouts(layouts_of(one[:-1], two), labels, [None, None], VOCAB, weights=[[2.0, 3.0], None])
+    assert slots.weights_M.tolist() == [2.0, 1.0]
+    assert slots.to("meta").weights_M.device.type == "meta"
+    with pytest.raises(ValueError, match="sample 0: 1 weights for 2 objects"):
+        ObjectSlots.from_layouts(layouts_of(one), padded(one), [None], VOCAB, weights=[[2.0]])
+    with pytest.raises(ValueError, match=r"weights_M must be \[1\]"):
+        ObjectSlots(torch.zeros(1, 4).long(), torch.zeros(1, 4), torch.zeros(1).long(), weights_M=torch.ones(2))
+
+
+def test_slots_check_shapes_and_move_together():
+    with pytest.raises(ValueError, match=r"\[M, 4\]"):
+        ObjectSlots(torch.zeros(2, 4, dtype=torch.long), torch.zeros(1, 4), torch.zeros(2, dtype=torch.long))
+    slots = ObjectSlots(
+        torch.zeros(2, 4, dtype=torch.long), torch.zeros(2, 4), torch.zeros(2, dtype=torch.long), fallbacks=1
+    )
+    moved = slots.to("meta")
+    assert {t.device.type for t in (moved.rows_M4, moved.boxes_M4, moved.image_M)} == {"meta"}
+    assert moved.fallbacks == 1

@@ -1,0 +1,240 @@
+"""Loss terms of one's own: registered once, and known to configuration, both forms, output and diagnostics."""
+
+import pickle
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from coord_codec import CoordGrid, CoordVocab
+from coord_losses import (
+    CoordObjective,
+    ObjectiveConfig,
+    ObjectSlots,
+    box_loss,
+    denominator_of,
+    expectation,
+    register_term,
+    registered_terms,
+)
+from coord_losses.terms import registry
+
+F64 = torch.float64
+VOCAB = CoordVocab(first_id=20, grid=CoordGrid(bins=50, scale=50))
+V, H = 75, 6
+TARGETS = torch.tensor([3, 20, 25, 40, 69, 4, 74, 21, 22, 60, 61, 30])
+OBJECTS = ObjectSlots(
+    rows_M4=torch.tensor([[1, 2, 3, 4], [7, 8, 9, 10]]),
+    boxes_M4=torch.tensor([[0.003, 0.104, 0.4, 0.99], [0.02, 0.04, 0.8, 0.82]], dtype=F64),
+    image_M=torch.tensor([0, 0]),
+)
+RNG = torch.Generator().manual_seed(0)
+HIDDEN, WEIGHT = torch.randn(12, H, generator=RNG, dtype=F64), torch.randn(V, H, generator=RNG, dtype=F64)
+
+
+@pytest.fixture(autouse=True)
+def own_table(monkeypatch):
+    monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
+
+
+def both(config, objects=OBJECTS):
+    """The output of each form, and its gradient."""
+    for form in ("readable", "fused"):
+        hidden = HIDDEN.clone().requires_grad_()
+        objective = CoordObjective(config, VOCAB)
+        if form == "readable":
+            output = objective(hidden @ WEIGHT.T, TARGETS, objects)
+        else:
+            output = objective.fused(hidden, WEIGHT, TARGETS, objects, chunk_vocab=9)
+        yield output, torch.autograd.grad(output.total(), hidden, retain_graph=True)[0]
+
+
+def naive_rows():
+    """Of every coordinate row: cross-entropy, gate, coordinate logits; of every text row: cross-entropy."""
+    logits = HIDDEN @ WEIGHT.T
+    is_coord = torch.tensor([t in VOCAB.ids for t in TARGETS.tolist()])
+    nll = -torch.log_softmax(logits, 1)[range(12), TARGETS]
+    gate = -torch.softmax(logits, 1)[is_coord, 20:70].sum(1).log()
+    return nll[~is_coord], nll[is_coord], gate, logits[is_coord, 20:70]
+
+
+TERMS_BY_NEED = {
+    "text_rows": (lambda x: x.text_nll_T**2, lambda t, c, g, k: (t**2).sum(), 3, "tokens"),
+    "coord_rows": (lambda x: x.coord_nll_C**2, lambda t, c, g, k: (c**2).sum(), 9, "coord_tokens"),
+    "gate": (lambda x: x.gate_C**2, lambda t, c, g, k: (g**2).sum(), 9, "coord_tokens"),
+    "coord_logits": (
+        lambda x: x.coord_logits_CK.logsumexp(1) - x.coord_logits_CK.gather(1, x.bins_C[:, None])[:, 0],
+        lambda t, c, g, k: (c - g).sum(),
+        9,
+        "coord_tokens",
+    ),
+    "expectation": (
+        lambda x: (x.expected_C - x.bins_C / 50) ** 2,
+        lambda t, c, g, k: (
+            (expectation(k, VOCAB.grid) - (TARGETS[TARGETS.ge(20) & TARGETS.lt(70)] - 20) / 50) ** 2
+        ).sum(),
+        9,
+        "coord_tokens",
+    ),
+    "box": (
+        lambda x: (x.predicted_M4 - x.boxes_M4).abs().sum(1),
+        lambda t, c, g, k: (
+            box_loss(expectation(k, VOCAB.grid)[[0, 1, 2, 3, 4, 5, 6, 7]].view(2, 4), OBJECTS.boxes_M4, beta_giou=0).sum
+        ),
+        2,
+        "objects",
+    ),
+}
+
+
+@pytest.mark.parametrize("need", TERMS_BY_NEED)
+@pytest.mark.parametrize("beside", ["alone", "beside the soft group"])
+def test_registered_term_trains_in_both_forms_and_stands_in_the_output(need, beside):
+    function, naive, count, denominator = TERMS_BY_NEED[need]
+    register_term("mine", function, needs=need, log_key="custom/mine")
+    assert (denominator_of("mine"), registered_terms()["mine"].log_key) == (denominator, "custom/mine")
+    if beside == "alone":
+        config = ObjectiveConfig(text_weight=0.0, extra_weights={"mine": 0.7})
+    else:
+        config = ObjectiveConfig.soft(coord_ce_weight=1.0, extra_weights={"mine": 0.7})
+    assert config.weights["mine"] == 0.7
+    (readable, expected), (fused, found) = both(config)
+    value = naive(*naive_rows())
+    for output in (readable, fused):
+        assert list(output.terms)[-1] == "mine"
+        assert output.terms["mine"].count == count
+        torch.testing.assert_close(output.terms["mine"].sum, value, rtol=1e-9, atol=1e-12)
+        own = 0.7 * value / readable.counts[denominator]
+        torch.testing.assert_close(output.weighted()["mine"], own, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    assert expected.abs().sum() > 0
+
+
+def test_fused_form_computes_only_what_the_terms_need(monkeypatch):
+    register_term("mine", lambda x: x.expected_C, needs="expectation")
+    weight = WEIGHT.clone()
+    weight[:20] = weight[70:] = torch.nan  # no row of another token is touched
+    config = ObjectiveConfig(text_weight=0.0, extra_weights={"mine": 1.0})
+    output = CoordObjective(config, VOCAB).fused(HIDDEN, weight, TARGETS, OBJECTS)
+    assert torch.isfinite(output.total())
+
+
+def test_registered_term_may_need_several_things_and_take_options():
+    register_term("mixed", lambda x, power=1: x.coord_nll_C**power * x.gate_C, needs=("coord_rows", "gate"))
+    config = ObjectiveConfig(extra_weights={"mixed": 1.0}, term_options={"mixed": {"power": 3}})
+    _, nll, gate, _ = naive_rows()
+    for output, _ in both(config):
+        torch.testing.assert_close(output.terms["mixed"].sum, (nll**3 * gate).sum(), rtol=1e-9, atol=1e-12)
+    with pytest.raises(ValidationError, match=r"'mixed' does not take \{'powr': 3\}"):
+        ObjectiveConfig(term_options={"mixed": {"powr": 3}})
+
+
+def test_default_weight_and_diagnostic_need_no_configuration():
+    register_term("always", lambda x: x.gate_C, needs="gate", default_weight=0.25)
+    register_term("seen", lambda x: x.expected_C, needs="expectation", diagnostic=True)
+    assert ObjectiveConfig().weights == {"text_ce": 1.0, "always": 0.25}
+    assert ObjectiveConfig(extra_weights={"always": 0.0}).weights == {"text_ce": 1.0}
+    *_, logits = naive_rows()
+    for output, _ in both(ObjectiveConfig()):
+        assert "seen" not in output.terms
+        torch.testing.assert_close(output.diagnostics()["seen"].sum, expectation(logits, VOCAB.grid).sum())
+
+
+def test_errors_of_terms_name_term_and_remedy():
+    with pytest.raises(ValueError, match=r"'gate' already.*replace=True"):
+        register_term("gate", lambda x: x.gate_C, needs="gate")
+    with pytest.raises(ValueError, match=r"needs must be one or several of text_rows, .*'logits'"):
+        register_term("mine", lambda x: x, needs="logits")
+    with pytest.raises(ValueError, match="denominator must be one of tokens"):
+        register_term("mine", lambda x: x, needs="box", denominator="images")
+    with pytest.raises(ValidationError, match=r"extra_weights: there is no term 'mine'.*call register_term before"):
+        ObjectiveConfig(extra_weights={"mine": 1.0})
+    with pytest.raises(ValidationError, match="the weight of 'w1' is the field w1_weight"):
+        ObjectiveConfig(extra_weights={"w1": 1.0})
+    register_term("scalar", lambda x: x.gate_C.sum(), needs="gate")
+    register_term("greedy", lambda x: x.coord_nll_C, needs="gate")
+    with pytest.raises(ValueError, match=r"'scalar' must return \[9\], one loss per element of 'gate', got \[\]"):
+        list(both(ObjectiveConfig(extra_weights={"scalar": 1.0})))
+    for form in (0, 1):
+        with pytest.raises(ValueError, match="register it with 'coord_rows' among its needs"):
+            outputs = both(ObjectiveConfig(text_weight=0, extra_weights={"greedy": 1.0}))
+            CoordObjective(ObjectiveConfig(text_weight=0, extra_weights={"greedy": 1.0}), VOCAB).fused(
+                HIDDEN, WEIGHT, TARGETS
+            ) if form else next(outputs)
+    with pytest.raises(ValueError, match="vocab is None, but huber has a weight"):
+        CoordObjective(ObjectiveConfig(extra_weights={"huber": 1.0}), None)
+
+
+def test_config_with_own_terms_stays_a_frozen_value():
+    config = ObjectiveConfig.soft(extra_weights={"huber": 2.0}, term_options={"huber": {"delta": 0.1}})
+    assert ObjectiveConfig.model_validate_json(config.model_dump_json()) == config
+    assert pickle.loads(pickle.dumps(config)) == config
+    assert hash(config) == hash(config.model_copy())
+    assert config.weights == {"text_ce": 1.0, "soft_ce": 1.0, "w1": 1.0, "gate": 1.0, "huber": 2.0}
+
+
+def test_true_coordinates_are_those_of_the_box_where_there_is_one():
+    seen = {}
+    register_term("look", lambda x: seen.update(c=x.true_C, bins=x.true_bins_C) or x.expected_C, needs="expectation")
+    next(both(ObjectiveConfig(extra_weights={"look": 1.0})))
+    expected = [*OBJECTS.boxes_M4.flatten().tolist(), 0.2]  # the last coordinate belongs to no object
+    assert seen["c"].tolist() == pytest.approx(expected)
+    assert seen["bins"].tolist() == pytest.approx([min(49, 50 * c) for c in expected])
+
+
+COORDINATE_TERMS = {
+    "coord_ce_weight": 1.0,
+    "soft_ce_weight": 1.0,
+    "w1_weight": 1.0,
+    "gate_weight": 1.0,
+    "box_weight": 1.0,
+    "extra_weights": {"dfl": 1.0, "huber": 1.0, "diou": 1.0, "ciou": 1.0},
+}
+
+
+@pytest.mark.parametrize("given", [None, [0.5, 3.0]])
+@pytest.mark.parametrize("kind", ["none", "inverse_size", "inverse_count"])
+def test_object_weights_multiply_the_terms_of_an_object(given, kind):
+    sides = (OBJECTS.boxes_M4[:, 2:] - OBJECTS.boxes_M4[:, :2]).prod(1).sqrt()
+    weights = {"none": torch.ones(2, dtype=F64), "inverse_size": 0.2 / sides, "inverse_count": torch.full((2,), 0.5)}[
+        kind
+    ]
+    factors = weights.double() * torch.tensor(given or [1.0, 1.0], dtype=F64)
+    slots = ObjectSlots(OBJECTS.rows_M4, OBJECTS.boxes_M4, OBJECTS.image_M, weights_M=given and torch.tensor(given))
+    rows = {0: [1, 2, 3, 4], 1: [7, 8, 9, 10], None: [11]}  # the rows of each object and of none
+    text, expected = [0, 5, 6], {}
+    config = ObjectiveConfig(**COORDINATE_TERMS)
+    for m, own in rows.items():
+        one = None
+        if m is not None:
+            one = ObjectSlots(torch.tensor([[0, 1, 2, 3]]), OBJECTS.boxes_M4[m : m + 1], torch.zeros(1).long())
+        alone = CoordObjective(config, VOCAB)(HIDDEN[own] @ WEIGHT.T, TARGETS[own], one)
+        for name, term in alone.terms.items():
+            expected[name] = expected.get(name, 0) + term.sum * (1 if m is None else factors[m])
+    expected["text_ce"] = (
+        CoordObjective(ObjectiveConfig(), VOCAB)(HIDDEN[text] @ WEIGHT.T, TARGETS[text]).terms["text_ce"].sum
+    )
+    (readable, _), (fused, _) = both(ObjectiveConfig(**COORDINATE_TERMS, object_weights=kind), slots)
+    for output in (readable, fused):
+        assert output.counts == readable.counts
+        for name, value in expected.items():
+            torch.testing.assert_close(output.terms[name].sum, value, rtol=1e-6, atol=1e-9)
+    unweighted = CoordObjective(ObjectiveConfig(**COORDINATE_TERMS), VOCAB)(HIDDEN @ WEIGHT.T, TARGETS, OBJECTS)
+    for name, term in unweighted.diagnostics().items():
+        torch.testing.assert_close(fused.diagnostics()[name].sum, term.sum, rtol=1e-9, atol=1e-12)
+
+
+def test_inverse_size_is_bounded():
+    boxes = torch.tensor([[0.0, 0, 1, 1], [0.5, 0.5, 0.5, 0.5], [0, 0, 0.001, 0.001], [0, 0, 0.1, 0.4]])
+    slots = ObjectSlots(torch.zeros(4, 4).long(), boxes, torch.arange(4))
+    targets = torch.tensor([20])
+    objective = CoordObjective(ObjectiveConfig(box_weight=1.0, beta_giou=0, object_weights="inverse_size"), VOCAB)
+    one_by_one = [
+        objective(torch.zeros(1, V), targets, ObjectSlots(slots.rows_M4[:1], boxes[m : m + 1], torch.zeros(1).long()))
+        for m in range(4)
+    ]
+    plain = CoordObjective(ObjectiveConfig(box_weight=1.0, beta_giou=0), VOCAB)
+    for m, weight in enumerate([0.25, 4.0, 4.0, 1.0]):
+        slot = ObjectSlots(slots.rows_M4[:1], boxes[m : m + 1], torch.zeros(1).long())
+        expected = weight * plain(torch.zeros(1, V), targets, slot).terms["box"].sum
+        torch.testing.assert_close(one_by_one[m].terms["box"].sum, expected)

@@ -1,0 +1,109 @@
+"""The pages at the top: short, true to the tree, and every command in them starts as written."""
+
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "benchmarks" / "RESULTS.md",
+    *sorted(ROOT.glob("packages/*/README.md")),
+    *sorted(ROOT.glob("apps/*/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+SOURCES = [*ROOT.glob("packages/*/src"), *ROOT.glob("apps/*/src")]
+
+
+def commands(page):
+    """The command lines of a page's bash blocks."""
+    for block in re.findall(r"^```bash[^\n]*\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words:
+                yield words
+
+
+COMMANDS = sorted({tuple(words) for page in PAGES for words in commands(page)})
+
+
+def parse(app, words):
+    """Let typer parse a command line without carrying it out."""
+    import click
+    import typer
+
+    group = typer.main.get_command(app)
+    context = group.make_context("app", list(words), resilient_parsing=False)
+    if isinstance(group, click.Group):
+        name, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])
+        command.make_context(name, rest, parent=context)
+
+
+@cache
+def help_of(script):
+    """What a script says about itself, which shows that it starts."""
+    command = [sys.executable, script, "--help"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=[" ".join(words)[:90] for words in COMMANDS])
+def test_command_of_a_page_starts_as_written(words, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    words = list(words)
+    if words[0] == "coord-eval":
+        words = ["uv", "run", *words]
+    if words[:2] == ["pip", "install"] or words[:2] in (
+        ["bash", ".ci/run"],
+        ["uv", "sync"],
+        ["uv", "build"],
+        ["uv", "publish"],
+    ):
+        return
+    assert words[:2] == ["uv", "run"], "the pages run everything through uv"
+    words = words[2:]
+    if words[0] == "torchrun":
+        words = words[3:]  # --nproc_per_node N
+    if words[0] in ("apps/trainer", "apps/exporter", "coord-eval"):
+        from coord_eval.cli import app as evaluation
+        from coord_exporter.cli import app as exporter
+        from coord_trainer.cli import app as trainer
+
+        parse({"apps/trainer": trainer, "apps/exporter": exporter, "coord-eval": evaluation}[words[0]], words[1:])
+    elif words[0] == "python":
+        options = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
+        assert options <= set(re.findall(r"--[\w-]+", help_of(words[1])))
+    else:
+        assert words[0] in ("pytest", "mkdocs"), words
+
+
+def test_files_that_the_architecture_names_are_there():
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    facts = re.findall(r"`(coord_\w+/[\w/.]*)`", text)
+    assert len(facts) >= 19
+    for name in facts:
+        assert any((source / name).exists() for source in SOURCES), name
+    modules = {
+        ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+        for source in SOURCES
+        for path in source.rglob("*.py")
+    }
+    for dotted in re.findall(r"`(coord_\w+(?:\.\w+)+)`", text):
+        module = max((m for m in modules if f"{dotted}.".startswith(f"{m}.")), key=len)
+        value = importlib.import_module(module)
+        for name in dotted.removeprefix(module).split(".")[1:]:
+            value = getattr(value, name)
+
+
+def test_readme_is_short_and_links_to_what_is_there():
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) <= 70
+    for page in PAGES[:10]:
+        for link in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page}: {link}"
