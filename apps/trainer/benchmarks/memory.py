@@ -36,7 +36,7 @@ COMMON = {
     "run.threads": 1,
     "training.gradient_accumulation_steps": 1,
     "training.max_steps": 2,
-    "training.save_strategy": "no",
+    "training.save_steps": 1000,
     "training.report_to": "[]",
 }
 CASES = {"tiny": TINY, "wide": WIDE}

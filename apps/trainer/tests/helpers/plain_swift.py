@@ -28,7 +28,7 @@ def main(folder):
 
     apply_coord_template_adapter()
     callbacks_map["record"] = Record
-    arguments = json.loads((folder / "arguments.json").read_text())
+    arguments = json.loads((folder / "arguments.json").read_text()) | {"use_logits_to_keep": True}
     done = Plain(SftArguments(**arguments, callbacks=["record"])).main()
     (folder / "losses.json").write_text(json.dumps([x["loss"] for x in done["log_history"] if "loss" in x]))
     assert not [name for name in sys.modules if name.startswith(("coord_adapter", "coord_losses"))]
