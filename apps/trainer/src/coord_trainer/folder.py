@@ -28,6 +28,7 @@ from safetensors import SafetensorError, safe_open
 
 from coord_codec import InputError
 from coord_codec.files import read_json, write_text
+from coord_trainer.config.plugins import plugin_digests
 from coord_trainer.config.run_config import RunConfig, changed_settings, read_yaml
 from coord_trainer.console import RunError, say, world_size
 
@@ -171,6 +172,8 @@ class Manifest:
             "versions": {name: _version(name) for name in _PACKAGES},
             "git": _git_revision() if writes else None,
         }
+        if plugins := config.custom.coord_objective.plugins:
+            self.values["plugins"] = plugin_digests(plugins)
         if self.data_before:  # a refused resume must not make the folder forget them
             self.values["data"] = self.data_before
 

@@ -76,6 +76,7 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
 
 def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held: ExitStack) -> Result:
     check_model_path(config)
+    _ = config.custom.objective  # a plugin or a term that is not there is told before the slow part
     with first_rank_first("folder"):
         # Annotated data is checked before a folder is made: a typo in a path leaves nothing behind.
         annotated = load_sets(config) if config.data.annotations is not None else None

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from coord_codec import CoordVocab
-from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, ObjectiveOutput, ObjectSlots
+from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, ObjectiveOutput, ObjectSlots, register_term
+from coord_losses.terms import registry
 from coord_trainer.training import metrics
 from coord_trainer.training.callbacks import OverfittingWatch
 from coord_trainer.training.metrics import StepMetrics, find_overfitting, term_gradient_norms
@@ -60,9 +61,11 @@ def test_evaluation_names_have_the_prefix_and_every_name_is_there():
 
 def test_new_loss_term_is_part_of_the_logged_total(monkeypatch):
     """A term that this file has never heard of, as coord_losses would hand it over."""
-
-    config = SimpleNamespace(weights={"text_ce": 1.0, "angle": 0.5})
+    term = register_term("angle", lambda inputs: inputs.boxes_M4[:, 0], needs="box", log_key="turn")
+    monkeypatch.setattr(metrics, "registered_terms", lambda: {"angle": term})
     monkeypatch.setattr(metrics, "denominator_of", {"text_ce": "tokens", "angle": "objects"}.get)
+    monkeypatch.delitem(registry._TERMS, "angle")
+    config = SimpleNamespace(weights={"text_ce": 1.0, "angle": 0.5})
     counts = {"tokens": torch.tensor(8), "coord_tokens": torch.tensor(4), "objects": torch.tensor(2)}
     terms = {
         "text_ce": LossTerm(torch.tensor(16.0), torch.tensor(8)),
@@ -73,7 +76,7 @@ def test_new_loss_term_is_part_of_the_logged_total(monkeypatch):
         step_metrics.add(ObjectiveOutput(terms, config.weights, counts, dict), {}, 0)
     line = step_metrics.flush(torch.clone, "")
     assert line["train_total_loss"] == 2.0 + 0.5 * 3.0
-    assert (line["train_text_loss"], line["coord_diag/loss"], line["coord_diag/angle"]) == (2.0, 1.5, 3.0)
+    assert (line["train_text_loss"], line["coord_diag/loss"], line["coord_diag/turn"]) == (2.0, 1.5, 3.0)
 
 
 def test_sums_go_on_from_a_checkpoint():

@@ -17,7 +17,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.data.image_set import ImageSet, report_sets, sets_of
 from coord_trainer.folder import steps_of
-from coord_trainer.training.metrics import find_overfitting
+from coord_trainer.training.metrics import DIAGNOSTICS, find_overfitting
 
 CHECKPOINT_SCORES = "convergence.json"
 """The scores of every checkpoint of a run, where `evaluation.each_checkpoint` asks for them."""
@@ -27,8 +27,9 @@ _CURVES = {
     "train_text_loss": "text",
     "train_coord_ce_loss": "coordinate CE",
     "train_coord_loss": "geometry",
-    "coord_diag/loss": "soft CE + W1 + gate",
+    "coord_diag/loss": "other coordinate terms",
 }
+_NO_TERMS = {f"coord_diag/{name}" for name in ("loss", "coord_tokens", "enabled", "fallback_boxes", *DIAGNOSTICS)}
 
 
 def predict_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> int:
@@ -155,11 +156,15 @@ def run_sections(folder: Path, overfitting_after: int = 3) -> list[ReportSection
 
 
 def _curves(lines: list[dict[str, Any]]) -> str:
-    found = {label: [(line["step"], line[key]) for line in lines if line.get(key)] for key, label in _CURVES.items()}
-    series = {label: tuple(zip(*points, strict=True)) for label, points in found.items() if len(points) > 1}
-    if not series:
-        return "<p>Fewer than two log lines: nothing to draw.</p>"
-    return line_chart(series, "Loss curves", x_label="step", width=640)
+    terms = {key: key.removeprefix("coord_diag/") for line in lines for key in line if key.startswith("coord_diag/")}
+    terms = {key: name for key, name in terms.items() if key not in _NO_TERMS}
+    charts = []
+    for title, curves in {"Loss curves": _CURVES, "Coordinate terms, without their weights": terms}.items():
+        found = {label: [(line["step"], line[key]) for line in lines if line.get(key)] for key, label in curves.items()}
+        series = {label: tuple(zip(*points, strict=True)) for label, points in found.items() if len(points) > 1}
+        if series:
+            charts.append(line_chart(series, title, x_label="step", width=640))
+    return "\n".join(charts) or "<p>Fewer than two log lines: nothing to draw.</p>"
 
 
 def _facts(manifest: dict[str, Any]) -> str:

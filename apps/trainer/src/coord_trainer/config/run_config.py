@@ -16,14 +16,8 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from coord_codec import InputError
 from coord_trainer.config.decoding import STRATEGIES
-from coord_trainer.config.sections import (
-    CustomConfig,
-    DataSection,
-    EvaluationSection,
-    ModelSection,
-    RunSection,
-    Section,
-)
+from coord_trainer.config.objective import CustomConfig
+from coord_trainer.config.sections import DataSection, EvaluationSection, ModelSection, RunSection, Section
 from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean
 from coord_trainer.elsewhere import pointer
 

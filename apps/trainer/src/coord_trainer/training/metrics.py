@@ -12,13 +12,13 @@ from itertools import pairwise
 
 import torch
 
-from coord_losses import LossTerm, ObjectiveConfig, ObjectiveOutput, denominator_of
+from coord_losses import LossTerm, ObjectiveConfig, ObjectiveOutput, denominator_of, registered_terms
 
 _LOSS_NAMES = {"text_ce": "text_loss", "coord_ce": "coord_ce_loss", "box": "coord_loss"}
 """Terms with a log name of their own; the weighted sum of the others is `coord_diag/loss`."""
 _COUNTS = ("tokens", "coord_tokens", "objects")
-_DIAGNOSTICS = ("soft_ce", "w1", "gate", "coord_vocab_mass", "coord_entropy", "coord_error_bins", "coord_token_ce")
-"""Computed on log steps only; the first three are logged where the term itself is not trained."""
+DIAGNOSTICS = ("coord_vocab_mass", "coord_entropy", "coord_error_bins", "coord_token_ce")
+"""Computed on log steps only, and so are the terms registered as diagnostics, logged where they are not trained."""
 
 
 class StepMetrics:
@@ -26,11 +26,13 @@ class StepMetrics:
 
     def __init__(self, config: ObjectiveConfig, device: torch.device) -> None:
         self._weights = config.weights
+        terms = registered_terms().values()
+        self._diagnostics = (*(term.name for term in terms if term.diagnostic), *DIAGNOSTICS)
         # One vector whose layout follows from the configuration, so that no collective depends on what a rank saw.
         self._slots = (
             *self._weights,
             *_COUNTS,
-            *(f"{name}.{part}" for name in _DIAGNOSTICS for part in ("sum", "count")),
+            *(f"{name}.{part}" for name in self._diagnostics for part in ("sum", "count")),
             "fallback_boxes",
             "batches",
         )
@@ -64,34 +66,34 @@ class StepMetrics:
         """
         sums = self.sums(reduce)
         self._vector.zero_()
-        return _log_line(sums, self._weights, prefix) if sums["batches"] else {}
+        return self._log_line(sums, prefix) if sums["batches"] else {}
 
-
-def _log_line(sums: dict[str, float], weights: Mapping[str, float], prefix: str) -> dict[str, float]:
-    mean = {term: sums[term] / max(sums[denominator_of(term)], 1.0) for term in weights}
-    weighted = {term: weight * mean[term] for term, weight in weights.items()}
-    others = [term for term in weights if term not in _LOSS_NAMES]
-    losses = {name: weighted.get(term, 0.0) for term, name in _LOSS_NAMES.items()}
-    distribution_loss = sum(weighted[term] for term in others)
-    looked_at = {
-        name: sums[f"{name}.sum"] / sums[f"{name}.count"]
-        for name in _DIAGNOSTICS
-        if name not in weights and sums[f"{name}.count"]
-    }
-    diagnostics = {
-        "loss": distribution_loss,
-        **{term: mean[term] for term in others},
-        **looked_at,
-        "coord_tokens": sums["coord_tokens"],
-        "enabled": float(bool(others)),
-    }
-    if sums["fallback_boxes"]:
-        diagnostics["fallback_boxes"] = sums["fallback_boxes"]
-    start = prefix or "train_"
-    total = {"total_loss": sum(losses.values()) + distribution_loss}
-    return {f"{start}{name}": value for name, value in (total | losses).items()} | {
-        f"{prefix}coord_diag/{name}": value for name, value in diagnostics.items()
-    }
+    def _log_line(self, sums: dict[str, float], prefix: str) -> dict[str, float]:
+        weights = self._weights
+        mean = {term: sums[term] / max(sums[denominator_of(term)], 1.0) for term in weights}
+        weighted = {term: weight * mean[term] for term, weight in weights.items()}
+        others = [term for term in weights if term not in _LOSS_NAMES]
+        losses = {name: weighted.get(term, 0.0) for term, name in _LOSS_NAMES.items()}
+        distribution_loss = sum(weighted[term] for term in others)
+        looked_at = {
+            name: sums[f"{name}.sum"] / sums[f"{name}.count"]
+            for name in self._diagnostics
+            if name not in weights and sums[f"{name}.count"]
+        }
+        diagnostics = {
+            "loss": distribution_loss,
+            **{registered_terms()[term].log_key: mean[term] for term in others},
+            **looked_at,
+            "coord_tokens": sums["coord_tokens"],
+            "enabled": float(bool(others)),
+        }
+        if sums["fallback_boxes"]:
+            diagnostics["fallback_boxes"] = sums["fallback_boxes"]
+        start = prefix or "train_"
+        total = {"total_loss": sum(losses.values()) + distribution_loss}
+        return {f"{start}{name}": value for name, value in (total | losses).items()} | {
+            f"{prefix}coord_diag/{name}": value for name, value in diagnostics.items()
+        }
 
 
 def term_gradient_norms(

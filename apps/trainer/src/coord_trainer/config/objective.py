@@ -1,0 +1,183 @@
+"""The `custom:` section: coordinate tokens, loss terms, offsets, and the objective that they make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_validator, model_validator
+
+from coord_adapter import CoordOffsetConfig
+from coord_codec import InputError
+from coord_trainer.config.plugins import import_plugins
+from coord_trainer.config.sections import Section
+
+if TYPE_CHECKING:
+    from coord_losses import ObjectiveConfig
+
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class CoordTokensConfig(Section):
+    """Whether coordinates are tokens of their own, and whether boxes arrive normalised already."""
+
+    enabled: bool = Field(True, description="coordinates are tokens; false trains the numbers 0 to 999 as plain text")
+    skip_bbox_norm: bool = Field(
+        True, description="keep ms-swift from normalising boxes, which are in the target text already"
+    )
+
+    @field_validator("skip_bbox_norm")
+    @classmethod
+    def _boxes_are_text(cls, value: bool) -> bool:
+        if not value:
+            raise ValueError(
+                "custom.coord_tokens.skip_bbox_norm is false, and there would be nothing to normalise: boxes are "
+                "written into the target text before ms-swift sees them; leave it true"
+            )
+        return value
+
+
+class CoordSoftCeW1Config(Section):
+    """Soft cross-entropy, Wasserstein-1 and the vocabulary gate over coordinate tokens."""
+
+    enabled: bool = Field(False, description="add the three soft terms to the objective")
+    soft_ce_weight: Weight = Field(1.0, description="weight of cross-entropy against soft targets around the true bin")
+    w1_weight: Weight = Field(1.0, description="weight of the Wasserstein-1 distance to the soft targets")
+    gate_weight: Weight = Field(
+        1.0,
+        description="weight of the vocabulary gate, which penalises probability mass on other tokens where a "
+        "coordinate is due",
+    )
+    temperature: Positive = Field(1.0, description="temperature of the logits in the soft terms")
+    target_sigma: Positive = Field(2.0, description="standard deviation of the soft targets in bins")
+    target_truncate: PositiveInt = Field(16, description="soft targets are 0 beyond so many bins from the true one")
+
+
+class CoordObjectiveConfig(Section):
+    """Phase 1's flags: hard cross-entropy on coordinates, and the geometry of the expected box."""
+
+    use_coord_ce: bool = Field(False, description="add cross-entropy on coordinate tokens (group A)")
+    use_coordexp_loss: bool = Field(False, description="decode the expected box; goes with `use_geom_loss` (group B)")
+    use_geom_loss: bool = Field(False, description="add the L1 and GIoU loss of the expected box (group B)")
+    lambda_coord: Weight = Field(1.0, description="weight of the box loss")
+    lambda_coord_ce: Weight = Field(1.0, description="weight of cross-entropy on coordinate tokens")
+    alpha_l1: Weight = Field(1.0, description="weight of L1, summed over the four sides, within the box loss")
+    beta_giou: Weight = Field(1.0, description="weight of 1 - GIoU within the box loss")
+    expectation_temperature: Positive = Field(1.0, description="temperature of the logits in the expected box")
+    plugins: tuple[str, ...] = Field(
+        (), description="Python files or modules that are imported first and call `coord_losses.register_term`"
+    )
+    extra_weights: dict[str, Weight] = Field(
+        default_factory=dict,
+        description="weights of further registered terms: `dfl`, `huber`, `diou`, `ciou`, and those of the plugins",
+    )
+    term_options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="keywords for the function of a term, by term, e.g. `huber: {delta: 0.02}`"
+    )
+    object_weights: Literal["none", "inverse_size", "inverse_count"] = Field(
+        "none", description="weight of each object in its coordinate and box terms"
+    )
+
+
+class CustomConfig(Section):
+    """Everything under `custom:`; `.objective` is what the losses package is given."""
+
+    coord_tokens: CoordTokensConfig = Field(
+        default_factory=CoordTokensConfig, description="coordinates as tokens or as plain text"
+    )
+    coord_soft_ce_w1: CoordSoftCeW1Config = Field(
+        default_factory=CoordSoftCeW1Config, description="the soft terms: cross-entropy, Wasserstein-1 and gate"
+    )
+    coord_objective: CoordObjectiveConfig = Field(
+        default_factory=CoordObjectiveConfig, description="cross-entropy on coordinates, and the box loss"
+    )
+    coord_offset: CoordOffsetConfig = Field(
+        default_factory=CoordOffsetConfig, description="trainable offsets of the coordinate rows under LoRA"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _offsets_alone_train_by_cross_entropy(cls, values: Any) -> Any:
+        """With offsets and no objective named, train coordinates by cross-entropy, as plain fine-tuning does."""
+        if not isinstance(values, dict) or {"coord_soft_ce_w1", "coord_objective"} & set(values):
+            return values
+        offset, tokens = values.get("coord_offset"), values.get("coord_tokens")
+        on = offset.get("enabled") if isinstance(offset, dict) else getattr(offset, "enabled", False)
+        without = tokens.get("enabled") is False if isinstance(tokens, dict) else False
+        return values if not on or without else {**values, "coord_objective": {"use_coord_ce": True}}
+
+    @model_validator(mode="after")
+    def _flags_agree(self, info: ValidationInfo) -> CustomConfig:
+        trains = (info.context or {}).get("trains", True)  # who only asks a checkpoint needs no objective
+        flags, soft, tokens = self.coord_objective, self.coord_soft_ce_w1, self.coord_tokens
+        if flags.use_geom_loss != flags.use_coordexp_loss:
+            on, off = sorted(("use_geom_loss", "use_coordexp_loss"), key=lambda name: not getattr(flags, name))
+            raise ValueError(
+                f"custom.coord_objective.{on} is true but custom.coord_objective.{off} is false: the box loss "
+                "needs the expected box and the expected box serves nothing else; set both or neither"
+            )
+        wanted = {
+            "custom.coord_soft_ce_w1.enabled": soft.enabled,
+            "custom.coord_objective.use_coord_ce": flags.use_coord_ce,
+            "custom.coord_objective.use_geom_loss": flags.use_geom_loss,
+            "custom.coord_objective.extra_weights": bool(flags.extra_weights),
+        }
+        blocked = wanted | {"custom.coord_offset.enabled": self.coord_offset.enabled}
+        if trains and tokens.enabled and not any(wanted.values()):
+            raise ValueError(
+                "custom.coord_tokens.enabled is true but nothing trains the coordinates: set "
+                "custom.coord_soft_ce_w1.enabled: true, or one of custom.coord_objective.use_coord_ce, extra_weights, "
+                "and use_geom_loss with use_coordexp_loss"
+            )
+        for name, on in blocked.items():
+            if on and not tokens.enabled:
+                raise ValueError(
+                    f"custom.coord_tokens.enabled is false but {name} is true: without coordinate tokens the "
+                    "numbers are plain text and only the text loss applies; switch one of the two"
+                )
+        if trains and tokens.enabled and not self.trains_coordinates:
+            raise ValueError(
+                "custom.coord_tokens.enabled is true but every weight of the coordinate terms that are switched "
+                "on is 0 (custom.coord_objective.lambda_coord, lambda_coord_ce, "
+                "custom.coord_soft_ce_w1.*_weight): raise one of them"
+            )
+        if self._weights()["box_weight"] and not (flags.alpha_l1 or flags.beta_giou):
+            raise ValueError(
+                "custom.coord_objective.use_geom_loss is true but custom.coord_objective.alpha_l1 and beta_giou are "
+                "both 0: raise one of them, or switch the box loss off"
+            )
+        return self
+
+    @property
+    def trains_coordinates(self) -> bool:
+        """Whether any coordinate term has a weight."""
+        named = {name: weight for name, weight in self._weights().items() if name != "text_weight"}
+        return any((named | self.coord_objective.extra_weights).values())
+
+    def _weights(self) -> dict[str, float]:
+        flags, soft = self.coord_objective, self.coord_soft_ce_w1
+        return {
+            "text_weight": 1.0,
+            "coord_ce_weight": flags.lambda_coord_ce if flags.use_coord_ce else 0.0,
+            "box_weight": flags.lambda_coord if flags.use_geom_loss else 0.0,
+            **{name: getattr(soft, name) * soft.enabled for name in ("soft_ce_weight", "w1_weight", "gate_weight")},
+        }
+
+    @property
+    def objective(self) -> ObjectiveConfig:
+        """The weights of every term; terms that are switched off have weight 0 and are not computed.
+
+        Raises:
+            InputError: a plugin cannot be imported, or no term has a name that a weight is given for.
+        """
+        from coord_losses import ObjectiveConfig  # imports torch, which checking a configuration does not need
+
+        flags, soft = self.coord_objective, self.coord_soft_ce_w1
+        import_plugins(flags.plugins)
+        shared = flags.model_dump(include=flags.model_fields_set & ObjectiveConfig.model_fields.keys())
+        of_soft_terms = soft.model_dump(include={"temperature", "target_sigma", "target_truncate"})
+        try:
+            return ObjectiveConfig(**self._weights(), **shared, **of_soft_terms)
+        except ValidationError as error:
+            wrong = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise InputError(f"custom.coord_objective.{wrong}") from None

@@ -1,0 +1,84 @@
+"""Loss terms of a user's own, registered by a plugin and weighted in the YAML, reach training, log and manifest."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_run import BASE, TINY, read_lines
+
+from coord_codec import InputError
+from coord_trainer.config.run_config import check_run_config
+
+PLUGIN = """
+from coord_losses import register_term
+
+def distance(inputs, power=1.0):
+    return (inputs.expected_C - inputs.true_C).abs() ** power
+
+register_term("distance", distance, needs="expectation", log_key="mean_distance", replace=True)
+"""
+
+
+def objective_of(**keys):
+    custom = {"coord_objective": keys}
+    return check_run_config({"custom": custom}, "test").custom.objective
+
+
+def test_weights_and_options_of_registered_terms_reach_the_objective():
+    objective = objective_of(
+        extra_weights={"dfl": 0.5, "huber": 2}, term_options={"huber": {"delta": 0.02}}, object_weights="inverse_size"
+    )
+    assert objective.weights == {"text_ce": 1.0, "dfl": 0.5, "huber": 2.0}
+    assert objective.term_options == {"huber": {"delta": 0.02}}
+    assert objective.object_weights == "inverse_size"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"extra_weights": {"dlf": 1}}, r"coord_objective\.extra_weights: there is no term 'dlf'; the terms are .*dfl"),
+        ({"extra_weights": {"dfl": -1}}, r"coord_objective\.extra_weights\.dfl: .*found -1"),
+        ({"extra_weights": {"dfl": 0}}, "every weight of the coordinate terms"),
+        ({"extra_weights": {"dfl": 1}, "term_options": {"dfl": {"x": 1}}}, "'dfl' does not take"),
+        ({"extra_weights": {"box": 1}}, "the weight of 'box' is the field box_weight"),
+        ({"extra_weights": {"dfl": 1}, "plugins": ["nowhere.py"]}, "nowhere.py: no such file"),
+        ({"extra_weights": {"dfl": 1}, "plugins": ["no_such_module"]}, "ModuleNotFoundError"),
+    ],
+)
+def test_wrong_terms_and_plugins_are_named(keys, message):
+    with pytest.raises(InputError, match=message):
+        _ = objective_of(**keys)
+
+
+def test_plugin_that_raises_is_named(tmp_path):
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    for _ in range(2):  # a half-imported module must not pass the second time
+        with pytest.raises(InputError, match=r"broken\.py: importing it raises ZeroDivisionError"):
+            _ = objective_of(plugins=[str(tmp_path / "broken.py")], extra_weights={"dfl": 1})
+
+
+def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path):
+    """In a process of its own: a registered term stays registered."""
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    terms = {"plugins": ["mine.py"], "extra_weights": {"distance": 3.0, "dfl": 0.1}}
+    config = BASE | {
+        "model": {"tiny": TINY},
+        "training": BASE["training"] | {"max_steps": 2},
+        "custom": {"coord_objective": terms},
+        "evaluation": {"pictures": "train", "limit": 2, "max_new_tokens": 24},
+    }
+    (tmp_path / "my.yaml").write_text(json.dumps(config))
+    words = [sys.executable, Path(__file__).parents[2], "train", "-c", "my.yaml", "run.dir=out"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    line = next(line for line in read_lines(tmp_path / "out") if "train_total_loss" in line)
+    assert 0 < line["coord_diag/mean_distance"] < 1
+    parts = 3 * line["coord_diag/mean_distance"] + 0.1 * line["coord_diag/dfl"]
+    assert line["coord_diag/loss"] == pytest.approx(parts, rel=1e-6)
+    assert line["train_total_loss"] == pytest.approx(line["train_text_loss"] + parts, rel=1e-6)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["plugins"] == {"mine.py": hashlib.sha256(PLUGIN.encode()).hexdigest()}
+    assert "mean_distance" in (tmp_path / "out" / "report.html").read_text()
