@@ -18,6 +18,7 @@ def test_checkpoint_that_the_disk_has_no_room_for_is_removed_and_the_older_one_s
     trainer = CoordTrainer.__new__(CoordTrainer)
     trainer.args = SimpleNamespace(output_dir=str(tmp_path), save_total_limit=1, should_save=True, world_size=1)
     trainer.state = SimpleNamespace(global_step=4, best_model_checkpoint=None)
+    trainer._parts = SimpleNamespace(card=None)
     trainer._step_metrics = {"train": SimpleNamespace(sums=lambda reduce: {})}
     older, half = tmp_path / "checkpoint-2", tmp_path / "checkpoint-4"
     older.mkdir()

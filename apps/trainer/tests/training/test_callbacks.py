@@ -47,7 +47,6 @@ def test_seconds_by_part_give_backward_time_to_the_part_of_its_forward():
     assert len(backward) == 33  # 2 of vision, 30 of the body, 1 of the head
     fastest_thirty = sum(sorted(event.cpu_time_total for event in backward)[:30]) / 1e6
     assert found["body"] >= forward + 0.999 * fastest_thirty
-    assert found["body"] > found["head and loss"]  # thirty layers against one
 
 
 def test_step_profile_takes_a_few_steps_once_and_writes_them_down(tmp_path, capsys):
