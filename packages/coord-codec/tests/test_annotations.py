@@ -122,8 +122,8 @@ def test_bad_coco_record_is_left_out_of_rows_and_instances_alike(path, value, me
 
 
 TRAINING_ONLY = [
-    (("annotations", 0, "bbox"), [10, 10, 0, 5], "the box has no area: width 0, height 5"),
-    (("annotations", 0, "bbox"), [190, 10, 20, 5], "lies outside its image b.jpg, which is 200 x 100 pixels"),
+    (("annotations", 0, "bbox"), [10, 10, 0, 5], "the box has no area: (10, 10) to (10, 15)"),
+    (("annotations", 0, "bbox"), [190, 10, 20, 5], "lies outside its image, which is 200 x 100 pixels"),
     (("annotations", 0, "bbox"), [200, 10, 1, 5], "the box has no area"),  # nothing is left after clipping
     (("categories", 0, "name"), "a <|box_end|> dog", "control token <|box_end|>"),
     (("images", 0, "file_name"), "", "the image cannot be trained on"),
@@ -238,3 +238,69 @@ def test_annotation_set_of_instances_and_of_a_copied_document():
     again = read_annotations(found.instances)
     assert isinstance(again, AnnotationSet) and again.instances == found.instances
     assert [c.name for c in again.categories] == ["cat", "dog"]
+
+
+def with_box(*boxes, **fields):
+    objects = [{"desc": "cat", "bbox": box} for box in boxes]
+    return {"image": "a.jpg", "width": 200, "height": 100, "objects": objects} | fields
+
+
+GOOD_BOX, SWAPPED, FLAT, THIN = (
+    [0.1, 0.1, 0.6, 0.6],
+    [0.6, 0.1, 0.1, 0.6],
+    [0.1, 0.1, 0.1, 0.6],
+    [0.1, 0.1, 0.1001, 0.6],
+)
+# A refused object, how many objects stay with `drop_image` (None: the image goes), and with `drop_box`.
+REFUSED = [(SWAPPED, None, 1), ([0.1, 0.1, 2, 0.6], None, 1), (["0", 0, 1, 1], None, 1), (FLAT, 1, 1), (THIN, 1, 1)]
+
+
+@pytest.mark.parametrize(("box", "with_image", "alone"), REFUSED)
+def test_refused_object_of_an_instance_line_does_not_teach_omission(tmp_path, box, with_image, alone):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(with_box(GOOD_BOX, box)) + "\n" + json.dumps(with_box(GOOD_BOX)) + "\n")
+    for policy, left in (("drop_image", with_image), ("drop_box", alone)):
+        found = read_annotations(path, on_bad_box=policy)
+        assert [len(i.objects) for i in found.instances] == [n for n in (left, 1) if n is not None]
+        (problem,) = found.problems
+        assert problem.is_box and problem.where == f"{path}:1" and problem.field.startswith("objects[1].bbox")
+    with pytest.raises(InputError, match=r"1 objects are refused"):
+        read_annotations(path, on_bad_box="error")
+
+
+COCO_REFUSED = [
+    ({"bbox": [150, 10, 60, 5]}, None),
+    ({"bbox": [10, 10, -5, 5]}, None),
+    ({"category_id": 99}, None),
+    ({"bbox": [10, 10, 0, 5]}, 1),
+    ({"bbox": [10, 10, 0.1, 5]}, 1),
+    ({"bbox": [150, 10, 60, 5], "iscrowd": 1}, 1),
+]
+
+
+@pytest.mark.parametrize(("fields", "with_image"), COCO_REFUSED)
+def test_refused_annotation_of_coco_does_not_teach_omission(fields, with_image):
+    images = [{"id": n, "file_name": f"{n}.jpg", "width": 200, "height": 100} for n in (1, 2)]
+    good = {"category_id": 1, "bbox": [10, 10, 50, 50]}
+    rows = [good | {"image_id": 1}, good | {"image_id": 1} | fields, good | {"image_id": 2}]
+    document = {"images": images, "annotations": rows, "categories": [{"id": 1, "name": "cat"}]}
+    for policy, left in (("drop_image", with_image), ("drop_box", 1)):
+        found = read_annotations(document, on_bad_box=policy)
+        assert [len(i.targets) for i in found.instances] == [n for n in (left, 1) if n is not None]
+        assert [a.is_target for a in found.tables.annotations if not a.iscrowd] == [True] * sum(
+            n for n in (left, 1) if n is not None
+        )
+        assert sum(found.notes.get(n, 0) for n in found.notes if n.startswith("images left out")) == (left is None)
+        assert [p.is_box for p in found.problems] == [True]
+    with pytest.raises(InputError, match=r"1 objects are refused"):
+        read_annotations(document, on_bad_box="error")
+
+
+def test_category_that_no_answer_can_name_takes_its_images_along():
+    document = {
+        "images": [{"id": n, "file_name": f"{n}.jpg", "width": 200, "height": 100} for n in (1, 2)],
+        "annotations": [{"image_id": n, "category_id": n, "bbox": [10, 10, 50, 50]} for n in (1, 2)],
+        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "a <|box_end|>"}],
+    }
+    assert [i.image for i in read_annotations(document, on_bad_box="drop_image").instances] == ["1.jpg"]
+    assert [i.image for i in read_annotations(document, on_bad_box="drop_box").instances] == ["1.jpg", "2.jpg"]

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from coord_codec.boxes import OnBadBox
 from coord_codec.coco import Category, CocoTables, is_coco, read_coco
 from coord_codec.files import InputError, parse_json_line, read_json
-from coord_codec.records import Instance, Problem, parse_record, raise_for
+from coord_codec.records import Instance, Problem, parse_objects, parse_record, raise_for
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
 """Looks up width and height in pixels of an image that states none, by its file name."""
@@ -77,6 +78,7 @@ def read_annotations(
     *,
     strict: bool = False,
     image_size: ImageSize | None = None,
+    on_bad_box: OnBadBox | None = None,
 ) -> AnnotationSet:
     """Read annotations; bad records are left out and listed.
 
@@ -89,6 +91,8 @@ def read_annotations(
         images: folder that image paths are relative to; the file's own folder if None.
         strict: raise instead of leaving anything out.
         image_size: looks up the size of an image that states none.
+        on_bad_box: what a refused object does to its image, see `OnBadBox`, and leave out boxes that are thinner than
+            a bin; None as scoring reads a file: a bad annotation of COCO alone, a bad line of an instance file whole.
 
     Raises:
         InputError: if the source cannot be read or is neither format; in strict mode if anything is wrong in it.
@@ -112,33 +116,36 @@ def read_annotations(
         raise InputError(f"{images}: expected a folder of images, found {_kind(Path(images))}")
     root = None if images is None else Path(images)
     if isinstance(source, Mapping):
-        found = _from_coco(source, "annotations", image_size)
+        found = _from_coco(source, "annotations", image_size, on_bad_box)
     elif isinstance(source, (str, os.PathLike)):
-        found = _read_file(Path(source), image_size)
+        found = _read_file(Path(source), image_size, on_bad_box)
         root = root or Path(source).parent
     else:
-        found = _from_records(source)
+        found = _from_records(source, on_bad_box)
     found = replace(found, root=root)
+    if on_bad_box == "error":
+        refused = [problem for problem in found.problems if problem.is_box]
+        raise_for(refused, f"{len(refused)} objects are refused; mend them, or let on_bad_box leave them out")
     if strict:
         found.check()
     return found
 
 
-def _read_file(path: Path, image_size: ImageSize | None) -> AnnotationSet:
+def _read_file(path: Path, image_size: ImageSize | None, on_bad_box: OnBadBox | None) -> AnnotationSet:
     if path.is_dir():
         raise InputError(f"{path}: expected a file of annotations, found a folder")
     first, single = _first_record(path)
     if first is not None and not (single and is_coco(first)):
         if single and "image" not in first and "objects" not in first:
             raise InputError(f"{path}: {_EXPECTED}, found an object with the keys {sorted(first)[:8]}")
-        return _from_lines(path)
+        return _from_lines(path, on_bad_box)
     if first is None and path.suffix == ".jsonl":
-        return _from_lines(path)
+        return _from_lines(path, on_bad_box)
     document = read_json(path) if first is None else first
     if isinstance(document, dict):
-        return _from_coco(document, str(path), image_size)
+        return _from_coco(document, str(path), image_size, on_bad_box)
     if isinstance(document, list) and all(isinstance(r, dict) and "objects" in r for r in document):
-        return _from_records(document, f"{path}: ")
+        return _from_records(document, on_bad_box, f"{path}: ")
     hint = "; a list of detections has no images and can be no ground truth" if isinstance(document, list) else ""
     raise InputError(f"{path}: {_EXPECTED}, found a JSON {type(document).__name__}{hint}")
 
@@ -158,41 +165,49 @@ def _first_record(path: Path) -> tuple[dict[str, Any] | None, bool]:
     return {"image": ""}, False  # an empty file is an instance file without lines
 
 
-def _from_coco(document: Mapping[str, Any], source: str, image_size: ImageSize | None) -> AnnotationSet:
+def _from_coco(
+    document: Mapping[str, Any], source: str, image_size: ImageSize | None, on_bad_box: OnBadBox | None
+) -> AnnotationSet:
     if not is_coco(document):
         raise InputError(f"{source}: {_EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
-    instances, problems, notes, categories, tables = read_coco(document, source, image_size)
-    return AnnotationSet(instances, problems, categories, notes, None, tables)
+    instances, problems, notes, categories, tables = read_coco(document, source, image_size, on_bad_box)
+    found = AnnotationSet(instances, problems, categories, notes, None, tables)
+    return found.select(instances) if on_bad_box else found
 
 
-def _from_lines(path: Path) -> AnnotationSet:
+def _from_lines(path: Path, on_bad_box: OnBadBox | None) -> AnnotationSet:
     def lines() -> Any:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     yield line, f"{path}:{number}"
 
-    return _collect(lines())
+    return _collect(lines(), on_bad_box)
 
 
-def _from_records(records: Sequence[Any], prefix: str = "") -> AnnotationSet:
-    return _collect((record, f"{prefix}instances[{i}]") for i, record in enumerate(records))
+def _from_records(records: Sequence[Any], on_bad_box: OnBadBox | None, prefix: str = "") -> AnnotationSet:
+    return _collect(((record, f"{prefix}instances[{i}]") for i, record in enumerate(records)), on_bad_box)
 
 
-def _collect(records: Any) -> AnnotationSet:
+def _collect(records: Any, on_bad_box: OnBadBox | None) -> AnnotationSet:
     instances: list[Instance] = []
     problems: list[Problem] = []
     seen: dict[int | str, str] = {}
     for record, where in records:
-        instance, faults = (record, []) if isinstance(record, Instance) else parse_record(record, where)
-        if instance is not None and instance.image_id is not None:
+        if on_bad_box:
+            instance, faults = parse_objects(record, where, on_bad_box)
+        else:
+            instance, faults = (record, []) if isinstance(record, Instance) else parse_record(record, where)
+        problems += faults
+        if instance is None:
+            continue
+        if instance.image_id is not None:
             first = seen.setdefault(instance.image_id, where)
             if first is not where:
                 message = f"expected an id of its own, found {instance.image_id!r}, which {first} has already"
-                faults = [Problem(where, "image_id", message)]
-        problems += faults
-        if instance is not None and not faults:
-            instances.append(instance)
+                problems.append(Problem(where, "image_id", message))
+                continue
+        instances.append(instance)
     names = sorted({o.desc for instance in instances for o in instance.objects})
     categories = tuple(Category(number, name) for number, name in enumerate(names, start=1))
     return AnnotationSet(tuple(instances), tuple(problems), categories)

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
 from coord_codec.files import InputError, finite_numbers, identifier
+from coord_codec.grid import CoordGrid
 from coord_codec.records import Instance, Object, Problem, check_description
 
 ImageId = int | str
 
-CLIP_PIXELS = 1.0
-"""Annotators' boxes overshoot the image by rounding: within this many pixels they are clipped and counted."""
+WITH_REFUSED = "images left out with an object that was refused (on_bad_box: drop_image)"
 
 _LISTS = ("images", "annotations", "categories")
 
@@ -102,7 +103,10 @@ def is_coco(document: Any) -> bool:
 
 
 def read_coco(
-    document: Mapping[str, Any], source: str, image_size: Callable[[str], tuple[int, int] | None] | None = None
+    document: Mapping[str, Any],
+    source: str,
+    image_size: Callable[[str], tuple[int, int] | None] | None = None,
+    on_bad_box: OnBadBox | None = None,
 ) -> tuple[tuple[Instance, ...], tuple[Problem, ...], dict[str, int], tuple[Category, ...], CocoTables]:
     """Return instances, problems, notes, categories and rows of a COCO document; see `read_annotations`."""
     problems: list[Problem] = []
@@ -112,12 +116,15 @@ def read_coco(
     given = {where: _with_size(image, where, image_size, problems) for where, image in given.items()}
     images = sorted(given.values(), key=_by_id)
     rows = sorted(categories.values(), key=_by_id)
-    reader = _Annotations(images, rows, problems, notes)
+    reader = _Annotations(images, rows, problems, notes, CoordGrid() if on_bad_box else None)
     for where, category in categories.items():
         reader.check_name(category, where)
     for position, record in enumerate(document["annotations"]):
         label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
         reader.read(record, f"{source}: annotations[{position}]{label}")
+    if on_bad_box == "drop_image":
+        left_out = [image_id for image_id in reader.refused if reader.objects.pop(image_id, None) is not None]
+        notes[WITH_REFUSED] += len(left_out)
     instances = tuple(
         Instance.model_construct(
             image=image.file_name,
@@ -129,7 +136,7 @@ def read_coco(
         for image in given.values()
         if image.id in reader.objects
     )
-    return instances, tuple(problems), dict(notes), tuple(rows), CocoTables(tuple(images), tuple(reader.rows))
+    return instances, tuple(problems), dict(+notes), tuple(rows), CocoTables(tuple(images), tuple(reader.rows))
 
 
 _Row = TypeVar("_Row", Category, CocoImage)
@@ -160,13 +167,13 @@ def _unique(
 
 
 @contextmanager
-def _listed(problems: list[Problem], where: str) -> Iterator[None]:
+def _listed(problems: list[Problem], where: str, is_box: bool = False) -> Iterator[None]:
     """Turn an `InputError` with the message `field: fault` into a problem."""
     try:
         yield
     except InputError as error:
         name, _, message = str(error).partition(": ")
-        problems.append(Problem(where, name, message))
+        problems.append(Problem(where, name, message, is_box=is_box))
 
 
 def _category(record: Mapping[str, Any]) -> Category:
@@ -212,13 +219,19 @@ class _Annotations:
     """Collects the rows and objects of annotations, and lists what is wrong with the others."""
 
     def __init__(
-        self, images: Sequence[CocoImage], categories: Sequence[Category], problems: list[Problem], notes: Counter[str]
+        self,
+        images: Sequence[CocoImage],
+        categories: Sequence[Category],
+        problems: list[Problem],
+        notes: Counter[str],
+        grid: CoordGrid | None,
     ) -> None:
-        self.images, self.categories = images, categories
+        self.images, self.categories, self.grid = images, categories, grid
         self.problems, self.notes = problems, notes
         self.image_index = {image.id: i for i, image in enumerate(images)}
         self.category_index = {category.id: i for i, category in enumerate(categories)}
         self.unteachable: set[ImageId] = set()
+        self.refused: set[ImageId] = set()
         self.rows: list[CocoAnnotation] = []
         self.objects: dict[ImageId, list[Object]] = {i.id: [] for i in images if i.file_name and i.width}
 
@@ -232,7 +245,7 @@ class _Annotations:
 
     def read(self, record: Any, where: str) -> None:
         """Add one annotation."""
-        with _listed(self.problems, where):
+        with _listed(self.problems, where, is_box=True):
             row, stated_area = self._row(record)
             if not row.bbox_xywh[2] or not row.bbox_xywh[3]:
                 self.notes["boxes of zero area"] += 1
@@ -247,6 +260,9 @@ class _Annotations:
                     fields["area"] = row.area
                 self.objects[self.images[row.image].id].append(Object.model_construct(**fields))
             self.rows.append(row._replace(is_target=corners is not None and not row.iscrowd))
+            return
+        if isinstance(record, Mapping) and record.get("image_id") in self.image_index and record.get("iscrowd") != 1:
+            self.refused.add(record["image_id"])
 
     def _row(self, record: Any) -> tuple[CocoAnnotation, bool]:
         if not isinstance(record, Mapping):
@@ -278,20 +294,21 @@ class _Annotations:
     def _corners(self, row: CocoAnnotation, where: str) -> tuple[float, ...] | None:
         """Return the box in [0, 1], or None with a problem listed where it cannot be a target."""
         image, category = self.images[row.image], self.categories[row.category]
-        if image.id not in self.objects or category.id in self.unteachable:
-            return None  # listed once, with the image or the category
-        x, y, w, h = row.bbox_xywh
-        width, height = float(image.width or 0), float(image.height or 0)
-        fault = None
-        if min(x, y) < -CLIP_PIXELS or x + w > width + CLIP_PIXELS or y + h > height + CLIP_PIXELS:
-            found = f"[{x:g}, {y:g}, {w:g}, {h:g}]"
-            fault = f"{found} lies outside its image {image.file_name}, which is {width:g} x {height:g} pixels"
-        corners = (max(x, 0.0), max(y, 0.0), min(x + w, width), min(y + h, height))
-        if not fault and (corners[0] >= corners[2] or corners[1] >= corners[3]):
-            fault = f"the box has no area: width {w:g}, height {h:g} pixels at ({x:g}, {y:g})"
-        if fault:
-            self.problems.append(Problem(where, "bbox", fault, training_only=True))
+        if image.id not in self.objects:
+            return None  # listed once, with the image
+        if category.id in self.unteachable:
+            self.refused.add(image.id)  # listed once, with the category
             return None
-        if corners != (x, y, x + w, y + h):
-            self.notes[f"boxes clipped by at most {CLIP_PIXELS:g} pixel"] += 1
-        return (corners[0] / width, corners[1] / height, corners[2] / width, corners[3] / height)
+        x, y, w, h = row.bbox_xywh
+        try:
+            corners, clipped = place_box(
+                (x, y, x + w, y + h), float(image.width or 0), float(image.height or 0), grid=self.grid
+            )
+        except InputError as error:
+            if not isinstance(error, SmallBoxError) and not row.iscrowd:
+                self.refused.add(image.id)
+            message = f"[{x:g}, {y:g}, {w:g}, {h:g}] of {image.file_name}: {error}"
+            self.problems.append(Problem(where, "bbox", message, True, is_box=True))
+            return None
+        self.notes[f"boxes clipped by at most {CLIP_PIXELS:g} pixel"] += clipped
+        return corners

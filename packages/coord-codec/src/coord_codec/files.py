@@ -130,6 +130,29 @@ def identifier(value: object, where: str) -> int | str:
     raise InputError(f"{where}: expected a whole number or text, found {value!r:.80}")
 
 
+def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) -> Path:
+    """Return the path of a file that lies inside a folder, links followed.
+
+    Names come from annotations, which may be anyone's: `../../secret.png` and links out of the folder are refused.
+
+    Raises:
+        InputError: if it lies outside, or no file can have that name.
+
+    Example:
+        >>> path_inside("images", "../secret.png")
+        Traceback (most recent call last):
+        coord_codec.files.InputError: ../secret.png: lies outside the folder images
+    """
+    try:
+        base = Path(folder).resolve()
+        path = (base / name).resolve()
+    except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have, or links in a circle
+        raise InputError(f"{name!s:.80}: no file can have this name") from error
+    if not path.is_relative_to(base):
+        raise InputError(f"{name}: lies outside the folder {folder}")
+    return path
+
+
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
     """Open a file for writing that appears whole under its name, or not at all.

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from coord_codec.boxes import OnBadBox, SmallBoxError, check_shown
 from coord_codec.files import InputError, atomic_write, parse_json_line
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import tokens_to_ints
@@ -148,7 +149,8 @@ def _read_box(bbox: Any) -> tuple[float, ...]:
         box = tuple(float(v) for v in bbox)
     x1, y1, x2, y2 = box
     if not (x1 < x2 and y1 < y2):
-        raise ValueError(f"expected x1 < x2 and y1 < y2, found {list(bbox)!r}: the box has no area or swapped corners")
+        kind = InputError if x1 > x2 or y1 > y2 else SmallBoxError
+        raise kind(f"expected x1 < x2 and y1 < y2, found {list(bbox)!r}: the box has no area or swapped corners")
     return box
 
 
@@ -162,12 +164,14 @@ class Problem:
         message: what was expected and what was found.
         training_only: whether the record stays in the ground truth when answers are scored against the file
             alone, as the COCO tools have it (a box of zero area, an image without a size).
+        is_box: whether an object was refused, and not an image or a line.
     """
 
     where: str
     field: str
     message: str
     training_only: bool = False
+    is_box: bool = False
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.where, self.field, self.message) if part)
@@ -236,9 +240,56 @@ def parse_record(record: bytes | Mapping[str, Any], where: str) -> tuple[Instanc
     try:
         return Instance.model_validate(parse_json_line(record) if isinstance(record, bytes) else record), []
     except ValidationError as error:
-        return None, [Problem(where, _field(e["loc"]), _message(e)) for e in error.errors()]
+        return None, [
+            Problem(where, _field(e["loc"]), _message(e), is_box=e["loc"][:1] == ("objects",) and len(e["loc"]) > 1)
+            for e in error.errors()
+        ]
     except ValueError as error:
         return None, [Problem(where, "", str(error))]
+
+
+def parse_objects(record: Any, where: str, on_bad_box: OnBadBox) -> tuple[Instance | None, list[Problem]]:
+    """Return the instance of a record without the objects that are refused alone, and every fault in it.
+
+    Args:
+        record: an instance, a line of an instance file, or the mapping it holds.
+        where: file and line for the problems.
+        on_bad_box: whether an object that is wrong takes its image along.
+    """
+    faults: list[Problem] = []
+    try:
+        values: Any = parse_json_line(record) if isinstance(record, bytes) else record
+        instance = values if isinstance(values, Instance) else Instance.model_validate(values)
+    except ValidationError as error:
+        faults = parse_record(record, where)[1]
+        found = error.errors()
+        if not all(fault.is_box for fault in faults):
+            return None, faults
+        if on_bad_box == "drop_image" and not all(isinstance(_cause(e), SmallBoxError) for e in found):
+            return None, faults
+        bad = {e["loc"][1] for e in found}
+        values = {**values, "objects": [o for i, o in enumerate(values["objects"]) if i not in bad]}
+        instance = Instance.model_validate(values)
+    except ValueError as error:
+        return None, [Problem(where, "", str(error))]
+    thin = {i: fault for i, o in enumerate(instance.objects) if (fault := _thin(o))}
+    if thin:
+        kept = tuple(o for i, o in enumerate(instance.objects) if i not in thin)
+        instance = instance.model_copy(update={"objects": kept})
+        faults += [Problem(where, f"objects[{i}].bbox", fault, is_box=True) for i, fault in thin.items()]
+    return instance, faults
+
+
+def _thin(found: Object) -> str | None:
+    try:
+        check_shown(found.bbox)
+    except SmallBoxError as error:
+        return str(error)
+    return None
+
+
+def _cause(error: Mapping[str, Any]) -> Any:
+    return error.get("ctx", {}).get("error")
 
 
 def raise_for(problems: Iterable[Problem], what: str) -> None:

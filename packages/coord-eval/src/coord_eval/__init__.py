@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from coord_eval.data.predictions import Detections
     from coord_eval.evaluation import Evaluation, oracle_predictions, score
     from coord_eval.export import to_coco_results, to_fiftyone, to_supervision, write_exports
+    from coord_eval.images import ImageError, ImageFacts, decode_image, image_facts
     from coord_eval.intake.ranking import SCORE_SOURCES
     from coord_eval.metrics.bootstrap import Resamples, resample
     from coord_eval.metrics.coco import COCO_KEYS
@@ -28,6 +29,7 @@ _MODULES = {
     "coord_eval.data.ground_truth": ("GroundTruth", "load_ground_truth"),
     "coord_eval.data.predictions": ("Detections",),
     "coord_eval.export": ("to_coco_results", "to_fiftyone", "to_supervision", "write_exports"),
+    "coord_eval.images": ("ImageError", "ImageFacts", "decode_image", "image_facts"),
     "coord_eval.intake.ranking": ("SCORE_SOURCES",),
     "coord_eval.metrics.bootstrap": ("Resamples", "resample"),
     "coord_eval.metrics.coco": ("COCO_KEYS",),
@@ -53,12 +55,16 @@ __all__ = [
     "Evaluation",
     "ExpressionScores",
     "GroundTruth",
+    "ImageError",
+    "ImageFacts",
     "InputError",
     "LvisScores",
     "ParsedObject",
     "ReportSection",
     "Resamples",
     "compare",
+    "decode_image",
+    "image_facts",
     "load_ground_truth",
     "oracle_predictions",
     "parse_answer",

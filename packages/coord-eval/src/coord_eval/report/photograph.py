@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import io
-import warnings
 from pathlib import Path, PurePosixPath
+
+from coord_eval.images import ImageError, decode_image
 
 MAX_PIXELS = 40_000_000
 """Largest image that is decoded, 120 MB as RGB; JPEG files are decoded at a reduced size and may be larger."""
@@ -19,7 +20,6 @@ NOT_FOUND = "not found; name the folder of the images (--images, image_root)"
 OUTSIDE = "outside the folder of the images, not shown; name the folder that holds it (--images, image_root)"
 AMBIGUOUS = "found in several folders; name the folder of the images (--images, image_root)"
 NO_PILLOW = "Pillow is not installed: pip install coord-eval[report]"
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 _MAX_FOLDERS = 100
 
 
@@ -92,19 +92,9 @@ def _read(path: Path, size: tuple[int, int]) -> tuple[str | None, str | None]:
         return None, NO_PILLOW
     pixels = (round(size[0] * SHARPNESS), round(size[1] * SHARPNESS))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is looked at below
-            with Image.open(path, formats=_FORMATS) as stored:
-                # Boxes refer to the stored pixels: a rotation that EXIF asks for must not be applied.
-                stored.draft("RGB", pixels)
-                width, height = stored.size
-                if width * height > MAX_PIXELS:
-                    return None, f"{width} x {height} pixels are too many to show"
-                small = stored.convert("RGB").resize(pixels, Image.Resampling.BILINEAR)
-    except Image.DecompressionBombError:
-        return None, "too many pixels to show"
-    except (OSError, ValueError, SyntaxError, EOFError):  # what decoders raise; the text may hold the whole path
-        return None, "cannot identify or read the image"
+        image = decode_image(path, max_pixels=MAX_PIXELS, at_most=pixels)
+    except ImageError as error:
+        return None, f"{error} to show" if "too many" in str(error) else "cannot identify or read the image"
     buffer = io.BytesIO()
-    small.save(buffer, "JPEG", quality=80)
+    image.resize(pixels, Image.Resampling.BILINEAR).save(buffer, "JPEG", quality=80)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii"), None

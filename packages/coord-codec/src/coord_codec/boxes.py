@@ -1,0 +1,73 @@
+"""Where a box may lie in its image: one rule for every format of annotations."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from coord_codec.files import InputError
+from coord_codec.grid import CoordGrid
+
+CLIP_PIXELS = 1.0
+"""Annotators' boxes overshoot the image by rounding: within this many pixels they are clipped and counted."""
+
+OnBadBox = Literal["drop_image", "drop_box", "error"]
+"""What happens to an object that is refused.
+
+`drop_image`: an object that is wrong takes its image along, so that no answer teaches to leave it out; a box that is
+too small for the grid is left out alone. `drop_box`: each is left out alone. `error`: each is an error.
+"""
+
+_GRID = CoordGrid()
+
+
+class SmallBoxError(InputError):
+    """A box without area, or one whose sides fall into one bin: no answer can show it."""
+
+
+def place_box(
+    corners_xyxy: tuple[float, float, float, float], width: float, height: float, *, grid: CoordGrid | None = None
+) -> tuple[tuple[float, float, float, float], bool]:
+    """Return a box as fractions of its image, and whether it was clipped.
+
+    Args:
+        corners_xyxy: x1, y1, x2, y2 in pixels.
+        width: of the image in pixels.
+        height: of the image in pixels.
+        grid: refuse boxes that are thinner than a bin of this grid.
+
+    Raises:
+        InputError: if corners are swapped, or the box reaches out of its image by more than `CLIP_PIXELS`.
+        SmallBoxError: if it has no area inside its image, or is thinner than a bin.
+
+    Example:
+        >>> place_box((20, 10, 100.5, 50), 100, 50)
+        ((0.2, 0.2, 1.0, 1.0), True)
+    """
+    x1, y1, x2, y2 = corners_xyxy
+    found = f"({x1:g}, {y1:g}) to ({x2:g}, {y2:g})"
+    if x1 > x2 or y1 > y2:
+        raise InputError(f"expected x1 < x2 and y1 < y2, found {found}: swapped corners")
+    if min(x1, y1) < -CLIP_PIXELS or x2 > width + CLIP_PIXELS or y2 > height + CLIP_PIXELS:
+        raise InputError(f"{found} lies outside its image, which is {width:g} x {height:g} pixels")
+    inside = (max(x1, 0.0), max(y1, 0.0), min(x2, width), min(y2, height))
+    if inside[0] >= inside[2] or inside[1] >= inside[3]:
+        raise SmallBoxError(f"the box has no area: {found} in pixels")
+    box = (inside[0] / width, inside[1] / height, inside[2] / width, inside[3] / height)
+    if grid is not None:
+        check_shown(box, grid)
+    return box, inside != corners_xyxy
+
+
+def check_shown(bbox: tuple[float, float, float, float], grid: CoordGrid = _GRID) -> None:
+    """Check that the bins of a box have an area.
+
+    Args:
+        bbox: x1, y1, x2, y2 in [0, 1].
+        grid: the grid of the coordinate tokens.
+
+    Raises:
+        SmallBoxError: if two opposite sides fall into one bin.
+    """
+    x1, y1, x2, y2 = map(grid.quantize, bbox)
+    if x1 == x2 or y1 == y2:
+        raise SmallBoxError(f"the box is thinner than a bin, which no answer can show: {list(bbox)}")
