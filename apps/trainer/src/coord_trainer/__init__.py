@@ -6,11 +6,19 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["CoordGrammar", "RunConfig", "apply_coord_template_adapter", "load_run_config", "train_and_score"]
+__all__ = [
+    "CoordGrammar",
+    "Detector",
+    "RunConfig",
+    "apply_coord_template_adapter",
+    "load_run_config",
+    "train_and_score",
+]
 
 # Imported when a name is first asked for: swift alone takes many seconds, and a configuration needs none of it.
 _MODULES = {
     "CoordGrammar": "answers.grammar",
+    "Detector": "detect.detector",
     "RunConfig": "config.run_config",
     "apply_coord_template_adapter": "swift.template",
     "load_run_config": "config.run_config",

@@ -275,22 +275,64 @@ def evaluate(
 
 @app.command()
 def predict(
-    checkpoint: Checkpoint,
-    out: NewPlace,
-    overrides: Overrides = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL [SRC]... [section.key=value]...",
+            help="A checkpoint, adapter, export or run folder; then images: folders, files, patterns, or one file of "
+            "annotations, which the answers are scored by.",
+            show_default=False,
+        ),
+    ],
+    *,
+    out: Annotated[Path, typer.Option("--out", help="The folder of the answers; a second call goes on in it.")],
     config: ConfigFile = None,
+    images: Annotated[Path | None, typer.Option(help="The folder of the images of annotations.")] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Ask an OpenAI-compatible server, for example http://localhost:8000/v1."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The model as the server of --endpoint calls it.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests to the server at a time.")] = 8,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(help="Also write annotations for labelstudio, coco, yolo, voc or fiftyone; may be repeated."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Throw the answers in --out away and start anew.")] = False,
+    draw: Annotated[bool, typer.Option(help="Draw the images and write index.html.")] = True,
     strict: Strict = False,
 ) -> None:
-    """Write the answers of a checkpoint to the file --out (predictions.jsonl) without scoring them.
+    """Find objects in images with a trained model: boxes, drawn images and a page in the folder --out.
 
-    Example: uv run apps/trainer predict runs/a/checkpoints/checkpoint-500 --out a.jsonl -c runs/a/config.yaml
+    Example: uv run apps/trainer predict runs/a photos --out found
+
+    Without SRC it answers the images of the configuration into the file --out, as `evaluate` does, without scoring.
     """
-    resolved = _resolve(config, overrides, strict, checkpoint)
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.detect.words import split_words
+
+    model, sources, settings = split_words(words, endpoint is not None)
+    if not sources:
+        _predict_configured(model, out, settings, config, strict)
+        return
+    resolved = load_run_config(config, settings, trains=False)
+    _load_libraries()
+    from coord_trainer.detect.command import Request, answer_request
+
+    exports = tuple(export or ())
+    request = Request(model, sources, out, images, endpoint, name, concurrency, exports, force, draw)
+    answer_request(request, resolved)
+
+
+def _predict_configured(model: Path | None, out: Path, settings: list[str], config: Path | None, strict: bool) -> None:
+    if model is None:
+        raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
+    resolved = _resolve(config, settings, strict, model)
     _must_not_exist(out)
     _load_libraries()
     from coord_trainer.answers.score import predict_checkpoint
 
-    say(f"{predict_checkpoint(resolved, checkpoint, out)} answers in {out}")
+    say(f"{predict_checkpoint(resolved, model, out)} answers in {out}")
 
 
 @app.command()

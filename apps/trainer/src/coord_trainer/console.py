@@ -114,6 +114,17 @@ def first_rank_first(block: str) -> Iterator[None]:
     store.set(key, "done")
 
 
+def all_ranks_done(block: str) -> None:
+    """Let the first rank wait until every rank has come here; the others go on at once."""
+    if world_size() == 1:
+        return
+    if not is_first():
+        _store().set(f"{block}.rank.{rank()}", "done")
+        return
+    for number in range(1, world_size()):
+        _wait(_store(), f"{block}.rank.{number}")
+
+
 def _wait(store, key: str) -> None:
     from torch.distributed import DistError
 

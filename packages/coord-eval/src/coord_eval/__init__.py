@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coord_eval.intake.ranking import SCORE_SOURCES
     from coord_eval.metrics.bootstrap import Resamples, resample
     from coord_eval.metrics.coco import COCO_KEYS
+    from coord_eval.objects import ScoredObject, scored_objects
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
     from coord_eval.parse.parser import FORMATS, parse_answer
     from coord_eval.report.evaluation import ReportSection
@@ -33,6 +34,7 @@ _MODULES = {
     "coord_eval.intake.ranking": ("SCORE_SOURCES",),
     "coord_eval.metrics.bootstrap": ("Resamples", "resample"),
     "coord_eval.metrics.coco": ("COCO_KEYS",),
+    "coord_eval.objects": ("ScoredObject", "scored_objects"),
     "coord_eval.parse.answer": ("DROP_REASONS", "Answer", "Drop", "ParsedObject"),
     "coord_eval.parse.parser": ("FORMATS", "parse_answer"),
     "coord_eval.report.evaluation": ("ReportSection",),
@@ -62,6 +64,7 @@ __all__ = [
     "ParsedObject",
     "ReportSection",
     "Resamples",
+    "ScoredObject",
     "compare",
     "decode_image",
     "image_facts",
@@ -73,6 +76,7 @@ __all__ = [
     "score_expression_files",
     "score_expressions",
     "score_lvis",
+    "scored_objects",
     "to_coco_results",
     "to_fiftyone",
     "to_supervision",

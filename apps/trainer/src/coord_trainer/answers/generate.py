@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from tqdm import tqdm
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from coord_codec import CoordVocab, InputError
+from coord_codec import CoordVocab, InputError, Instance, Object
 from coord_codec.files import atomic_write
 from coord_trainer.answers.grammar import CoordGrammar
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
+from coord_trainer.config.sections import DataSection
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.samples import TargetWriter, marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
 
 _SPARE_TOKENS = 16
+_NAME_TOKENS = 12
 
 
 def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: Path) -> int:
@@ -36,7 +39,7 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
-    room = config.evaluation.max_new_tokens or _longest_answer(config, images, tokenizer)
+    room = config.evaluation.max_new_tokens or answer_room(config, tokenizer, _names(images))
     written: dict[tuple[bool, ...], Path] = {}
     count = 0
     (first, _), *others = prediction_files(config.evaluation.readings, out.parent)
@@ -50,65 +53,116 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     return count
 
 
-def _longest_answer(config: RunConfig, images: ImageSet, tokenizer) -> int:
-    """Tokens of the longest target, and some; an answer that needs more is reported as cut off."""
+def answer_room(config: RunConfig, tokenizer, names: Iterable[str]) -> int:
+    """Return how many tokens an answer may take: `data.max_objects` objects with the longest name; never the truth's.
+
+    Args:
+        config: the run; of generated shapes there are never more than `data.shapes.max_objects`
+        tokenizer: of the checkpoint
+        names: that are known; where none is, a name may take 12 tokens
+    """
     writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
-    texts = (writer.text(instance) for instance in images.instances)
-    return max(len(tokenizer(text)["input_ids"]) for text in texts) + _SPARE_TOKENS
+    of_shapes = config.data.shapes.max_objects if config.data.annotations is None else config.data.max_objects
+    count = min(config.data.max_objects, of_shapes)
+
+    def length(name: str) -> int:
+        sample = Instance(image="x", objects=[Object(desc=name, bbox=(0.111, 0.222, 0.333, 0.444))])
+        return len(tokenizer(writer.text(sample))["input_ids"])
+
+    longest = max(map(length, names), default=length("x") - 1 + _NAME_TOKENS)
+    return count * longest + _SPARE_TOKENS
 
 
-@torch.inference_mode()
+def room_without_tokenizer(config: RunConfig) -> int:
+    """Return `answer_room` for a model whose tokenizer is elsewhere: 16 tokens around each name, twice that in JSON."""
+    around = 16 if config.data.style == "markers" and config.custom.coord_tokens.enabled else 32
+    return config.data.max_objects * (around + _NAME_TOKENS) + _SPARE_TOKENS
+
+
 def predict(
     checkpoint: LoadedCheckpoint, config: RunConfig, images: ImageSet, strategy: DecodingStrategy, max_new_tokens: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield one record of the predictions contract per image, in order.
-
-    Beside what the contract names, each coordinate token comes with its `coord_spread` and with `coord_mass`,
-    the probability that the model gave all coordinate tokens together (see `StepRecorder`).
-    """
+    """Yield one record of the predictions contract per image, in order; see `answer_images`."""
     total = min(len(images), config.evaluation.limit or len(images))
-    tokenizer, batch_size = checkpoint.processor.tokenizer, config.evaluation.batch_size
-    markers = marker_ids(config.data, tokenizer)
-    names = {target.desc for instance in images.instances for target in instance.targets}
-    if strategy.known_names and not names:
-        raise InputError(
-            f"evaluation.readings: {strategy.name} limits answers to the names in the annotations; there are none"
-        )
+    batch_size = config.evaluation.batch_size
+    names = _names(images) if strategy.known_names else None
     bar = tqdm(total=total, desc=f"generating ({strategy.name})", unit="img", mininterval=0.5)
     for start in range(0, total, batch_size):
         indices = range(start, min(start + batch_size, total))
-        inputs = prompt_inputs(checkpoint, [images.image(i) for i in indices], config.data.prompt)
-        grammar = None
-        if strategy.grammar:
-            grammar = CoordGrammar.for_tokenizer(
-                tokenizer,
-                config.data.markers,
-                prompt_length=inputs["input_ids"].shape[1],
-                max_new_tokens=max_new_tokens,
-                descriptions=names if strategy.known_names else None,
-            )
-        recorder = StepRecorder(checkpoint.vocab, grammar, strategy.feed_expectation)
-        ids_BT = checkpoint.model.generate(
-            **inputs,
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            num_beams=1,
-            pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            logits_processor=LogitsProcessorList([recorder]),
+        answers = answer_images(
+            checkpoint, [images.image(i) for i in indices], config.data, strategy, max_new_tokens, names
         )
-        answers = ids_BT[:, inputs["input_ids"].shape[1] :].tolist()
-        for row, index in enumerate(indices):
+        for index, answer in zip(indices, answers, strict=True):
             instance = images.instances[index]
             yield {
                 "image_id": instance.image_id if instance.image_id is not None else index + 1,
                 "image": instance.image,
                 "width": instance.width,
                 "height": instance.height,
-                **answer_record(checkpoint, answers[row], recorder, row, markers),
+                **answer,
             }
         bar.update(len(indices))
     bar.close()
+
+
+def _names(images: ImageSet) -> set[str]:
+    return {target.desc for instance in images.instances for target in instance.targets}
+
+
+@torch.inference_mode()
+def answer_images(
+    checkpoint: LoadedCheckpoint,
+    images: Sequence[Image.Image],
+    data: DataSection,
+    strategy: DecodingStrategy,
+    max_new_tokens: int,
+    names: set[str] | None = None,
+) -> list[dict[str, Any]]:
+    """Answer a batch of images; returns text, finish reason and probabilities of each.
+
+    Beside what the contract of predictions names, each coordinate token comes with its `coord_spread` and with
+    `coord_mass`, the probability that the model gave all coordinate tokens together (see `StepRecorder`).
+
+    Args:
+        checkpoint: the model
+        images: upright and RGB
+        data: prompt and markers
+        strategy: how to decode
+        max_new_tokens: see `answer_room`
+        names: the only descriptions that may be given, where the strategy limits them
+
+    Raises:
+        InputError: the strategy limits names and none are known.
+    """
+    tokenizer = checkpoint.processor.tokenizer
+    if strategy.known_names and not names:
+        raise InputError(
+            f"evaluation.readings: {strategy.name} limits answers to the names in the annotations; there are none"
+        )
+    markers = marker_ids(data, tokenizer)
+    inputs = prompt_inputs(checkpoint, list(images), data.prompt)
+    prompt_length = inputs["input_ids"].shape[1]
+    grammar = None
+    if strategy.grammar:
+        grammar = CoordGrammar.for_tokenizer(
+            tokenizer,
+            data.markers,
+            prompt_length=prompt_length,
+            max_new_tokens=max_new_tokens,
+            descriptions=names if strategy.known_names else None,
+        )
+    recorder = StepRecorder(checkpoint.vocab, grammar, strategy.feed_expectation)
+    ids_BT = checkpoint.model.generate(
+        **inputs,
+        max_new_tokens=max_new_tokens,
+        do_sample=False,
+        num_beams=1,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        logits_processor=LogitsProcessorList([recorder]),
+    )
+    answers = ids_BT[:, prompt_length:].tolist()
+    return [answer_record(checkpoint, ids, recorder, row, markers) for row, ids in enumerate(answers)]
 
 
 def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str) -> Any:

@@ -1,0 +1,140 @@
+"""What is found in one image: boxes in pixels with labels and scores."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image, ImageDraw
+
+from coord_codec import InputError
+from coord_eval import scored_objects
+from coord_eval.html import PALETTE
+
+if TYPE_CHECKING:
+    import supervision
+
+
+@dataclass(frozen=True)
+class DetectedObject:
+    """One object.
+
+    Attributes:
+        label: as the model wrote it
+        box: `(x1, y1, x2, y2)` in pixels of the upright image
+        score: in (0, 1]
+    """
+
+    label: str
+    box: tuple[float, float, float, float]
+    score: float
+
+
+@dataclass(frozen=True)
+class Detections(Sequence[DetectedObject]):
+    """The objects of one image; a sequence, which shows itself drawn in a notebook.
+
+    Attributes:
+        objects: in the order of the answer
+        size: width and height of the image in pixels
+        text: the answer
+        finish_reason: `stop`, or `length` where the answer was cut off
+        dropped: pieces of the answer that were left out, by reason
+        image: the image, where it is kept for drawing
+    """
+
+    objects: tuple[DetectedObject, ...]
+    size: tuple[int, int]
+    text: str
+    finish_reason: str
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    image: Image.Image | None = field(default=None, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.objects[index]
+
+    def __iter__(self) -> Iterator[DetectedObject]:
+        return iter(self.objects)
+
+    def drawn(self, longest_side: int | None = None) -> Image.Image:
+        """Return the image with its boxes, labels and scores.
+
+        Args:
+            longest_side: reduce a larger image to so many pixels
+
+        Raises:
+            ValueError: the image was not kept
+        """
+        if self.image is None:
+            raise ValueError("the image was not kept: there is nothing to draw on")
+        canvas = self.image.copy()
+        if longest_side:
+            canvas.thumbnail((longest_side, longest_side))
+        scale = canvas.width / self.image.width
+        line = max(1, round(max(canvas.size) / 320))
+        draw = ImageDraw.Draw(canvas)
+        colours = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys(o.label for o in self))}
+        size = max(10.0, max(canvas.size) / 48)
+        for item in self:
+            colour = colours[item.label]
+            x1, y1, x2, y2 = (side * scale for side in item.box)
+            draw.rectangle((x1, y1, x2, y2), outline=colour, width=line)
+            words = f"{item.label} {item.score:.2f}"
+            left, top, right, bottom = draw.textbbox((x1, y1), words, font_size=size)
+            up = min(bottom - top + 2 * line, max(y1, 0))  # above the box where there is room, else inside it
+            draw.rectangle((left, top - up, right + 2 * line, bottom - up + line), fill=colour)
+            draw.text((x1 + line, y1 - up), words, fill="white", font_size=size)
+        return canvas
+
+    def _repr_png_(self) -> bytes | None:
+        if self.image is None:
+            return None
+        buffer = io.BytesIO()
+        self.drawn(800).save(buffer, "PNG")
+        return buffer.getvalue()
+
+    def to_supervision(self) -> supervision.Detections:
+        """Return `supervision.Detections`, with the labels in `data["class_name"]`.
+
+        Raises:
+            InputError: supervision is not installed
+        """
+        try:
+            import supervision as sv
+        except ImportError:
+            raise InputError("supervision is not installed: pip install supervision") from None
+        import numpy as np
+
+        if not self.objects:
+            return sv.Detections.empty()
+        names = sorted({item.label for item in self})
+        return sv.Detections(
+            xyxy=np.array([item.box for item in self], dtype=np.float32),
+            confidence=np.array([item.score for item in self], dtype=np.float32),
+            class_id=np.array([names.index(item.label) for item in self]),
+            data={"class_name": np.array([item.label for item in self])},
+        )
+
+
+def read_objects(record: Mapping[str, Any], image: Image.Image | None = None, **options: Any) -> Detections:
+    """Return the objects of one record of predictions.jsonl.
+
+    Args:
+        record: with `text`, `width` and `height`
+        image: kept for drawing
+        options: of `coord_eval.scored_objects`
+    """
+    found, dropped = scored_objects(record, **options)
+    width, height = record["width"], record["height"]
+    objects = [
+        DetectedObject(o.desc, (o.box[0] * width, o.box[1] * height, o.box[2] * width, o.box[3] * height), o.score)
+        for o in found
+    ]
+    return Detections(
+        tuple(objects), (width, height), record.get("text") or "", record["finish_reason"], dropped, image
+    )

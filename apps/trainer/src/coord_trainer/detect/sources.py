@@ -1,0 +1,127 @@
+"""Which images a command line names: folders, files, patterns, or annotations that the answers are then scored by."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+
+from coord_codec import AnnotationSet, InputError, read_annotations
+from coord_eval import ImageError, image_facts
+
+_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif", ".tga"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One image to answer.
+
+    Attributes:
+        path: of the file
+        name: relative to the root of all images; what predictions call it
+        image_id: of the annotations, else the name, which stays the same when images are added
+    """
+
+    path: Path
+    name: str
+    image_id: int | str
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All images to answer.
+
+    Attributes:
+        root: the folder that names are relative to
+        images: sorted by name
+        truth: annotations to score the answers by, None without
+        notes: what was passed over
+    """
+
+    root: Path
+    images: tuple[Source, ...]
+    truth: AnnotationSet | None = None
+    notes: tuple[str, ...] = ()
+
+
+def find_sources(words: Sequence[str], images: Path | None = None) -> Sources:
+    """Find the images that the words name.
+
+    Args:
+        words: folders (searched to any depth), image files, patterns such as `photos/*.jpg`, or one file of
+            annotations (COCO JSON or instance JSONL)
+        images: the folder of the images of annotations
+
+    Raises:
+        InputError: a word names nothing, or there is no image at all.
+    """
+    if any(_annotates(word) for word in words):
+        if len(words) > 1:
+            raise InputError(f"{' '.join(words)}: name one file of annotations alone, or images alone")
+        return _annotated(Path(words[0]), images)
+    if images is not None:
+        raise InputError(f"--images {images}: it goes with a file of annotations; name the folder as a source instead")
+    found: dict[Path, None] = {}
+    passed_over = 0
+    for word in words:
+        files, others = _expand(word)
+        passed_over += others
+        found |= dict.fromkeys(path.absolute() for path in files)
+    if not found:
+        raise InputError(f"{' '.join(words)}: no image there; known are files in {', '.join(sorted(_SUFFIXES))}")
+    parents = [path.parent for path in found]
+    root = Path(os.path.commonpath(parents))
+    sources = [Source(path, path.relative_to(root).as_posix(), path.relative_to(root).as_posix()) for path in found]
+    notes = (f"{passed_over} files that are no images were passed over",) * bool(passed_over)
+    return Sources(root, tuple(sorted(sources, key=lambda source: source.name)), None, notes)
+
+
+def _annotates(word: str) -> bool:
+    return Path(word).suffix.lower() in (".json", ".jsonl")
+
+
+def _expand(word: str) -> tuple[list[Path], int]:
+    """Return the image files that a word names, and how many other files it names."""
+    path = Path(word)
+    if path.is_dir():
+        files = [file for file in sorted(path.rglob("*")) if file.is_file() and not _hidden(file, path)]
+        chosen = [file for file in files if file.suffix.lower() in _SUFFIXES]
+        return chosen, len(files) - len(chosen)
+    if path.is_file():
+        return [path], 0
+    # An absolute pattern is none for `Path.glob`.
+    matches = [Path(match) for match in sorted(glob(word, recursive=True)) if Path(match).is_file()]  # noqa: PTH207
+    if not matches:
+        raise InputError(f"{word}: no such file or folder, and no file matches it as a pattern")
+    chosen = [file for file in matches if file.suffix.lower() in _SUFFIXES]
+    return chosen, len(matches) - len(chosen)
+
+
+def _hidden(file: Path, below: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(below).parts)
+
+
+def _annotated(file: Path, images: Path | None) -> Sources:
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images {images}: no such folder")
+    root = images or file.parent
+    truth = read_annotations(file, images, image_size=lambda name: _size(root / name))
+    sources = [
+        Source(root / i.image, i.image, i.image_id if i.image_id is not None else number)
+        for number, i in enumerate(truth.instances, start=1)
+    ]
+    if not sources:
+        raise InputError(f"{file}: no image is left to answer; the first problem: {next(iter(truth.problems), 'none')}")
+    notes = ()
+    if truth.problems:
+        notes = (f"{len(truth.problems)} records of {file} are bad and left out; the first: {truth.problems[0]}",)
+    return Sources(root, tuple(sources), truth, notes)
+
+
+def _size(path: Path) -> tuple[int, int] | None:
+    try:
+        return image_facts(path).size
+    except ImageError:
+        return None

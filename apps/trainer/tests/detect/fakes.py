@@ -1,0 +1,94 @@
+"""An engine that answers by rule, and a server that speaks OpenAI's protocol as well or as badly as it is told."""
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from PIL import Image
+
+from coord_codec import Object, encode_target
+from coord_codec.records import Instance
+from coord_trainer.config.run_config import load_run_config
+from coord_trainer.detect.detector import Detector
+
+BOX = (0.25, 0.5, 0.75, 0.875)
+TEXT = encode_target(Instance(image="x", objects=[Object(desc="cat", bbox=BOX)]))
+
+
+@dataclass
+class RuleEngine:
+    """Says that there is a cat in the same place of every image; raises after so many batches."""
+
+    name: str = "rule"
+    max_new_tokens: int = 64
+    batches: list = field(default_factory=list)
+    stop_after: int | None = None
+
+    def answer(self, images):
+        if self.stop_after is not None and len(self.batches) >= self.stop_after:
+            raise KeyboardInterrupt
+        self.batches.append([image.size for image in images])
+        return [{"text": TEXT, "finish_reason": "stop"} for _ in images]
+
+
+def detector(engine=None, *words):
+    return Detector(engine or RuleEngine(), load_run_config(None, words, trains=False))
+
+
+def make_images(folder, **sizes):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, size in sizes.items():
+        Image.new("RGB", size, "grey").save(folder / f"{name}.png")
+    return folder
+
+
+@contextmanager
+def served(reply):
+    """Serve `reply(number, request) -> (status, body)` on the loopback; yields the URL and the requests."""
+    requests = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            requests.append(request)
+            status, body = reply(len(requests), request)
+            if status is None:
+                self.connection.close()
+                return
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", requests
+    finally:
+        server.shutdown()
+
+
+def chat_reply(text, steps=None, finish_reason="stop"):
+    """The body of a chat completion; `steps` are (token, log-probability, {other token: log-probability})."""
+    logprobs = None
+    if steps is not None:
+        content = [
+            {
+                "token": token,
+                "logprob": log_p,
+                "bytes": None,
+                "top_logprobs": [{"token": t, "logprob": p, "bytes": None} for t, p in {token: log_p, **top}.items()],
+            }
+            for token, log_p, top in steps
+        ]
+        logprobs = {"content": content, "refusal": None}
+    message = {"role": "assistant", "content": text, "refusal": None}
+    choice = {"index": 0, "finish_reason": finish_reason, "message": message, "logprobs": logprobs}
+    return {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}

@@ -1,0 +1,78 @@
+"""Answers of a server: probabilities as in process, and every way in which a server can fail."""
+
+import math
+
+import pytest
+from fakes import TEXT, chat_reply, served
+from PIL import Image
+
+from coord_codec import int_to_token
+from coord_trainer.detect.endpoint import EndpointEngine
+
+pytest.importorskip("openai")
+IMAGE = Image.new("RGB", (4, 4))
+
+
+def engine(url, **options):
+    options = {"markers": "qwen", "max_new_tokens": 9, "retries": 2, "timeout": 5} | options
+    return EndpointEngine(url, "m", "find all", "be brief", **options)
+
+
+def token_steps():
+    """The tokens of TEXT; each coordinate has half of the probability, its two neighbours a quarter together."""
+    steps = [("<|object_ref_start|>", -0.1, {}), ("cat", -0.5, {}), ("<|object_ref_end|>", -0.1, {})]
+    steps.append(("<|box_start|>", -0.1, {}))
+    for k in (250, 500, 750):
+        near = {int_to_token(k - 10): math.log(0.125), int_to_token(k + 10): math.log(0.125), "cat": math.log(0.25)}
+        steps.append((int_to_token(k), math.log(0.5), near))
+    return [*steps, (int_to_token(875), -0.2, {}), ("<|box_end|>", -0.1, {}), ("<|im_end|>", -0.1, {})]
+
+
+def test_log_probabilities_become_the_figures_of_a_local_answer():
+    with served(lambda number, request: (200, chat_reply(TEXT, token_steps()))) as (url, requests):
+        (record,) = engine(url).answer([IMAGE])
+    assert (record["text"], record["finish_reason"]) == (TEXT, "stop")
+    assert record["coord_logprobs"] == pytest.approx([math.log(0.5)] * 3 + [-0.2])
+    assert record["coord_expected"] == pytest.approx([0.25, 0.5, 0.75, 0.875])
+    # Of the coordinates' 3/4, one third lies 10 bins away.
+    assert record["coord_spread"] == pytest.approx([math.sqrt(0.01**2 / 3)] * 3 + [0.0])
+    assert record["coord_mass"] == pytest.approx([0.75] * 3 + [math.exp(-0.2)])
+    assert (record["desc_logprobs"], record["desc_token_counts"]) == ([-0.5], [1])
+    (request,) = requests
+    assert request["skip_special_tokens"] is False and request["logprobs"] is True and request["temperature"] == 0
+    assert [message["role"] for message in request["messages"]] == ["system", "user"]
+    assert request["messages"][1]["content"][0]["image_url"]["url"].startswith("data:image/png;base64,")
+
+
+@pytest.mark.parametrize("steps", [None, [("other words", -1.0, {})]])
+def test_without_usable_log_probabilities_the_text_remains(steps):
+    with served(lambda number, request: (200, chat_reply(TEXT, steps, "length"))) as (url, _):
+        (record,) = engine(url).answer([IMAGE])
+    assert record == {"text": TEXT, "finish_reason": "length"}
+
+
+def test_refused_requests_are_tried_again():
+    def reply(number, request):
+        return {1: (429, {"error": {"message": "busy"}}), 2: (500, b"oops")}.get(number, (200, chat_reply(TEXT)))
+
+    with served(reply) as (url, requests):
+        (record,) = engine(url).answer([IMAGE])
+    assert record["text"] == TEXT and len(requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        ((400, {"error": {"message": "no such model"}}), "the server answered 400: .*no such model"),
+        ((500, b"broken"), "the server answered 500"),
+        ((None, None), "APIConnectionError"),
+        ((200, {"unexpected": True}), "no choices"),
+        ((200, b"{ cut"), "the reply is no JSON"),
+    ],
+)
+def test_failure_is_that_of_its_image_alone(reply, message):
+    import re
+
+    with served(lambda number, request: reply) as (url, _):
+        (record,) = engine(url, retries=0).answer([IMAGE])
+    assert record["finish_reason"] == "error" and re.search(message, record["error"])

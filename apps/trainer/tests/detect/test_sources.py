@@ -1,0 +1,69 @@
+"""What the words of the command line name."""
+
+import json
+
+import pytest
+from fakes import make_images
+
+from coord_codec import InputError
+from coord_trainer.detect.sources import find_sources
+from coord_trainer.detect.words import split_words
+
+
+def names(*words, **options):
+    return [source.name for source in find_sources(list(map(str, words)), **options).images]
+
+
+def test_folders_files_and_patterns(tmp_path):
+    make_images(tmp_path / "a" / "deep", x=(2, 2))
+    make_images(tmp_path / "b", y=(2, 2), z=(2, 2))
+    (tmp_path / "a" / "notes.txt").write_text("words")
+    make_images(tmp_path / "a" / ".cache", hidden=(2, 2))
+    found = find_sources([str(tmp_path / "a"), str(tmp_path / "b")])
+    assert [source.name for source in found.images] == ["a/deep/x.png", "b/y.png", "b/z.png"]
+    assert found.notes == ("1 files that are no images were passed over",)
+    assert names(tmp_path / "b" / "*.png") == ["y.png", "z.png"]
+    assert names(tmp_path / "b" / "y.png", tmp_path / "b") == ["y.png", "z.png"]  # named twice, answered once
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nowhere: no such file or folder"),
+        (["*.nothing"], "no file matches it as a pattern"),
+        (["empty"], "no image there"),
+        (["a.json", "photos"], "one file of annotations alone"),
+    ],
+)
+def test_words_that_name_nothing_are_told(tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=message):
+        find_sources(words)
+
+
+def test_annotations_name_their_images_and_are_the_truth(tmp_path):
+    make_images(tmp_path, a=(10, 10))
+    record = {"image": "a.png", "width": 10, "height": 10, "image_id": 7, "objects": []}
+    (tmp_path / "i.jsonl").write_text(json.dumps(record) + "\n")
+    found = find_sources([str(tmp_path / "i.jsonl")])
+    assert [(source.name, source.image_id) for source in found.images] == [("a.png", 7)]
+    assert found.truth is not None
+    with pytest.raises(InputError, match="--images"):
+        find_sources([str(tmp_path / "a.png")], images=tmp_path)
+
+
+def test_words_are_model_sources_and_settings(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert split_words(["m", "a", "data.prompt=x"], False) == (
+        (tmp_path / "m").relative_to(tmp_path),
+        ("a",),
+        ["data.prompt=x"],
+    )
+    assert split_words(["a", "b"], True) == (None, ("a", "b"), [])
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "coordexp.json").write_text("{}")
+    model, sources, _ = split_words(["m", "b"], True)
+    assert (str(model), sources) == ("m", ("b",))
+    (tmp_path / "k=v").mkdir()  # a place may hold an equals sign
+    assert split_words(["m", "k=v"], False)[1] == ("k=v",)

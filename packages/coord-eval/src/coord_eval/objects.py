@@ -1,0 +1,74 @@
+"""The objects of one answer with their scores, for who has no ground truth to compare them with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_eval.data.predictions import Prediction, from_records
+from coord_eval.intake.answers import with_expected_boxes
+from coord_eval.intake.ranking import choose_source, object_score
+from coord_eval.parse.parser import parse_answer
+
+
+class ScoredObject(NamedTuple):
+    """One object of an answer.
+
+    Attributes:
+        desc: the description
+        box: `(x1, y1, x2, y2)` in [0, 1]
+        score: in (0, 1]
+        repairs: what was repaired in it, see `ParsedObject`
+    """
+
+    desc: str
+    box: tuple[float, float, float, float]
+    score: float
+    repairs: tuple[str, ...]
+
+
+def scored_objects(
+    record: Mapping[str, Any],
+    *,
+    boxes: str = "tokens",
+    format: str | MarkerFamily = "auto",
+    scale: float | None = None,
+    score_source: str = "auto",
+    grid: CoordGrid = CoordGrid(),
+) -> tuple[list[ScoredObject], dict[str, int]]:
+    """Parse one record of `predictions.jsonl` and score its objects.
+
+    Args:
+        record: with `text`, `image` or `image_id`, and what the score source needs
+        boxes: `"tokens"`, or `"expected"` for those of `coord_expected`
+        format: as for `parse_answer`
+        scale: what plain numbers are divided by; the grid's when None
+        score_source: one of `SCORE_SOURCES`, or `"auto"`
+        grid: of the coordinate tokens
+
+    Returns:
+        The objects in the order of the answer, and how many pieces of text were left out for each reason.
+
+    Raises:
+        InputError: the record is not one of an answer, or lacks what the score source needs
+
+    Example:
+        >>> text = "<|object_ref_start|>cat<|object_ref_end|><|box_start|><|coord_0|><|coord_0|><|coord_500|>"
+        >>> objects, dropped = scored_objects({"image": "a.jpg", "text": text + "<|coord_250|><|box_end|>"})
+        >>> objects[0].desc, objects[0].box, objects[0].score
+        ('cat', (0.0, 0.0, 0.5, 0.25), 1.0)
+    """
+    (prediction,) = from_records([record])
+    if not isinstance(prediction, Prediction):
+        raise InputError("the record has no text: expected one of an answer, found a box of a results list")
+    expected = boxes == "expected"
+    answer = parse_answer(prediction.text, format, scale=scale, grid=grid, keep_flat=expected)
+    if expected:
+        answer = with_expected_boxes(answer, prediction)
+    source, _ = choose_source(score_source, [answer], [prediction])
+    dropped: dict[str, int] = {}
+    for drop in answer.dropped:
+        dropped[drop.reason] = dropped.get(drop.reason, 0) + 1
+    scores = [object_score(source, item, rank, prediction) for rank, item in enumerate(answer.objects)]
+    return [ScoredObject(o.desc, o.box, s, o.repairs) for o, s in zip(answer, scores, strict=True)], dropped
