@@ -126,4 +126,5 @@ def test_the_adapter_of_one_guide_is_exported_by_the_next(tmp_path):
 def test_every_guide_is_run():
     assert {path.name for path in GUIDES.glob("*.md")} == {
         "own-data.md", "groups.md", "evaluation.md", "from-elsewhere.md", "adapter.md", "export.md", "gpu.md",
+        "detect.md",
     }  # fmt: skip

@@ -1,0 +1,71 @@
+"""A checkpoint on disk, asked through the detector and through the evaluation of training: the same answers."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_run import tiny_config
+
+from coord_codec import InputError
+from coord_trainer import Detector
+from coord_trainer.answers.generate import answer_room, predict_images
+from coord_trainer.config.run_config import load_run_config
+from coord_trainer.data.image_set import draw_sets
+from coord_trainer.model.locate import locate_model
+from coord_trainer.model.tiny import base_checkpoint
+
+CONFIG = tiny_config(evaluation={"pictures": "heldout", "batch_size": 2, "readings": ["grammar"], "max_new_tokens": 40})
+"""Under the grammar even random weights give boxes."""
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    train, heldout = draw_sets(CONFIG, folder / "data")
+    model = base_checkpoint(CONFIG, folder, train)
+    words = ["data.markers=obj", "evaluation.readings=[grammar]", "evaluation.max_new_tokens=40"]
+    return folder, model, heldout, Detector.load(model, load_run_config(None, words, trains=False))
+
+
+def test_detector_answers_as_the_evaluation_of_a_run_does(asked, tmp_path):
+    _, model, heldout, detector = asked
+    predict_images(CONFIG, Path(model), heldout, tmp_path / "p.jsonl")
+    records = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    images = [heldout.image(i) for i in range(len(heldout))]
+    for record, image, found in zip(records, images, detector.detect(images), strict=True):
+        assert found.text == record["text"] and found.size == image.size
+        assert len(found) > 0 and all(0 < item.score <= 1 for item in found)
+        assert all(
+            0 <= x1 < x2 <= image.width and 0 <= y1 < y2 <= image.height for x1, y1, x2, y2 in (o.box for o in found)
+        )
+
+
+def test_paths_arrays_and_images_are_one(asked, tmp_path):
+    *_, heldout, detector = asked
+    image = heldout.image(0)
+    image.save(tmp_path / "a.png")
+    texts = {detector(given).text for given in (image, np.asarray(image), tmp_path / "a.png", str(tmp_path / "a.png"))}
+    assert len(texts) == 1
+    assert detector(image)._repr_png_()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize("given", [3, np.zeros((2, 2, 3)), "nowhere.png"])
+def test_what_is_no_image_is_named(asked, given):
+    with pytest.raises(InputError, match=r"image|nowhere\.png"):
+        asked[-1](given)
+
+
+def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):
+    tokenizer = asked[-1].engine.checkpoint.processor.tokenizer
+    few, many = (load_run_config(None, [f"data.shapes.max_objects={n}"], trains=False) for n in (1, 5))
+    short, long = (answer_room(few, tokenizer, [name]) for name in ("cat", "cat " * 9))
+    assert short < long < answer_room(many, tokenizer, ["cat " * 9])
+    assert (answer_room(many, tokenizer, ["cat"]) - 16) == 5 * (short - 16)
+
+
+def test_folder_without_a_model_is_named(tmp_path):
+    with pytest.raises(InputError, match="no model there"):
+        locate_model(tmp_path)
+    with pytest.raises(InputError, match="no such folder"):
+        locate_model(tmp_path / "typo")
