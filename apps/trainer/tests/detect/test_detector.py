@@ -15,8 +15,7 @@ from coord_trainer.data.image_set import draw_sets
 from coord_trainer.model.locate import locate_model
 from coord_trainer.model.tiny import base_checkpoint
 
-CONFIG = tiny_config(evaluation={"pictures": "heldout", "batch_size": 2, "readings": ["grammar"], "max_new_tokens": 40})
-"""Under the grammar even random weights give boxes."""
+CONFIG = tiny_config(evaluation={"pictures": "heldout", "batch_size": 2, "max_new_tokens": 24})
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +23,7 @@ def asked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     train, heldout = draw_sets(CONFIG, folder / "data")
     model = base_checkpoint(CONFIG, folder, train)
-    words = ["data.markers=obj", "evaluation.readings=[grammar]", "evaluation.max_new_tokens=40"]
+    words = ["data.markers=obj", "evaluation.max_new_tokens=24"]
     return folder, model, heldout, Detector.load(model, load_run_config(None, words, trains=False))
 
 
@@ -34,11 +33,8 @@ def test_detector_answers_as_the_evaluation_of_a_run_does(asked, tmp_path):
     records = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     images = [heldout.image(i) for i in range(len(heldout))]
     for record, image, found in zip(records, images, detector.detect(images), strict=True):
-        assert found.text == record["text"] and found.size == image.size
-        assert len(found) > 0 and all(0 < item.score <= 1 for item in found)
-        assert all(
-            0 <= x1 < x2 <= image.width and 0 <= y1 < y2 <= image.height for x1, y1, x2, y2 in (o.box for o in found)
-        )
+        assert len(found.text) > 0 and found.text == record["text"]
+        assert (found.size, found.finish_reason) == (image.size, record["finish_reason"])
 
 
 def test_paths_arrays_and_images_are_one(asked, tmp_path):
