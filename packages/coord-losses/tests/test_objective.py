@@ -48,10 +48,13 @@ def logits_of(targets, seed=0, dtype=F64):
 
 def naive_terms(logits, targets, objects, c):
     """Every term row by row, in plain sums."""
-    terms = dict.fromkeys(["text_ce", "coord_ce", "soft_ce", "w1", "gate", "box"], 0.0)
+    terms = dict.fromkeys(["text_ce", "coord_ce", "soft_ce", "w1", "gate", "box", *c.extra_weights], 0.0)
     decoded = {}
     for n, (row, target) in enumerate(zip(logits, targets.tolist(), strict=True)):
-        nll = -torch.log(row.exp() / row.exp().sum())[target]
+        log_p = torch.log(row.exp() / row.exp().sum())
+        nll = -(1 - c.label_smoothing) * log_p[target] - c.label_smoothing * sum(log_p) / V
+        if "z_loss" in terms:
+            terms["z_loss"] += row.exp().sum().log() ** 2
         if target not in VOCAB.ids:
             terms["text_ce"] += nll
             continue
@@ -71,20 +74,23 @@ def naive_terms(logits, targets, objects, c):
     return terms
 
 
-def test_terms_total_and_gradient_equal_naive_sums():
+@pytest.mark.parametrize("changes", [{}, {"label_smoothing": 0.2, "extra_weights": {"z_loss": 0.3}}], ids=str)
+def test_terms_total_and_gradient_equal_naive_sums(changes):
     logits = logits_of(TARGETS).requires_grad_()
-    output = CoordObjective(EVERYTHING, VOCAB)(logits, TARGETS, OBJECTS)
-    expected = naive_terms(logits, TARGETS, OBJECTS, EVERYTHING)
+    config = EVERYTHING.model_copy(update=changes)
+    output = CoordObjective(config, VOCAB)(logits, TARGETS, OBJECTS)
+    expected = naive_terms(logits, TARGETS, OBJECTS, config)
     assert list(output.terms) == list(expected)
     for name, value in expected.items():
         torch.testing.assert_close(output.terms[name].sum, value, rtol=1e-12, atol=1e-12)
     assert {k: v.item() for k, v in output.counts.items()} == {"tokens": 12, "coord_tokens": 8, "objects": 2}
-    assert [output.terms[k].count.item() for k in expected] == [4, 8, 8, 8, 8, 2]
+    assert [output.terms[k].count.item() for k in expected] == [4, 8, 8, 8, 8, 2, 12][: len(expected)]
 
     total = (
         (0.5 * expected["text_ce"] + 0.7 * expected["coord_ce"]) / 12
         + (1.1 * expected["soft_ce"] + 1.3 * expected["w1"] + 1.7 * expected["gate"]) / 8
         + 1.9 * expected["box"] / 2
+        + 0.3 * expected.get("z_loss", 0.0) / 12
     )
     torch.testing.assert_close(output.total(), total, rtol=1e-12, atol=1e-12)
     gradients = [torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (output.total(), total)]

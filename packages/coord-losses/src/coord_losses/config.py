@@ -29,8 +29,9 @@ class ObjectiveConfig(BaseModel):
         expectation_temperature: of the expectation that the box loss uses
         target_sigma: standard deviation of the soft targets, in bins
         target_truncate: half width of the soft targets, in bins
-        extra_weights: weights of the terms that have no field here, `dfl`, `huber`, `diou`, `ciou` and those of your
-            own (`register_term`)
+        label_smoothing: share of the cross-entropies' targets that is spread over the whole vocabulary
+        extra_weights: weights of the terms that have no field here, `dfl`, `huber`, `diou`, `ciou`, `z_loss` and those
+            of your own (`register_term`)
         term_options: keywords for the function of a term, by term
         object_weights: factor of each object in the terms of its coordinates and box: 0.2 / side, within [1/4, 4]
             ("inverse_size"), or 1 / the number of objects in its image ("inverse_count")
@@ -57,6 +58,7 @@ class ObjectiveConfig(BaseModel):
     expectation_temperature: Positive = 1.0
     target_sigma: Positive = 2.0
     target_truncate: Annotated[int, Field(ge=0)] = 16
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     extra_weights: Mapping[str, Weight] = Field(default_factory=dict)
     term_options: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     object_weights: ObjectWeights = "none"

@@ -66,6 +66,28 @@ class TermInputs:
         return self._read("coord_rows")
 
     @property
+    def log_z_N(self) -> Tensor:
+        """Logsumexp of all logits, of each supervised token."""
+        return self._read("log_z")
+
+    @property
+    def margin_N(self) -> Tensor:
+        """Logit of the target less the mean of all logits, of each supervised token."""
+        return self._read("margin")
+
+    def smoothed(self, nll_R: Tensor, rows_R: Tensor) -> Tensor:
+        """Return cross-entropies against targets smoothed by `config.label_smoothing` (Szegedy et al. 2016).
+
+        `-(1 - ε) log p_t - ε mean log p` is the nll plus `ε · margin`.
+
+        Args:
+            nll_R: the cross-entropies of some of the supervised rows
+            rows_R: which rows
+        """
+        epsilon = self.config.label_smoothing
+        return nll_R + epsilon * self.margin_N[rows_R] if epsilon else nll_R
+
+    @property
     def gate_C(self) -> Tensor:
         """Minus the log of the mass on coordinate tokens, at `config.temperature`."""
         return self._read("gate")
@@ -138,15 +160,17 @@ class TermInputs:
             ValueError: the function does not return one loss per element
         """
         values = term.function(self, **self.config.term_options.get(term.name, {}))
-        expected = {"text_rows": len(self.batch.text_rows), "box": len(self.batch.slots_M4)}.get(
-            term.needs[0], len(self.bins_C)
-        )
+        num_text, num_coords = len(self.batch.text_rows), len(self.bins_C)
+        sizes = {"text_rows": num_text, "box": len(self.batch.slots_M4)}
+        sizes |= dict.fromkeys(("log_z", "margin"), num_text + num_coords)
+        expected = sizes.get(term.needs[0], num_coords)
         if values.shape != (expected,):
             raise ValueError(
                 f"term {term.name!r} must return [{expected}], one loss per element of {term.needs[0]!r}, got "
                 f"{list(values.shape)}"
             )
-        weights_M = self.object_weights_M if weighted and term.needs[0] != "text_rows" else None
+        of_tokens = term.needs[0] in ("text_rows", "log_z", "margin")
+        weights_M = self.object_weights_M if weighted and not of_tokens else None
         if weights_M is not None and term.needs[0] == "box":
             values = values * weights_M.to(values.dtype)
         elif weights_M is not None:

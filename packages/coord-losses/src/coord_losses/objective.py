@@ -62,7 +62,7 @@ class CoordObjective:
 
     def __init__(self, config: ObjectiveConfig, vocab: CoordVocab | None) -> None:
         terms = registered_terms()
-        without = [name for name in sorted(config.weights) if set(terms[name].needs) != {"text_rows"}]
+        without = [name for name in sorted(config.weights) if not {"text_rows", "log_z"}.issuperset(terms[name].needs)]
         if vocab is None and without:
             raise ValueError(f"vocab is None, but {without[0]} has a weight: it needs coordinate tokens")
         self.config = config
@@ -86,6 +86,10 @@ class CoordObjective:
         given: dict[Need, Tensor] = {}
         if "text_rows" in needs:
             given["text_rows"] = token_nll(logits_NV[batch.text_rows], targets_N[batch.text_rows])
+        if not needs.isdisjoint(("log_z", "margin")):
+            wide_NV = at_least_float32(logits_NV)
+            given["log_z"] = wide_NV.logsumexp(dim=1)
+            given["margin"] = wide_NV.gather(1, targets_N[:, None])[:, 0] - wide_NV.mean(dim=1)
         if vocab is None:
             return self._output(given, batch, dict)
         coord_targets_C = targets_N[batch.coord_rows_C]
@@ -125,6 +129,9 @@ class CoordObjective:
         offset_ids_K: Tensor | Iterable[int] | None = None,
         chunk_rows: int | None = None,
         chunk_vocab: int | None = None,
+        bias_V: Tensor | None = None,
+        logit_scale: float = 1.0,
+        softcap: float | None = None,
     ) -> ObjectiveOutput:
         """Compute the same terms from hidden states, with the logits of one block of the vocabulary at a time.
 
@@ -135,7 +142,7 @@ class CoordObjective:
 
         Args:
             hidden_NH: what the head is applied to, rows selected and shifted (see `supervised_rows`)
-            head_weight_VH: the head's weight; a bias is not supported
+            head_weight_VH: the head's weight
             targets_N: the token id each row should predict; none is ignored
             objects: the objects whose boxes the box term compares; None for no objects
             offsets_KH: added to rows of the weight, trained or not; None for no offsets
@@ -143,13 +150,19 @@ class CoordObjective:
             chunk_rows: rows that are processed together; None for 4,096 on a CPU, 16,384 on a GPU
             chunk_vocab: tokens whose logits exist at a time; None for 8 MiB of logits (64 on a GPU), but
                 at least 1,024 tokens
+            bias_V: the head's bias, frozen or trained; None for no bias
+            logit_scale: what the model multiplies its logits by, bias included (Cohere; Granite divides)
+            softcap: the model's logits are `softcap · tanh(logits / softcap)` (Gemma 2); None for no cap
 
         Raises:
             ValueError: as the readable form, or the head's parts do not fit together
         """
         vocab = self.vocab
         coord = slice(0, 0) if vocab is None else coord_range(vocab, len(head_weight_VH))
-        head = LinearHead(coord, head_weight_VH, offsets_KH, offset_ids_K, chunk_rows, chunk_vocab)
+        if logit_scale != 1:
+            hidden_NH = hidden_NH * logit_scale
+            bias_V = None if bias_V is None else bias_V * logit_scale
+        head = LinearHead(coord, head_weight_VH, offsets_KH, offset_ids_K, chunk_rows, chunk_vocab, bias_V, softcap)
         if hidden_NH.shape[1:] != head_weight_VH.shape[1:]:
             raise ValueError(
                 f"hidden_NH is {list(hidden_NH.shape)}, head_weight_VH {list(head_weight_VH.shape)}: "
@@ -160,7 +173,8 @@ class CoordObjective:
         if vocab is None:
             nothing = hidden_NH[:0]
             nll_N = head.apply(hidden_NH, targets_N, nothing, nothing)[0]
-            return self._output({"text_rows": nll_N}, batch, dict)
+            given = {"text_rows": nll_N, **_of_all_rows(needs, head, hidden_NH, targets_N, nll_N)}
+            return self._output(given, batch, dict)
         return self._output(*_fused(needs, self.config, vocab, head, hidden_NH, targets_N, batch))
 
     def _output(
@@ -173,7 +187,8 @@ class CoordObjective:
 
 
 def _needs(config: ObjectiveConfig) -> set[Need]:
-    return {need for name in config.weights for need in registered_terms()[name].needs}
+    needs = {need for name in config.weights for need in registered_terms()[name].needs}
+    return needs | {"margin"} if config.label_smoothing and needs & {"text_rows", "coord_rows"} else needs
 
 
 def _diagnostics(inputs: TermInputs, mass_C: Tensor) -> dict[str, LossTerm]:
@@ -188,6 +203,21 @@ def _diagnostics(inputs: TermInputs, mass_C: Tensor) -> dict[str, LossTerm]:
         "coord_error_bins": LossTerm.of((p_CK * distance_CK).sum(dim=1)),
         "coord_token_ce": LossTerm.of(inputs.coord_nll_C),
     }
+
+
+def _of_all_rows(
+    needs: set[Need], head: LinearHead, hidden_NH: Tensor, targets_N: Tensor, nll_N: Tensor
+) -> dict[Need, Tensor]:
+    """Compute what z-loss and label smoothing take of every row; for z-loss `nll_N` must be that of all rows."""
+    if needs.isdisjoint(("log_z", "margin")):
+        return {}
+    target_logits_N = head.target_logits(hidden_NH, targets_N)
+    found: dict[Need, Tensor] = {}
+    if "log_z" in needs:
+        found["log_z"] = nll_N + target_logits_N
+    if "margin" in needs:
+        found["margin"] = target_logits_N - head.mean_logits(hidden_NH)
+    return found
 
 
 def _fused(
@@ -208,7 +238,7 @@ def _fused(
     wants_coord_logits = gate_from_ce or needs_coord_logits(needs)
     text: Tensor | slice
     coord_rows: Tensor | slice
-    if "text_rows" in needs and "coord_rows" in needs:
+    if "log_z" in needs or {"text_rows", "coord_rows"} <= needs:
         ce_hidden, ce_targets = hidden_NH, targets_N
         text, coord_rows = batch.text_rows, batch.coord_rows_C
     else:
@@ -220,8 +250,9 @@ def _fused(
     nll, gate_C, coord_logits_CK = head.apply(
         ce_hidden,
         ce_targets,
-        coord_hidden_CH / config.temperature if gate_from_head else nothing,
+        coord_hidden_CH if gate_from_head else nothing,
         coord_hidden_CH if wants_coord_logits else nothing,
+        config.temperature,
     )
     if gate_from_ce:
         coord_nll_C = torch.nn.functional.cross_entropy(coord_logits_CK, batch.bins_C, reduction="none")
@@ -231,6 +262,7 @@ def _fused(
         "coord_rows": nll[coord_rows],
         "gate": gate_C,
         "coord_logits": coord_logits_CK,
+        **_of_all_rows(needs, head, hidden_NH, targets_N, nll),
     }
     wanted = {*needs, "coord_logits"} if wants_coord_logits else needs
     given = {need: x for need, x in found.items() if need in wanted}
@@ -241,7 +273,7 @@ def _fused(
         nothing, no_targets = detached_CH[:0], batch.bins_C[:0]
         coord_logits_CK = head.apply(nothing, no_targets, nothing, detached_CH)[2]
         for temperature in {1.0, config.temperature} - gates.keys():
-            gates[temperature] = head.apply(nothing, no_targets, detached_CH / temperature, nothing)[1]
+            gates[temperature] = head.apply(nothing, no_targets, detached_CH, nothing, temperature)[1]
         coord_nll_C = torch.nn.functional.cross_entropy(coord_logits_CK, batch.bins_C, reduction="none")
         found: dict[Need, Tensor] = {
             "coord_logits": coord_logits_CK,

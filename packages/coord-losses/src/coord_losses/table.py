@@ -44,10 +44,21 @@ def _ciou(x: TermInputs) -> Tensor:
     return 1 - complete_iou(x.predicted_M4, x.boxes_M4)
 
 
-register_term("text_ce", lambda x: x.text_nll_T, needs="text_rows", weight_field="text_weight")
-register_term(
-    "coord_ce", lambda x: x.coord_nll_C, needs="coord_rows", denominator="tokens", weight_field="coord_ce_weight"
-)
+def _text_ce(x: TermInputs) -> Tensor:
+    return x.smoothed(x.text_nll_T, x.batch.text_rows)
+
+
+def _coord_ce(x: TermInputs) -> Tensor:
+    return x.smoothed(x.coord_nll_C, x.batch.coord_rows_C)
+
+
+def _z_loss(x: TermInputs) -> Tensor:
+    """Squared logsumexp of the logits, which keeps them from drifting (PaLM, Chowdhery et al. 2022)."""
+    return x.log_z_N**2
+
+
+register_term("text_ce", _text_ce, needs="text_rows", weight_field="text_weight")
+register_term("coord_ce", _coord_ce, needs="coord_rows", denominator="tokens", weight_field="coord_ce_weight")
 register_term("soft_ce", _soft_ce, needs="coord_logits", weight_field="soft_ce_weight", diagnostic=True)
 register_term("w1", _w1, needs="coord_logits", weight_field="w1_weight", diagnostic=True)
 register_term("gate", lambda x: x.gate_C, needs="gate", weight_field="gate_weight", diagnostic=True)
@@ -56,3 +67,4 @@ register_term("dfl", _dfl, needs="coord_logits")
 register_term("huber", _huber, needs="expectation")
 register_term("diou", _diou, needs="box")
 register_term("ciou", _ciou, needs="box")
+register_term("z_loss", _z_loss, needs="log_z")

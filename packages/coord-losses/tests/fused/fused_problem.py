@@ -31,12 +31,19 @@ def problem(text, objects, vocab, vocab_size, seed, dtype=F64):
     return hidden, weight, targets, slots
 
 
-def readable(objective, hidden, weight, targets, slots, offsets=None, ids=None):
+def readable(objective, hidden, weight, targets, slots, offsets=None, ids=None, **after):
     logits = hidden @ weight.T
     if offsets is not None:
         ids = list(objective.vocab.ids) if ids is None else ids
         logits = logits.index_add(1, torch.tensor(ids), (hidden.to(offsets.dtype) @ offsets.T).to(logits.dtype))
-    return objective(logits, targets, slots)
+    return objective(as_the_model(logits, **after), targets, slots)
+
+
+def as_the_model(logits, bias_V=None, logit_scale=1.0, softcap=None):
+    """What Gemma, Cohere, Granite and Phi make of their head's products."""
+    logits = logits if bias_V is None else logits + bias_V
+    logits = logits * logit_scale
+    return logits if softcap is None else softcap * torch.tanh(logits / softcap)
 
 
 def gradients(output, inputs, factors):

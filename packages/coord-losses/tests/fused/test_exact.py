@@ -35,8 +35,9 @@ def cases(draw):
             alpha_l1=draw(st.sampled_from([0.0, 1.5])),
             beta_giou=0.8,
             extra_weights=draw(
-                st.dictionaries(st.sampled_from(["dfl", "huber", "diou", "ciou"]), st.just(0.9), max_size=4)
+                st.dictionaries(st.sampled_from(["dfl", "huber", "diou", "ciou", "z_loss"]), st.just(0.9), max_size=4)
             ),
+            label_smoothing=draw(st.sampled_from([0.0, 0.0, 0.2])),
             object_weights=draw(st.sampled_from(["none", "inverse_size", "inverse_count"])),
         ),
         "vocab": vocab,
@@ -48,12 +49,15 @@ def cases(draw):
         "chunk_vocab": draw(st.sampled_from([1, 2, 3, 5, 100, None])),
         "trained": draw(st.booleans()),
         "hidden_trained": draw(st.booleans()),
+        "bias": draw(st.sampled_from(["none", "frozen", "trained"])),
+        "logit_scale": draw(st.sampled_from([1.0, 1.0, 0.4])),
+        "softcap": draw(st.sampled_from([None, None, 2.0])),
         "offsets": draw(st.sampled_from(["none", "coordinates", "coordinates and markers", "tied"])),
         "seed": draw(st.integers(0, 10**6)),
     }
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(cases())
 def test_fused_values_and_gradients_equal_the_readable_form(case):
     vocab, size = case["vocab"], case["vocab_size"]
@@ -69,12 +73,18 @@ def test_fused_values_and_gradients_equal_the_readable_form(case):
         if case["offsets"] == "coordinates and markers":
             ids = ids[::-1] + [i for i in (0, size - 1) if i not in vocab.ids]
         offsets = torch.randn(len(ids), H, generator=rng, dtype=F64).requires_grad_()
-    hidden.requires_grad_(case["hidden_trained"] or not (case["trained"] or offsets is not None))
+    bias = None if case["bias"] == "none" else torch.randn(size, generator=rng, dtype=F64)
+    if bias is not None:
+        bias.requires_grad_(case["bias"] == "trained")
+    after = {"bias_V": bias, "logit_scale": case["logit_scale"], "softcap": case["softcap"]}
+    hidden.requires_grad_(
+        case["hidden_trained"] or not (case["trained"] or offsets is not None or case["bias"] == "trained")
+    )
     used = hidden
     if case["offsets"] == "tied":  # the table changes the hidden states as well, as a tied embedding does
         used = hidden + torch.tanh(offsets[torch.arange(len(hidden)) % len(offsets)])
 
-    expected = readable(objective, used, weight, targets, slots, offsets, ids)
+    expected = readable(objective, used, weight, targets, slots, offsets, ids, **after)
     given_ids = None if case["offsets"] in ("none", "coordinates") else ids
     found = objective.fused(
         used,
@@ -85,6 +95,7 @@ def test_fused_values_and_gradients_equal_the_readable_form(case):
         offset_ids_K=given_ids,
         chunk_rows=case["chunk_rows"],
         chunk_vocab=case["chunk_vocab"],
+        **after,
     )
 
     close = {"rtol": 1e-10, "atol": 1e-10}
@@ -95,7 +106,7 @@ def test_fused_values_and_gradients_equal_the_readable_form(case):
     torch.testing.assert_close(found.total(), expected.total(), **close)
     assert found.counts == expected.counts
 
-    inputs = (hidden, weight, offsets)
+    inputs = (hidden, weight, offsets, bias)
     factors = torch.rand(10, generator=rng, dtype=F64).tolist()
     for g, e in zip(gradients(found, inputs, factors), gradients(expected, inputs, factors), strict=True):
         torch.testing.assert_close(g, e, **close)
@@ -228,6 +239,10 @@ def test_fused_errors_name_the_part_that_does_not_fit():
         fused(hidden, weight, targets, slots, torch.zeros(2, H), offset_ids_K=[3, 3])
     with pytest.raises(ValueError, match=r"0\.\.89"):
         fused(hidden, weight, targets, slots, torch.zeros(2, H), offset_ids_K=[3, 90])
+    with pytest.raises(ValueError, match=r"bias_V must be \[90\]"):
+        fused(hidden, weight, targets, slots, bias_V=torch.zeros(89))
+    with pytest.raises(ValueError, match="softcap must be positive, got 0"):
+        fused(hidden, weight, targets, slots, softcap=0.0)
     with pytest.raises(ValueError, match="chunk_rows"):
         fused(hidden, weight, targets, slots, chunk_rows=0)
     with pytest.raises(ValueError, match="chunk_vocab must be at least 1, got -3"):

@@ -20,6 +20,14 @@ CHANGES = {
 }
 
 
+@pytest.fixture
+def fused_calls(monkeypatch):
+    """The keywords of each call of the fused form."""
+    calls, fused = [], CoordObjective.fused
+    monkeypatch.setattr(CoordObjective, "fused", lambda *args, **kw: calls.append(kw) or fused(*args, **kw))
+    return calls
+
+
 def loss_and_gradients(model, fused=None, batch=None, denominators=None):
     """By the patched model, or from its logits (fused None)."""
     batch = batch or tiny_models.collator()(tiny_models.samples())
@@ -44,20 +52,32 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("name", ["Qwen2", "Llama", "GPTNeoX", "Gemma2", "Cohere", "Granite", "Qwen3VL"])
-def test_patched_model_computes_the_objective(name, fused):
+@pytest.mark.parametrize(
+    "name", ["Qwen2", "Llama", "GPTNeoX", "Phi", "Gemma2", "Cohere", "Granite", "Qwen3VL", "PaliGemma"]
+)
+def test_patched_model_computes_the_objective(name, fused, fused_calls):
     model = tiny_models.model(name, **CHANGES.get(name, {}))
+    if name == "Phi":
+        nn.init.normal_(model.lm_head.bias)
     expected = loss_and_gradients(model, denominators={"tokens": 50, "coord_tokens": 40, "objects": 9})
     found = loss_and_gradients(model, fused, denominators={"tokens": 50, "coord_tokens": 40, "objects": 9})
     assert_same(found, expected)
+    changed = {
+        "Phi": {"bias_V": model.get_output_embeddings().bias},
+        "Gemma2": {"softcap": 3.0},
+        "Cohere": {"logit_scale": 0.25},
+        "Granite": {"logit_scale": 0.5},
+    }
+    plain = {"bias_V": None, "logit_scale": 1.0, "softcap": None}
+    # PaliGemma's text model announces a cap, which PaliGemma does not apply: seen in its first forward pass.
+    wrong = [plain | {"softcap": 3.0}] if name == "PaliGemma" else []
+    assert fused_calls == ([*wrong, plain | changed.get(name, {})] if fused else [])
 
 
-@pytest.mark.parametrize("change", ["bias", "hook", "lora on the head", "lora around the model", "saved head"])
+@pytest.mark.parametrize("change", ["hook", "lora on the head", "lora around the model", "saved head"])
 def test_heads_that_are_more_than_a_weight_give_logits_of_supervised_rows(change):
     model = tiny_models.model("Qwen2", tie_word_embeddings=False)
-    if change == "bias":
-        model.lm_head.bias = nn.Parameter(torch.randn(60))
-    elif change == "hook":
+    if change == "hook":
         model.lm_head.register_forward_hook(lambda _, __, logits: logits * 0.5)
     else:
         peft = pytest.importorskip("peft", reason="LoRA")
@@ -66,10 +86,6 @@ def test_heads_that_are_more_than_a_weight_give_logits_of_supervised_rows(change
         model = peft.get_peft_model(
             model, peft.LoraConfig(target_modules=targets, modules_to_save=saved, init_lora_weights=False)
         )
-    seen = []
-    head = model.get_output_embeddings()
-    inner = getattr(head, "base_layer", head)
-    inner.register_forward_pre_hook(lambda _, hidden: seen.append(hidden[0].shape)) if change == "bias" else None
     expected = loss_and_gradients(model)
     assert_same(loss_and_gradients(model, fused=True), expected)
 

@@ -33,7 +33,7 @@ def assert_same(found, expected):
         torch.testing.assert_close(g, e, rtol=1e-4, atol=2e-6 * largest.item() + 2e-7)
 
 
-@pytest.mark.parametrize("name", ["Qwen2", "Llama", "Qwen3VL"])
+@pytest.mark.parametrize("name", ["Qwen2", "Llama", "Gemma2", "Qwen3VL", "PaliGemma"])
 def test_trainer_gradients_do_not_depend_on_accumulation(name, tmp_path):
     expected, output = reference(name)
     for batch, accumulation in ((8, 1), (2, 4), (3, 3)):

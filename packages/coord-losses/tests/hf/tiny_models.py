@@ -50,6 +50,16 @@ def model(name, **changes):
             vision_end_token_id=58,
         )
         return transformers.Qwen3VLForConditionalGeneration(config)
+    if name == "PaliGemma":
+        text = transformers.Gemma2Config(**SIZES, head_dim=8, final_logit_softcapping=3.0)
+        vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        config = transformers.PaliGemmaConfig(
+            text_config=text,
+            vision_config=transformers.SiglipVisionConfig(**vision, image_size=28, patch_size=14),
+            image_token_id=55,
+            projection_dim=16,
+        )
+        return transformers.PaliGemmaForConditionalGeneration(config)
     config = getattr(transformers, f"{name}Config")(**{**SIZES, **changes})
     return getattr(transformers, f"{name}ForCausalLM")(config)
 

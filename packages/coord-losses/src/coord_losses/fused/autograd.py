@@ -29,6 +29,7 @@ class ApplyFrozenHead(torch.autograd.Function):
         ctx: Any,
         weight_VH: Tensor,
         offsets_KH: Tensor | None,
+        bias_V: Tensor | None,
         ce_hidden_TH: Tensor,
         gate_hidden_GH: Tensor,
         coord_hidden_CH: Tensor,
@@ -36,11 +37,11 @@ class ApplyFrozenHead(torch.autograd.Function):
         spec: HeadSpec,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Keep per row the gradient of its hidden state and, where offsets are trained, of their columns."""
-        _, offsets_needed, *hidden_needed = (spec.grad and needed for needed in ctx.needs_input_grad[:5])
+        _, offsets_needed, _, *hidden_needed = (spec.grad and needed for needed in ctx.needs_input_grad[:6])
         with torch.autocast(weight_VH.device.type, enabled=False):
-            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype)
+            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype, bias_V, spec.cap)
             coord_head = head.part(spec.coord)
-            rows = NLLRows(torch.cat([ce_hidden_TH, gate_hidden_GH]), targets_T, spec.coord)
+            rows = NLLRows(torch.cat([ce_hidden_TH, gate_hidden_GH]), targets_T, spec)
             nll_R, grad_RH, grad_RK = _nll_and_gradients(
                 head, coord_head, rows, spec, any(hidden_needed), offsets_needed
             )
@@ -73,7 +74,7 @@ class ApplyFrozenHead(torch.autograd.Function):
                 total_KH = (upstream_R1 * grad_RK).T @ hidden_RH.to(grad_RK.dtype)
                 total_KH[chosen] += grad_coord_CJ[:, index_of(columns)].T @ coord_hidden_CH.to(total_KH.dtype)
                 offsets_gradient = total_KH.to(ctx.offsets_dtype)
-        return None, offsets_gradient, *hidden_gradients, None, None
+        return None, offsets_gradient, None, *hidden_gradients, None, None
 
 
 def _nll_and_gradients(
@@ -91,12 +92,12 @@ def _nll_and_gradients(
     grad_RK = None
     if offsets_needed and head.offsets_KH is not None:
         grad_RK = nll_R.new_empty(num_rows, len(head.offsets_KH))
-    for part, chunk in rows.chunks(spec.chunk_rows):
+    for part, chunk in rows.chunks():
         found = online_softmax(head, chunk, spec, mean=hidden_needed, logit_grad=hidden_needed)
         nll_R[part] = found.lse.nll
         offset_grad_RK = found.offset_logits_RK
         if offset_grad_RK is not None and (hidden_needed or offsets_needed):
-            logit_gradient_(offset_grad_RK, head.columns, chunk, found.lse)
+            logit_gradient_(head, offset_grad_RK, head.columns, chunk, found.lse)
         if offset_grad_RK is not None and grad_RK is not None:
             grad_RK[part] = offset_grad_RK
         if grad_RH is not None:
@@ -110,8 +111,10 @@ def _hidden_gradient(head: BlockwiseHead, coord_head: BlockwiseHead, rows: NLLRo
         return head.hidden_gradient(found.logit_grad_RV)
     num_targets, grad_RH = len(rows.targets_T), found.mean_weight_RH
     assert grad_RH is not None
-    grad_RH[:num_targets] -= head.weight_VH[rows.targets_T].to(head.dtype)
-    add_product(grad_RH[num_targets:], -found.set_probs_GJ, coord_head.weight_VH)
+    target_TH = head.weight_VH[rows.targets_T].to(head.dtype)
+    slope_T1 = head.slope(found.lse.set_R[:num_targets, None], rows.factor_R1[:num_targets])
+    grad_RH[:num_targets] -= target_TH if slope_T1 is None else slope_T1 * target_TH
+    add_product(grad_RH[num_targets:], -found.set_grad_GJ, coord_head.weight_VH)
     grad_RH *= found.lse.others_prob[:, None]
     if head.offsets_KH is not None and found.offset_logits_RK is not None:  # a gradient by now
         grad_RH += found.offset_logits_RK @ head.offsets_KH
@@ -119,13 +122,14 @@ def _hidden_gradient(head: BlockwiseHead, coord_head: BlockwiseHead, rows: NLLRo
 
 
 class ApplyTrainedHead(torch.autograd.Function):
-    """`nll_T, gate_G, coord_logits_CJ`, differentiable in weight, offsets and hidden states."""
+    """`nll_T, gate_G, coord_logits_CJ`, differentiable in weight, offsets, bias and hidden states."""
 
     @staticmethod
     def forward(
         ctx: Any,
         weight_VH: Tensor,
         offsets_KH: Tensor | None,
+        bias_V: Tensor | None,
         ce_hidden_TH: Tensor,
         gate_hidden_GH: Tensor,
         coord_hidden_CH: Tensor,
@@ -134,12 +138,12 @@ class ApplyTrainedHead(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Keep the inputs and two numbers of each row, or all gradients of a small vocabulary's logits."""
         with torch.autocast(weight_VH.device.type, enabled=False):
-            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype)
-            rows = NLLRows(torch.cat([ce_hidden_TH, gate_hidden_GH]), targets_T, spec.coord)
+            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype, bias_V, spec.cap)
+            rows = NLLRows(torch.cat([ce_hidden_TH, gate_hidden_GH]), targets_T, spec)
             others_R = rows.hidden_RH.new_empty(len(rows.hidden_RH), dtype=head.wide)
             lse = LogSumExps(others_R, torch.empty_like(others_R))
             kept_RV = None
-            chunks = list(rows.chunks(spec.chunk_rows))
+            chunks = list(rows.chunks())
             keep = len(chunks) == 1 and head.dtype == head.wide
             for part, chunk in chunks:
                 found = online_softmax(head, chunk, spec, mean=False, logit_grad=keep)
@@ -147,7 +151,7 @@ class ApplyTrainedHead(torch.autograd.Function):
                 kept_RV = found.logit_grad_RV
             coord_logits_CJ = head.part(spec.coord).logits(coord_hidden_CH)
         ctx.spec = spec
-        ctx.save_for_backward(weight_VH, offsets_KH, rows.hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV)
+        ctx.save_for_backward(weight_VH, offsets_KH, bias_V, rows.hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV)
         nll_T, gate_G = torch.split(lse.nll, [len(targets_T), len(gate_hidden_GH)])
         return nll_T, gate_G, coord_logits_CJ
 
@@ -155,22 +159,23 @@ class ApplyTrainedHead(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
         """Add up, after a second pass over the vocabulary unless the logits' gradients were kept."""
-        weight_VH, offsets_KH, hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV = ctx.saved_tensors
+        weight_VH, offsets_KH, bias_V, hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV = ctx.saved_tensors
         spec = ctx.spec
         with torch.autocast(weight_VH.device.type, enabled=False):
-            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype)
+            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype, bias_V, spec.cap)
             total = _Gradients(head)
             upstream_R = torch.cat([grad_nll_T, grad_gate_G])
             grad_RH = torch.empty_like(hidden_RH)
-            for part, rows in NLLRows(hidden_RH, targets_T, spec.coord).chunks(spec.chunk_rows):
+            for part, rows in NLLRows(hidden_RH, targets_T, spec).chunks():
                 if kept_RV is not None:  # the rows' factors scale what is smaller than all logits
                     factor_R1 = upstream_R[:, None]
                     kept = Block(slice(0, len(weight_VH)), head.weight_VH.to(head.dtype), kept_RV, kept_RV)
-                    grad_RH[part] = total.add([kept], factor_R1 * hidden_RH).mul_(factor_R1)
+                    bias_factor_R1 = factor_R1 * rows.factor_R1
+                    grad_RH[part] = total.add([kept], factor_R1 * hidden_RH, bias_factor_R1).mul_(factor_R1)
                 else:
                     part_lse = LogSumExps(*(x_R[part] for x_R in lse))
                     blocks = _gradient_blocks(head, rows, part_lse, spec, upstream_R[part])
-                    grad_RH[part] = total.add(blocks, rows.hidden_RH)
+                    grad_RH[part] = total.add(blocks, rows.hidden_RH, rows.factor_R1)
 
             coord_head = head.part(spec.coord)
             chosen, columns = shared_columns(spec.offset_columns, spec.coord)
@@ -181,19 +186,26 @@ class ApplyTrainedHead(torch.autograd.Function):
                 total_KH[chosen] += grad_coord_CJ[:, index_of(columns)].T @ coord_hidden_CH.to(head.wide)
                 total_KH = total_KH.to(offsets_KH.dtype)
         ce_TH, gate_GH = torch.split(grad_RH, [len(grad_nll_T), len(grad_gate_G)])
-        return total.weight_VH.to(weight_VH.dtype), total_KH, ce_TH, gate_GH, coord_CH, None, None
+        grad_V = None if bias_V is None else total.bias_V.to(bias_V.dtype)
+        return total.weight_VH.to(weight_VH.dtype), total_KH, grad_V, ce_TH, gate_GH, coord_CH, None, None
 
 
 class _Gradients:
-    """Gradients of the weight and the offsets, added up over blocks and rows; float32 or better."""
+    """Gradients of the weight, the offsets and the bias, added up over blocks and rows; float32 or better."""
 
     def __init__(self, head: BlockwiseHead) -> None:
         self.head = head
         self.weight_VH = torch.zeros_like(head.weight_VH, dtype=head.wide)
         self.offsets_KH = None if head.offsets_KH is None else torch.zeros_like(head.offsets_KH)
+        self.bias_V = self.weight_VH.new_zeros(len(self.weight_VH))
 
-    def add(self, blocks: Iterable[Block], hidden_RH: Tensor) -> Tensor:
+    def add(self, blocks: Iterable[Block], hidden_RH: Tensor, factor_R1: Tensor) -> Tensor:
         """Add the contribution of some rows, from blocks that hold gradients in place of logits.
+
+        Args:
+            blocks: of those rows
+            hidden_RH: what the gradients are multiplied by for the weight
+            factor_R1: what they are multiplied by for the bias
 
         Returns:
             The gradient of the rows' hidden states [R, H].
@@ -203,6 +215,8 @@ class _Gradients:
         for block in blocks:
             narrow_RC = block.rounded()
             add_product(self.weight_VH[block.columns], narrow_RC.T, narrow_RH)
+            if self.head.bias_V is not None:
+                self.bias_V[block.columns] += (factor_R1.T @ block.logits_RC)[0]
             add_product(grad_RH, narrow_RC, block.weight_CH)
             if self.offsets_KH is not None and self.head.offsets_KH is not None:
                 chosen, here = shared_columns(self.head.columns, block.columns)
@@ -217,6 +231,6 @@ def _gradient_blocks(
 ) -> Iterator[Block]:
     """Compute the logits again and yield blocks that hold their gradients instead."""
     size = head.block_columns(rows.hidden_RH, spec.chunk_vocab)
-    for block in head.blocks(rows.hidden_RH, head.offset_logits(rows.hidden_RH), size):
-        logit_gradient_(block.logits_RC, block.columns, rows, lse, upstream_R)
+    for block in head.blocks(rows.hidden_RH, rows.factor_R1, head.offset_logits(rows.hidden_RH), size):
+        logit_gradient_(head, block.logits_RC, block.columns, rows, lse, upstream_R)
         yield block

@@ -48,6 +48,8 @@ class HeadSpec:
         chunk_rows: rows that are processed together; None for 4,096 on a CPU, 16,384 on a GPU
         chunk_vocab: columns whose logits exist at a time; None for 8 MiB of them, 64 on a GPU
         grad: whether gradients will be needed
+        cap: logits become `cap · tanh(logits / cap)` (Gemma 2); None for no cap
+        gate_temperature: what logits of the gate are divided by, after the cap; their hidden states are already
     """
 
     coord: slice
@@ -56,6 +58,8 @@ class HeadSpec:
     chunk_rows: int | None
     chunk_vocab: int | None
     grad: bool
+    cap: float | None = None
+    gate_temperature: float = 1.0
 
 
 class Block(NamedTuple):
@@ -90,17 +94,29 @@ class BlockwiseHead:
         offsets_KH: what is added to some of its rows, or None
         columns: those rows, see `HeadSpec.offset_columns`
         dtype: of the large products
+        bias_V: added to the logits, or None
+        cap: see `HeadSpec`
     """
 
-    def __init__(self, weight_VH: Tensor, offsets_KH: Tensor | None, columns: Columns, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        weight_VH: Tensor,
+        offsets_KH: Tensor | None,
+        columns: Columns,
+        dtype: torch.dtype,
+        bias_V: Tensor | None = None,
+        cap: float | None = None,
+    ) -> None:
         self.dtype = dtype
         self.wide = torch.promote_types(dtype, torch.float32)
         self.weight_VH = weight_VH
         self.offsets_KH = None if offsets_KH is None else offsets_KH.to(self.wide)
         self.columns = columns
+        self.bias_V = None if bias_V is None else bias_V.to(self.wide)
+        self.cap = cap
 
     def part(self, rows: slice) -> "BlockwiseHead":
-        """Return the head of a contiguous part of the vocabulary, with copies of those rows."""
+        """Return the head of a contiguous part of the vocabulary, with copies of those rows; without bias and cap."""
         chosen, columns = shared_columns(self.columns, rows)
         offsets_KH = None if self.offsets_KH is None else self.offsets_KH[chosen].clone()
         weight_JH = self.weight_VH[rows].to(self.dtype, copy=True)
@@ -111,7 +127,7 @@ class BlockwiseHead:
         return None if self.offsets_KH is None else hidden_RH.to(self.wide) @ self.offsets_KH.T
 
     def logits(self, hidden_RH: Tensor) -> Tensor:
-        """Return all logits [R, V], float32 or better."""
+        """Return all logits [R, V], float32 or better, before bias and cap."""
         logits_RV = (hidden_RH.to(self.dtype) @ self.weight_VH.to(self.dtype).T).to(self.wide)
         added_RK = self.offset_logits(hidden_RH)
         if added_RK is not None:
@@ -143,11 +159,16 @@ class BlockwiseHead:
         block_bytes = _BLOCK_BYTES.get(hidden_RH.device.type, _OTHER_BLOCK_BYTES)
         return min(len(self.weight_VH), max(_FEWEST_COLUMNS, block_bytes // column_bytes))
 
-    def blocks(self, hidden_RH: Tensor, added_RK: Tensor | None, size: int) -> Iterator[Block]:
+    def slope(self, capped_RC: Tensor, factor_R1: Tensor) -> Tensor | None:
+        """Return the derivative of capped logits by what they were before the cap; None without a cap."""
+        return None if self.cap is None else 1 - (capped_RC / (self.cap * factor_R1)) ** 2
+
+    def blocks(self, hidden_RH: Tensor, factor_R1: Tensor, added_RK: Tensor | None, size: int) -> Iterator[Block]:
         """Iterate over the vocabulary; each block overwrites the previous one.
 
         Args:
             hidden_RH: what the head is applied to
+            factor_R1: what each row was multiplied by beforehand: its bias and cap are too
             added_RK: see `offset_logits`
             size: see `block_columns`
         """
@@ -166,6 +187,11 @@ class BlockwiseHead:
             if added_RK is not None:
                 chosen, here = shared_columns(self.columns, columns)
                 logits_RC[:, index_of(here)] += added_RK[:, chosen]
+            if self.bias_V is not None:
+                logits_RC.addcmul_(factor_R1, self.bias_V[columns])
+            if self.cap is not None:
+                cap_R1 = self.cap * factor_R1
+                logits_RC.div_(cap_R1).tanh_().mul_(cap_R1)
             yield Block(columns, weight_CH, logits_RC, narrow_RC)
 
 

@@ -7,13 +7,18 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from coord_losses.fused.autograd import ApplyFrozenHead, ApplyTrainedHead
-from coord_losses.fused.blocks import Columns, HeadSpec, SortedColumns
+from coord_losses.fused.blocks import Columns, HeadSpec, SortedColumns, shared_columns
+from coord_losses.terms.loss_term import at_least_float32
+
+_MEAN_BLOCK = 1 << 21
+"""Logits of a block when their mean is computed under a cap."""
 
 
 class LinearHead:
-    """`logits = hidden · weightᵀ`, plus `hidden · offsetsᵀ` at the ids of the offsets; no bias.
+    """`logits = hidden · weightᵀ`, plus `hidden · offsetsᵀ` at the ids of the offsets, plus a bias, under a cap.
 
     Args:
         coord: ids of the coordinate tokens; empty for none
@@ -22,6 +27,8 @@ class LinearHead:
         offset_ids_K: those rows; None for the coordinate tokens
         chunk_rows: see `HeadSpec`
         chunk_vocab: see `HeadSpec`
+        bias_V: added to the logits, frozen or trained, or None
+        cap: logits become `cap · tanh(logits / cap)`; None for no cap
 
     Raises:
         ValueError: shapes disagree, or an id is repeated or outside the vocabulary
@@ -35,7 +42,13 @@ class LinearHead:
         offset_ids_K: Tensor | Iterable[int] | None = None,
         chunk_rows: int | None = None,
         chunk_vocab: int | None = None,
+        bias_V: Tensor | None = None,
+        cap: float | None = None,
     ) -> None:
+        if bias_V is not None and bias_V.shape != weight_VH.shape[:1]:
+            raise ValueError(f"bias_V must be [{len(weight_VH)}], one per row of the weight, got {list(bias_V.shape)}")
+        if cap is not None and not cap > 0:
+            raise ValueError(f"softcap must be positive, got {cap}")
         for name, size in (("chunk_rows", chunk_rows), ("chunk_vocab", chunk_vocab)):
             if size is not None and size < 1:
                 raise ValueError(f"{name} must be at least 1, got {size}")
@@ -58,9 +71,15 @@ class LinearHead:
             if order is not None:  # the gradient finds its way back to the order of the table
                 offsets_KH = offsets_KH[torch.tensor(order, device=offsets_KH.device)]
         self.offsets_KH = offsets_KH
+        self.bias_V, self.cap = bias_V, cap
 
     def apply(
-        self, ce_hidden_RH: Tensor, targets_R: Tensor, gate_hidden_GH: Tensor, coord_hidden_CH: Tensor
+        self,
+        ce_hidden_RH: Tensor,
+        targets_R: Tensor,
+        gate_hidden_GH: Tensor,
+        coord_hidden_CH: Tensor,
+        gate_temperature: float = 1.0,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Apply the head and return what the losses need, all of it differentiable, float32 or better.
 
@@ -70,8 +89,9 @@ class LinearHead:
         Args:
             ce_hidden_RH: rows whose cross-entropy is needed
             targets_R: their targets
-            gate_hidden_GH: rows whose gate is needed, divided by the temperature
+            gate_hidden_GH: rows whose gate is needed
             coord_hidden_CH: rows whose coordinate logits are needed
+            gate_temperature: of the gate
 
         Returns:
             Cross-entropy [R], gate [G] and coordinate logits [C, J].
@@ -85,12 +105,71 @@ class LinearHead:
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         grad = torch.is_grad_enabled()
-        spec = HeadSpec(self.coord, self.offset_columns, dtype, self.chunk_rows, self.chunk_vocab, grad)
-        function = ApplyTrainedHead if grad and self.weight_VH.requires_grad else ApplyFrozenHead
-        applied: tuple[Tensor, Tensor, Tensor] = function.apply(
-            self.weight_VH, self.offsets_KH, ce_hidden_RH, gate_hidden_GH, coord_hidden_CH, targets_R, spec
+        trained = any(x is not None and x.requires_grad for x in (self.weight_VH, self.bias_V))
+        spec = HeadSpec(
+            self.coord, self.offset_columns, dtype, self.chunk_rows, self.chunk_vocab, grad, self.cap, gate_temperature
         )
-        return applied
+        function = ApplyTrainedHead if grad and trained else ApplyFrozenHead
+        nll_R, gate_G, coord_logits_CJ = function.apply(
+            self.weight_VH,
+            self.offsets_KH,
+            self.bias_V,
+            ce_hidden_RH,
+            gate_hidden_GH / gate_temperature,
+            coord_hidden_CH,
+            targets_R,
+            spec,
+        )
+        return nll_R, gate_G, self._final(coord_logits_CJ, self.coord)
+
+    def target_logits(self, hidden_RH: Tensor, targets_R: Tensor) -> Tensor:
+        """Return the logit of each row's target [R], float32 or better."""
+        wide_RH = at_least_float32(hidden_RH)
+        weight_RH = self.weight_VH[targets_R].to(wide_RH.dtype)
+        if self.offsets_KH is not None:
+            ids_K = _ids(self.offset_columns, targets_R)
+            index_R = torch.searchsorted(ids_K, targets_R).clamp(max=len(ids_K) - 1)
+            added_R1 = (ids_K[index_R] == targets_R)[:, None]
+            weight_RH = weight_RH + added_R1 * self.offsets_KH[index_R].to(wide_RH.dtype)
+        return self._final((wide_RH * weight_RH).sum(dim=1), targets_R)
+
+    def mean_logits(self, hidden_RH: Tensor) -> Tensor:
+        """Return the mean of each row's logits [R], float32 or better; under a cap, in a pass of its own."""
+        wide_RH, size = at_least_float32(hidden_RH), len(self.weight_VH)
+        if self.cap is None:
+            total_H = self.weight_VH.sum(dim=0, dtype=wide_RH.dtype)
+            if self.offsets_KH is not None:
+                total_H = total_H + self.offsets_KH.sum(dim=0).to(wide_RH.dtype)
+            bias = 0 if self.bias_V is None else self.bias_V.sum(dtype=wide_RH.dtype)
+            return (wide_RH @ total_H + bias) / size
+        total_R = wide_RH.new_zeros(len(wide_RH))
+        columns = self.chunk_vocab or max(1024, _MEAN_BLOCK // max(1, len(wide_RH)))
+        for start in range(0, size, columns):
+            part = slice(start, min(start + columns, size))
+            # The block's logits are computed again in the backward pass.
+            total_R = total_R + checkpoint(self._sum_of_block, wide_RH, part, use_reentrant=False)
+        return total_R / size
+
+    def _sum_of_block(self, wide_RH: Tensor, part: slice) -> Tensor:
+        logits_RC = wide_RH @ self.weight_VH[part].to(wide_RH.dtype).T
+        if self.offsets_KH is not None:
+            chosen, here = shared_columns(self.offset_columns, part)
+            logits_RC = logits_RC.index_add(
+                1, _ids(here, logits_RC), wide_RH @ self.offsets_KH[chosen].to(wide_RH.dtype).T
+            )
+        return self._final(logits_RC, part).sum(dim=1)
+
+    def _final(self, logits: Tensor, columns: slice | Tensor) -> Tensor:
+        """Add the bias of these columns, the last dimension of the logits, and apply the cap."""
+        if self.bias_V is not None:
+            logits = logits + self.bias_V[columns].to(logits.dtype)
+        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+
+def _ids(columns: Columns, like: Tensor) -> Tensor:
+    if isinstance(columns, SortedColumns):
+        return columns.ids_K
+    return torch.arange(columns.start, columns.stop, device=like.device)
 
 
 def _columns(ids_K: Tensor | Iterable[int], weight_VH: Tensor) -> tuple[Columns, list[int] | None]:

@@ -17,6 +17,7 @@ offsets, J of the coordinate tokens.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -67,23 +68,36 @@ class NLLRows:
     Attributes:
         hidden_RH: what the head is applied to
         targets_T: token ids, the sets of the first rows
-        coord: the coordinate columns, the set of the other rows
+        spec: its coordinate columns are the set of the other rows
     """
 
     hidden_RH: Tensor
     targets_T: Tensor
-    coord: slice
+    spec: HeadSpec
 
-    def chunks(self, chunk_rows: int | None) -> Iterator[tuple[slice, "NLLRows"]]:
+    @property
+    def coord(self) -> slice:
+        """The coordinate columns."""
+        return self.spec.coord
+
+    @cached_property
+    def factor_R1(self) -> Tensor:  # noqa: N802  (a shape suffix)
+        """What the hidden states were multiplied by: 1, and 1 / temperature in the rows of the gate."""
+        wide = torch.promote_types(self.spec.dtype, torch.float32)
+        factor_R1 = self.hidden_RH.new_ones((len(self.hidden_RH), 1), dtype=wide)
+        factor_R1[len(self.targets_T) :] /= self.spec.gate_temperature
+        return factor_R1
+
+    def chunks(self) -> Iterator[tuple[slice, "NLLRows"]]:
         """Split into chunks of nearly equal size; yields each with the slice of its rows."""
         num_rows = len(self.hidden_RH)
         if not num_rows:
             return
-        limit = chunk_rows or _CHUNK_ROWS.get(self.hidden_RH.device.type, _OTHER_CHUNK_ROWS)
+        limit = self.spec.chunk_rows or _CHUNK_ROWS.get(self.hidden_RH.device.type, _OTHER_CHUNK_ROWS)
         size = -(-num_rows // -(-num_rows // limit))
         for start in range(0, num_rows, size):
             rows = slice(start, min(start + size, num_rows))
-            yield rows, NLLRows(self.hidden_RH[rows], self.targets_T[rows], self.coord)
+            yield rows, NLLRows(self.hidden_RH[rows], self.targets_T[rows], self.spec)
 
     def exchange_targets(self, x_RC: Tensor, columns: Columns, new_T1: Tensor) -> tuple[Tensor, Tensor]:
         """Overwrite the targets' entries in `x_RC`, whose columns are these columns of the vocabulary.
@@ -111,14 +125,15 @@ class OnlineSoftmax:
 
     Attributes:
         lse: of each row
-        set_probs_GJ: softmax over the coordinate tokens, for the rows of the gate
+        set_grad_GJ: gradient of the set's logsumexp by its logits, for the rows of the gate: their softmax, times the
+            slope of the cap
         offset_logits_RK: logits in the columns of the offsets; None without offsets
         mean_weight_RH: rows of the weight, averaged with softmax(others); None if not asked for or not needed
         logit_grad_RV: the gradient of all logits, if it was asked for and they are one block; else None
     """
 
     lse: LogSumExps
-    set_probs_GJ: Tensor
+    set_grad_GJ: Tensor
     offset_logits_RK: Tensor | None
     mean_weight_RH: Tensor | None
     logit_grad_RV: Tensor | None
@@ -133,8 +148,8 @@ class _Others:
         self.sum_R1 = torch.zeros_like(self.max_R1)
         self.weight_RH = self.max_R1.new_zeros(hidden_RH.shape) if mean else None
 
-    def add(self, block: Block) -> None:
-        """Add a block, whose logits become `exp(logits - max)`.
+    def add(self, block: Block, slope_RC: Tensor | None) -> None:
+        """Add a block, whose logits become `exp(logits - max)`, times the slope of the cap where there is one.
 
         The sums are rescaled for every block: whether that is needed only the device knows, and asking it would make
         the host wait for each block.
@@ -144,6 +159,8 @@ class _Others:
         self.max_R1 = max_R1
         block_sum_R1 = block.logits_RC.sub_(max_R1).exp_().sum(dim=1, keepdim=True)
         self.sum_R1.mul_(factor_R1).add_(block_sum_R1)
+        if slope_RC is not None:
+            block.logits_RC.mul_(slope_RC)
         if self.weight_RH is not None:
             add_product(self.weight_RH, block.rounded(), block.weight_CH, factor_R1)
 
@@ -166,8 +183,9 @@ def online_softmax(head: BlockwiseHead, rows: NLLRows, spec: HeadSpec, mean: boo
     minus_inf_T1 = set_R1[:num_targets].clone()
     set_GJ = set_R1.new_empty(len(rows.hidden_RH) - num_targets, rows.coord.stop - rows.coord.start)
     added_RK = head.offset_logits(rows.hidden_RH)
-    for block in head.blocks(rows.hidden_RH, added_RK, size):
+    for block in head.blocks(rows.hidden_RH, rows.factor_R1, added_RK, size):
         columns, logits_RC = block.columns, block.logits_RC
+        slope_RC = head.slope(logits_RC, rows.factor_R1) if mean or logit_grad else None
         if added_RK is not None:  # from here on what was added is not needed: the logits take its place
             chosen, here = shared_columns(head.columns, columns)
             added_RK[:, chosen] = logits_RC[:, index_of(here)]
@@ -176,11 +194,13 @@ def online_softmax(head: BlockwiseHead, rows: NLLRows, spec: HeadSpec, mean: boo
         chosen, here = shared_columns(rows.coord, columns)
         set_GJ[:, chosen] = logits_RC[num_targets:, index_of(here)]
         logits_RC[num_targets:, index_of(here)] = -torch.inf
-        others.add(block)
+        others.add(block, slope_RC)
 
     if len(set_GJ):
         set_R1[num_targets:] = set_GJ.logsumexp(dim=1, keepdim=True)
+        slope_GJ = head.slope(set_GJ, rows.factor_R1[num_targets:])
         set_GJ = set_GJ.sub_(set_R1[num_targets:]).exp_()
+        set_GJ = set_GJ if slope_GJ is None else set_GJ.mul_(slope_GJ)
     lse = LogSumExps((others.max_R1 + others.sum_R1.log())[:, 0], set_R1[:, 0])
     inverse_sum_R1 = 1 / others.sum_R1.clamp_min(torch.finfo(head.wide).tiny)
     if others.weight_RH is not None:
@@ -189,16 +209,25 @@ def online_softmax(head: BlockwiseHead, rows: NLLRows, spec: HeadSpec, mean: boo
     if logit_grad:
         scale_R1 = lse.others_prob[:, None]
         logit_grad_RV = block.logits_RC.mul_(inverse_sum_R1 * scale_R1)
+        slope_T1 = head.slope(set_R1[:num_targets], rows.factor_R1[:num_targets])
+        if slope_T1 is not None:
+            scale_R1[:num_targets] *= slope_T1
         _assign_set_gradient_(logit_grad_RV, slice(0, vocab_size), rows, set_GJ, scale_R1)
     return OnlineSoftmax(lse, set_GJ, added_RK, others.weight_RH, logit_grad_RV)
 
 
 def logit_gradient_(
-    logits_RC: Tensor, columns: Columns, rows: NLLRows, lse: LogSumExps, upstream_R: Tensor | None = None
+    head: BlockwiseHead,
+    logits_RC: Tensor,
+    columns: Columns,
+    rows: NLLRows,
+    lse: LogSumExps,
+    upstream_R: Tensor | None = None,
 ) -> None:
-    """Overwrite logits with the gradient of the nlls by them.
+    """Overwrite logits with the gradient of the nlls by what they were before the cap.
 
     Args:
+        head: gave the logits
         logits_RC: float32 or better
         columns: which columns of the vocabulary they are, contiguous or not
         rows: whose logits
@@ -208,14 +237,17 @@ def logit_gradient_(
     num_targets = len(rows.targets_T)
     prob_R = lse.others_prob
     scale_R1 = (prob_R if upstream_R is None else prob_R * upstream_R)[:, None]
+    slope_RC = head.slope(logits_RC, rows.factor_R1)
     here, _ = shared_columns(columns, rows.coord)
     set_probs_GJ = (logits_RC[num_targets:, here] - lse.set_R[num_targets:, None]).exp_()
     logits_RC.sub_(lse.others_R[:, None]).exp_().mul_(scale_R1)
     _assign_set_gradient_(logits_RC, columns, rows, set_probs_GJ, scale_R1)
+    if slope_RC is not None:
+        logits_RC.mul_(slope_RC)
 
 
 def _assign_set_gradient_(
-    grad_RC: Tensor, columns: Columns, rows: NLLRows, set_probs_GJ: Tensor, scale_R1: Tensor
+    grad_RC: Tensor, columns: Columns, rows: NLLRows, set_grad_GJ: Tensor, scale_R1: Tensor
 ) -> None:
     """Write the gradient of the set's logits into a gradient that is right for the others alone.
 
@@ -223,5 +255,5 @@ def _assign_set_gradient_(
     """
     num_targets = len(rows.targets_T)
     here, _ = shared_columns(columns, rows.coord)
-    grad_RC[num_targets:, here] = -scale_R1[num_targets:] * set_probs_GJ
+    grad_RC[num_targets:, here] = -scale_R1[num_targets:] * set_grad_GJ
     rows.exchange_targets(grad_RC, columns, -scale_R1[:num_targets])

@@ -17,8 +17,36 @@ from coord_losses.terms.registry import registered_terms
 ModelT = TypeVar("ModelT", bound=nn.Module)
 _OWN = ("labels", "objects", "denominators")
 _STATE = "_coord_state"
-_AFTER_THE_HEAD = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
-"""Settings of configurations under which models change their logits after the head."""
+_PROBE = (-90.0, -12.0, -1.0, -0.25, 0.5, 3.0, 40.0)
+"""Logits that a model is given in its first forward pass, to see what it makes of them."""
+
+
+@dataclass(frozen=True)
+class AfterTheHead:
+    """What a model makes of the logits that its head returns: a scale, then a cap."""
+
+    logit_scale: float = 1.0
+    softcap: float | None = None
+
+    @classmethod
+    def candidates(cls, model: nn.Module) -> "list[AfterTheHead]":
+        """Return what the configuration announces, and nothing at all: PaliGemma ignores its text model's cap."""
+        config: Any = getattr(model, "config", None)
+        found: dict[str, float] = {}
+        for part in (config, getattr(config, "text_config", None)):
+            for name in ("logit_scale", "logits_scaling", "lm_head_multiplier", "final_logit_softcapping"):
+                if isinstance(value := getattr(part, name, None), int | float) and value:
+                    found.setdefault(name, value)
+        scale = found.get("logit_scale", 1.0) * found.get("lm_head_multiplier", 1.0) / found.get("logits_scaling", 1.0)
+        return list(dict.fromkeys([cls(scale, found.get("final_logit_softcapping")), cls()]))
+
+    def explains(self, given: Tensor, returned: Tensor) -> bool:
+        """Return whether a model that was given these logits has returned what this makes of them."""
+        expected = given.double() * self.logit_scale
+        if self.softcap is not None:
+            expected = self.softcap * torch.tanh(expected / self.softcap)
+        error = 2 * torch.finfo(given.dtype).eps
+        return returned.shape == given.shape and torch.allclose(returned.double(), expected, rtol=2 * error, atol=error)
 
 
 @dataclass
@@ -30,12 +58,14 @@ class PatchState:
         fused: whether the fused form is used where the head allows it
         want_diagnostics: whether the next forward passes add diagnostics
         sums: what has been added up since the last `flush`, as (numerator, denominator) by name
+        after: what the model makes of its head's logits; None before the first forward pass
     """
 
     objective: CoordObjective
     fused: bool
     want_diagnostics: bool = False
     sums: dict[str, Tensor] = field(default_factory=dict)
+    after: AfterTheHead | None = None
 
     def add(self, output: ObjectiveOutput) -> None:
         """Add the terms up for the log."""
@@ -69,9 +99,10 @@ def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> Mo
 
     With `labels`, the patched model takes `objects` (`ObjectSlots`) and `denominators` (see `global_denominators`)
     as well, applies its head to supervised rows alone and returns `loss`, with `logits` None. Without labels, and in
-    `generate`, it is as before. Where the head is a plain linear layer the fused form is used and no logits exist;
-    a head with a bias, LoRA or hooks, and a model that changes its logits after the head (soft-capping, scale), give
-    the logits of the supervised rows to the readable form.
+    `generate`, it is as before. Where the head is a plain linear layer, with a bias or not, the fused form is used and
+    no logits exist. What the model makes of its logits afterwards (Gemma's soft-capping, the scale of Cohere, Granite
+    and Falcon-H1) is read from its configuration and compared with what it does in the first forward pass. A head
+    with LoRA or hooks gives the logits of the supervised rows to the readable form.
 
     Args:
         model: any causal model of transformers with output embeddings, also inside PEFT
@@ -182,24 +213,38 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
 class _Rows:
     """One forward pass of the head."""
 
-    objective: CoordObjective
+    state: PatchState
+    head: Any
     objects: ObjectSlots | None
+    candidates: list[AfterTheHead]
+    hidden_NH: Tensor | None = None
     targets_N: Tensor | None = None
     output: ObjectiveOutput | None = None
-    sums: Tensor | None = None
+    probe: Tensor | None = None
+
+    def apply(self, after: AfterTheHead) -> ObjectiveOutput:
+        """Compute the fused form."""
+        assert self.hidden_NH is not None and self.targets_N is not None
+        return self.state.objective.fused(
+            self.hidden_NH, self.head.weight, self.targets_N, self.objects, bias_V=self.head.bias, **vars(after)
+        )
 
     def finish(self, logits: Tensor) -> ObjectiveOutput:
         """Return the objective's output, given what the model made of what its head returned."""
         if self.targets_N is None:
             raise ValueError("the model did not call its output embeddings; it cannot be patched")
-        if self.output is None or self.sums is None:
-            return self.objective(logits[0], self.targets_N, self.objects)
-        same = logits is self.sums or (logits.shape == self.sums.shape and torch.equal(logits, self.sums))
-        if not same:
-            raise ValueError(
-                "the model changes its logits after the head (soft-capping, a scale), which the fused form would "
-                "leave out: use patch(model, objective, fused=False)"
-            )
+        if self.output is None or self.probe is None:
+            return self.state.objective(logits[0], self.targets_N, self.objects)
+        if self.state.after is None:
+            found = [after for after in self.candidates if after.explains(self.probe, logits)]
+            if not found:
+                raise ValueError(
+                    "the model changes its logits after the head in a way that its configuration does not announce "
+                    "and the fused form would leave out: use patch(model, objective, fused=False)"
+                )
+            self.state.after = found[0]
+            if found[0] != self.candidates[0]:
+                self.output = self.apply(found[0])
         return self.output
 
 
@@ -207,18 +252,18 @@ class _Rows:
 def _row_head(model: nn.Module, state: PatchState, labels_BT: Tensor, objects: ObjectSlots | None) -> Iterator[_Rows]:
     """Let the head of the model see supervised rows alone, within this block only."""
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
-    rows = _Rows(state.objective, objects)
+    rows = _Rows(state, head, objects, AfterTheHead.candidates(model))
     original, own = head.forward, head.__dict__.get("forward")
-    fused = state.fused and _is_plain(head) and not _changes_logits(model)
+    fused = state.fused and _is_plain(head)
 
     def forward(hidden_BTH: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        hidden_NH, rows.targets_N = supervised_rows(hidden_BTH, labels_BT.to(hidden_BTH.device))
+        rows.hidden_NH, rows.targets_N = supervised_rows(hidden_BTH, labels_BT.to(hidden_BTH.device))
         if not fused:
-            logits_1NV: Tensor = original(hidden_NH[None], *args, **kwargs)
+            logits_1NV: Tensor = original(rows.hidden_NH[None], *args, **kwargs)
             return logits_1NV
-        rows.output = state.objective.fused(hidden_NH, head.weight, rows.targets_N, objects)
-        rows.sums = torch.stack([term.sum for term in rows.output.terms.values()])[None, None]
-        return rows.sums
+        rows.output = rows.apply(state.after or rows.candidates[0])
+        rows.probe = hidden_BTH.new_tensor(_PROBE)[None, None]
+        return rows.probe.clone()  # models may cap it in place
 
     head.forward = forward
     try:
@@ -231,11 +276,4 @@ def _row_head(model: nn.Module, state: PatchState, labels_BT: Tensor, objects: O
 
 
 def _is_plain(head: nn.Module) -> bool:
-    hooks = (head._forward_hooks, head._forward_pre_hooks)
-    return type(head) is nn.Linear and head.bias is None and not any(hooks)
-
-
-def _changes_logits(model: nn.Module) -> bool:
-    config: Any = getattr(model, "config", None)
-    configs = [config, getattr(config, "text_config", None)]
-    return any(getattr(c, name, None) not in (None, 1, 1.0) for c in configs for name in _AFTER_THE_HEAD)
+    return type(head) is nn.Linear and not any((head._forward_hooks, head._forward_pre_hooks))

@@ -7,11 +7,11 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-Need = Literal["text_rows", "coord_rows", "gate", "coord_logits", "expectation", "box"]
+Need = Literal["text_rows", "coord_rows", "gate", "coord_logits", "expectation", "box", "log_z", "margin"]
 """What a term is computed from; see `register_term`."""
 Denominator = Literal["tokens", "coord_tokens", "objects"]
 """The count a term is divided by: all supervised tokens, those that are coordinates, or objects."""
-_DENOMINATORS: dict[str, Denominator] = {"text_rows": "tokens", "box": "objects"}
+_DENOMINATORS: dict[str, Denominator] = {"text_rows": "tokens", "log_z": "tokens", "margin": "tokens", "box": "objects"}
 _OTHER_DENOMINATOR: Denominator = "coord_tokens"
 
 
@@ -79,6 +79,8 @@ def register_term(
     | `"coord_logits"` | a coordinate token | `coord_logits_CK`, `soft_targets_CK` |
     | `"expectation"` | a coordinate token | `expected_C`, the expected coordinate |
     | `"box"` | an object | `predicted_M4`, the expected box |
+    | `"log_z"` | a supervised token | `log_z_N`, logsumexp of all logits |
+    | `"margin"` | a supervised token | `margin_N`, the target's logit less the mean of all |
 
     True values (`bins_C`, `true_C`, `true_bins_C`, `boxes_M4`) and `config` are always there. The fused form computes
     only what the terms with a weight need, and no term sees the logits of the full vocabulary.
