@@ -18,7 +18,7 @@ _PREFIX = "base_model.model."
 
 # What merging needs, and what only mattered while training or loading.
 _USED = "r lora_alpha rank_pattern alpha_pattern use_rslora use_dora fan_in_fan_out bias lora_bias modules_to_save "
-_USED += "trainable_token_indices init_lora_weights peft_type"
+_USED += "trainable_token_indices init_lora_weights peft_type target_parameters"
 _INERT = "auto_mapping base_model_name_or_path revision task_type inference_mode peft_version target_modules "
 _INERT += "exclude_modules lora_dropout layers_to_transform layers_pattern runtime_config ensure_weight_tying "
 _INERT += "eva_config loftq_config corda_config megatron_core lora_ga_config qalora_group_size ephemeral_gpu_offload"
@@ -55,6 +55,7 @@ class LoraSettings:
     lora_bias: bool = False
     modules_to_save: tuple[str, ...] = ()
     token_indices: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    target_parameters: tuple[str, ...] = ()
 
     def rank(self, module: str) -> int:
         """Return the rank of a module's factors."""
@@ -203,6 +204,7 @@ def _parse(path: Path, content: dict) -> LoraSettings:
         rank_pattern=ranks,
         alpha_pattern={re.compile(k).pattern: float(v) for k, v in patterns["alpha_pattern"].items()},
         modules_to_save=tuple(saved),
+        target_parameters=tuple(content.get("target_parameters") or ()),
         token_indices={name: tuple(map(int, ids)) for name, ids in tokens.items() if name != GUARD_NAME},
         **{name: bool(content.get(name)) for name in switches},
     )

@@ -65,8 +65,8 @@ def merge_command(
         bool | None,
         typer.Option(
             "--verify/--no-verify",
-            help="Compare logits and 64 greedy tokens with PEFT before OUT appears. "
-            "By default bases of up to 1 GiB are compared.",
+            help="Compare every tensor with PEFT's before OUT appears; for bases of up to 1 GiB logits and 64 greedy "
+            "tokens too, which is the default for these.",
         ),
     ] = None,
     quiet: _Quiet = False,
@@ -77,10 +77,15 @@ def merge_command(
     report = merge(base, adapter, out, force=force, max_shard_size=size, verify=verify, quiet=quiet)
     _warn(report.warnings)
     if figures := report.verification:
-        typer.echo(
-            f"verified: largest logit difference {figures['max_difference']:.3g} (tolerance "
-            f"{figures['tolerance']:.3g}), {figures['equal_tokens']} of {figures['tokens']} greedy tokens equal"
+        logits = (
+            ""
+            if "tokens" not in figures
+            else (
+                f"; largest logit difference {figures['max_difference']:.3g} (tolerance {figures['tolerance']:.3g}), "
+                f"{figures['equal_tokens']} of {figures['tokens']} greedy tokens equal"
+            )
         )
+        typer.echo(f"verified: {figures['compared']} changed tensors are PEFT's{logits}")
     seconds = time.monotonic() - started
     typer.echo(f"{out}: {report.changed} of {report.tensors} tensors changed, {seconds:.1f} s")
 

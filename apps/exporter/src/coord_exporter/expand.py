@@ -15,7 +15,7 @@ from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo,
 from coord_exporter.checkpoint.recipe import Recipe, copy_of, read_rows
 from coord_exporter.checkpoint.staging import ExportError, check_out
 from coord_exporter.steps import RowsStep
-from coord_exporter.vocabulary import HEAD, Tables, Vocabulary, find_tables, read_vocabulary
+from coord_exporter.vocabulary import Tables, Vocabulary, find_tables, read_vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -235,7 +235,7 @@ class _Encoder:
 def _check_rows(base: StoredCheckpoint, tables: Tables, new: NewTokens) -> int:
     """Tables, configuration and tokenizer must agree about the rows; returns how many there are."""
     path, rows = base.folder / "config.json", base.tensors[tables.embed].rows
-    for name in {tables.embed, HEAD} & base.tensors.keys():
+    for name in {tables.embed, tables.head} & base.tensors.keys():
         if base.tensors[name].rows != rows or base.tensors[name].dtype not in FLOATS:
             raise InputError(f"{base.folder}: {name}: expected {rows} rows of floats")
     if (stated := base.config.get("text_config", base.config).get("vocab_size")) != rows:
@@ -262,7 +262,7 @@ def _recipes(
     if not ids:
         return recipes
     coords = CoordVocab(new.first_coord).ids
-    for k, name in enumerate(name for name in (tables.embed, HEAD) if name in base.tensors):
+    for k, name in enumerate(name for name in (tables.embed, tables.head) if name in base.tensors):
         table = base.tensors[tables.embed if tables.tied else name]
         own_seed = seed if tables.tied else seed + k
         fresh = new_token_rows(*_moments(table, first), ids, coords=coords, init=init, seed=own_seed)

@@ -8,11 +8,12 @@ from pathlib import Path
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
 from coord_exporter.checkpoint.folder import Export, find_companions, history_of, sha256_of, write_export
+from coord_exporter.checkpoint.modules import named_as_modules
 from coord_exporter.checkpoint.read import CARD_FILE, FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
 from coord_exporter.checkpoint.staging import check_out
-from coord_exporter.steps import adapter_steps
-from coord_exporter.vocabulary import HEAD, Tables, check_fingerprint, find_tables, set_tied
+from coord_exporter.steps import adapter_steps, target_of
+from coord_exporter.vocabulary import Tables, check_fingerprint, find_tables, set_tied
 
 _VERIFIED_BYTES = 1 << 30  # bases up to this size are verified unless told otherwise
 
@@ -78,7 +79,8 @@ def merge(
         out: the folder to make; it appears complete or not at all
         force: whether an existing folder is replaced that an export wrote
         max_shard_size: bytes of tensors per file; None keeps the base's files
-        verify: whether to compare logits and greedy tokens with PEFT; None for bases up to 1 GiB
+        verify: whether to compare every tensor with PEFT's, and up to 1 GiB logits and greedy tokens too; None for
+            bases up to 1 GiB
         quiet: whether to show no progress
 
     Raises:
@@ -116,9 +118,19 @@ def merge(
     config = set_tied(checkpoint.config, False) if plan.untied else checkpoint.config
 
     def check(stage: Path) -> dict:
-        from coord_exporter.verify import verify_export
+        from coord_exporter.verify.tensors import verify_tensors
 
-        return verify_export(checkpoint, opened, stage)
+        figures = verify_tensors(checkpoint, opened, open_checkpoint(stage))
+        if vanished := figures.pop("vanished"):
+            warnings.append(
+                f"{len(vanished)} of {figures['compared']} changes are lost in the rounding of the base's type, first "
+                f"that of {vanished[0]}: the adapter is too weak for it"
+            )
+        if checkpoint.nbytes <= _VERIFIED_BYTES:
+            from coord_exporter.verify.models import verify_models
+
+            figures |= verify_models(checkpoint, opened, stage)
+        return figures
 
     verified = write_export(
         Export(checkpoint, plan.recipes, config, companions, entry),
@@ -164,7 +176,16 @@ def plan_merge(base: StoredCheckpoint, adapter: Adapter) -> MergePlan:
         InputError: naming the tensor, if the adapter does not fit the base or cannot be merged exactly.
     """
     tables = find_tables(base)
-    _check_names(base, adapter, tables)
+    head_name = tables.head  # as it is stored
+    if _unknown_names(base, adapter, tables):
+        base = named_as_modules(base)
+        tables = replace(tables, embed=base.modules.get(tables.embed, tables.embed))
+    if unknown := _unknown_names(base, adapter, tables):
+        raise InputError(
+            f"{adapter.file.path}: {len(unknown)} of "
+            f"{len(adapter.factors) + len(adapter.saved) + len(adapter.rewritten)} adapted tensors are not in "
+            f"{base.folder}, first {unknown[0]}; was the adapter trained on another base?"
+        )
     sources = _sources(base, adapter, tables)
     steps = adapter_steps(base, adapter, tables)
     recipes = {
@@ -172,6 +193,8 @@ def plan_merge(base: StoredCheckpoint, adapter: Adapter) -> MergePlan:
         for name, tensor in base.tensors.items()
     }
     tied = tables.tied and _stays_tied(recipes, base, sources, steps, tables)
+    if tables.head in recipes and tables.head not in base.tensors:
+        recipes[tables.head] = replace(recipes[tables.head], name=head_name)
     changed = tuple(
         name for name, recipe in recipes.items() if name not in base.tensors or recipe != copy_of(base.tensors[name])
     )
@@ -180,29 +203,26 @@ def plan_merge(base: StoredCheckpoint, adapter: Adapter) -> MergePlan:
     for name in changed:
         if (dtype := recipes[name].dtype) not in FLOATS:
             raise InputError(f"{base.folder}: {name}: expected {', '.join(FLOATS)}, found {dtype}")
-    return MergePlan(recipes, tied, tables.tied, changed)
+    stored = {recipe.name: recipe for recipe in recipes.values()}
+    return MergePlan(stored, tied, tables.tied, tuple(recipes[name].name for name in changed))
 
 
-def _check_names(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> None:
-    """Refuse an adapter with a tensor that belongs to none of the base."""
-    wanted = {f"{module}.weight" for module in adapter.factors}
+def _unknown_names(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> list[str]:
+    """Return the names of an adapter's tensors that belong to none of the base."""
+    wanted = {target_of(base, adapter, module) for module in adapter.factors}
     wanted |= adapter.saved.keys() | adapter.rewritten.keys()
-    if unknown := sorted(wanted - base.tensors.keys() - ({HEAD} if tables.tied else set())):
-        raise InputError(
-            f"{adapter.file.path}: {len(unknown)} of {len(wanted)} adapted tensors are not in "
-            f"{base.folder}, first {unknown[0]}; was the adapter trained on another base?"
-        )
+    return sorted(wanted - base.tensors.keys() - ({tables.head} if tables.tied else set()))
 
 
 def _sources(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, TensorInfo]:
     """Tensors that start from a copy in the adapter instead of the base's own."""
     sources = dict(adapter.rewritten)
-    shared = sources.get(tables.embed) or sources.get(HEAD)
+    shared = sources.get(tables.embed) or sources.get(tables.head)
     if tables.tied and shared:
-        sources[tables.embed] = sources[HEAD] = shared  # one tensor in the base, one in its copy
+        sources[tables.embed] = sources[tables.head] = shared  # one tensor in the base, one in its copy
     sources |= adapter.saved
     for name, tensor in sources.items():
-        original = base.tensors.get(name) or base.tensors[tables.embed]
+        original = tables.source(base, name)
         if tensor.shape != original.shape or tensor.dtype not in FLOATS:
             raise InputError(
                 f"{tensor.path}: {tensor.name} is {tensor.dtype} {list(tensor.shape)}, the base's {name} is "
@@ -219,11 +239,11 @@ def _stays_tied(
     tables: Tables,
 ) -> bool:
     """Whether a tied pair comes out equal; else the head gets a recipe of its own, from the shared tensor."""
-    embed, shared = recipes[tables.embed], base.tensors[tables.embed]
-    head = replace(embed, name=HEAD, source=sources.get(HEAD, shared), steps=tuple(steps.get(HEAD, ())))
+    name, embed, shared = tables.head, recipes[tables.embed], base.tensors[tables.embed]
+    head = replace(embed, name=name, source=sources.get(name, shared), steps=tuple(steps.get(name, ())))
     equal = head.same_values(embed)
-    if HEAD in base.tensors and equal and not head.steps and head.source == shared:
+    if name in base.tensors and equal and not head.steps and head.source == shared:
         return True  # stored twice, and untouched
-    if HEAD in base.tensors or not equal:
-        recipes[HEAD] = head
+    if name in base.tensors or not equal:
+        recipes[name] = replace(head, name=tables.source(base, name).name) if name in base.tensors else head
     return equal

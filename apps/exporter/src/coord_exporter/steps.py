@@ -18,7 +18,7 @@ from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, Factors
 from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
 from coord_exporter.checkpoint.recipe import RowFunction, Step, read_float
-from coord_exporter.vocabulary import HEAD, Tables
+from coord_exporter.vocabulary import Tables
 
 if TYPE_CHECKING:
     import torch
@@ -65,6 +65,43 @@ class LoraStep(Step):
             if self.transposed:
                 return rows.mul_((magnitude / torch.linalg.norm(rows.T, dim=1)).view(1, -1))
             return rows.mul_((magnitude[lo:hi] / torch.linalg.norm(rows, dim=1)).view(-1, 1))
+
+        return change
+
+
+@dataclass(frozen=True)
+class ExpertStep(Step):
+    """Add each expert's low-rank product to its matrix; PEFT's `target_parameters`.
+
+    Attributes:
+        a: factors A [E * R, I], expert by expert
+        b: factors B [O, R * E], rank by rank
+        scale: s, which multiplies the product
+        experts: E
+        transposed: the weight is stored [E, I, O] rather than [E, O, I]
+    """
+
+    a: TensorInfo
+    b: TensorInfo
+    scale: float
+    experts: int
+    transposed: bool
+
+    @property
+    def block_rows(self) -> int:
+        """One expert's product does not depend on the others."""
+        return 1
+
+    def open(self) -> RowFunction:
+        """Load the factors."""
+        import torch
+
+        a_ERI = read_float(self.a).reshape(self.experts, -1, self.a.shape[1])
+        b_ORE = read_float(self.b).reshape(self.b.shape[0], -1, self.experts)
+
+        def change(rows: torch.Tensor, lo: int, hi: int) -> torch.Tensor:
+            delta_EOI = torch.einsum("ore,eri->eoi", b_ORE[..., lo:hi], a_ERI[lo:hi]).mul_(self.scale)
+            return rows.add_(delta_EOI.mT if self.transposed else delta_EOI)
 
         return change
 
@@ -126,20 +163,55 @@ def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
     transposed = _stored_transposed(base, adapter)
     # Trained rows first: PEFT adds the low-rank product of a tied head to the embedding's trained rows.
     for module, factors in sorted(adapter.factors.items(), key=lambda item: item[1].token_rows is None):
-        name = f"{module}.weight"
-        weight = base.tensors.get(name) or base.tensors[tables.embed]
-        if factors.token_rows is None:
+        name = target_of(base, adapter, module)
+        weight = tables.source(base, name)
+        if len(weight.shape) == 3:
+            steps.setdefault(name, []).append(_expert_step(adapter, name, factors, weight))
+        elif factors.token_rows is None:
             step: Step = _lora_step(adapter, module, factors, weight, tables, transposed)
             steps.setdefault(name, []).append(step)
         else:
             step = _token_rows_step(adapter, module, factors.token_rows, factors, weight)
-            for target in {name, HEAD} if name == tables.embed and _head_follows(adapter, tables) else {name}:
+            follows = name == tables.embed and _head_follows(adapter, tables)
+            for target in {name, tables.head} if follows else {name}:
                 steps.setdefault(target, []).append(step)
         if adapter.config.lora_bias or factors.bias is not None:
-            steps[f"{module}.bias"] = [_bias_step(base, adapter, module, factors.bias)]
+            steps.setdefault(f"{module}.bias", []).append(_bias_step(base, adapter, module, factors.bias))
     for name, step in _offset_steps(base, adapter, tables).items():
         steps.setdefault(name, []).append(step)
     return steps
+
+
+def target_of(base: StoredCheckpoint, adapter: Adapter, module: str) -> str:
+    """Return the tensor that a module's factors change: its weight, or the one of `target_parameters` that they fit.
+
+    PEFT nests the wrappers of several parameters of one module, and names them `base_layer` then.
+    """
+    plain, factors = module.replace(".base_layer", ""), adapter.factors[module]
+    for parameter in adapter.config.target_parameters:
+        name = f"{plain}.{parameter.rpartition('.')[2]}"
+        tensor = base.tensors.get(name) if f".{name}".endswith(f".{parameter}") else None
+        if tensor is not None and factors.a is not None and factors.b is not None and len(tensor.shape) == 3:
+            widths = (factors.b.shape[0], factors.a.shape[-1])
+            if tensor.shape[1:] in (widths, widths[::-1]):
+                return name
+    return f"{plain}.weight"
+
+
+def _expert_step(adapter: Adapter, name: str, factors: Factors, weight: TensorInfo) -> ExpertStep:
+    where, experts, rank = f"{adapter.file.path}: {name}", weight.shape[0], adapter.config.rank(name)
+    a, b = factors.a, factors.b
+    if a is None or b is None or factors.magnitude is not None or factors.bias is not None:
+        raise InputError(f"{where}: expected two factors for the experts; save the adapter again")
+    if a.shape[0] != rank * experts or b.shape[1] != rank * experts:
+        raise InputError(
+            f"{where}: factors {list(b.shape)} x {list(a.shape)} of rank {rank} do not fit the base's "
+            f"{list(weight.shape)}; {_OTHER_BASE}"
+        )
+    widths = (b.shape[0], a.shape[1])
+    if widths[0] == widths[1]:
+        raise InputError(f"{where}: the experts' matrices are square: cannot tell how they are stored")
+    return ExpertStep(a, b, adapter.config.scale(name), experts, transposed=weight.shape[1:] != widths)
 
 
 def _stored_transposed(base: StoredCheckpoint, adapter: Adapter) -> bool:
@@ -169,7 +241,7 @@ def _lora_step(
         raise InputError(f"{where}: a LoRA factor is missing; save the adapter again")
     if not len(a.shape) == len(b.shape) == len(weight.shape) == 2:
         raise InputError(f"{where}: LoRA of a layer that is not a matrix cannot be merged exactly")
-    if magnitude is not None and (embedding or f"{module}.weight" in (tables.embed, HEAD)):
+    if magnitude is not None and (embedding or f"{module}.weight" in (tables.embed, tables.head)):
         raise InputError(f"{where}: DoRA on the embedding or the head cannot be merged exactly; use LoRA there")
     if config.use_dora != (magnitude is not None):
         found = "none" if config.use_dora else "one"
@@ -218,7 +290,7 @@ def _token_rows_step(
 
 def _head_follows(adapter: Adapter, tables: Tables) -> bool:
     """PEFT lets a tied head use the embedding's trained rows, unless it has its own."""
-    head = adapter.factors.get(HEAD.removesuffix(".weight"))
+    head = adapter.factors.get(tables.head.removesuffix(".weight"))
     return tables.tied and (head is None or head.token_rows is None)
 
 
@@ -227,8 +299,8 @@ def _offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
     if offsets is None or not offsets.ids:
         return {}
     steps = {}
-    for name, table in ((tables.embed, offsets.embed), (HEAD, offsets.head or offsets.embed)):
-        weight = base.tensors.get(name) or base.tensors[tables.embed]
+    for name, table in ((tables.embed, offsets.embed), (tables.head, offsets.head or offsets.embed)):
+        weight = tables.source(base, name)
         _check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
         if table.shape[1:] != weight.shape[1:]:
             raise InputError(

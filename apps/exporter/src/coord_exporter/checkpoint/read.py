@@ -107,17 +107,19 @@ class StoredCheckpoint:
         config: the content of config.json.
         files: its weight files.
         index_metadata: the metadata of the index, None for a single-file checkpoint.
+        modules: names by which tensors are listed instead of their own; see `modules.named_as_modules`.
     """
 
     folder: Path
     config: dict
     files: tuple[SafetensorsFile, ...]
     index_metadata: dict | None
+    modules: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
         """Every tensor by its name."""
-        return {tensor.name: tensor for file in self.files for tensor in file.tensors}
+        return {self.modules.get(tensor.name, tensor.name): tensor for file in self.files for tensor in file.tensors}
 
     @property
     def nbytes(self) -> int:

@@ -27,6 +27,11 @@ class Step:
         """Whether the tensor must be changed in one chunk."""
         return False
 
+    @property
+    def block_rows(self) -> int:
+        """Rows that must be changed together: matrix products work in blocks of rows."""
+        return _BLOCK_ROWS
+
     def touches(self, lo: int, hi: int) -> bool:
         """Whether any of rows lo..hi-1 changes."""
         return True
@@ -74,14 +79,16 @@ class Recipe:
 
         Chunks start at multiples of 64 rows and none is shorter (unless the tensor is): matrix products work in blocks
         of rows, and a product in chunks has the bits of the product in one piece only where these blocks coincide.
+        Experts are matrices of their own.
         """
         width = max(1, self.nbytes // ITEM_BYTES[self.dtype] // max(1, self.rows))
-        size = max(_BLOCK_ROWS, _CHUNK_VALUES // width // _BLOCK_ROWS * _BLOCK_ROWS)
+        block = max((step.block_rows for step in self.steps), default=_BLOCK_ROWS)
+        size = max(block, _CHUNK_VALUES // width // block * block)
         if any(step.needs_all_rows for step in self.steps):
             size = self.rows
         lo = 0
         while lo < self.rows:
-            hi = lo + size if self.rows - lo - size >= _BLOCK_ROWS else self.rows
+            hi = lo + size if self.rows - lo - size >= block else self.rows
             yield lo, hi
             lo = hi
 
