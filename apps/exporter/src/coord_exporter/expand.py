@@ -14,6 +14,7 @@ from coord_exporter.checkpoint.folder import Export, find_companions, write_expo
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe, copy_of, read_rows
 from coord_exporter.checkpoint.staging import ExportError, check_out
+from coord_exporter.sources import find_folder
 from coord_exporter.steps import RowsStep
 from coord_exporter.vocabulary import Tables, Vocabulary, find_tables, read_vocabulary
 
@@ -80,8 +81,8 @@ class NewTokens:
 
 
 def expand_vocab(
-    base: Path,
-    out: Path,
+    base: str | Path,
+    out: str | Path,
     *,
     wildcard: bool = True,
     markers: bool = False,
@@ -96,7 +97,7 @@ def expand_vocab(
     Existing ids never move. A base that has everything is copied as it is.
 
     Args:
-        base: the checkpoint folder
+        base: the checkpoint folder, or a hub id that the hub's cache holds
         out: the folder to make; it appears complete or not at all
         wildcard: whether `<|coord_*|>` comes first, as the specification's ids have it
         markers: whether `<obj_start>` and `<obj_end>` follow
@@ -110,7 +111,7 @@ def expand_vocab(
         InputError: for anything about the base that forbids it; nothing was written.
         ExportError: if writing fails; nothing was written.
     """
-    base, out = Path(base), Path(out)
+    base, out = find_folder(base), Path(out)
     if init not in INITS:
         raise InputError(f"--init: expected one of {', '.join(INITS)}, found {init!r}")
     warnings = check_out(out, (base,), force)

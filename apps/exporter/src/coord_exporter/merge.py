@@ -7,11 +7,13 @@ from pathlib import Path
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
+from coord_exporter.card import BASE_CARD, write_card
 from coord_exporter.checkpoint.folder import Export, find_companions, history_of, sha256_of, write_export
 from coord_exporter.checkpoint.modules import named_as_modules
-from coord_exporter.checkpoint.read import CARD_FILE, FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint, read_object
+from coord_exporter.checkpoint.read import CARD_FILE, FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint
 from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
 from coord_exporter.checkpoint.staging import check_out
+from coord_exporter.sources import find_adapter, find_folder
 from coord_exporter.steps import adapter_steps, target_of
 from coord_exporter.vocabulary import Tables, check_fingerprint, find_tables, set_tied
 
@@ -62,9 +64,9 @@ class MergePlan:
 
 
 def merge(
-    base: Path,
-    adapter: Path,
-    out: Path,
+    base: str | Path,
+    adapter: str | Path,
+    out: str | Path,
     *,
     force: bool = False,
     max_shard_size: int | None = None,
@@ -74,8 +76,8 @@ def merge(
     """Merge a PEFT adapter (LoRA, DoRA, saved modules, coordinate offsets) into a plain checkpoint.
 
     Args:
-        base: the checkpoint folder the adapter was trained on
-        adapter: the adapter folder
+        base: the checkpoint folder the adapter was trained on, or a hub id that the hub's cache holds
+        adapter: the adapter folder, or that of a training run, or a hub id
         out: the folder to make; it appears complete or not at all
         force: whether an existing folder is replaced that an export wrote
         max_shard_size: bytes of tensors per file; None keeps the base's files
@@ -87,8 +89,9 @@ def merge(
         InputError: for anything about the inputs that forbids an exact merge; nothing was written.
         ExportError: if writing or verifying fails; nothing was written.
     """
-    base, adapter, out = Path(base), Path(adapter), Path(out)
-    warnings = check_out(out, (base, adapter), force)
+    name, out, base = str(base), Path(out), find_folder(base)
+    adapter, chosen = find_adapter(adapter)
+    warnings = check_out(out, (base, adapter), force) + ([chosen] if chosen else [])
     checkpoint, opened = open_checkpoint(base), open_adapter(adapter)
     digest = sha256_of(opened.file.path)
     if any(entry.get("adapter", {}).get(opened.file.path.name) == digest for entry in history_of(base)):
@@ -97,7 +100,7 @@ def merge(
     companions, notes = find_companions(checkpoint, adapter)
     warnings += notes
     warnings += _bring_card(adapter, companions)
-    carried = _fingerprint(opened)
+    carried = opened.fingerprint()
     if (opened.offsets is not None or carried is not None) and (note := check_fingerprint(base, carried)):
         warnings.append(note)
     if plan.untied:
@@ -115,6 +118,10 @@ def merge(
         "tied": plan.tied,
         "changed_tensors": len(plan.changed),
     }
+    if (own := companions.pop("README.md", None)) is not None:
+        companions[BASE_CARD] = own
+    facts = {"fingerprint": carried, "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}"}
+    card = write_card(checkpoint, name, opened, facts)
     config = set_tied(checkpoint.config, False) if plan.untied else checkpoint.config
 
     def check(stage: Path) -> dict:
@@ -133,7 +140,7 @@ def merge(
         return figures
 
     verified = write_export(
-        Export(checkpoint, plan.recipes, config, companions, entry),
+        Export(checkpoint, plan.recipes, config, companions, entry, card=card),
         out,
         force=force,
         max_shard_size=max_shard_size,
@@ -150,23 +157,6 @@ def _bring_card(adapter: Path, companions: dict[str, Path]) -> list[str]:
     elif companions.pop(CARD_FILE, None) is not None:
         return [f"{adapter}: no {CARD_FILE}, and the base's is left out: it does not say how the adapter was trained"]
     return []
-
-
-def _fingerprint(adapter: Adapter) -> str | None:
-    """Return the fingerprint that an adapter carries, in its card or with its offsets.
-
-    Raises:
-        InputError: if the two differ.
-    """
-    path = adapter.folder / CARD_FILE
-    card = read_object(path).get("fingerprint") if path.is_file() else None
-    offsets = adapter.offsets.fingerprint if adapter.offsets is not None else None
-    if None not in (card, offsets) and card != offsets:
-        raise InputError(
-            f"{path}: fingerprint: expected {offsets}, which the adapter's offsets carry, found {card}; was the card "
-            "of another checkpoint put here?"
-        )
-    return offsets if card is None else str(card)
 
 
 def plan_merge(base: StoredCheckpoint, adapter: Adapter) -> MergePlan:

@@ -279,7 +279,7 @@ def _token_rows_step(
     listed = [ids for name, ids in adapter.config.token_indices.items() if module.endswith(name)]
     if len(listed) != 1:
         raise InputError(f"{where}: no single entry for {module}")
-    _check_ids(where, listed[0], weight.rows)
+    check_ids(where, listed[0], weight.rows)
     if table.shape != (len(listed[0]), *weight.shape[1:]):
         raise InputError(
             f"{adapter.file.path}: {table.name} is {list(table.shape)}, expected {len(listed[0])} rows of the base's "
@@ -301,7 +301,7 @@ def _offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
     steps = {}
     for name, table in ((tables.embed, offsets.embed), (tables.head, offsets.head or offsets.embed)):
         weight = tables.source(base, name)
-        _check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
+        check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
         if table.shape[1:] != weight.shape[1:]:
             raise InputError(
                 f"{table.path}: {table.name} has rows of {table.shape[1]} values, the base's {name} of "
@@ -311,7 +311,12 @@ def _offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
     return steps
 
 
-def _check_ids(where: str, ids: Sequence[int], rows: int) -> None:
+def check_ids(where: str, ids: Sequence[int], rows: int) -> None:
+    """Refuse ids that are outside a table of so many rows, or repeated.
+
+    Raises:
+        InputError: naming the id.
+    """
     for token_id in ids:
         if not 0 <= token_id < rows:
             raise InputError(

@@ -45,7 +45,8 @@ class Step:
 class Recipe:
     """An output tensor: name, type and shape, the stored tensor it starts from, and the steps in order.
 
-    Rows beyond those of the source start as zeros. With no steps and the source's own type it is a byte copy.
+    Rows beyond those of the source start as zeros. With no steps and the source's own type it is a byte copy. A tensor
+    at hand brings its `data` and has no use for the source.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Recipe:
     shape: tuple[int, ...]
     source: TensorInfo
     steps: tuple[Step, ...] = ()
+    data: memoryview | None = None
 
     @property
     def nbytes(self) -> int:
@@ -96,6 +98,21 @@ class Recipe:
 def copy_of(tensor: TensorInfo) -> Recipe:
     """Return the recipe that leaves a tensor as it is."""
     return Recipe(tensor.name, tensor.dtype, tensor.shape, tensor)
+
+
+def made_of(name: str, value: torch.Tensor, source: TensorInfo) -> Recipe:
+    """Return the recipe of a tensor that is at hand, of a type that adapters hold."""
+    import torch
+
+    names = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.int64: "I64", torch.uint8: "U8"}
+    return Recipe(name, names[value.dtype], tuple(value.shape), source, data=bytes_of(value))
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """Return the bytes of a tensor's values."""
+    import torch
+
+    return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())
 
 
 def torch_dtype(name: str) -> torch.dtype:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coord_adapter.format import GUARD_NAME, MODULE_NAME
+from coord_adapter.format import MODULE_NAME, is_guard
 from coord_exporter.adapter import Adapter
 from coord_exporter.checkpoint.modules import empty_model, named_as_modules
 from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
@@ -70,6 +70,45 @@ def verify_tensors(base: StoredCheckpoint, adapter: Adapter, out: StoredCheckpoi
     return {"compared": len(compared), "largest_error": largest, "vanished": vanished}
 
 
+def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> dict:
+    """Let plain PEFT read an adapter without offsets of its own, and compare what it trains with base plus offsets.
+
+    Args:
+        base: the base, its tensors listed under the names of their modules
+        adapter: the adapter with offsets
+        vanilla: the adapter folder that was made of it
+
+    Returns:
+        `compared`, how many tensors PEFT changes; `largest_error`, over the largest change of the same tensor.
+
+    Raises:
+        ExportError: naming the first tensor that is wrong.
+    """
+    import torch
+
+    tables = find_tables(base)
+    wanted = dict.fromkeys([tables.embed] if tables.tied else [tables.embed, tables.head])
+    rows, compared, largest = _offset_rows(adapter, tables.embed, tables.head), 0, 0.0
+    with warnings.catch_warnings(), torch.inference_mode(), comparing():
+        warnings.simplefilter("ignore")
+        for name, found in _merged(base, vanilla, empty_model(base)):
+            compared += 1
+            if name not in wanted:
+                continue
+            source = tables.source(base, name)
+            before = read_float(source)
+            expected = rows(name, before)
+            effect = float((expected - before).abs().max())
+            error = (found - expected).abs() - (expected.to(torch_dtype(source.dtype)).float() - expected).abs()
+            if not float(error.max()) <= _OF_EFFECT * effect:
+                raise ExportError(f"verify: plain PEFT reads other rows of {name}; nothing was written")
+            largest = max(largest, float(error.max()) / effect if effect else 0.0)
+            wanted.pop(name)
+    if wanted:
+        raise ExportError(f"verify: plain PEFT trains no row of {next(iter(wanted))}; nothing was written")
+    return {"compared": compared, "largest_error": largest}
+
+
 def _merged(base: StoredCheckpoint, adapter: Adapter, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the name and float32 value of each tensor that the adapter touches, as PEFT and the offsets make it."""
     from peft import PeftConfig, PeftModel
@@ -78,7 +117,7 @@ def _merged(base: StoredCheckpoint, adapter: Adapter, model: Any) -> Iterator[tu
 
     config: Any = PeftConfig.from_pretrained(adapter.folder)
     if adapter.offsets is not None:
-        rest = {name: ids for name, ids in (config.trainable_token_indices or {}).items() if name != GUARD_NAME}
+        rest = {name: ids for name, ids in (config.trainable_token_indices or {}).items() if not is_guard(name)}
         config.trainable_token_indices = rest or None
         config.modules_to_save = [name for name in config.modules_to_save or () if name != MODULE_NAME] or None
     hollow = _hollow_out(model)
