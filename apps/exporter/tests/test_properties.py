@@ -74,7 +74,7 @@ def test_merge_of_any_configuration_is_the_adapted_model_or_refused(bases):
             with torch.inference_mode():
                 found = load(folder / "out")(input_ids=IDS).logits
             assert (found - expected).abs().max() < 2e-4 * expected.abs().max()
-            opened = open_checkpoint(base), open_adapter(folder / "adapter"), open_checkpoint(folder / "out")
+            opened = open_checkpoint(base), [(open_adapter(folder / "adapter"), 1.0)], open_checkpoint(folder / "out")
             assert verify_tensors(*opened)["compared"]
             outcomes["merged"] += 1
 

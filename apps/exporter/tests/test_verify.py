@@ -54,7 +54,7 @@ def test_a_forgotten_tensor_is_noticed(exported, tmp_path, dtype, forgotten):
     with pytest.raises(ExportError, match=r"verify: logits differ from PEFT's by .* nothing was written"):
         verify_models(open_checkpoint(base), open_adapter(adapter), tmp_path / "out")
     with pytest.raises(ExportError, match=rf"verify: {re.escape(forgotten)} differs from PEFT's by .* changes it by"):
-        verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
+        verify_tensors(open_checkpoint(base), [(open_adapter(adapter), 1.0)], open_checkpoint(tmp_path / "out"))
 
 
 def test_a_merge_that_did_nothing_is_noticed_at_any_size(bases, tmp_path, monkeypatch):
@@ -78,7 +78,7 @@ def test_a_changed_tensor_that_no_adapter_touches_is_noticed(exported, tmp_path)
     name = "model.visual.merger.linear_fc1.weight"
     save_file(read_all(out) | {name: read_all(out)[name] * 2}, tmp_path / "out" / "model.safetensors")
     with pytest.raises(ExportError, match=rf"verify: {name} differs from the base's"):
-        verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
+        verify_tensors(open_checkpoint(base), [(open_adapter(adapter), 1.0)], open_checkpoint(tmp_path / "out"))
 
 
 def test_changes_lost_in_rounding_are_told(bases, tmp_path):

@@ -84,12 +84,25 @@ def merge_command(
             "tokens too, which is the default for these.",
         ),
     ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="The type of all weights: bfloat16, float16 or float32. By default the base's types stay."),
+    ] = None,
+    weight: Annotated[float, typer.Option(help="What ADAPTER's changes are multiplied by.")] = 1.0,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADAPTER[=WEIGHT]", help="A further adapter of the same BASE; may be given several times."
+        ),
+    ] = None,
     quiet: _Quiet = False,
 ) -> None:
     """Merge LoRA, DoRA, saved modules and coordinate offsets into the weights."""
     started = time.monotonic()
     size = parse_size(max_shard_size)
-    report = merge(base, adapter, out, force=force, max_shard_size=size, verify=verify, quiet=quiet)
+    others = [parse_weighted(text) for text in add or ()]
+    options = {"force": force, "max_shard_size": size, "verify": verify, "quiet": quiet}
+    report = merge(base, adapter, out, **options, dtype=dtype, weight=weight, add=others)
     _warn(report.warnings)
     if figures := report.verification:
         logits = (
@@ -204,6 +217,19 @@ def parse_size(text: str | None) -> int | None:
     if match is None or float(match[1]) <= 0:
         raise InputError(f"--max-shard-size: expected a size such as 5GB or 500MB, found {text!r}")
     return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def parse_weighted(text: str) -> tuple[str, float]:
+    """Return the adapter and the weight of `ADAPTER=WEIGHT`; without one it is 1.
+
+    Raises:
+        InputError: if the weight is no number.
+    """
+    name, given, weight = text.rpartition("=")
+    try:
+        return (name, float(weight)) if given else (text, 1.0)
+    except ValueError:
+        raise InputError(f"--add: expected ADAPTER=WEIGHT with a number, found {text!r}") from None
 
 
 def _warn(warnings: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ Shapes: O outputs, I inputs, R rank of the factors, K rows of a table, H hidden 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from coord_codec.files import InputError
@@ -127,11 +127,13 @@ class RowsStep(Step):
         ids: the token ids in the order of the table's rows, distinct
         table: rows [K, H], stored or at hand
         added: whether row k is added to row `ids[k]` rather than put in its place
+        scale: what an added row is multiplied by
     """
 
     ids: Sequence[int]
     table: TensorInfo | torch.Tensor
     added: bool = False
+    scale: float = 1.0
 
     def touches(self, lo: int, hi: int) -> bool:
         """Whether an id lies in lo..hi-1."""
@@ -147,14 +149,22 @@ class RowsStep(Step):
         def change(rows: torch.Tensor, lo: int, hi: int) -> torch.Tensor:
             inside = (ids >= lo) & (ids < hi)
             here = ids[inside] - lo
-            rows[here] = rows[here] + table[inside] if self.added else table[inside]
+            rows[here] = rows[here] + table[inside] * self.scale if self.added else table[inside]
             return rows
 
         return change
 
 
-def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, list[Step]]:
+def adapter_steps(
+    base: StoredCheckpoint, adapter: Adapter, tables: Tables, weight_of_adapter: float = 1.0
+) -> dict[str, list[Step]]:
     """Return the steps of each tensor that an adapter changes, by tensor name; offsets come last.
+
+    Args:
+        base: the base
+        adapter: the adapter
+        tables: the base's embedding and head
+        weight_of_adapter: what its changes are multiplied by, where they are sums
 
     Raises:
         InputError: naming the module, for factors that do not fit or cannot be merged exactly.
@@ -179,6 +189,12 @@ def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
             steps.setdefault(f"{module}.bias", []).append(_bias_step(base, adapter, module, factors.bias))
     for name, step in _offset_steps(base, adapter, tables).items():
         steps.setdefault(name, []).append(step)
+    if weight_of_adapter != 1:
+        scaled = (LoraStep, ExpertStep, BiasStep, RowsStep)
+        return {
+            name: [replace(step, scale=step.scale * weight_of_adapter) for step in found if isinstance(step, scaled)]
+            for name, found in steps.items()
+        }
     return steps
 
 

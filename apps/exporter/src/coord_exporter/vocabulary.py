@@ -12,6 +12,9 @@ from coord_codec import MARKERS, CoordVocab, coord_tokens
 from coord_codec.files import InputError
 from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo, read_object
 
+DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+"""Types of weights by their names in configurations."""
+
 _HEADS = {
     "model.language_model.embed_tokens.weight": "lm_head.weight",
     "language_model.model.embed_tokens.weight": "language_model.lm_head.weight",
@@ -181,6 +184,13 @@ def set_tied(config: dict, tied: bool) -> dict:
     if isinstance(config.get("text_config"), dict):
         changed["text_config"] = config["text_config"] | {"tie_word_embeddings": tied}
     return changed
+
+
+def set_dtype(config: dict, dtype: str) -> dict:
+    """Return the configuration with the type of the weights wherever it is stated, and at its top."""
+    changed = {key: set_dtype(value, dtype) if isinstance(value, dict) else value for key, value in config.items()}
+    stated = {key: dtype for key in ("dtype", "torch_dtype") if key in config}
+    return changed | (stated or ({"dtype": dtype} if "architectures" in config else {}))
 
 
 def _equal_bytes(one: TensorInfo, other: TensorInfo) -> bool:

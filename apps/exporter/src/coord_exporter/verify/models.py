@@ -23,7 +23,7 @@ from PIL import Image
 from coord_adapter import load_adapter
 from coord_exporter.adapter import Adapter
 from coord_exporter.checkpoint.modules import model_class
-from coord_exporter.checkpoint.read import StoredCheckpoint
+from coord_exporter.checkpoint.read import StoredCheckpoint, open_checkpoint
 from coord_exporter.checkpoint.staging import ExportError
 from coord_exporter.verify import comparing
 from coord_exporter.vocabulary import find_tables, vocabulary_rows
@@ -69,7 +69,8 @@ def verify_models(base: StoredCheckpoint, adapter: Adapter, folder: Path) -> dic
         max(float((one - other).abs().max()) for one, other in zip(reference.logits, others, strict=True))
         for others in (exported.logits, reference.plain)
     )
-    widest = _TOLERANCES[base.tensors[find_tables(base).embed].dtype] * largest
+    out = open_checkpoint(folder)
+    widest = _TOLERANCES[out.tensors[find_tables(out).embed].dtype] * largest
     tolerance = min(widest, max(widest / 2, effect / 2))
     same = [one == other for one, other in zip(reference.greedy, exported.greedy, strict=True)]
     equal = (*same, False).index(False)

@@ -8,8 +8,9 @@ adapted, their names, ranks, scales and order are PEFT's. Memory is a few times 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from coord_adapter.format import MODULE_NAME, is_guard
@@ -31,8 +32,13 @@ _OF_EFFECT, _OF_VALUE = 1e-3, 4e-6
 _INNER = (".base_layer", ".token_adapter", ".original_module", ".modules_to_save.default")
 
 
-def verify_tensors(base: StoredCheckpoint, adapter: Adapter, out: StoredCheckpoint) -> dict:
-    """Compare each tensor of an export with PEFT's, and the bytes of those that no adapter changes with the base's.
+def verify_tensors(base: StoredCheckpoint, adapters: Sequence[tuple[Adapter, float]], out: StoredCheckpoint) -> dict:
+    """Compare each tensor of an export with PEFT's, and those that no adapter changes with the base's.
+
+    Args:
+        base: the base
+        adapters: each with the weight of its changes
+        out: the export
 
     Returns:
         `compared`, how many tensors PEFT changes; `largest_error`, over the largest change of the same tensor;
@@ -44,30 +50,57 @@ def verify_tensors(base: StoredCheckpoint, adapter: Adapter, out: StoredCheckpoi
     import torch
 
     with comparing():
-        model = empty_model(base)
-        names = named_as_modules(base, model).modules
+        names = named_as_modules(base).modules
     base, out = (replace(checkpoint, modules=names) for checkpoint in (base, out))
     tables = find_tables(base)
     compared, vanished, largest = set(), [], 0.0
     untouched = set(out.tensors)
     with warnings.catch_warnings(), torch.inference_mode(), comparing():
         warnings.simplefilter("ignore")
-        for name, expected in _merged(base, adapter, model):
-            if (stored := out.tensors.get(name)) is None:
-                if name != tables.head:
-                    raise ExportError(f"verify: {name} is missing in the export; nothing was written")
-                stored = out.tensors[tables.embed]
-            untouched.discard(name)
-            error, effect, changed = _compare(expected, tables.source(base, name), stored)
-            if effect:
-                compared.add(stored.name)
-                largest = max(largest, error / effect)
-                vanished += [] if changed else [stored.name]
+        layers = [(_layers(base, adapter, empty_model(base)), weight) for adapter, weight in adapters]
+        for path in dict.fromkeys(path for found, _ in layers for path in found):
+            for name, expected in _weighted(base, tables, [(f[path](), w) for f, w in layers if path in f]):
+                if (stored := out.tensors.get(name)) is None:
+                    if name != tables.head:
+                        raise ExportError(f"verify: {name} is missing in the export; nothing was written")
+                    stored = out.tensors[tables.embed]
+                untouched.discard(name)
+                error, effect, changed = _compare(expected, tables.source(base, name), stored)
+                if effect:
+                    compared.add(stored.name)
+                    largest = max(largest, error / effect)
+                    vanished += [] if changed else [stored.name]
     for name in untouched:
         before, after = tables.source(base, name), out.tensors[name]
-        if any(before.read(lo, hi) != after.read(lo, hi) for lo, hi in after.blocks()):
-            raise ExportError(f"verify: {name} differs from the base's, which PEFT leaves alone; nothing was written")
+        for lo, hi in after.blocks():
+            if before.dtype == after.dtype:
+                same = before.read(lo, hi) == after.read(lo, hi)
+            else:
+                same = torch.equal(
+                    read_rows(before, lo, hi).to(torch_dtype(after.dtype)).float(), read_rows(after, lo, hi)
+                )
+            if not same:
+                raise ExportError(
+                    f"verify: {name} differs from the base's, which PEFT leaves alone; nothing was written"
+                )
     return {"compared": len(compared), "largest_error": largest, "vanished": vanished}
+
+
+def _weighted(
+    base: StoredCheckpoint, tables: Tables, found: list[tuple[dict[str, torch.Tensor], float]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield each tensor of a layer: the base's, and the weighted changes of all adapters."""
+    if [weight for _, weight in found] == [1]:
+        yield from found[0][0].items()
+        return
+    for name in dict.fromkeys(name for values, _ in found for name in values):
+        before = read_float(tables.source(base, name))
+        total = before.clone()
+        for values, weight in found:
+            if name in values:
+                value = values[name].mT if values[name].shape != before.shape else values[name]
+                total += weight * (value - before)
+        yield name, total
 
 
 def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> dict:
@@ -91,7 +124,8 @@ def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> d
     rows, compared, largest = _offset_rows(adapter, tables.embed, tables.head), 0, 0.0
     with warnings.catch_warnings(), torch.inference_mode(), comparing():
         warnings.simplefilter("ignore")
-        for name, found in _merged(base, vanilla, empty_model(base)):
+        made = _layers(base, vanilla, empty_model(base)).values()
+        for name, found in (item for make in made for item in make().items()):
             compared += 1
             if name not in wanted:
                 continue
@@ -109,8 +143,11 @@ def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> d
     return {"compared": compared, "largest_error": largest}
 
 
-def _merged(base: StoredCheckpoint, adapter: Adapter, model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name and float32 value of each tensor that the adapter touches, as PEFT and the offsets make it."""
+def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, Callable[[], dict[str, torch.Tensor]]]:
+    """Return, by the path of each layer that the adapter touches, what makes its tensors as PEFT and the offsets do.
+
+    Each may be called once; its float32 tensors come by their names.
+    """
     from peft import PeftConfig, PeftModel
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
@@ -120,35 +157,38 @@ def _merged(base: StoredCheckpoint, adapter: Adapter, model: Any) -> Iterator[tu
         rest = {name: ids for name, ids in (config.trainable_token_indices or {}).items() if not is_guard(name)}
         config.trainable_token_indices = rest or None
         config.modules_to_save = [name for name in config.modules_to_save or () if name != MODULE_NAME] or None
-    hollow = _hollow_out(model)
-    tables = find_tables(base)
+    hollow, tables = _hollow_out(model), find_tables(base)
     tied = {tables.embed, tables.head} if tables.tied else set()
     peft_model = PeftModel.from_pretrained(model, str(adapter.folder), config=config, low_cpu_mem_usage=True)
-    inner = peft_model.base_model.model
-    rows = _offset_rows(adapter, tables.embed, tables.head)
-    wrapped: set[str] = set()
-    for path, module in list(inner.named_modules()):
-        if not isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper)) or any(
-            path.startswith(f"{outer}.") for outer in wrapped
-        ):
-            continue
-        wrapped.add(path)
-        plain = _merge(base, path, module, tables, hollow)
+    inner, rows = peft_model.base_model.model, _offset_rows(adapter, tables.embed, tables.head)
+    layers: dict[str, Callable[[], dict[str, torch.Tensor]]] = {}
+
+    def merged(path: str, module: Any) -> dict[str, torch.Tensor]:
+        plain, found = _merge(base, path, module, tables, hollow), {}
         for name, value in list(plain.named_parameters()):
             if not hollow(value):
-                yield f"{path}.{name}", rows(f"{path}.{name}", value.data.float())
+                found[f"{path}.{name}"] = rows(f"{path}.{name}", value.data.float())
                 owner, _, leaf = name.rpartition(".")
                 setattr(plain.get_submodule(owner), leaf, None)
+        return found
+
+    def carried(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: rows(name, value.float())}
+
+    for path, module in list(inner.named_modules()):
+        inside = any(path.startswith(f"{outer}.") for outer in layers)
+        if isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper)) and not inside:
+            layers[path] = partial(merged, path, module)
+    wrapped = set(layers)
     for path, value in inner.named_parameters():
-        inside = any(path.startswith(f"{outer}.") for outer in wrapped)
-        if not inside and not hollow(value):
+        if not hollow(value) and not any(path.startswith(f"{outer}.") for outer in wrapped):
             for name in tied if path in tied else {path}:
                 if name.rpartition(".")[0] not in wrapped:
-                    yield name, rows(name, value.data.float())
-                    wrapped.add(name.rpartition(".")[0])
+                    layers[name] = partial(carried, name, value.data)
     for name in (tables.embed, tables.head) if adapter.offsets is not None else ():
-        if name.rpartition(".")[0] not in wrapped:
-            yield name, rows(name, read_float(tables.source(base, name)))
+        if name.rpartition(".")[0] not in wrapped and name not in layers:
+            layers[name] = lambda name=name: carried(name, read_float(tables.source(base, name)))
+    return layers
 
 
 def _hollow_out(model: Any) -> Callable[[torch.Tensor], bool]:
