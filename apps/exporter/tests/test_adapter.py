@@ -62,27 +62,44 @@ def test_open_adapter_refuses_unknown_factor(files):
     refused(files, "lora_E.weight: an unknown kind of factor")
 
 
-SETTINGS = {
-    "peft_type": "IA3",
-    "init_lora_weights": "pissa",
-    "use_qalora": True,
-    "layer_replication": [[0, 1]],
-    "target_parameters": ["experts.w"],
-    "a_setting_of_next_year": 3,
-    "r": "many",
-    "rank_pattern": {"q_proj": 0},
-    "alpha_pattern": {"q_(proj": 1},
-    "modules_to_save": "lm_head",
-    "use_dora": True,
-    "lora_bias": True,
-}
+SETTINGS = [
+    ("peft_type", "IA3"),
+    ("init_lora_weights", "pissa"),
+    ("use_qalora", True),
+    ("layer_replication", [[0, 1]]),
+    ("target_parameters", "experts.w"),
+    ("a_setting_of_next_year", 3),
+    ("r", "many"),
+    ("r", None),
+    ("r", 7.5),
+    ("r", True),
+    ("lora_alpha", "16"),
+    ("lora_alpha", [16]),
+    ("rank_pattern", {"q_proj": 0}),
+    ("rank_pattern", [["q_proj", 4]]),
+    ("alpha_pattern", {"q_(proj": 1}),
+    ("modules_to_save", "lm_head"),
+    ("modules_to_save", [None]),
+    ("trainable_token_indices", {"embed_tokens": "123"}),
+    ("trainable_token_indices", [1.5]),
+    ("use_dora", True),
+    ("lora_bias", True),
+    ("use_rslora", "false"),
+    ("fan_in_fan_out", "no"),
+]
 
 
-@pytest.mark.parametrize("field", SETTINGS)
-def test_read_settings_refuses_what_cannot_be_merged(files, field):
-    edit_json(files / "adapter" / "adapter_config.json", **{field: SETTINGS[field]})
-    match = "not a complete LoRA" if field in ("r", "rank_pattern", "alpha_pattern", "modules_to_save") else field
-    refused(files, match)
+@pytest.mark.parametrize(("field", "value"), SETTINGS)
+def test_read_settings_refuses_what_cannot_be_merged(files, field, value):
+    edit_json(files / "adapter" / "adapter_config.json", **{field: value})
+    refused(files, field)
+
+
+@pytest.mark.parametrize("content", ["null", "[]", "3", '"text"', "[" * 100_000])
+@pytest.mark.parametrize("name", ["adapter/adapter_config.json", "base/config.json"])
+def test_merge_refuses_a_configuration_that_is_no_object(files, name, content):
+    (files / name).write_text(content)
+    refused(files, f"{name}: (expected a JSON object|JSON nested too deeply|not JSON)")
 
 
 NAMES = ["model.layers.1.q_proj", "model.layers.11.q_proj", "q_proj", "model.q_proj.k_proj", "xq_proj"]

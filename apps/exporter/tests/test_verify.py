@@ -1,16 +1,22 @@
 """`--verify`: what it measures, and that it catches a wrong export."""
 
+import re
 import shutil
+import sys
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_checkpoint import EMBED, make_adapter, read_all, read_json
+from tiny_checkpoint import EMBED, edit_tensors, make_adapter, read_all, read_json, shake
 
-from coord_exporter import ExportError, merge
+from coord_exporter import ExportError, merge, steps
 from coord_exporter.adapter import open_adapter
 from coord_exporter.checkpoint.read import open_checkpoint
-from coord_exporter.verify import verify_export
+from coord_exporter.verify.models import verify_models
+from coord_exporter.verify.tensors import verify_tensors
+
+# The package's `merge` is the function; this is the module.
+merge_module = sys.modules["coord_exporter.merge"]
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +52,43 @@ def test_a_forgotten_tensor_is_noticed(exported, tmp_path, dtype, forgotten):
     spoiled = read_all(out) | {forgotten: read_all(base)[forgotten]}
     save_file(spoiled, tmp_path / "out" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ExportError, match=r"verify: logits differ from PEFT's by .* nothing was written"):
-        verify_export(open_checkpoint(base), open_adapter(adapter), tmp_path / "out")
+        verify_models(open_checkpoint(base), open_adapter(adapter), tmp_path / "out")
+    with pytest.raises(ExportError, match=rf"verify: {re.escape(forgotten)} differs from PEFT's by .* changes it by"):
+        verify_tensors(open_checkpoint(base), [(open_adapter(adapter), 1.0)], open_checkpoint(tmp_path / "out"))
+
+
+def test_a_merge_that_did_nothing_is_noticed_at_any_size(bases, tmp_path, monkeypatch):
+    base = bases(True)
+    shake(make_adapter(tmp_path / "adapter", base, "tied"), std=0.003, seed=3).save_pretrained(tmp_path / "adapter")
+    monkeypatch.setattr(merge_module, "_VERIFIED_BYTES", 0)  # the base is too large for models
+    report = merge(base, tmp_path / "adapter", tmp_path / "out", verify=True, quiet=True)
+    figures = report.verification
+    assert figures["compared"] == report.changed == 15 and "tokens" not in figures
+    assert 0 <= figures["largest_error"] < 1e-3
+    for step in (steps.LoraStep, steps.RowsStep):
+        monkeypatch.setattr(step, "open", lambda self: lambda rows, lo, hi: rows)
+    with pytest.raises(ExportError, match="differs from PEFT's"):
+        merge(base, tmp_path / "adapter", tmp_path / "nothing", verify=True, quiet=True)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_changed_tensor_that_no_adapter_touches_is_noticed(exported, tmp_path):
+    base, adapter, out, _ = exported["bfloat16"]
+    shutil.copytree(out, tmp_path / "out")
+    name = "model.visual.merger.linear_fc1.weight"
+    save_file(read_all(out) | {name: read_all(out)[name] * 2}, tmp_path / "out" / "model.safetensors")
+    with pytest.raises(ExportError, match=rf"verify: {name} differs from the base's"):
+        verify_tensors(open_checkpoint(base), [(open_adapter(adapter), 1.0)], open_checkpoint(tmp_path / "out"))
+
+
+def test_changes_lost_in_rounding_are_told(bases, tmp_path):
+    make_adapter(tmp_path / "adapter", bases(False), None)
+    edit_tensors(tmp_path / "adapter", lambda tensors: [t.mul_(1e-4) for t in tensors.values()])
+    report = merge(bases(False), tmp_path / "adapter", tmp_path / "out", verify=True, quiet=True)
+    assert any("14 of 14 changes are lost in the rounding" in warning for warning in report.warnings)
 
 
 def test_failed_verification_leaves_nothing(exported, tmp_path, monkeypatch):
-    from coord_exporter import steps
-
     base, adapter, _, _ = exported["float32"]
     monkeypatch.setattr(steps, "read_float", lambda tensor: torch.zeros(tensor.shape))
     with pytest.raises(ExportError, match="verify"):

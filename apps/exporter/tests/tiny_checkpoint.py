@@ -1,6 +1,7 @@
 """A tiny Qwen3-VL checkpoint with tokenizer and processor, and adapters whose every tensor is non-zero."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -198,11 +199,13 @@ def offset_key(name):
 
 
 def link_base(base, folder):
-    """Make a checkpoint of links to the files of another, as in a download cache."""
-    folder.mkdir()
-    for path in base.iterdir():
-        (folder / path.name).symlink_to(path)
-    return folder
+    """Make a checkpoint as the hub's cache holds it: a snapshot of links to blobs."""
+    snapshot, blobs = folder / "snapshots" / "0123", folder / "blobs"
+    shutil.copytree(base, blobs)
+    snapshot.mkdir(parents=True)
+    for path in blobs.iterdir():
+        (snapshot / path.name).symlink_to(Path("../../blobs") / path.name)
+    return snapshot
 
 
 def merge_quietly(base, adapter, out, **options):

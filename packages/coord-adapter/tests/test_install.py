@@ -65,6 +65,32 @@ def test_install_refuses_an_embedding_that_scales_its_rows():
         install_coord_offset_adapter(model, IDS)
 
 
+def test_install_refuses_a_head_that_is_no_plain_product():
+    class Scaled(torch.nn.Linear):
+        def forward(self, hidden_BTH):
+            return 8 * super().forward(hidden_BTH)
+
+    model = tiny(False)
+    model.lm_head.__class__ = Scaled
+    with pytest.raises(ValueError, match="the output head is a Scaled, which does more than multiply by its weight"):
+        install_coord_offset_adapter(model, IDS)
+    packed = tiny(False)
+    packed.lm_head.weight = torch.nn.Parameter(torch.zeros(V * H // 2, 1, dtype=torch.uint8), requires_grad=False)
+    before = packed.get_input_embeddings().weight.clone()
+    with pytest.raises(ValueError, match=r"the output head holds torch.uint8: .*leave it out of the quantization"):
+        install_coord_offset_adapter(packed, IDS)
+    assert torch.equal(packed.get_input_embeddings().weight, before)
+
+
+def test_bake_refuses_a_head_quantized_since_before_it_changes_the_embedding():
+    model = prepared(False)
+    before = model.get_input_embeddings().weight.clone()
+    model.lm_head.weight = torch.nn.Parameter(torch.zeros(V * H // 2, 1, dtype=torch.uint8), requires_grad=False)
+    with pytest.raises(ValueError, match=r"the output head holds torch\.uint8"):
+        bake_offsets(model)
+    assert torch.equal(model.get_input_embeddings().weight, before)
+
+
 def test_install_refuses_an_unknown_dtype():
     with pytest.raises(ValueError, match="dtype is 'int8'"):
         install_coord_offset_adapter(tiny(), IDS, dtype="int8")

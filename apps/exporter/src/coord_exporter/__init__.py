@@ -2,7 +2,18 @@
 
 from coord_codec.files import InputError
 from coord_exporter.checkpoint.staging import ExportError
+from coord_exporter.convert import ConvertReport, from_peft, to_peft
 from coord_exporter.expand import ExpandReport, expand_vocab
 from coord_exporter.merge import MergeReport, merge
 
-__all__ = ["ExpandReport", "ExportError", "InputError", "MergeReport", "expand_vocab", "merge"]
+__all__ = [
+    "ConvertReport",
+    "ExpandReport",
+    "ExportError",
+    "InputError",
+    "MergeReport",
+    "expand_vocab",
+    "from_peft",
+    "merge",
+    "to_peft",
+]

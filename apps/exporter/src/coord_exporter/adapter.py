@@ -5,20 +5,22 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coord_adapter.format import GUARD_NAME, WEIGHTS_FILE, StoredOffsets, find_offsets, offset_part
+from coord_adapter.format import WEIGHTS_FILE, StoredOffsets, find_offsets, is_guard, offset_part
 from coord_codec.files import InputError
-from coord_exporter.checkpoint.read import FLOATS, SafetensorsFile, TensorInfo, read_object, read_safetensors
+from coord_exporter.checkpoint.read import CARD_FILE, FLOATS, SafetensorsFile, TensorInfo, read_object, read_safetensors
 from coord_exporter.checkpoint.recipe import first_not_finite, read_rows
 
 _PREFIX = "base_model.model."
 
 # What merging needs, and what only mattered while training or loading.
 _USED = "r lora_alpha rank_pattern alpha_pattern use_rslora use_dora fan_in_fan_out bias lora_bias modules_to_save "
-_USED += "trainable_token_indices init_lora_weights peft_type"
+_USED += "trainable_token_indices init_lora_weights peft_type target_parameters"
 _INERT = "auto_mapping base_model_name_or_path revision task_type inference_mode peft_version target_modules "
 _INERT += "exclude_modules lora_dropout layers_to_transform layers_pattern runtime_config ensure_weight_tying "
 _INERT += "eva_config loftq_config corda_config megatron_core lora_ga_config qalora_group_size ephemeral_gpu_offload"
@@ -39,6 +41,9 @@ _PARTS = {
     ".token_adapter.trainable_tokens_delta": "token_rows",
 }
 
+# What PEFT's wrappers add to the name of a tensor of the base.
+_WRAPPERS = re.compile(r"\.(base_layer|token_adapter|modules_to_save\.[^.]+)(?=\.)")
+
 
 @dataclass(frozen=True)
 class LoraSettings:
@@ -55,6 +60,7 @@ class LoraSettings:
     lora_bias: bool = False
     modules_to_save: tuple[str, ...] = ()
     token_indices: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    target_parameters: tuple[str, ...] = ()
 
     def rank(self, module: str) -> int:
         """Return the rank of a module's factors."""
@@ -106,6 +112,27 @@ class Adapter:
     saved: dict[str, TensorInfo] = field(default_factory=dict)
     rewritten: dict[str, TensorInfo] = field(default_factory=dict)
 
+    @property
+    def card(self) -> dict:
+        """Content of coordexp.json beside the weights, empty without one."""
+        path = self.folder / CARD_FILE
+        return read_object(path) if path.is_file() else {}
+
+    def fingerprint(self) -> str | None:
+        """Return the fingerprint that the adapter carries, in its card or with its offsets.
+
+        Raises:
+            InputError: if the two differ.
+        """
+        card = self.card.get("fingerprint")
+        offsets = self.offsets.fingerprint if self.offsets is not None else None
+        if None not in (card, offsets) and card != offsets:
+            raise InputError(
+                f"{self.folder / CARD_FILE}: fingerprint: expected {offsets}, which the adapter's offsets carry, found "
+                f"{card}; was the card of another checkpoint put here?"
+            )
+        return offsets if card is None else str(card)
+
 
 def open_adapter(folder: Path) -> Adapter:
     """Read an adapter folder; of the weights themselves only NaN and infinity are looked for.
@@ -140,10 +167,12 @@ def _sort(adapter: Adapter, name: str, tensor: TensorInfo) -> None:
         setattr(adapter.factors.setdefault(name.removesuffix(ending), Factors()), _PARTS[ending], tensor)
     elif "lora_" in name:
         raise InputError(f"{tensor.path}: {tensor.name}: an unknown kind of factor, cannot be merged exactly")
+    elif ".original_module." in name:
+        return  # what a saved module was before its training, which PEFT does not use
     elif any(adapter.config.is_saved(".".join(parents[:n])) for n in range(1, len(parents) + 1)):
-        adapter.saved[name] = tensor
+        adapter.saved[_WRAPPERS.sub("", name)] = tensor
     else:
-        adapter.rewritten[name.replace(".base_layer.", ".")] = tensor
+        adapter.rewritten[_WRAPPERS.sub("", name)] = tensor
 
 
 def _integers(tensor: TensorInfo) -> tuple[int, ...]:
@@ -179,32 +208,69 @@ def read_settings(path: Path) -> LoraSettings:
     for name, value in content.items():
         if name not in _KNOWN and value:
             raise InputError(f"{path}: {name}: {value!r} cannot be merged exactly into the weights")
+    if missing := [name for name in ("r", "lora_alpha") if content.get(name) is None]:
+        raise InputError(f"{path}: {missing[0]}: missing; save the adapter again")
+    return _parse(path, content)
+
+
+def _field(
+    path: Path, content: dict, name: str, expected: str, fits: Callable[[Any], bool], default: Any = None
+) -> Any:
+    """Return a field that has the expected form, the default where it is absent or null.
+
+    Raises:
+        InputError: naming the field.
+    """
+    if (value := content.get(name)) is None:
+        return default
+    if not fits(value):
+        raise InputError(f"{path}: {name}: expected {expected}, found {value!r:.80}")
+    return value
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(token_id) is int for token_id in value)
+
+
+def _is_token_lists(value: Any) -> bool:
+    return _is_ids(value) or (isinstance(value, dict) and all(map(_is_ids, value.values())))
+
+
+def _is_rank(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_patterns(value: Any, fits: Callable[[Any], bool]) -> bool:
     try:
-        return _parse(path, content)
-    except (KeyError, TypeError, ValueError, AttributeError, re.error) as error:
-        raise InputError(f"{path}: not a complete LoRA configuration: {error!r}") from None
+        return isinstance(value, dict) and all(re.compile(key) and fits(number) for key, number in value.items())
+    except re.error:
+        return False
 
 
 def _parse(path: Path, content: dict) -> LoraSettings:
-    tokens = content.get("trainable_token_indices") or {}
+    read = partial(_field, path, content)
+    tokens = read("trainable_token_indices", "token ids, or an object of names and token ids", _is_token_lists, {})
     if isinstance(tokens, list):
         tokens = {"embed_tokens": tokens}
-    patterns = {name: content.get(name) or {} for name in ("rank_pattern", "alpha_pattern")}
-    ranks = {re.compile(k).pattern: int(v) for k, v in patterns["rank_pattern"].items()}
-    if min([int(content["r"]), *ranks.values()]) < 1:
-        raise ValueError(f"rank of r {content['r']}, rank_pattern {ranks}: expected at least 1")
-    if isinstance(saved := content.get("modules_to_save") or (), str):
-        raise ValueError(f"modules_to_save {saved!r}: expected a list")
     switches = ("use_rslora", "use_dora", "fan_in_fan_out", "lora_bias")
     return LoraSettings(
         path=path,
-        r=int(content["r"]),
-        lora_alpha=float(content["lora_alpha"]),
-        rank_pattern=ranks,
-        alpha_pattern={re.compile(k).pattern: float(v) for k, v in patterns["alpha_pattern"].items()},
-        modules_to_save=tuple(saved),
-        token_indices={name: tuple(map(int, ids)) for name, ids in tokens.items() if name != GUARD_NAME},
-        **{name: bool(content.get(name)) for name in switches},
+        r=read("r", "a whole number of at least 1", _is_rank),
+        lora_alpha=float(read("lora_alpha", "a number", _is_number)),
+        rank_pattern=read("rank_pattern", "patterns and ranks", lambda v: _is_patterns(v, _is_rank), {}),
+        alpha_pattern=read("alpha_pattern", "patterns and numbers", lambda v: _is_patterns(v, _is_number), {}),
+        modules_to_save=tuple(read("modules_to_save", "a list of names", _is_names, [])),
+        target_parameters=tuple(read("target_parameters", "a list of names", _is_names, [])),
+        token_indices={name: tuple(listed) for name, listed in tokens.items() if not is_guard(name)},
+        **{name: read(name, "true or false", lambda v: isinstance(v, bool), False) for name in switches},
     )
 
 

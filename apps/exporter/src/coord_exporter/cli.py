@@ -1,17 +1,21 @@
-"""The command line: `merge` and `expand-vocab`."""
+"""The command line: `merge`, `expand-vocab`, `to-peft` and `from-peft`."""
 
 from __future__ import annotations
 
 import re
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
 from coord_codec.files import InputError
 from coord_exporter.checkpoint.staging import ExportError
+from coord_exporter.convert import from_peft, to_peft
 from coord_exporter.expand import expand_vocab
 from coord_exporter.merge import merge
 
@@ -27,6 +31,19 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+_Base = Annotated[
+    str,
+    typer.Argument(
+        metavar="BASE",
+        help="The checkpoint folder that the adapter was trained on, or a hub id that is in the hub's cache.",
+    ),
+]
+_Adapter = Annotated[
+    str,
+    typer.Argument(
+        metavar="ADAPTER", help="The PEFT adapter folder, or that of a training run (its best or last checkpoint)."
+    ),
+]
 _Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make. It appears complete or not at all.")]
 _Force = Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")]
 _ShardSize = Annotated[
@@ -53,10 +70,8 @@ def _examples(*lines: str) -> str:
     ),
 )
 def merge_command(
-    base: Annotated[
-        Path, typer.Argument(metavar="BASE", help="The checkpoint folder that the adapter was trained on.")
-    ],
-    adapter: Annotated[Path, typer.Argument(metavar="ADAPTER", help="The PEFT adapter folder.")],
+    base: _Base,
+    adapter: _Adapter,
     out: _Out,
     *,
     force: _Force = False,
@@ -65,8 +80,19 @@ def merge_command(
         bool | None,
         typer.Option(
             "--verify/--no-verify",
-            help="Compare logits and 64 greedy tokens with PEFT before OUT appears. "
-            "By default bases of up to 1 GiB are compared.",
+            help="Compare every tensor with PEFT's before OUT appears; for bases of up to 1 GiB logits and 64 greedy "
+            "tokens too, which is the default for these.",
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="The type of all weights: bfloat16, float16 or float32. By default the base's types stay."),
+    ] = None,
+    weight: Annotated[float, typer.Option(help="What ADAPTER's changes are multiplied by.")] = 1.0,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADAPTER[=WEIGHT]", help="A further adapter of the same BASE; may be given several times."
         ),
     ] = None,
     quiet: _Quiet = False,
@@ -74,13 +100,20 @@ def merge_command(
     """Merge LoRA, DoRA, saved modules and coordinate offsets into the weights."""
     started = time.monotonic()
     size = parse_size(max_shard_size)
-    report = merge(base, adapter, out, force=force, max_shard_size=size, verify=verify, quiet=quiet)
+    others = [parse_weighted(text) for text in add or ()]
+    options = {"force": force, "max_shard_size": size, "verify": verify, "quiet": quiet}
+    report = merge(base, adapter, out, **options, dtype=dtype, weight=weight, add=others)
     _warn(report.warnings)
     if figures := report.verification:
-        typer.echo(
-            f"verified: largest logit difference {figures['max_difference']:.3g} (tolerance "
-            f"{figures['tolerance']:.3g}), {figures['equal_tokens']} of {figures['tokens']} greedy tokens equal"
+        logits = (
+            ""
+            if "tokens" not in figures
+            else (
+                f"; largest logit difference {figures['max_difference']:.3g} (tolerance {figures['tolerance']:.3g}), "
+                f"{figures['equal_tokens']} of {figures['tokens']} greedy tokens equal"
+            )
         )
+        typer.echo(f"verified: {figures['compared']} changed tensors are PEFT's{logits}")
     seconds = time.monotonic() - started
     typer.echo(f"{out}: {report.changed} of {report.tensors} tensors changed, {seconds:.1f} s")
 
@@ -93,7 +126,7 @@ def merge_command(
     ),
 )
 def expand_command(
-    base: Annotated[Path, typer.Argument(metavar="BASE", help="The checkpoint folder to extend.")],
+    base: Annotated[str, typer.Argument(metavar="BASE", help="The checkpoint folder to extend, or a cached hub id.")],
     out: _Out,
     *,
     wildcard: Annotated[
@@ -128,13 +161,48 @@ def expand_command(
     typer.echo(report.summary())
 
 
+@app.command("to-peft", epilog=_examples("uv run apps/exporter to-peft base adapter plain-adapter"))
+def to_peft_command(
+    base: _Base,
+    adapter: _Adapter,
+    out: _Out,
+    *,
+    force: _Force = False,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Let plain PEFT read the result back before OUT appears.")
+    ] = True,
+) -> None:
+    """Write coordinate offsets as PEFT's trainable_token_indices: loads with peft alone."""
+    report = to_peft(base, adapter, out, force=force, verify=verify)
+    _warn(report.warnings)
+    typer.echo(f"{out}: {report.rows} rows in {report.tables} tables; PeftModel.from_pretrained reads it")
+
+
+@app.command("from-peft", epilog=_examples("uv run apps/exporter from-peft base plain-adapter adapter"))
+def from_peft_command(base: _Base, adapter: _Adapter, out: _Out, *, force: _Force = False) -> None:
+    """Write PEFT's trainable_token_indices as coordinate offsets, to train on with them."""
+    report = from_peft(base, adapter, out, force=force)
+    _warn(report.warnings)
+    typer.echo(f"{out}: offsets of {report.rows} ids in {report.tables} tables")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exit code 2 for bad input, 1 for an export that failed."""
+    for kind in (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ():
+        signal.signal(kind, _stop)
     try:
         app(arguments)
     except (InputError, ExportError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)
+
+
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """Leave by an exception, so that the hidden folder is removed; exit code 143 or 130, as shells have it."""
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, signal.SIG_IGN)  # or a second one would interrupt the removing
+    typer.echo(f"error: stopped by {signal.Signals(number).name}; OUT is complete or as it was", err=True)
+    raise SystemExit(128 + number)
 
 
 def parse_size(text: str | None) -> int | None:
@@ -149,6 +217,19 @@ def parse_size(text: str | None) -> int | None:
     if match is None or float(match[1]) <= 0:
         raise InputError(f"--max-shard-size: expected a size such as 5GB or 500MB, found {text!r}")
     return int(float(match[1]) * _UNITS[match[2].upper()])
+
+
+def parse_weighted(text: str) -> tuple[str, float]:
+    """Return the adapter and the weight of `ADAPTER=WEIGHT`; without one it is 1.
+
+    Raises:
+        InputError: if the weight is no number.
+    """
+    name, given, weight = text.rpartition("=")
+    try:
+        return (name, float(weight)) if given else (text, 1.0)
+    except ValueError:
+        raise InputError(f"--add: expected ADAPTER=WEIGHT with a number, found {text!r}") from None
 
 
 def _warn(warnings: tuple[str, ...]) -> None:

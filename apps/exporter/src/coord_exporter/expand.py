@@ -14,8 +14,9 @@ from coord_exporter.checkpoint.folder import Export, find_companions, write_expo
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe, copy_of, read_rows
 from coord_exporter.checkpoint.staging import ExportError, check_out
+from coord_exporter.sources import find_folder
 from coord_exporter.steps import RowsStep
-from coord_exporter.vocabulary import HEAD, Tables, Vocabulary, find_tables, read_vocabulary
+from coord_exporter.vocabulary import Tables, Vocabulary, find_tables, read_vocabulary
 
 if TYPE_CHECKING:
     import torch
@@ -80,8 +81,8 @@ class NewTokens:
 
 
 def expand_vocab(
-    base: Path,
-    out: Path,
+    base: str | Path,
+    out: str | Path,
     *,
     wildcard: bool = True,
     markers: bool = False,
@@ -96,7 +97,7 @@ def expand_vocab(
     Existing ids never move. A base that has everything is copied as it is.
 
     Args:
-        base: the checkpoint folder
+        base: the checkpoint folder, or a hub id that the hub's cache holds
         out: the folder to make; it appears complete or not at all
         wildcard: whether `<|coord_*|>` comes first, as the specification's ids have it
         markers: whether `<obj_start>` and `<obj_end>` follow
@@ -110,7 +111,7 @@ def expand_vocab(
         InputError: for anything about the base that forbids it; nothing was written.
         ExportError: if writing fails; nothing was written.
     """
-    base, out = Path(base), Path(out)
+    base, out = find_folder(base), Path(out)
     if init not in INITS:
         raise InputError(f"--init: expected one of {', '.join(INITS)}, found {init!r}")
     warnings = check_out(out, (base,), force)
@@ -235,7 +236,7 @@ class _Encoder:
 def _check_rows(base: StoredCheckpoint, tables: Tables, new: NewTokens) -> int:
     """Tables, configuration and tokenizer must agree about the rows; returns how many there are."""
     path, rows = base.folder / "config.json", base.tensors[tables.embed].rows
-    for name in {tables.embed, HEAD} & base.tensors.keys():
+    for name in {tables.embed, tables.head} & base.tensors.keys():
         if base.tensors[name].rows != rows or base.tensors[name].dtype not in FLOATS:
             raise InputError(f"{base.folder}: {name}: expected {rows} rows of floats")
     if (stated := base.config.get("text_config", base.config).get("vocab_size")) != rows:
@@ -262,7 +263,7 @@ def _recipes(
     if not ids:
         return recipes
     coords = CoordVocab(new.first_coord).ids
-    for k, name in enumerate(name for name in (tables.embed, HEAD) if name in base.tensors):
+    for k, name in enumerate(name for name in (tables.embed, tables.head) if name in base.tensors):
         table = base.tensors[tables.embed if tables.tied else name]
         own_seed = seed if tables.tied else seed + k
         fresh = new_token_rows(*_moments(table, first), ids, coords=coords, init=init, seed=own_seed)

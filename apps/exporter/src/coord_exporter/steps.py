@@ -11,14 +11,14 @@ Shapes: O outputs, I inputs, R rank of the factors, K rows of a table, H hidden 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, Factors
 from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
 from coord_exporter.checkpoint.recipe import RowFunction, Step, read_float
-from coord_exporter.vocabulary import HEAD, Tables
+from coord_exporter.vocabulary import Tables
 
 if TYPE_CHECKING:
     import torch
@@ -70,6 +70,43 @@ class LoraStep(Step):
 
 
 @dataclass(frozen=True)
+class ExpertStep(Step):
+    """Add each expert's low-rank product to its matrix; PEFT's `target_parameters`.
+
+    Attributes:
+        a: factors A [E * R, I], expert by expert
+        b: factors B [O, R * E], rank by rank
+        scale: s, which multiplies the product
+        experts: E
+        transposed: the weight is stored [E, I, O] rather than [E, O, I]
+    """
+
+    a: TensorInfo
+    b: TensorInfo
+    scale: float
+    experts: int
+    transposed: bool
+
+    @property
+    def block_rows(self) -> int:
+        """One expert's product does not depend on the others."""
+        return 1
+
+    def open(self) -> RowFunction:
+        """Load the factors."""
+        import torch
+
+        a_ERI = read_float(self.a).reshape(self.experts, -1, self.a.shape[1])
+        b_ORE = read_float(self.b).reshape(self.b.shape[0], -1, self.experts)
+
+        def change(rows: torch.Tensor, lo: int, hi: int) -> torch.Tensor:
+            delta_EOI = torch.einsum("ore,eri->eoi", b_ORE[..., lo:hi], a_ERI[lo:hi]).mul_(self.scale)
+            return rows.add_(delta_EOI.mT if self.transposed else delta_EOI)
+
+        return change
+
+
+@dataclass(frozen=True)
 class BiasStep(Step):
     """Add a scaled `lora_bias` vector [O] to a bias."""
 
@@ -90,11 +127,13 @@ class RowsStep(Step):
         ids: the token ids in the order of the table's rows, distinct
         table: rows [K, H], stored or at hand
         added: whether row k is added to row `ids[k]` rather than put in its place
+        scale: what an added row is multiplied by
     """
 
     ids: Sequence[int]
     table: TensorInfo | torch.Tensor
     added: bool = False
+    scale: float = 1.0
 
     def touches(self, lo: int, hi: int) -> bool:
         """Whether an id lies in lo..hi-1."""
@@ -110,14 +149,22 @@ class RowsStep(Step):
         def change(rows: torch.Tensor, lo: int, hi: int) -> torch.Tensor:
             inside = (ids >= lo) & (ids < hi)
             here = ids[inside] - lo
-            rows[here] = rows[here] + table[inside] if self.added else table[inside]
+            rows[here] = rows[here] + table[inside] * self.scale if self.added else table[inside]
             return rows
 
         return change
 
 
-def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, list[Step]]:
+def adapter_steps(
+    base: StoredCheckpoint, adapter: Adapter, tables: Tables, weight_of_adapter: float = 1.0
+) -> dict[str, list[Step]]:
     """Return the steps of each tensor that an adapter changes, by tensor name; offsets come last.
+
+    Args:
+        base: the base
+        adapter: the adapter
+        tables: the base's embedding and head
+        weight_of_adapter: what its changes are multiplied by, where they are sums
 
     Raises:
         InputError: naming the module, for factors that do not fit or cannot be merged exactly.
@@ -126,20 +173,61 @@ def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
     transposed = _stored_transposed(base, adapter)
     # Trained rows first: PEFT adds the low-rank product of a tied head to the embedding's trained rows.
     for module, factors in sorted(adapter.factors.items(), key=lambda item: item[1].token_rows is None):
-        name = f"{module}.weight"
-        weight = base.tensors.get(name) or base.tensors[tables.embed]
-        if factors.token_rows is None:
+        name = target_of(base, adapter, module)
+        weight = tables.source(base, name)
+        if len(weight.shape) == 3:
+            steps.setdefault(name, []).append(_expert_step(adapter, name, factors, weight))
+        elif factors.token_rows is None:
             step: Step = _lora_step(adapter, module, factors, weight, tables, transposed)
             steps.setdefault(name, []).append(step)
         else:
             step = _token_rows_step(adapter, module, factors.token_rows, factors, weight)
-            for target in {name, HEAD} if name == tables.embed and _head_follows(adapter, tables) else {name}:
+            follows = name == tables.embed and _head_follows(adapter, tables)
+            for target in {name, tables.head} if follows else {name}:
                 steps.setdefault(target, []).append(step)
         if adapter.config.lora_bias or factors.bias is not None:
-            steps[f"{module}.bias"] = [_bias_step(base, adapter, module, factors.bias)]
+            steps.setdefault(f"{module}.bias", []).append(_bias_step(base, adapter, module, factors.bias))
     for name, step in _offset_steps(base, adapter, tables).items():
         steps.setdefault(name, []).append(step)
+    if weight_of_adapter != 1:
+        scaled = (LoraStep, ExpertStep, BiasStep, RowsStep)
+        return {
+            name: [replace(step, scale=step.scale * weight_of_adapter) for step in found if isinstance(step, scaled)]
+            for name, found in steps.items()
+        }
     return steps
+
+
+def target_of(base: StoredCheckpoint, adapter: Adapter, module: str) -> str:
+    """Return the tensor that a module's factors change: its weight, or the one of `target_parameters` that they fit.
+
+    PEFT nests the wrappers of several parameters of one module, and names them `base_layer` then.
+    """
+    plain, factors = module.replace(".base_layer", ""), adapter.factors[module]
+    for parameter in adapter.config.target_parameters:
+        name = f"{plain}.{parameter.rpartition('.')[2]}"
+        tensor = base.tensors.get(name) if f".{name}".endswith(f".{parameter}") else None
+        if tensor is not None and factors.a is not None and factors.b is not None and len(tensor.shape) == 3:
+            widths = (factors.b.shape[0], factors.a.shape[-1])
+            if tensor.shape[1:] in (widths, widths[::-1]):
+                return name
+    return f"{plain}.weight"
+
+
+def _expert_step(adapter: Adapter, name: str, factors: Factors, weight: TensorInfo) -> ExpertStep:
+    where, experts, rank = f"{adapter.file.path}: {name}", weight.shape[0], adapter.config.rank(name)
+    a, b = factors.a, factors.b
+    if a is None or b is None or factors.magnitude is not None or factors.bias is not None:
+        raise InputError(f"{where}: expected two factors for the experts; save the adapter again")
+    if a.shape[0] != rank * experts or b.shape[1] != rank * experts:
+        raise InputError(
+            f"{where}: factors {list(b.shape)} x {list(a.shape)} of rank {rank} do not fit the base's "
+            f"{list(weight.shape)}; {_OTHER_BASE}"
+        )
+    widths = (b.shape[0], a.shape[1])
+    if widths[0] == widths[1]:
+        raise InputError(f"{where}: the experts' matrices are square: cannot tell how they are stored")
+    return ExpertStep(a, b, adapter.config.scale(name), experts, transposed=weight.shape[1:] != widths)
 
 
 def _stored_transposed(base: StoredCheckpoint, adapter: Adapter) -> bool:
@@ -169,7 +257,7 @@ def _lora_step(
         raise InputError(f"{where}: a LoRA factor is missing; save the adapter again")
     if not len(a.shape) == len(b.shape) == len(weight.shape) == 2:
         raise InputError(f"{where}: LoRA of a layer that is not a matrix cannot be merged exactly")
-    if magnitude is not None and (embedding or f"{module}.weight" in (tables.embed, HEAD)):
+    if magnitude is not None and (embedding or f"{module}.weight" in (tables.embed, tables.head)):
         raise InputError(f"{where}: DoRA on the embedding or the head cannot be merged exactly; use LoRA there")
     if config.use_dora != (magnitude is not None):
         found = "none" if config.use_dora else "one"
@@ -207,7 +295,7 @@ def _token_rows_step(
     listed = [ids for name, ids in adapter.config.token_indices.items() if module.endswith(name)]
     if len(listed) != 1:
         raise InputError(f"{where}: no single entry for {module}")
-    _check_ids(where, listed[0], weight.rows)
+    check_ids(where, listed[0], weight.rows)
     if table.shape != (len(listed[0]), *weight.shape[1:]):
         raise InputError(
             f"{adapter.file.path}: {table.name} is {list(table.shape)}, expected {len(listed[0])} rows of the base's "
@@ -218,7 +306,7 @@ def _token_rows_step(
 
 def _head_follows(adapter: Adapter, tables: Tables) -> bool:
     """PEFT lets a tied head use the embedding's trained rows, unless it has its own."""
-    head = adapter.factors.get(HEAD.removesuffix(".weight"))
+    head = adapter.factors.get(tables.head.removesuffix(".weight"))
     return tables.tied and (head is None or head.token_rows is None)
 
 
@@ -227,9 +315,9 @@ def _offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
     if offsets is None or not offsets.ids:
         return {}
     steps = {}
-    for name, table in ((tables.embed, offsets.embed), (HEAD, offsets.head or offsets.embed)):
-        weight = base.tensors.get(name) or base.tensors[tables.embed]
-        _check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
+    for name, table in ((tables.embed, offsets.embed), (tables.head, offsets.head or offsets.embed)):
+        weight = tables.source(base, name)
+        check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
         if table.shape[1:] != weight.shape[1:]:
             raise InputError(
                 f"{table.path}: {table.name} has rows of {table.shape[1]} values, the base's {name} of "
@@ -239,7 +327,12 @@ def _offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
     return steps
 
 
-def _check_ids(where: str, ids: Sequence[int], rows: int) -> None:
+def check_ids(where: str, ids: Sequence[int], rows: int) -> None:
+    """Refuse ids that are outside a table of so many rows, or repeated.
+
+    Raises:
+        InputError: naming the id.
+    """
     for token_id in ids:
         if not 0 <= token_id < rows:
             raise InputError(

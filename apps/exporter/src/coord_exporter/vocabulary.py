@@ -12,12 +12,14 @@ from coord_codec import MARKERS, CoordVocab, coord_tokens
 from coord_codec.files import InputError
 from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo, read_object
 
-HEAD = "lm_head.weight"
-_EMBEDDINGS = (
-    "model.language_model.embed_tokens.weight",
-    "language_model.model.embed_tokens.weight",
-    "model.embed_tokens.weight",
-)
+DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+"""Types of weights by their names in configurations."""
+
+_HEADS = {
+    "model.language_model.embed_tokens.weight": "lm_head.weight",
+    "language_model.model.embed_tokens.weight": "language_model.lm_head.weight",
+    "model.embed_tokens.weight": "lm_head.weight",
+}  # by the embedding's name, stored or in the model
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,20 @@ class Tables:
 
     Attributes:
         embed: name of the embedding [V, H].
-        tied: whether the head is the embedding (`HEAD` may be stored beside it, with the same bytes).
+        tied: whether the head is the embedding (it may be stored beside it, with the same bytes).
     """
 
     embed: str
     tied: bool
+
+    @property
+    def head(self) -> str:
+        """Name of the head [V, H], stored or not."""
+        return _HEADS[self.embed]
+
+    def source(self, base: StoredCheckpoint, name: str) -> TensorInfo:
+        """Return the tensor of a name; that of a tied head is the embedding's."""
+        return base.tensors.get(name) or base.tensors[self.embed]
 
 
 def find_tables(base: StoredCheckpoint) -> Tables:
@@ -146,22 +157,25 @@ def find_tables(base: StoredCheckpoint) -> Tables:
     Raises:
         InputError: if there is no embedding, or no head where the configuration asks for one.
     """
-    names = [name for name in _EMBEDDINGS if name in base.tensors]
+    names = [name for name in _HEADS if name in base.tensors]
     if len(names) != 1:
-        raise InputError(f"{base.folder}: expected one embedding among {', '.join(_EMBEDDINGS)}, found {names}")
-    embed, head = base.tensors[names[0]], base.tensors.get(HEAD)
+        raise InputError(f"{base.folder}: expected one embedding among {', '.join(_HEADS)}, found {names}")
+    embed, head = base.tensors[names[0]], base.tensors.get(_HEADS[names[0]])
     inner = base.config.get("text_config", {}).get("tie_word_embeddings")
     tied = base.config.get("tie_word_embeddings", inner)
     if head is None and tied is False:
-        raise InputError(f"{base.folder / 'config.json'}: tie_word_embeddings is false and {HEAD} is not stored")
+        raise InputError(
+            f"{base.folder / 'config.json'}: tie_word_embeddings is false and {_HEADS[names[0]]} is not stored"
+        )
     if head is not None and tied:
         tied = _equal_bytes(embed, head)
-    return Tables(embed.name, head is None if tied is None else tied)
+    return Tables(names[0], head is None if tied is None else tied)
 
 
 def vocabulary_rows(base: StoredCheckpoint) -> int:
     """Return how many ids the checkpoint has rows for: the smaller of embedding and head."""
-    return min(base.tensors[name].rows for name in (find_tables(base).embed, HEAD) if name in base.tensors)
+    tables = find_tables(base)
+    return min(tables.source(base, name).rows for name in (tables.embed, tables.head))
 
 
 def set_tied(config: dict, tied: bool) -> dict:
@@ -170,6 +184,13 @@ def set_tied(config: dict, tied: bool) -> dict:
     if isinstance(config.get("text_config"), dict):
         changed["text_config"] = config["text_config"] | {"tie_word_embeddings": tied}
     return changed
+
+
+def set_dtype(config: dict, dtype: str) -> dict:
+    """Return the configuration with the type of the weights wherever it is stated, and at its top."""
+    changed = {key: set_dtype(value, dtype) if isinstance(value, dict) else value for key, value in config.items()}
+    stated = {key: dtype for key in ("dtype", "torch_dtype") if key in config}
+    return changed | (stated or ({"dtype": dtype} if "architectures" in config else {}))
 
 
 def _equal_bytes(one: TensorInfo, other: TensorInfo) -> bool:

@@ -16,6 +16,7 @@ from tiny_checkpoint import (
     make_processor,
     make_tokenizer,
     merge_in,
+    merge_quietly,
     read_json,
 )
 
@@ -37,15 +38,26 @@ def test_companions_come_along_unchanged(sharded, tmp_path):
 
 
 def test_companions_are_copied_through_links_and_others_left_out(sharded, tmp_path):
-    base = link_base(sharded / "base", tmp_path / "base")
+    base = link_base(sharded / "base", tmp_path / "cache")
     (base / "optimizer.pt").write_bytes(b"state")
     (base / "original").mkdir()
     (base / "original" / "weights.pth").write_bytes(b"old")
-    shutil.copytree(sharded / "adapter", tmp_path / "adapter")
-    report = merge_in(tmp_path, tmp_path / "out")
+    shutil.copy(next(base.glob("*.safetensors")), base / "stray.safetensors")
+    (tmp_path / "private.txt").write_text("a key")
+    (base / "notes.txt").symlink_to(tmp_path / "private.txt")
+    (base / "gone.txt").symlink_to("nowhere")
+    (base / "additional_chat_templates").symlink_to(tmp_path)
+    report = merge_quietly(base, sharded / "adapter", tmp_path / "out")
+    names = {path.name for path in (tmp_path / "out").rglob("*")}
+    assert not names & {"stray.safetensors", "notes.txt", "gone.txt", "private.txt", "additional_chat_templates"}
+    assert any(
+        f"3 links that dangle or leave the folder left out: additional_chat_templates -> {tmp_path}, "
+        f"gone.txt -> nowhere, notes.txt -> {tmp_path / 'private.txt'}" in warning
+        for warning in report.warnings
+    )
     assert not any(path.is_symlink() for path in (tmp_path / "out").iterdir())
     assert not (tmp_path / "out" / "optimizer.pt").exists()
-    assert any("2 files left out: optimizer.pt, original/weights.pth" in w for w in report.warnings)
+    assert any("3 files left out: optimizer.pt, original/weights.pth, stray.safetensors" in w for w in report.warnings)
     assert load(tmp_path / "out").get_output_embeddings().weight is not None
 
 

@@ -52,6 +52,32 @@ def test_read_safetensors_refuses_wrong_offsets(files):
     refused(files, "header is damaged .tensor a does not lie")
 
 
+DEEP = b'{"__metadata__": ' + b"[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("entry", "match"),
+    [
+        ({"dtype": "F32", "shape": [2.0], "data_offsets": [0, 8]}, r"shape \[2.0\], expected whole numbers"),
+        ({"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]}, "expected whole numbers"),
+        ({"dtype": ["F32"], "shape": [2], "data_offsets": [0, 8]}, "header is damaged"),
+        (None, "header is damaged"),
+        (DEEP, "header is damaged .maximum recursion"),
+    ],
+)
+def test_read_safetensors_refuses_damaged_headers(files, entry, match):
+    header = entry if isinstance(entry, bytes) else json.dumps({"a": entry}).encode()
+    (files / "base" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    refused(files, match)
+
+
+@pytest.mark.parametrize("value", [None, [], "text"])
+def test_open_checkpoint_refuses_a_text_config_that_is_no_object(files, value):
+    path = files / "base" / "config.json"
+    path.write_text(json.dumps(read_json(path) | {"text_config": value}))
+    refused(files, "config.json: text_config: expected an object")
+
+
 def test_open_checkpoint_refuses_missing_shard(files, tmp_path):
     shutil.rmtree(files / "base")
     make_base(files / "base", False, torch.bfloat16, max_shard_size="100KB")

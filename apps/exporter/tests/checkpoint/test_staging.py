@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_checkpoint import merge_quietly, read_all, refused
+from tiny_checkpoint import merge_in, merge_quietly, read_all, refused
 
 from coord_exporter import ExportError, InputError
 from coord_exporter.checkpoint.staging import check_out, exchange, staged
@@ -198,6 +198,71 @@ def test_staged_leaves_a_stage_in_use_alone(bases, adapters, tmp_path):
     merge_quietly(bases(True), adapters / "of-tied", tmp_path / "out")
     os.close(fd)
     assert stage.exists()
+
+
+def test_a_second_export_to_the_same_out_leaves_the_first_ones_stage_alone(tmp_path):
+    with staged(tmp_path / "out", force=True) as first:
+        (first / "export.json").write_text("first")
+        export(tmp_path / "out")  # looks for stages of killed runs, and must find this one locked
+        assert (first / "export.json").read_text() == "first"
+    assert (tmp_path / "out" / "export.json").read_text() == "first"
+
+
+def test_check_out_leaves_alone_what_another_export_has_moved_aside(tmp_path, monkeypatch):
+    make(tmp_path / "out", "old")
+    rename, seen = Path.rename, []
+
+    def renamed(self, target):
+        rename(self, target)
+        if ".replaced-" in str(target):
+            seen.append(check_out(tmp_path / "out", (), force=False))
+
+    monkeypatch.setattr("coord_exporter.checkpoint.staging.exchange", lambda one, other: False)
+    monkeypatch.setattr(Path, "rename", renamed)
+    export(tmp_path / "out")
+    assert seen == [[]] and (tmp_path / "out" / "export.json").read_text() == "newer"
+
+
+def test_every_file_and_folder_is_on_the_disk_before_out_appears(sharded, tmp_path, monkeypatch):
+    events, fsync, rename = [], os.fsync, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: events.append(str(Path(f"/proc/self/fd/{fd}").readlink())) or fsync(fd))
+
+    def renamed(self, target):
+        if self.name.startswith(".out.partial-"):
+            events.append({str(path) for path in (self, *self.rglob("*"))})
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    merge_in(sharded, tmp_path / "out")
+    (at,) = (i for i, event in enumerate(events) if isinstance(event, set))
+    assert len(events[at]) > 8 and events[at] <= set(events[:at])
+    assert events[at + 1 :] == [str(tmp_path)]
+
+
+# Exports in a child that sends itself a signal when the second weight file is opened.
+STOPPER = """
+import os, signal, sys
+from coord_exporter.cli import main
+seen = 0
+def hook(event, arguments):
+    global seen
+    if event == "open" and ".partial-" in str(arguments[0]) and "safetensors" in str(arguments[0]):
+        seen += 1
+        if seen == 2:
+            os.kill(os.getpid(), int(sys.argv[1]))
+sys.addaudithook(hook)
+main(["merge", *sys.argv[2:], "--no-verify", "--quiet"])
+"""
+
+
+@pytest.mark.parametrize("kind", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_export_removes_its_stage(sharded, tmp_path, kind):
+    folders = [str(folder) for folder in (sharded / "base", sharded / "adapter", tmp_path / "out")]
+    command = [sys.executable, "-c", STOPPER, str(int(kind)), *folders]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + kind
+    assert done.stderr == f"error: stopped by {kind.name}; OUT is complete or as it was\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_check_out_refuses_an_existing_out_without_force(bases, adapters, tmp_path):

@@ -33,8 +33,12 @@ if TYPE_CHECKING:
 MODULE_NAME = "coord_offset_adapter"
 """Name of the submodule on the owner model; what PEFT's `modules_to_save` must contain."""
 
-GUARD_NAME = "coord_offset_guard"
-"""Entry of `trainable_token_indices` by which plain PEFT refuses an unprepared base; it trains no token."""
+GUARD_NAME = "needs_load_adapter_of_coord_adapter__coord_offset_guard"
+"""Entry of `trainable_token_indices` by which plain PEFT refuses an unprepared base; it trains no token.
+
+PEFT's message quotes it, so it says what to do. PEFT finds modules by the end of their names: files with the former
+name, `coord_offset_guard`, find it too.
+"""
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 """PEFT's file name for an adapter's tensors."""
@@ -99,6 +103,16 @@ class SavedOffsets:
     def tied(self) -> bool:
         """Whether one table serves embedding and head."""
         return self.head is None
+
+
+def is_guard(name: str) -> bool:
+    """Tell whether an entry of `trainable_token_indices` is the guard, of this or of an older file.
+
+    Example:
+        >>> is_guard("coord_offset_guard"), is_guard(GUARD_NAME), is_guard("embed_tokens")
+        (True, True, False)
+    """
+    return name.endswith("coord_offset_guard")
 
 
 def offset_part(name: str) -> str | None:

@@ -67,7 +67,10 @@ def install_coord_offset_adapter(
         vocab_rows=rows,
     )
     model.add_module(MODULE_NAME, adapter)
-    model.add_module(GUARD_NAME, OffsetGuard())
+    # First, so that it can object before PEFT merges anything.
+    modules = {GUARD_NAME: OffsetGuard(), **model._modules}
+    model._modules.clear()
+    model._modules.update(modules)
     attach_hooks(model)
     return adapter
 
@@ -127,6 +130,7 @@ def bake_offsets(model: nn.Module) -> nn.Module:
     adapter = owner._modules[MODULE_NAME]
     if is_wrapped(model) or is_wrapped(adapter):
         raise ValueError("PEFT still wraps this model: call bake_offsets(peft_model.merge_and_unload()).")
+    _check_layers(owner)
     embedding, head = owner.get_input_embeddings(), owner.get_output_embeddings()
     shared = embedding.weight is head.weight
     if shared and not adapter.tied:
@@ -155,12 +159,24 @@ def _check_model(model: nn.Module) -> None:
         raise ValueError("coordinate offsets are installed on this model already.")
     if model.get_input_embeddings() is None or model.get_output_embeddings() is None:
         raise ValueError(f"{type(model).__name__} has no input or no output embeddings to attach offsets to.")
-    kind = type(model.get_input_embeddings())
-    if kind.forward is not nn.Embedding.forward:
-        raise ValueError(
-            f"the input embedding is a {kind.__name__}, which does more than look rows up (it may scale them): an "
-            "offset would not be the same as a moved row."
-        )
+    _check_layers(model)
+
+
+def _check_layers(model: Any) -> None:
+    """Raise where a row of embedding or head cannot be moved by adding to it."""
+    for site, layer, plain, does in (
+        ("input embedding", model.get_input_embeddings(), nn.Embedding, "look rows up"),
+        ("output head", model.get_output_embeddings(), nn.Linear, "multiply by its weight"),
+    ):
+        if type(layer).forward is not plain.forward:
+            raise ValueError(
+                f"the {site} is a {type(layer).__name__}, which does more than {does} (it may scale or dequantize): an "
+                "offset would not be the same as a moved row. Leave it out of the quantization, if that is it."
+            )
+        if not layer.weight.is_floating_point():
+            raise ValueError(
+                f"the {site} holds {layer.weight.dtype}: its rows cannot be moved; leave it out of the quantization."
+            )
 
 
 def _check_ids(ids: list[int], rows: int) -> None:

@@ -30,6 +30,7 @@ No other file of the package uses a private name of the two libraries:
 
 import copy
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -40,7 +41,7 @@ from peft.utils import ModulesToSaveWrapper
 from peft.utils.other import AuxiliaryTrainingWrapper, TrainableTokensWrapper
 from torch import nn
 
-from coord_adapter.format import GUARD_NAME, MODULE_NAME
+from coord_adapter.format import GUARD_NAME, MODULE_NAME, is_guard
 
 GUARD_ENTRY = {GUARD_NAME: [0]}
 """The guard's entry in `trainable_token_indices`."""
@@ -62,14 +63,16 @@ def with_offset_modules(arguments: Mapping[str, Any] | PeftConfig) -> Any:
         ValueError: see `check_peft_config`.
 
     Example:
-        >>> with_offset_modules({"r": 8})
-        {'r': 8, 'modules_to_save': ['coord_offset_adapter'], 'trainable_token_indices': {'coord_offset_guard': [0]}}
+        >>> with_offset_modules({"r": 8})  # doctest: +NORMALIZE_WHITESPACE
+        {'r': 8, 'modules_to_save': ['coord_offset_adapter'],
+         'trainable_token_indices': {'needs_load_adapter_of_coord_adapter__coord_offset_guard': [0]}}
     """
     check_peft_config(arguments)
     if isinstance(arguments, PeftConfig):
         config = copy.deepcopy(arguments)
         config.modules_to_save = _with_name(config.modules_to_save)
-        add_guard(config)
+        if not add_guard(config):
+            _warn_unguarded(type(config).__name__)
         return config
     return {
         **arguments,
@@ -190,9 +193,10 @@ def check_adapters(owner: nn.Module) -> None:
         return
     module = owner._modules.get(MODULE_NAME)
     if isinstance(module, ModulesToSaveWrapper):
-        for name in module.modules_to_save:
-            if name in configs:
-                add_guard(configs[name])
+        with_offsets = [name for name in module.modules_to_save if name in configs]
+        guarded = {name for name in with_offsets if add_guard(configs[name])}
+        guard: Any = owner._modules[GUARD_NAME]
+        guard.follow(module.active_adapters, guarded, set(with_offsets) - guarded)
     elif module is not None and owner.training and torch.is_grad_enabled():
         raise ValueError(
             f"the PEFT adapter(s) {sorted(configs)} do not list {MODULE_NAME} in modules_to_save: the "
@@ -201,14 +205,27 @@ def check_adapters(owner: nn.Module) -> None:
         )
 
 
-def add_guard(config: PeftConfig) -> None:
+def add_guard(config: PeftConfig) -> bool:
     """Name the guard in an adapter's configuration (in place), so that it is saved with the adapter.
 
-    PEFT methods without `trainable_token_indices` have nothing to bind to and stay as they are.
+    Returns:
+        Whether it is there: PEFT methods without `trainable_token_indices` (all but LoRA and its kin) have nothing to
+        bind to and stay as they are.
     """
-    indices = getattr(config, "trainable_token_indices", None)
-    if hasattr(config, "trainable_token_indices") and not (isinstance(indices, dict) and GUARD_NAME in indices):
-        config.trainable_token_indices = {**(indices or {}), **GUARD_ENTRY}
+    if not hasattr(config, "trainable_token_indices"):
+        return False
+    indices = config.trainable_token_indices or {}
+    if not any(map(is_guard, indices)):
+        config.trainable_token_indices = {**indices, **GUARD_ENTRY}
+    return True
+
+
+def _warn_unguarded(what: str) -> None:
+    warnings.warn(
+        f"{what} has no trainable_token_indices, by which plain PEFT would refuse a base without coordinate offsets: "
+        "it loads the adapter without them and says nothing. Load it with coord_adapter.load_adapter, or train LoRA.",
+        stacklevel=3,
+    )
 
 
 class OffsetGuard(TrainableTokensWrapper):
@@ -223,6 +240,12 @@ class OffsetGuard(TrainableTokensWrapper):
         self._active_adapter: list[str] = []
         self._disable_adapters = False
         self._adapters: set[str] = set()
+        self._unguarded: set[str] = set()
+
+    def follow(self, active: Iterable[str], guarded: set[str], unguarded: set[str]) -> None:
+        """Learn which adapters have offsets, which are in use, and which cannot name the guard."""
+        self._active_adapter, self._unguarded = list(active), unguarded
+        self._adapters |= guarded
 
     @property
     def original_module(self) -> nn.Module:
@@ -256,7 +279,9 @@ class OffsetGuard(TrainableTokensWrapper):
         self._active_adapter = [name for name in new_active_adapters or [] if name in self._adapters]
 
     def adapter_state_dict(self, adapter_name: str, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return nothing: the guard has no tensor in the checkpoint."""
+        """Return nothing: the guard has no tensor in the checkpoint. PEFT calls this when it saves."""
+        if adapter_name in self._unguarded:
+            _warn_unguarded(f"the configuration of adapter {adapter_name!r}")
         return {}
 
     def adapter_state_dict_load_map(self, adapter_name: str) -> dict[str, str]:
@@ -266,7 +291,17 @@ class OffsetGuard(TrainableTokensWrapper):
     def unload_and_optionally_merge_module(
         self, merge: bool, safe_merge: bool, adapter_names: list[str] | None
     ) -> nn.Module:
-        """Stay in place; `bake_offsets` takes the guard away."""
+        """Stay in place; `bake_offsets` takes the guard away.
+
+        Raises:
+            ValueError: if other adapters are merged than those in use: PEFT would leave the offsets of the latter.
+        """
+        if merge and adapter_names and self._active_adapter and list(adapter_names) != self._active_adapter:
+            raise ValueError(
+                f"merge_and_unload(adapter_names={list(adapter_names)}) would keep the coordinate offsets of "
+                f"{self._active_adapter}, the active adapter: call set_adapter({adapter_names[0]!r}) first and "
+                "merge_and_unload() without names. Nothing was merged."
+            )
         return self
 
     def _get_available_adapters(self) -> set[str]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from coord_codec.files import InputError, write_text
-from coord_exporter.checkpoint.read import INDEX_FILE, RECORD_FILE, StoredCheckpoint, read_object
+from coord_exporter.checkpoint.read import CARD_FILE, INDEX_FILE, RECORD_FILE, StoredCheckpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe
 from coord_exporter.checkpoint.staging import ExportError, check_space, staged
 from coord_exporter.checkpoint.write import index_of, lay_out, one_thread, write_file
@@ -46,6 +46,7 @@ class Export:
         companions: the files to copy, by their name in the output.
         entry: what its record states beside sources and versions; None leaves the base's record as it is.
         rewritten: JSON files that come along changed, by name.
+        card: the text of README.md, if it is not the base's.
     """
 
     base: StoredCheckpoint
@@ -54,6 +55,7 @@ class Export:
     companions: dict[str, Path]
     entry: dict | None
     rewritten: dict[str, dict] = field(default_factory=dict)
+    card: str | None = None
 
 
 def write_export(
@@ -98,16 +100,18 @@ def write_export(
                 (stage / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(path, stage / name)
             for name, content in (export.rewritten | {"config.json": export.config}).items():
-                _write_json(stage / name, content)
+                write_json(stage / name, content)
+            if export.card is not None:
+                write_text(stage / "README.md", export.card)
             if (index := index_of(files, base)) is not None:
-                _write_json(stage / INDEX_FILE, index)
+                write_json(stage / INDEX_FILE, index)
             verified = verify(stage) if verify is not None else None
             history = history_of(base.folder)
             if export.entry is not None:
                 sources = {name: digest.result() for name, digest in digests.items()}
-                entry = export.entry | {"base": {"name": base.folder.name} | sources, "versions": _versions()}
+                entry = export.entry | {"base": {"name": base.folder.name} | sources, "versions": versions()}
                 history = [*history, entry | ({"verification": verified} if verified else {})]
-            _write_json(stage / RECORD_FILE, {"format": _FORMAT, "history": history})
+            write_json(stage / RECORD_FILE, {"format": _FORMAT, "history": history})
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         reason = "the disk is full" if full else error.strerror or str(error)
@@ -118,21 +122,24 @@ def write_export(
 def find_companions(base: StoredCheckpoint, adapter: Path | None = None) -> tuple[dict[str, Path], list[str]]:
     """List the files that come along from the base, with warnings about what does not or is missing there.
 
-    A tokenizer or processor that the base lacks is taken from the adapter's folder if it is there.
+    Links that leave the base's folder are not followed, but for those of the hub's cache (snapshots to blobs). A
+    tokenizer or processor that the base lacks is taken from the adapter's folder if it is there.
 
     Returns:
         The files to copy by their name in the output, and the warnings.
     """
-    files, left_out, warnings = {}, [], []
+    files, left_out, links, warnings = {}, [], [], []
     written = {"config.json", RECORD_FILE, *(file.path.name for file in base.files)}
     for path in sorted(base.folder.rglob("*")):
         name = path.relative_to(base.folder).as_posix()
-        if not path.is_file() or name in written:
+        if name in written or (path.is_dir() and not path.is_symlink()):
             continue
-        if "/" in name and name.split("/", 1)[0] not in _FOLDERS:
+        if path.is_symlink() and not _is_followed(path, base.folder):
+            links.append(f"{name} -> {path.readlink()}")
+        elif "/" in name and name.split("/", 1)[0] not in _FOLDERS:
             left_out.append(name)
         elif path.suffix in _WEIGHTS or name.endswith(".index.json") or name.startswith("."):
-            if path.suffix != ".safetensors" and not name.endswith("safetensors.index.json"):
+            if name != INDEX_FILE:
                 left_out.append(name)
         else:
             files[name] = path
@@ -144,9 +151,23 @@ def find_companions(base: StoredCheckpoint, adapter: Path | None = None) -> tupl
             found = {name: adapter / name for name in (*names, *others) if (adapter / name).is_file()}
             files, where = found | files, "taken from the adapter's folder"
         warnings.append(f"{base.folder}: no {kind} files ({where})")
-    if left_out:
-        warnings.append(f"{base.folder}: {len(left_out)} files left out: {', '.join(left_out[:5])}")
+    for what, names in (("files", left_out), ("links that dangle or leave the folder", links)):
+        if names:
+            warnings.append(f"{base.folder}: {len(names)} {what} left out: {', '.join(names[:5])}")
     return files, warnings
+
+
+def _is_followed(link: Path, folder: Path) -> bool:
+    """Whether a link leads to a file of the folder, or of the hub's cache that the folder is a snapshot of."""
+    target, place = link.resolve(), folder.resolve()
+    blobs = place.parent.parent / "blobs" if place.parent.name == "snapshots" else place
+    return target.is_file() and (target.is_relative_to(place) or target.is_relative_to(blobs))
+
+
+def adapter_companions(folder: Path) -> dict[str, Path]:
+    """List the files of an adapter's folder that say how it is asked: card, tokenizer, processor."""
+    names = (CARD_FILE, *(name for kind in _KINDS.values() for names in kind for name in names))
+    return {name: folder / name for name in names if (folder / name).is_file()}
 
 
 def history_of(folder: Path) -> list[dict]:
@@ -181,12 +202,14 @@ def _digesting(base: StoredCheckpoint) -> Iterator[dict[str, Future[str]]]:
         digester.shutdown(cancel_futures=True)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Return what a record states about the software that made it."""
     packages = ("coord-exporter", "coord-codec", "torch")
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in packages}
 
 
-def _write_json(path: Path, content: dict) -> None:
+def write_json(path: Path, content: dict) -> None:
+    """Write a JSON file as transformers does."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -107,17 +107,19 @@ class StoredCheckpoint:
         config: the content of config.json.
         files: its weight files.
         index_metadata: the metadata of the index, None for a single-file checkpoint.
+        modules: names by which tensors are listed instead of their own; see `modules.named_as_modules`.
     """
 
     folder: Path
     config: dict
     files: tuple[SafetensorsFile, ...]
     index_metadata: dict | None
+    modules: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
         """Every tensor by its name."""
-        return {tensor.name: tensor for file in self.files for tensor in file.tensors}
+        return {self.modules.get(tensor.name, tensor.name): tensor for file in self.files for tensor in file.tensors}
 
     @property
     def nbytes(self) -> int:
@@ -155,9 +157,11 @@ def read_safetensors(path: Path) -> SafetensorsFile:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     try:
         entries = json.loads(header[8:])
-        metadata = entries.pop("__metadata__", {})
+        metadata = entries.pop("__metadata__", None) or {}
+        if not all(isinstance(text, str) for text in metadata.values()):
+            raise ValueError("__metadata__: expected texts")
         tensors = _in_order(path, entries, len(header))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: the safetensors header is damaged ({error}); fetch the file again") from None
     found = SafetensorsFile(path, tensors, metadata, header)
     if found.size != size:
@@ -173,6 +177,8 @@ def _in_order(path: Path, entries: dict, start: int) -> tuple[TensorInfo, ...]:
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         if entry["dtype"] not in ITEM_BYTES:
             raise ValueError(f"tensor {name} has the unknown dtype {entry['dtype']}")
+        if not all(type(size) is int and size >= 0 for size in entry["shape"]):
+            raise ValueError(f"tensor {name} has the shape {entry['shape']}, expected whole numbers")
         info = TensorInfo(name, entry["dtype"], tuple(entry["shape"]), path, start + end)
         if list(entry["data_offsets"]) != [end, end + info.nbytes]:
             raise ValueError(f"tensor {name} does not lie where its shape puts it")
@@ -191,6 +197,8 @@ def open_checkpoint(folder: Path) -> StoredCheckpoint:
     if not folder.is_dir():
         raise InputError(f"{folder}: expected a checkpoint folder, found {'a file' if folder.exists() else 'nothing'}")
     config = read_object(folder / "config.json")
+    if not isinstance(config.get("text_config", {}), dict):
+        raise InputError(f"{folder / 'config.json'}: text_config: expected an object; fetch the file again")
     if config.get("quantization_config"):
         raise InputError(f"{folder / 'config.json'}: quantization_config: a quantized base cannot be changed exactly")
     index_path = folder / INDEX_FILE
@@ -203,7 +211,9 @@ def open_checkpoint(folder: Path) -> StoredCheckpoint:
         held = {tensor.name: file.path.name for file in files for tensor in file.tensors}
         if wrong := sorted(name for name, file in weight_map.items() if held.get(name) != file):
             raise InputError(f"{index_path}: {weight_map[wrong[0]]} does not hold the tensor {wrong[0]}")
-        return StoredCheckpoint(folder, config, files, index.get("metadata", {}))
+        if not isinstance(metadata := index.get("metadata") or {}, dict):
+            raise InputError(f"{index_path}: metadata: expected an object, found {metadata!r:.80}")
+        return StoredCheckpoint(folder, config, files, metadata)
     if not (folder / SINGLE_FILE).exists():
         suffixes = {".bin", ".pt", ".pth", ".safetensors"}
         others = sorted(path.name for path in folder.iterdir() if path.suffix in suffixes)

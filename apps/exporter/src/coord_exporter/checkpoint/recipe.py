@@ -27,6 +27,11 @@ class Step:
         """Whether the tensor must be changed in one chunk."""
         return False
 
+    @property
+    def block_rows(self) -> int:
+        """Rows that must be changed together: matrix products work in blocks of rows."""
+        return _BLOCK_ROWS
+
     def touches(self, lo: int, hi: int) -> bool:
         """Whether any of rows lo..hi-1 changes."""
         return True
@@ -40,7 +45,8 @@ class Step:
 class Recipe:
     """An output tensor: name, type and shape, the stored tensor it starts from, and the steps in order.
 
-    Rows beyond those of the source start as zeros. With no steps and the source's own type it is a byte copy.
+    Rows beyond those of the source start as zeros. With no steps and the source's own type it is a byte copy. A tensor
+    at hand brings its `data` and has no use for the source.
     """
 
     name: str
@@ -48,6 +54,7 @@ class Recipe:
     shape: tuple[int, ...]
     source: TensorInfo
     steps: tuple[Step, ...] = ()
+    data: memoryview | None = None
 
     @property
     def nbytes(self) -> int:
@@ -74,14 +81,16 @@ class Recipe:
 
         Chunks start at multiples of 64 rows and none is shorter (unless the tensor is): matrix products work in blocks
         of rows, and a product in chunks has the bits of the product in one piece only where these blocks coincide.
+        Experts are matrices of their own.
         """
         width = max(1, self.nbytes // ITEM_BYTES[self.dtype] // max(1, self.rows))
-        size = max(_BLOCK_ROWS, _CHUNK_VALUES // width // _BLOCK_ROWS * _BLOCK_ROWS)
+        block = max((step.block_rows for step in self.steps), default=_BLOCK_ROWS)
+        size = max(block, _CHUNK_VALUES // width // block * block)
         if any(step.needs_all_rows for step in self.steps):
             size = self.rows
         lo = 0
         while lo < self.rows:
-            hi = lo + size if self.rows - lo - size >= _BLOCK_ROWS else self.rows
+            hi = lo + size if self.rows - lo - size >= block else self.rows
             yield lo, hi
             lo = hi
 
@@ -89,6 +98,21 @@ class Recipe:
 def copy_of(tensor: TensorInfo) -> Recipe:
     """Return the recipe that leaves a tensor as it is."""
     return Recipe(tensor.name, tensor.dtype, tensor.shape, tensor)
+
+
+def made_of(name: str, value: torch.Tensor, source: TensorInfo) -> Recipe:
+    """Return the recipe of a tensor that is at hand, of a type that adapters hold."""
+    import torch
+
+    names = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.int64: "I64", torch.uint8: "U8"}
+    return Recipe(name, names[value.dtype], tuple(value.shape), source, data=bytes_of(value))
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """Return the bytes of a tensor's values."""
+    import torch
+
+    return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())
 
 
 def torch_dtype(name: str) -> torch.dtype:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coord_exporter.checkpoint.read import ITEM_BYTES, SINGLE_FILE, StoredCheckpoint
-from coord_exporter.checkpoint.recipe import Recipe, first_not_finite, read_rows, torch_dtype
+from coord_exporter.checkpoint.recipe import Recipe, bytes_of, first_not_finite, read_rows, torch_dtype
 from coord_exporter.checkpoint.staging import ExportError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def lay_out(
         shards = _split(recipes.values(), max_shard_size)
         names = [f"model-{i:05d}-of-{len(shards):05d}.safetensors" for i in range(1, len(shards) + 1)]
         names = names if len(shards) > 1 else [SINGLE_FILE]
-        headers = [_header(shard, base.files[0].metadata) for shard in shards]
+        headers = [header_of(shard, base.files[0].metadata) for shard in shards]
         return tuple(map(OutFile, names, map(tuple, shards), headers))
     files = []
     for file in base.files:
@@ -65,7 +65,7 @@ def lay_out(
         if file is base.files[-1]:
             kept += [recipe for name, recipe in recipes.items() if name not in base.tensors]
         before, after = ([(t.name, t.dtype, t.shape) for t in tensors] for tensors in (file.tensors, kept))
-        header = file.header if before == after else _header(kept, file.metadata)
+        header = file.header if before == after else header_of(kept, file.metadata)
         files.append(OutFile(file.path.name, tuple(kept), header))
     return tuple(files)
 
@@ -96,7 +96,8 @@ def _split(recipes: Iterable[Recipe], limit: int) -> list[list[Recipe]]:
     return [sorted(shard, key=lambda recipe: -ITEM_BYTES[recipe.dtype]) for shard in shards]
 
 
-def _header(recipes: Iterable[Recipe], metadata: dict[str, str]) -> bytes:
+def header_of(recipes: Iterable[Recipe], metadata: dict[str, str]) -> bytes:
+    """Return the header of a file that holds these tensors in this order."""
     entries: dict[str, dict] = {"__metadata__": metadata or {"format": "pt"}}
     end = 0
     for recipe in recipes:
@@ -140,6 +141,10 @@ def write_file(path: Path, file: OutFile, advance: Advance) -> None:
 
 
 def _write_tensor(fd: int, at: int, recipe: Recipe, advance: Advance) -> None:
+    if recipe.data is not None:
+        _pwrite(fd, recipe.data, at)
+        advance(recipe.nbytes)
+        return
     source, row_bytes = recipe.source, recipe.nbytes // max(1, recipe.rows)
     with source.path.open("rb", buffering=0) as file:
         if recipe.copied:
@@ -161,7 +166,7 @@ def _write_tensor(fd: int, at: int, recipe: Recipe, advance: Advance) -> None:
                     f"{recipe.name}: row {lo + bad} is not finite in {recipe.dtype} after merging (a value too large "
                     "for the type, or a DoRA row of norm zero); nothing was written"
                 )
-            _pwrite(fd, _bytes_of(rows), at + lo * row_bytes)
+            _pwrite(fd, bytes_of(rows), at + lo * row_bytes)
             advance(size)
 
 
@@ -171,12 +176,6 @@ def _source_rows(recipe: Recipe, lo: int, hi: int) -> torch.Tensor:
     held = min(max(recipe.source.rows, lo), hi)
     rows = read_rows(recipe.source, lo, held)
     return rows if held == hi else torch.cat([rows, torch.zeros(hi - held, *recipe.shape[1:])])
-
-
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    import torch
-
-    return memoryview(tensor.contiguous().view(-1).view(torch.uint8).numpy())
 
 
 def _reserve(fd: int, size: int) -> None:

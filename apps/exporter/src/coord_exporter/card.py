@@ -1,0 +1,55 @@
+"""The model card of an export, README.md: what it was made of, how it scored, and under which licence the base is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coord_exporter.adapter import Adapter
+from coord_exporter.checkpoint.read import StoredCheckpoint, read_object
+
+BASE_CARD = "README.base.md"
+"""Where the base's own card lies in an export."""
+
+
+def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[str, object]) -> str:
+    """Return the text of a model card.
+
+    Args:
+        base: the base
+        name: what the user called it, a hub id or a folder
+        adapter: the adapter
+        facts: further lines of the provenance, by their title
+    """
+    from huggingface_hub import ModelCardData
+    from huggingface_hub.repocard import metadata_load
+
+    own = base.folder / "README.md"
+    stated = (metadata_load(own) or {}) if own.is_file() else {}
+    licence = {key: stated[key] for key in ("license", "license_name", "license_link") if key in stated}
+    known = name if "/" in name and not Path(name).exists() else stated.get("base_model")
+    data = ModelCardData(
+        **licence, base_model=known, library_name="transformers", tags=["coordinate-tokens", "object-detection"]
+    )
+    run = _run_of(adapter.folder)
+    manifest = read_object(run / "manifest.json") if run else {}
+    lines = {"base": base.folder.name if known is None else known, "adapter": adapter.folder.name}
+    lines["licence of the base"] = licence.get("license", "not stated; look it up before you pass this on")
+    digests = {k: v.get("digest") for k, v in (manifest.get("data") or {}).items() if isinstance(v, dict)}
+    lines |= {f"{kind} data digest": digest for kind, digest in digests.items() if digest}
+    lines |= {key: manifest[key] for key in ("steps", "seed") if key in manifest}
+    table = "\n".join(f"| {title} | {value} |" for title, value in (lines | facts).items() if value is not None)
+    text = f"---\n{data.to_yaml()}\n---\n\n# {adapter.folder.name if run is None else run.name}\n\n"
+    text += (
+        "A plain checkpoint that `coord-exporter` merged from a base and an adapter; `export.json` holds digests and "
+    )
+    text += f"versions.\n\n| provenance | |\n|---|---|\n{table}\n"
+    scores = read_object(run / "evaluation.json") if run and (run / "evaluation.json").is_file() else {}
+    if (coco := scores.get("coco")) and manifest.get("checkpoint", "").endswith(adapter.folder.name):
+        rows = "\n".join(f"| {metric} | {value:.3f} |" for metric, value in coco.items() if isinstance(value, float))
+        text += f"\n## Scores of the run's own evaluation\n\n| metric | value |\n|---|---|\n{rows}\n"
+    return text
+
+
+def _run_of(adapter: Path) -> Path | None:
+    """Return the folder of the run that saved an adapter."""
+    return next((folder for folder in adapter.resolve().parents[:2] if (folder / "manifest.json").is_file()), None)

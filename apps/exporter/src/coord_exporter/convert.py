@@ -1,0 +1,199 @@
+"""`to-peft` and `from-peft`: an adapter's offsets as PEFT's own `trainable_token_indices`, and back.
+
+PEFT stores the rows themselves in the base's type, this workspace their difference to the base: the rows of a base are
+all that is read of it. The adapter's other tensors are copied as bytes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coord_adapter.format import GUARD_NAME, MODULE_NAME, SavedOffsets, offset_part, offset_tensors
+from coord_codec.files import InputError
+from coord_exporter.adapter import Adapter, open_adapter
+from coord_exporter.checkpoint.folder import adapter_companions, sha256_of, versions, write_json
+from coord_exporter.checkpoint.modules import named_as_modules
+from coord_exporter.checkpoint.read import (
+    FLOATS,
+    ITEM_BYTES,
+    RECORD_FILE,
+    StoredCheckpoint,
+    TensorInfo,
+    open_checkpoint,
+    read_object,
+)
+from coord_exporter.checkpoint.recipe import Recipe, copy_of, made_of, read_float, read_rows, torch_dtype
+from coord_exporter.checkpoint.staging import ExportError, check_out, check_space, staged
+from coord_exporter.checkpoint.write import OutFile, header_of, write_file
+from coord_exporter.sources import find_adapter, find_folder
+from coord_exporter.steps import check_ids
+from coord_exporter.vocabulary import Tables, check_fingerprint, find_tables
+
+if TYPE_CHECKING:
+    import torch
+
+_ROWS = "base_model.model.{}.token_adapter.trainable_tokens_delta"
+
+
+@dataclass(frozen=True)
+class ConvertReport:
+    """What a conversion did.
+
+    Attributes:
+        out: the adapter folder.
+        rows: how many token ids have rows or offsets in it.
+        tables: how many tables of them there are: one, or one for the embedding and one for the head.
+        warnings: what could not be checked.
+    """
+
+    out: Path
+    rows: int
+    tables: int
+    warnings: tuple[str, ...]
+
+
+def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify: bool = True) -> ConvertReport:
+    """Write an adapter's coordinate offsets as PEFT's `trainable_token_indices`: it loads with none of this code.
+
+    Args:
+        base: the checkpoint folder the adapter was trained on
+        adapter: the adapter folder
+        out: the adapter folder to make; it appears complete or not at all
+        force: whether an existing folder is replaced that an export wrote
+        verify: whether plain PEFT reads the result back and its rows are compared
+
+    Raises:
+        InputError: for an adapter without offsets, with LoRA on embedding or head, or with two tables on a base that
+            ties the two; nothing was written.
+        ExportError: if writing or verifying fails; nothing was written.
+    """
+    checkpoint, tables, opened, warnings = _open(base, adapter, out, force)
+    offsets, where = opened.offsets, f"{opened.file.path}"
+    if offsets is None:
+        raise InputError(f"{where}: no coordinate offsets; plain PEFT loads this adapter as it is")
+    if offsets.head is not None and tables.tied:
+        raise InputError(f"{where}: two tables on a base that ties embedding and head; PEFT has one there. Use merge")
+    names = [tables.embed] if tables.tied else [tables.embed, tables.head]
+    for module in (name.removesuffix(".weight") for name in names):
+        if module in opened.factors:
+            raise InputError(f"{where}: {module}: PEFT has either LoRA or trainable_token_indices there. Use merge")
+    kept = [copy_of(tensor) for tensor in opened.file.tensors if offset_part(tensor.name) is None]
+    for name, table in zip(names, (offsets.embed, offsets.head or offsets.embed), strict=False):
+        weight = checkpoint.tensors[name]
+        check_ids(f"{where}: token_ids", offsets.ids, weight.rows)
+        rows = _rows(weight, offsets.ids) + read_float(table)
+        kept.append(made_of(_ROWS.format(name.removesuffix(".weight")), rows.to(torch_dtype(weight.dtype)), weight))
+    config = read_object(opened.config.path)
+    listed = {name: list(ids) for name, ids in opened.config.token_indices.items()}
+    config["trainable_token_indices"] = listed | {name.split(".")[-2]: list(offsets.ids) for name in names}
+    config["modules_to_save"] = [name for name in opened.config.modules_to_save if name != MODULE_NAME] or None
+
+    def check(stage: Path) -> dict:
+        from coord_exporter.verify.tensors import verify_rows
+
+        return verify_rows(checkpoint, opened, open_adapter(stage)) if verify else {}
+
+    _write(opened, kept, config, out, "to-peft", force, check)
+    return ConvertReport(Path(out), len(offsets.ids), len(names), tuple(warnings))
+
+
+def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> ConvertReport:
+    """Write PEFT's `trainable_token_indices` of embedding and head as coordinate offsets, to train on with them.
+
+    Args:
+        base: the checkpoint folder the adapter was trained on
+        adapter: the adapter folder
+        out: the adapter folder to make; it appears complete or not at all
+        force: whether an existing folder is replaced that an export wrote
+
+    Raises:
+        InputError: for an adapter without trained rows, or with offsets already; nothing was written.
+        ExportError: if writing fails; nothing was written.
+    """
+    import torch
+
+    checkpoint, tables, opened, warnings = _open(base, adapter, out, force)
+    if opened.offsets is not None:
+        raise InputError(f"{opened.file.path}: holds coordinate offsets already")
+    trained: dict[str, tuple[tuple[int, ...], TensorInfo]] = {}
+    for name in (tables.embed, tables.head):
+        module = name.removesuffix(".weight")
+        if (factors := opened.factors.get(module)) is not None and factors.token_rows is not None:
+            ids = next(ids for key, ids in opened.config.token_indices.items() if f".{module}".endswith(f".{key}"))
+            check_ids(f"{opened.config.path}: trainable_token_indices", ids, tables.source(checkpoint, name).rows)
+            trained[name] = (ids, factors.token_rows)
+    if not trained:
+        raise InputError(f"{opened.file.path}: no trained rows of {tables.embed} or {tables.head}; nothing to convert")
+    ids = tuple(sorted({token_id for listed, _ in trained.values() for token_id in listed}))
+    found = {}
+    for name, (listed, table) in trained.items():
+        weight = tables.source(checkpoint, name)
+        offset = torch.zeros(len(ids), *weight.shape[1:])
+        offset[[ids.index(token_id) for token_id in listed]] = read_float(table) - _rows(weight, listed)
+        found[name] = offset
+    embed = found.get(tables.embed, torch.zeros(len(ids), *checkpoint.tensors[tables.embed].shape[1:]))
+    head = found.get(tables.head, None if tables.tied else torch.zeros_like(embed))
+    fingerprint = opened.card.get("fingerprint")
+    parts = offset_tensors(SavedOffsets(torch.tensor(ids), embed, head, fingerprint))
+    kept = [copy_of(tensor) for tensor in opened.file.tensors if ".token_adapter." not in tensor.name]
+    source = checkpoint.tensors[tables.embed]
+    kept += [made_of(name, value, source) for name, value in parts.items()]
+    config = read_object(opened.config.path)
+    left = {name: list(ids) for name, ids in opened.config.token_indices.items() if not _names(tables, name)}
+    config["trainable_token_indices"] = {**left, GUARD_NAME: [0]}
+    config["modules_to_save"] = [*opened.config.modules_to_save, MODULE_NAME]
+    if fingerprint is None:
+        warnings.append("the adapter carries no fingerprint: nothing will show which vocabulary its offsets belong to")
+    _write(opened, kept, config, out, "from-peft", force, lambda stage: {})
+    return ConvertReport(Path(out), len(ids), 1 if head is None else 2, tuple(warnings))
+
+
+def _open(base: Path, adapter: Path, out: Path, force: bool) -> tuple[StoredCheckpoint, Tables, Adapter, list[str]]:
+    base, (adapter, chosen) = find_folder(base), find_adapter(adapter)
+    warnings = check_out(Path(out), (base, adapter), force) + ([chosen] if chosen else [])
+    opened = open_adapter(adapter)
+    checkpoint = named_as_modules(open_checkpoint(base))
+    fingerprint = opened.fingerprint()
+    if fingerprint is not None and (note := check_fingerprint(base, fingerprint)):
+        warnings.append(note)
+    tables = find_tables(checkpoint)
+    for name in (tables.embed, tables.head):
+        if (weight := tables.source(checkpoint, name)).dtype not in FLOATS:
+            raise InputError(f"{base}: {name}: expected {', '.join(FLOATS)}, found {weight.dtype}")
+    return checkpoint, tables, opened, warnings
+
+
+def _names(tables: Tables, key: str) -> bool:
+    return any(f".{name}".endswith(f".{key}.weight") for name in (tables.embed, tables.head))
+
+
+def _rows(weight: TensorInfo, ids: tuple[int, ...]) -> torch.Tensor:
+    """Read single rows of a table, float32 [K, H]."""
+    import torch
+
+    return torch.cat([read_rows(weight, token_id, token_id + 1) for token_id in ids])
+
+
+def _write(
+    opened: Adapter, recipes: list[Recipe], config: dict, out: Path, kind: str, force: bool, verify: Callable
+) -> None:
+    recipes = sorted(recipes, key=lambda recipe: -ITEM_BYTES[recipe.dtype])  # so that each is aligned to its type
+    file = OutFile(opened.file.path.name, tuple(recipes), header_of(recipes, opened.file.metadata))
+    check_space(Path(out), file.size)
+    sources = {file.name: sha256_of(opened.file.path), opened.config.path.name: sha256_of(opened.config.path)}
+    entry = {"kind": kind, "adapter": {"name": opened.folder.name} | sources, "versions": versions()}
+    try:
+        with staged(Path(out), force) as stage:
+            write_file(stage / file.name, file, lambda count: None)
+            write_json(stage / opened.config.path.name, config)
+            for name, path in adapter_companions(opened.folder).items():
+                shutil.copyfile(path, stage / name)
+            if figures := verify(stage):
+                entry["verification"] = figures
+            write_json(stage / RECORD_FILE, {"format": 1, "history": [entry]})
+    except OSError as error:
+        raise ExportError(f"OUT {out}: {error.strerror or error}; nothing was written") from None

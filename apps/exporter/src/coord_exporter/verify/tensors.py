@@ -1,0 +1,279 @@
+"""Compares every tensor of an export with what PEFT's own layers make of base and adapter, one layer at a time.
+
+PEFT wraps a model whose weights take no memory and reads the adapter; then each wrapper in turn is given its base
+weight in float32, merged by PEFT, compared and emptied. Nothing of our own planning is used: which modules are
+adapted, their names, ranks, scales and order are PEFT's. Memory is a few times that of the largest adapted tensor.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from coord_adapter.format import MODULE_NAME, is_guard
+from coord_exporter.adapter import Adapter
+from coord_exporter.checkpoint.modules import empty_model, named_as_modules
+from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
+from coord_exporter.checkpoint.recipe import read_float, read_rows, torch_dtype
+from coord_exporter.checkpoint.staging import ExportError
+from coord_exporter.verify import comparing
+from coord_exporter.vocabulary import Tables, find_tables
+
+if TYPE_CHECKING:
+    import torch
+
+# What a correct tensor may be off by, beside its rounding: a part of the largest change that the adapter makes to it,
+# and of each value, for sums in another order.
+_OF_EFFECT, _OF_VALUE = 1e-3, 4e-6
+
+_INNER = (".base_layer", ".token_adapter", ".original_module", ".modules_to_save.default")
+
+
+def verify_tensors(base: StoredCheckpoint, adapters: Sequence[tuple[Adapter, float]], out: StoredCheckpoint) -> dict:
+    """Compare each tensor of an export with PEFT's, and those that no adapter changes with the base's.
+
+    Args:
+        base: the base
+        adapters: each with the weight of its changes
+        out: the export
+
+    Returns:
+        `compared`, how many tensors PEFT changes; `largest_error`, over the largest change of the same tensor;
+        `vanished`, those whose change is lost in the rounding of the checkpoint's type.
+
+    Raises:
+        ExportError: naming the first tensor that is wrong.
+    """
+    import torch
+
+    with comparing():
+        names = named_as_modules(base).modules
+    base, out = (replace(checkpoint, modules=names) for checkpoint in (base, out))
+    tables = find_tables(base)
+    compared, vanished, largest = set(), [], 0.0
+    untouched = set(out.tensors)
+    with warnings.catch_warnings(), torch.inference_mode(), comparing():
+        warnings.simplefilter("ignore")
+        layers = [(_layers(base, adapter, empty_model(base)), weight) for adapter, weight in adapters]
+        for path in dict.fromkeys(path for found, _ in layers for path in found):
+            for name, expected in _weighted(base, tables, [(f[path](), w) for f, w in layers if path in f]):
+                if (stored := out.tensors.get(name)) is None:
+                    if name != tables.head:
+                        raise ExportError(f"verify: {name} is missing in the export; nothing was written")
+                    stored = out.tensors[tables.embed]
+                untouched.discard(name)
+                error, effect, changed = _compare(expected, tables.source(base, name), stored)
+                if effect:
+                    compared.add(stored.name)
+                    largest = max(largest, error / effect)
+                    vanished += [] if changed else [stored.name]
+    for name in untouched:
+        before, after = tables.source(base, name), out.tensors[name]
+        for lo, hi in after.blocks():
+            if before.dtype == after.dtype:
+                same = before.read(lo, hi) == after.read(lo, hi)
+            else:
+                same = torch.equal(
+                    read_rows(before, lo, hi).to(torch_dtype(after.dtype)).float(), read_rows(after, lo, hi)
+                )
+            if not same:
+                raise ExportError(
+                    f"verify: {name} differs from the base's, which PEFT leaves alone; nothing was written"
+                )
+    return {"compared": len(compared), "largest_error": largest, "vanished": vanished}
+
+
+def _weighted(
+    base: StoredCheckpoint, tables: Tables, found: list[tuple[dict[str, torch.Tensor], float]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield each tensor of a layer: the base's, and the weighted changes of all adapters."""
+    if [weight for _, weight in found] == [1]:
+        yield from found[0][0].items()
+        return
+    for name in dict.fromkeys(name for values, _ in found for name in values):
+        before = read_float(tables.source(base, name))
+        total = before.clone()
+        for values, weight in found:
+            if name in values:
+                value = values[name].mT if values[name].shape != before.shape else values[name]
+                total += weight * (value - before)
+        yield name, total
+
+
+def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> dict:
+    """Let plain PEFT read an adapter without offsets of its own, and compare what it trains with base plus offsets.
+
+    Args:
+        base: the base, its tensors listed under the names of their modules
+        adapter: the adapter with offsets
+        vanilla: the adapter folder that was made of it
+
+    Returns:
+        `compared`, how many tensors PEFT changes; `largest_error`, over the largest change of the same tensor.
+
+    Raises:
+        ExportError: naming the first tensor that is wrong.
+    """
+    import torch
+
+    tables = find_tables(base)
+    wanted = dict.fromkeys([tables.embed] if tables.tied else [tables.embed, tables.head])
+    rows, compared, largest = _offset_rows(adapter, tables.embed, tables.head), 0, 0.0
+    with warnings.catch_warnings(), torch.inference_mode(), comparing():
+        warnings.simplefilter("ignore")
+        made = _layers(base, vanilla, empty_model(base)).values()
+        for name, found in (item for make in made for item in make().items()):
+            compared += 1
+            if name not in wanted:
+                continue
+            source = tables.source(base, name)
+            before = read_float(source)
+            expected = rows(name, before)
+            effect = float((expected - before).abs().max())
+            error = (found - expected).abs() - (expected.to(torch_dtype(source.dtype)).float() - expected).abs()
+            if not float(error.max()) <= _OF_EFFECT * effect:
+                raise ExportError(f"verify: plain PEFT reads other rows of {name}; nothing was written")
+            largest = max(largest, float(error.max()) / effect if effect else 0.0)
+            wanted.pop(name)
+    if wanted:
+        raise ExportError(f"verify: plain PEFT trains no row of {next(iter(wanted))}; nothing was written")
+    return {"compared": compared, "largest_error": largest}
+
+
+def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, Callable[[], dict[str, torch.Tensor]]]:
+    """Return, by the path of each layer that the adapter touches, what makes its tensors as PEFT and the offsets do.
+
+    Each may be called once; its float32 tensors come by their names.
+    """
+    from peft import PeftConfig, PeftModel
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper
+
+    config: Any = PeftConfig.from_pretrained(adapter.folder)
+    if adapter.offsets is not None:
+        rest = {name: ids for name, ids in (config.trainable_token_indices or {}).items() if not is_guard(name)}
+        config.trainable_token_indices = rest or None
+        config.modules_to_save = [name for name in config.modules_to_save or () if name != MODULE_NAME] or None
+    hollow, tables = _hollow_out(model), find_tables(base)
+    tied = {tables.embed, tables.head} if tables.tied else set()
+    peft_model = PeftModel.from_pretrained(model, str(adapter.folder), config=config, low_cpu_mem_usage=True)
+    inner, rows = peft_model.base_model.model, _offset_rows(adapter, tables.embed, tables.head)
+    layers: dict[str, Callable[[], dict[str, torch.Tensor]]] = {}
+
+    def merged(path: str, module: Any) -> dict[str, torch.Tensor]:
+        plain, found = _merge(base, path, module, tables, hollow), {}
+        for name, value in list(plain.named_parameters()):
+            if not hollow(value):
+                found[f"{path}.{name}"] = rows(f"{path}.{name}", value.data.float())
+                owner, _, leaf = name.rpartition(".")
+                setattr(plain.get_submodule(owner), leaf, None)
+        return found
+
+    def carried(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: rows(name, value.float())}
+
+    for path, module in list(inner.named_modules()):
+        inside = any(path.startswith(f"{outer}.") for outer in layers)
+        if isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper)) and not inside:
+            layers[path] = partial(merged, path, module)
+    wrapped = set(layers)
+    for path, value in inner.named_parameters():
+        if not hollow(value) and not any(path.startswith(f"{outer}.") for outer in wrapped):
+            for name in tied if path in tied else {path}:
+                if name.rpartition(".")[0] not in wrapped:
+                    layers[name] = partial(carried, name, value.data)
+    for name in (tables.embed, tables.head) if adapter.offsets is not None else ():
+        if name.rpartition(".")[0] not in wrapped and name not in layers:
+            layers[name] = lambda name=name: carried(name, read_float(tables.source(base, name)))
+    return layers
+
+
+def _hollow_out(model: Any) -> Callable[[torch.Tensor], bool]:
+    """Give a model without weights zeros that take no memory: PEFT moves what it loads to the device of the weights.
+
+    Returns:
+        A function that tells these zeros from weights.
+    """
+    import torch
+
+    zero, made = torch.zeros(1), {}
+    old = dict(model.named_parameters(remove_duplicate=False))
+    for name, value in old.items():
+        if value not in made:
+            made[value] = torch.nn.Parameter(zero.expand(value.shape), requires_grad=False)
+        owner, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(owner), leaf, made[value])
+    return lambda value: value.data_ptr() == zero.data_ptr()
+
+
+def _merge(
+    base: StoredCheckpoint, path: str, module: Any, tables: Tables, hollow: Callable[[torch.Tensor], bool]
+) -> Any:
+    """Fill a wrapper with its base weights and merge it, as `merge_and_unload` does; returns the module below."""
+    import torch
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper
+
+    for name, value in list(module.named_parameters()):
+        full = f"{path}.{name}"
+        for part in _INNER:
+            full = full.replace(part, "")
+        if hollow(value) and (full in base.tensors or full == tables.head):
+            owner = module.get_submodule(name.rpartition(".")[0])
+            stored = tables.source(base, full)
+            weight = read_float(stored)
+            if weight.shape != value.shape:
+                weight = weight.mT.contiguous()
+            setattr(owner, name.rpartition(".")[2], torch.nn.Parameter(weight, requires_grad=False))
+    while isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper)):
+        if hasattr(module, "unload_and_optionally_merge_module"):
+            module = module.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
+        else:
+            module.merge()
+            module = module.get_base_layer()
+    return module
+
+
+def _offset_rows(adapter: Adapter, embed: str, head: str) -> Any:
+    """Return a function that adds the coordinate offsets to the rows of embedding and head."""
+    import torch
+
+    offsets = adapter.offsets
+
+    def add(name: str, value: torch.Tensor) -> torch.Tensor:
+        if offsets is None or name not in (embed, head):
+            return value
+        table = offsets.embed if name == embed else offsets.head or offsets.embed
+        return value.index_add(0, torch.tensor(offsets.ids), read_float(table))
+
+    return add
+
+
+def _compare(expected: torch.Tensor, before: TensorInfo, after: TensorInfo) -> tuple[float, float, bool]:
+    """Return the largest error beside rounding, the largest change that PEFT makes, and whether the export has any.
+
+    Raises:
+        ExportError: if the error is beyond the tolerance.
+    """
+    if len(expected.shape) == 3 and expected.shape != after.shape:
+        expected = expected.mT
+    largest = effect = 0.0
+    excess, changed, dtype = 0.0, False, torch_dtype(after.dtype)
+    for lo, hi in after.blocks():
+        rows = expected[lo:hi]
+        found, old = read_rows(after, lo, hi), read_rows(before, lo, hi)
+        error = (found - rows).abs() - (rows.to(dtype).float() - rows).abs()
+        largest = max(largest, float(error.max()))
+        effect = max(effect, float((rows - old).abs().max()))
+        excess = max(excess, float((error - _OF_VALUE * rows.abs()).max()))
+        changed = changed or not bool((found == old).all())
+    if not excess <= _OF_EFFECT * effect:
+        raise ExportError(
+            f"verify: {after.name} differs from PEFT's by {largest:.3g} beside rounding, where the adapter "
+            f"changes it by {effect:.3g}; nothing was written. The export is wrong, or the adapter acts "
+            "differently when merged: please report it"
+        )
+    return largest, effect, changed
