@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from tiny_run import HELPERS
 
 from coord_codec import InputError
+from coord_trainer.checkpoints import fault_of, is_complete, is_finished, mark_complete, newest_complete
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.console import RunError
 from coord_trainer.folder import (
@@ -22,13 +23,8 @@ from coord_trainer.folder import (
     cut_metrics,
     explain_full_disk,
     explain_lost_evaluation,
-    fault_of,
     holds_nothing,
-    is_complete,
-    is_finished,
     lock_run_folder,
-    mark_complete,
-    newest_complete,
     open_run_folder,
     prepare_resume,
     refuse_second_run,

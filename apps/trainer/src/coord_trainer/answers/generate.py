@@ -36,7 +36,7 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
-    room = config.evaluation.max_new_tokens or _longest_answer(config, images, tokenizer)
+    room = config.evaluation.max_new_tokens or longest_answer(config, images, tokenizer)
     written: dict[tuple[bool, ...], Path] = {}
     count = 0
     (first, _), *others = prediction_files(config.evaluation.readings, out.parent)
@@ -50,8 +50,8 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     return count
 
 
-def _longest_answer(config: RunConfig, images: ImageSet, tokenizer) -> int:
-    """Tokens of the longest target, and some; an answer that needs more is reported as cut off."""
+def longest_answer(config: RunConfig, images: ImageSet, tokenizer) -> int:
+    """Return the tokens of the longest target, and some; an answer that needs more is reported as cut off."""
     writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
     texts = (writer.text(instance) for instance in images.instances)
     return max(len(tokenizer(text)["input_ids"]) for text in texts) + _SPARE_TOKENS
@@ -59,14 +59,19 @@ def _longest_answer(config: RunConfig, images: ImageSet, tokenizer) -> int:
 
 @torch.inference_mode()
 def predict(
-    checkpoint: LoadedCheckpoint, config: RunConfig, images: ImageSet, strategy: DecodingStrategy, max_new_tokens: int
+    checkpoint: LoadedCheckpoint,
+    config: RunConfig,
+    images: ImageSet,
+    strategy: DecodingStrategy,
+    max_new_tokens: int,
+    chosen: Sequence[int] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield one record of the predictions contract per image, in order.
+    """Yield one record of the predictions contract per image, in order; of the `chosen` indices when they are given.
 
     Beside what the contract names, each coordinate token comes with its `coord_spread` and with `coord_mass`,
     the probability that the model gave all coordinate tokens together (see `StepRecorder`).
     """
-    total = min(len(images), config.evaluation.limit or len(images))
+    chosen = range(len(images))[: config.evaluation.limit] if chosen is None else chosen
     tokenizer, batch_size = checkpoint.processor.tokenizer, config.evaluation.batch_size
     markers = marker_ids(config.data, tokenizer)
     names = {target.desc for instance in images.instances for target in instance.targets}
@@ -74,9 +79,9 @@ def predict(
         raise InputError(
             f"evaluation.readings: {strategy.name} limits answers to the names in the annotations; there are none"
         )
-    bar = tqdm(total=total, desc=f"generating ({strategy.name})", unit="img", mininterval=0.5)
-    for start in range(0, total, batch_size):
-        indices = range(start, min(start + batch_size, total))
+    bar = tqdm(total=len(chosen), desc=f"generating ({strategy.name})", unit="img", mininterval=0.5, leave=None)
+    for start in range(0, len(chosen), batch_size):
+        indices = chosen[start : start + batch_size]
         inputs = prompt_inputs(checkpoint, [images.image(i) for i in indices], config.data.prompt)
         grammar = None
         if strategy.grammar:

@@ -24,6 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from coord_codec.files import read_json
+
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 """Names of ms-swift's DeepSpeed configurations."""
 
@@ -248,6 +250,15 @@ def _deepspeed(value: Any) -> list[str]:
     return [
         f"training.deepspeed: expected one of {', '.join(DEEPSPEED_PRESETS)}, a JSON file or a mapping, found {value!r}"
     ]
+
+
+def shards_weights(deepspeed: Any) -> bool:
+    """Return whether a value of `training.deepspeed` means ZeRO stage 3: a preset's name, a mapping or a JSON file."""
+    if isinstance(deepspeed, str) and Path(deepspeed).is_file():
+        deepspeed = read_json(deepspeed)
+    if isinstance(deepspeed, dict):
+        return (deepspeed.get("zero_optimization") or {}).get("stage") == 3
+    return str(deepspeed).startswith("zero3")
 
 
 def _missing_packages(values: Mapping[str, Any]) -> list[str]:

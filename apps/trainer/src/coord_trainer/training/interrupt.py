@@ -14,15 +14,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from mmap import mmap
 from pathlib import Path
 from types import FrameType
 
-import torch
-from torch import distributed
 from transformers import TrainerCallback
 
 from coord_codec.files import read_json
 from coord_trainer.console import world_size
+from coord_trainer.training.ranks import largest_over_ranks
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -52,6 +52,7 @@ class Interruption:
     def __init__(self) -> None:
         self.signum = 0
         self._steps, self._process, self._before = False, os.getpid(), {}
+        self._over = mmap(-1, 1)  # shared with the processes that are forked meanwhile
 
     def __enter__(self) -> Interruption:
         """Take over the signals."""
@@ -60,7 +61,8 @@ class Interruption:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Give them back."""
+        """Give them back; processes that were forked meanwhile no longer hold out against them."""
+        self._over[0] = 1
         for number, handler in self._before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
@@ -75,6 +77,8 @@ class Interruption:
 
     def _receive(self, signum: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a process that encodes images: its parent decides when it ends
+            if self._over[0]:
+                os._exit(128 + signum)
             return
         if self._steps and not self.signum:
             self.signum = signum
@@ -108,15 +112,6 @@ class StopAtBoundary(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
         if self._stopped:  # saved already; who waits for the process to end does not wait for an evaluation
             control.should_save = control.should_evaluate = False
-
-
-def largest_over_ranks(number: int, device: torch.device | str = "cpu") -> int:
-    """Return the largest of the ranks' numbers; every rank has to call it."""
-    if world_size() == 1 or not distributed.is_initialized():
-        return number
-    value = torch.tensor(number, device=device)
-    distributed.all_reduce(value, op=distributed.ReduceOp.MAX)
-    return int(value)
 
 
 class TrainingClock(TrainerCallback):
