@@ -81,6 +81,7 @@ def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held
     with first_rank_first("folder"):
         # Annotated data is checked before a folder is made: a typo in a path leaves nothing behind.
         annotated = load_sets(config) if config.data.annotations is not None else None
+        _check_ranks(len(annotated[0]) if annotated is not None else config.data.shapes.train)
         if is_first():
             held.callback(_open_folder(config, folder).release)
     with explain_full_disk(folder), Manifest(folder, config, writes=is_first()) as manifest:
@@ -106,6 +107,14 @@ def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held
             count = predict_images(config, checkpoint, scored, folder / "predictions.jsonl")
             say(f"{count} answers from {checkpoint.name}, loaded from disk")
             return Result(folder, checkpoint, report_on(config, folder, scored))
+
+
+def _check_ranks(images: int) -> None:
+    if images < world_size():
+        raise InputError(
+            f"data.annotations: {images} usable training images for {world_size()} ranks; each rank needs one, so add "
+            "images or start fewer ranks"
+        )
 
 
 def _open_folder(config: RunConfig, folder: Path) -> FileLock:
@@ -221,11 +230,6 @@ def _report_samples(config: RunConfig, samples: SampleSet) -> int | None:
     """Print what is left out of the samples; returns the number of processes that encode them, None for swift's."""
     if samples.dropped_objects:
         say(f"  {samples.dropped_objects} objects beyond data.max_objects={config.data.max_objects} left out")
-    if len(samples) < world_size():
-        raise InputError(
-            f"data.annotations: {len(samples)} usable training images for {world_size()} ranks; each rank needs one, "
-            "so add images or start fewer ranks"
-        )
     if spare := len(samples) % world_size():
         say(f"  the last {spare} training images are left out, so that {world_size()} ranks have as many each")
     if samples.kept or "dataloader_num_workers" in config.training:

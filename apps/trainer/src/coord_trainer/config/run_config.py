@@ -18,7 +18,7 @@ from coord_codec import InputError
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.objective import CustomConfig
 from coord_trainer.config.sections import DataSection, EvaluationSection, ModelSection, RunSection, Section
-from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean, shards_weights
+from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean, shards_weights, yaml_word
 from coord_trainer.elsewhere import pointer
 
 
@@ -179,7 +179,9 @@ def _message(item: Any) -> str:
         return f"{field}: unknown key{_near(item['loc'])}"
     if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.")):
         return message  # the validator named both sides itself
-    return f"{field}: {message[:1].lower() + message[1:]}, found {item.get('input')!r}"
+    given = item.get("input")
+    word = yaml_word(given) if item["type"] in ("literal_error", "string_type") else ""
+    return f"{field}: {message[:1].lower() + message[1:]}, found {given!r}{word}"
 
 
 def _near(location: Sequence[Any]) -> str:
