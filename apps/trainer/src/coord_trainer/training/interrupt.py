@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from mmap import mmap
 from pathlib import Path
 from types import FrameType
 
@@ -52,7 +51,6 @@ class Interruption:
     def __init__(self) -> None:
         self.signum = 0
         self._steps, self._process, self._before = False, os.getpid(), {}
-        self._over = mmap(-1, 1)  # shared with the processes that are forked meanwhile
 
     def __enter__(self) -> Interruption:
         """Take over the signals."""
@@ -61,8 +59,7 @@ class Interruption:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Give them back; processes that were forked meanwhile no longer hold out against them."""
-        self._over[0] = 1
+        """Give them back."""
         for number, handler in self._before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
@@ -77,8 +74,6 @@ class Interruption:
 
     def _receive(self, signum: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a process that encodes images: its parent decides when it ends
-            if self._over[0]:
-                os._exit(128 + signum)
             return
         if self._steps and not self.signum:
             self.signum = signum
