@@ -14,6 +14,15 @@ from safetensors.numpy import save_file
 from tiny_run import HELPERS
 
 from coord_codec import InputError
+from coord_trainer.checkpoints import (
+    COMPLETE,
+    fault_of,
+    find_checkpoint,
+    is_complete,
+    is_finished,
+    mark_complete,
+    newest_complete,
+)
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.console import RunError
 from coord_trainer.folder import (
@@ -22,13 +31,8 @@ from coord_trainer.folder import (
     cut_metrics,
     explain_full_disk,
     explain_lost_evaluation,
-    fault_of,
     holds_nothing,
-    is_complete,
-    is_finished,
     lock_run_folder,
-    mark_complete,
-    newest_complete,
     open_run_folder,
     prepare_resume,
     refuse_second_run,
@@ -122,6 +126,27 @@ def test_checkpoint_is_complete_with_all_its_files_only(tmp_path):
     assert fault_of(tenth) == "deep/optimizer.pt has 2 of 4 bytes"
     (second / "complete.json").write_text("{")
     assert newest_complete(tmp_path)[0] is None
+
+
+def test_run_folder_stands_for_its_best_or_newest_checkpoint(tmp_path):
+    def save(step, *scores):
+        folder = tmp_path / "checkpoints" / f"checkpoint-{step}"
+        folder.mkdir(parents=True)
+        history = [{"step": at, "eval_AP": value} for at, value in scores]
+        (folder / "trainer_state.json").write_text(json.dumps({"log_history": [{"loss": 1.0, "step": 1}, *history]}))
+        mark_complete(folder)
+        return folder
+
+    assert find_checkpoint(tmp_path) == tmp_path  # a checkpoint, or what it says itself
+    second = save(2)
+    assert find_checkpoint(tmp_path) == second and find_checkpoint(second) == second
+    save(10, (2, 0.5), (10, 0.4))
+    assert find_checkpoint(tmp_path) == second
+    (second / COMPLETE).unlink()
+    assert find_checkpoint(tmp_path).name == "checkpoint-10"
+    (tmp_path / "checkpoints" / "checkpoint-10" / COMPLETE).unlink()
+    with pytest.raises(InputError, match="run folder without a complete checkpoint; checkpoint-10: it was not written"):
+        find_checkpoint(tmp_path)
 
 
 def test_checkpoint_with_a_file_that_is_missing_or_damaged_is_passed_over_with_the_reason(tmp_path, capsys):

@@ -134,7 +134,10 @@ NewPlace = Annotated[
     Path, typer.Option("--out", help="The place that the result is written to, which must not exist yet.")
 ]
 Checkpoint = Annotated[
-    Path, typer.Argument(help="The folder of a checkpoint or of an adapter whose base is on disk.", show_default=False)
+    Path,
+    typer.Argument(
+        help="A run folder, or the folder of a checkpoint or of an adapter whose base is on disk.", show_default=False
+    ),
 ]
 
 
@@ -265,6 +268,7 @@ def evaluate(
 
     Example: uv run apps/trainer evaluate runs/a/checkpoints/checkpoint-500 --out scored -c runs/a/config.yaml
     """
+    checkpoint, config = _asked(checkpoint, config)
     resolved = _resolve(config, overrides, strict, checkpoint)
     _must_not_exist(out)
     _load_libraries()
@@ -327,6 +331,7 @@ def predict(
 def _predict_configured(model: Path | None, out: Path, settings: list[str], config: Path | None, strict: bool) -> None:
     if model is None:
         raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
+    model, config = _asked(model, config)
     resolved = _resolve(config, settings, strict, model)
     _must_not_exist(out)
     _load_libraries()
@@ -410,6 +415,18 @@ def _resolve(
     from coord_trainer.model.checkpoint import with_usable_attention
 
     return with_usable_attention(resolved)
+
+
+def _asked(model: Path, config: Path | None) -> tuple[Path, Path | None]:
+    """Return the checkpoint that `model` names, and its run's configuration where none is given."""
+    from coord_trainer.checkpoints import find_checkpoint
+
+    checkpoint = find_checkpoint(model)
+    own = model / "config.yaml"
+    if checkpoint != model:
+        say(f"{model}: a run folder; {checkpoint.name} answers")
+        config = own if config is None and own.is_file() else config
+    return checkpoint, config
 
 
 def _as_trained(resolved: RunConfig, checkpoint: Path) -> RunConfig:

@@ -1,8 +1,4 @@
-"""The run folder: an older one is moved aside, what a result depends on is written, and a killed run is resumed.
-
-A run may be killed while it saves. A manifest of a checkpoint's files is written last; a checkpoint that lacks it, or a
-file of it, is never resumed from.
-"""
+"""The run folder: an older one is moved aside, what a result depends on is written, and a killed run is resumed."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import errno
 import json
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -24,10 +19,11 @@ from typing import Any
 
 import yaml
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from coord_codec import InputError
 from coord_codec.files import read_json, write_text
+from coord_trainer.checkpoints import fault_of, newest_complete, steps_of
 from coord_trainer.config.plugins import plugin_digests
 from coord_trainer.config.run_config import RunConfig, changed_settings, read_yaml
 from coord_trainer.console import RunError, say, world_size
@@ -218,70 +214,7 @@ def _git_revision() -> dict[str, Any] | None:
         return None  # installed from a wheel, or git is not there
 
 
-COMPLETE = "complete.json"
-"""The manifest of a checkpoint's files."""
-_NAME = re.compile(r"checkpoint-(\d+)")
 _MAY_DIFFER = {"run.resume", "run.dir"}
-
-
-def mark_complete(checkpoint: Path) -> None:
-    """Write the manifest: the files of a checkpoint with their sizes; call it when all of them are written."""
-    files = {
-        file.relative_to(checkpoint).as_posix(): file.stat().st_size
-        for file in sorted(checkpoint.rglob("*"))
-        if file.is_file() and file.name != COMPLETE
-    }
-    write_text(checkpoint / COMPLETE, json.dumps(files, indent=1) + "\n")
-
-
-def is_complete(checkpoint: Path) -> bool:
-    """Return whether the manifest is there, and every file of it as it was written."""
-    return fault_of(checkpoint) is None
-
-
-def fault_of(checkpoint: Path) -> str | None:
-    """Return why a checkpoint must not be resumed from; None when nothing is wrong with it."""
-    try:
-        files = read_json(checkpoint / COMPLETE)
-    except (OSError, ValueError):
-        return "it was not written to its end"
-    for name, size in files.items():
-        file = checkpoint / name
-        if not file.is_file():
-            return f"{name} is missing"
-        if file.stat().st_size != size:
-            return f"{name} has {file.stat().st_size:,} of {size:,} bytes"
-        if file.suffix == ".safetensors" and (fault := _header_fault(file)):
-            return f"{name} cannot be read ({fault})"
-    return None
-
-
-def _header_fault(file: Path) -> str | None:
-    try:
-        with safe_open(file, "numpy"):
-            return None
-    except (OSError, SafetensorError) as error:
-        return str(error)
-
-
-def newest_complete(folder: Path) -> tuple[Path | None, list[Path]]:
-    """Return the complete checkpoint of the most steps in `folder`, and those that are incomplete."""
-    found = sorted((p for p in folder.glob("checkpoint-*") if _NAME.fullmatch(p.name)), key=steps_of)
-    complete = [path for path in found if is_complete(path)]
-    return (complete[-1] if complete else None), [path for path in found if path not in complete]
-
-
-def steps_of(checkpoint: Path) -> int:
-    """Return the number of optimizer steps that led to a checkpoint, from its name."""
-    return int(_NAME.fullmatch(checkpoint.name)[1])
-
-
-def is_finished(checkpoint: Path, max_steps: int | None, epochs: float | None) -> bool:
-    """Return whether training had reached its end with `checkpoint`, and the end has not been moved since."""
-    state = read_json(checkpoint / "trainer_state.json")
-    end = max_steps if max_steps and max_steps > 0 else state["max_steps"]
-    moved = epochs is not None and epochs > state["num_train_epochs"]
-    return state["global_step"] >= end and not moved
 
 
 def prepare_resume(config: RunConfig, folder: Path) -> Path | None:

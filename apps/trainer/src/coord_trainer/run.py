@@ -12,9 +12,12 @@ import torch
 from filelock import FileLock
 
 from coord_codec import InputError
+from coord_codec.files import read_json_lines
 from coord_eval import Evaluation
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.score import report_on
+from coord_trainer.answers.subset import SubsetScorer
+from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, first_rank_first, is_first, say, world_size
 from coord_trainer.data.image_set import ImageSet, draw_sets, load_sets, report_sets
@@ -25,19 +28,17 @@ from coord_trainer.folder import (
     check_same_data,
     explain_full_disk,
     explain_lost_evaluation,
-    is_finished,
     lock_run_folder,
-    newest_complete,
     open_run_folder,
     prepare_resume,
     refuse_second_run,
-    steps_of,
     write_config,
 )
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, check_model_path
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set
 from coord_trainer.training.callbacks import EachEpoch, MetricsFile, OverfittingWatch, StepProfile, TrainingProgress
+from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import explain_worker_failure
 from coord_trainer.training.interrupt import (
     Interrupted,
@@ -80,6 +81,7 @@ def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held
     with first_rank_first("folder"):
         # Annotated data is checked before a folder is made: a typo in a path leaves nothing behind.
         annotated = load_sets(config) if config.data.annotations is not None else None
+        _check_ranks(len(annotated[0]) if annotated is not None else config.data.shapes.train)
         if is_first():
             held.callback(_open_folder(config, folder).release)
     with explain_full_disk(folder), Manifest(folder, config, writes=is_first()) as manifest:
@@ -107,6 +109,14 @@ def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held
             return Result(folder, checkpoint, report_on(config, folder, scored))
 
 
+def _check_ranks(images: int) -> None:
+    if images < world_size():
+        raise InputError(
+            f"data.annotations: {images} usable training images for {world_size()} ranks; each rank needs one, so add "
+            "images or start fewer ranks"
+        )
+
+
 def _open_folder(config: RunConfig, folder: Path) -> FileLock:
     refuse_second_run(folder)
     if config.run.resume:
@@ -131,7 +141,8 @@ def train_model(
     """Train from `base` on `train`, with evaluation losses on `scored`; a signal of `interruption` ends it.
 
     Returns:
-        The last checkpoint, and the facts that the manifest keeps.
+        The checkpoint to answer with (the best by AP where that was measured, else the last), and the facts that the
+        manifest keeps.
 
     Raises:
         RunError: training left no checkpoint.
@@ -155,12 +166,21 @@ def train_model(
         StopAtBoundary(interruption),
         clock,
     )
-    if known is not None and is_finished(known, *(config.training.get(k) for k in ("max_steps", "num_train_epochs"))):
+    wanted = config.evaluation
+    answers = None
+    if wanted.ap_steps is not None and scored is not None:
+        scorer = SubsetScorer(config, scored, opened.processor, opened.vocab)
+        answers = AnswerSchedule(scorer, wanted.ap_steps, wanted.ap_patience)
+        say(f"  every {wanted.ap_steps} steps AP of the answers to {len(scorer.images)} images")
+    limits = (config.training.get(name) for name in ("max_steps", "num_train_epochs"))
+    if known is not None and is_finished(known, *limits, wanted.ap_patience):
         say(f"training had reached its end with {known.name}")
         trained, seconds = Trained(known, steps_of(known)), before[1]
     else:
         with interruption.between_steps(), explain_worker_failure():
-            trained = opened.train(samples, scored_samples, callbacks=callbacks, resume_from=known, workers=workers)
+            trained = opened.train(
+                samples, scored_samples, callbacks=callbacks, resume_from=known, workers=workers, answers=answers
+            )
         seconds = clock.seconds
     parameters = count_parameters(opened.model)
     say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
@@ -177,8 +197,24 @@ def train_model(
         "objects_left_out_by_the_cap": samples.dropped_objects,
         "parameters": parameters,
         "first_batches": trained.first_batches,
+        **_told_by_evaluations(folder, trained.checkpoint),
     }
-    return trained.checkpoint, facts
+    best = facts["best_checkpoint"]
+    return (folder / best["path"] if best else trained.checkpoint), facts
+
+
+def _told_by_evaluations(folder: Path, last: Path) -> dict[str, Any]:
+    """Print which checkpoint is the best by AP and how many evaluations failed; returns both for the manifest."""
+    best = best_by_ap(last)
+    if best is not None:
+        say(f"best checkpoint by AP during training: {best[0].name}, {best[1]:.3f}; it answers from here on")
+    metrics = folder / "metrics.jsonl"
+    lines = [line for _, line in read_json_lines(metrics)] if metrics.is_file() else []
+    failed = [f"step {line['step']}: {line['eval_failed']}" for line in lines if "eval_failed" in line]
+    if failed:
+        say(f"{len(failed)} evaluations during training failed; the last: {failed[-1]}")
+    path = best and {"path": os.path.relpath(best[0], folder), "AP": best[1]}
+    return {"best_checkpoint": path, "failed_evaluations": {"count": len(failed), "which": failed[-10:]}}
 
 
 def _report_long_samples(config: RunConfig, opened: OpenRun, train: ImageSet) -> None:
@@ -194,11 +230,6 @@ def _report_samples(config: RunConfig, samples: SampleSet) -> int | None:
     """Print what is left out of the samples; returns the number of processes that encode them, None for swift's."""
     if samples.dropped_objects:
         say(f"  {samples.dropped_objects} objects beyond data.max_objects={config.data.max_objects} left out")
-    if len(samples) < world_size():
-        raise InputError(
-            f"data.annotations: {len(samples)} usable training images for {world_size()} ranks; each rank needs one, "
-            "so add images or start fewer ranks"
-        )
     if spare := len(samples) % world_size():
         say(f"  the last {spare} training images are left out, so that {world_size()} ranks have as many each")
     if samples.kept or "dataloader_num_workers" in config.training:

@@ -4,7 +4,6 @@ import copy
 import json
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -40,6 +39,9 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
         ({"model": {"tiny": {"init_std": -1}}}, "model.tiny.init_std"),
         ({"custom": {"coord_offset": {"enabled": True, "ids": {"start": 1, "end": 2, "step": 3}}}}, "coord_offset.ids"),
         ({"custom": {"coord_offset": {"enabled": True, "embed_lr": "fast"}}}, "coord_offset.embed_lr"),
+        ({"custom": {"coord_offset": {"enabled": True, "embed_lr": float("inf")}}}, "coord_offset.embed_lr"),
+        ({"custom": {"coord_offset": {"enabled": True, "head_lr": float("nan")}}}, "coord_offset.head_lr"),
+        ({"evaluation": {"pictures": False}}, "found False, which is what YAML makes of no and off"),
     ],
     ids=str,
 )
@@ -138,10 +140,11 @@ def test_check_model_path_refuses_a_folder_without_a_checkpoint(tmp_path):
     check_model_path(config)
 
 
-def test_more_ranks_than_images_are_refused(monkeypatch):
+def test_more_ranks_than_images_are_refused_before_anything_is_made(tmp_path, monkeypatch):
     from coord_trainer import run
 
     monkeypatch.setattr(run, "world_size", lambda: 2)
-    config = check_run_config({"custom": SOFT}, "test")
+    config = check_run_config({"custom": SOFT, "data": {"shapes": {"train": 1}}}, "test")
     with pytest.raises(InputError, match="1 usable training images for 2 ranks"):
-        run._report_samples(config, type("One", (SimpleNamespace,), {"__len__": lambda self: 1})(dropped_objects=0))
+        run.train_and_score(config, tmp_path / "run")
+    assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ FINGERPRINT = CoordVocab(270).fingerprint(markers=(1, 2))
 
 def trained(**sections):
     """The configuration of a training; its card has nothing of the defaults."""
-    data = {"prompt": "Where?", "markers": "obj", "order": "size"}
+    data = {"prompt": "Where?", "markers": "obj", "order": "size", "max_objects": 7}
     values = {"custom": SOFT, "data": data, "training": {"system": "You see."}}
     return check_run_config(values | {"evaluation": {"readings": ["grammar", "greedy"]}} | sections, "test")
 
@@ -43,6 +43,7 @@ def test_card_of_a_run_is_read_as_it_was_written(folder):
         "style": "markers",
         "form": "tokens",
         "order": "size",
+        "max_objects": 7,
         "pixels": {"min": 1024, "max": 9216},
         "decoding": "grammar",
         "grid": {"bins": 1000, "scale": 1000},
@@ -56,6 +57,7 @@ def test_settings_that_were_not_given_come_from_the_card(folder):
     config = follow_card(asked(), read_card(folder), folder)
     data = config.data
     assert (data.prompt, data.markers, data.style, data.order) == ("Where?", "obj", "markers", "size")
+    assert data.max_objects == 7
     assert (data.min_pixels, data.max_pixels) == (1024, 9216)
     assert config.custom.coord_tokens.enabled
     assert config.evaluation.readings == ("grammar",)

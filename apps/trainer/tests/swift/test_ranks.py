@@ -9,7 +9,7 @@ from resumed_run import assert_same_run, write_settings
 from safetensors.torch import load_file
 from tiny_run import HELPERS, read_lines, torchrun
 
-from coord_trainer.folder import newest_complete
+from coord_trainer.checkpoints import newest_complete
 
 pytest.importorskip("swift")
 pytest.importorskip("deepspeed")

@@ -11,12 +11,14 @@ pytest.importorskip("swift")
 def test_checkpoint_that_the_disk_has_no_room_for_is_removed_and_the_older_one_stays(tmp_path, monkeypatch):
     from swift.trainers import Seq2SeqTrainer
 
+    from coord_trainer.checkpoints import mark_complete, newest_complete
     from coord_trainer.console import RunError
-    from coord_trainer.folder import explain_full_disk, mark_complete, newest_complete
+    from coord_trainer.folder import explain_full_disk
     from coord_trainer.swift.trainer import CoordTrainer
 
     trainer = CoordTrainer.__new__(CoordTrainer)
-    trainer.args = SimpleNamespace(output_dir=str(tmp_path), save_total_limit=1, should_save=True, world_size=1)
+    trainer.args = SimpleNamespace(output_dir=str(tmp_path), should_save=True, world_size=1)
+    trainer._kept_checkpoints = 1
     trainer.state = SimpleNamespace(global_step=4, best_model_checkpoint=None)
     trainer._parts = SimpleNamespace(card=None)
     trainer._step_metrics = {"train": SimpleNamespace(sums=lambda reduce: {})}
@@ -34,7 +36,6 @@ def test_checkpoint_that_the_disk_has_no_room_for_is_removed_and_the_older_one_s
     with pytest.raises(RunError, match=rf"{half}/model.bin: no space left"), explain_full_disk(tmp_path):
         trainer._save_checkpoint(None, None)
     assert not half.exists() and newest_complete(tmp_path) == (older, [])
-    assert trainer.args.save_total_limit == 1
 
     # All is written but the list of the files.
     monkeypatch.setattr(Seq2SeqTrainer, "_save_checkpoint", lambda *words: half.mkdir())

@@ -40,7 +40,7 @@ class CoordOffsetConfig(BaseModel):
         dtype: of the tables; see `install_coord_offset_adapter`
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     enabled: bool = False
     ids: IdRange | Annotated[list[NonNegativeInt], Field(min_length=1)] | None = None

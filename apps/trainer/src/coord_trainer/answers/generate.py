@@ -39,7 +39,7 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
-    room = config.evaluation.max_new_tokens or answer_room(config, tokenizer, _names(images))
+    room = config.evaluation.max_new_tokens or answer_room(config, tokenizer, names_of(images))
     written: dict[tuple[bool, ...], Path] = {}
     count = 0
     (first, _), *others = prediction_files(config.evaluation.readings, out.parent)
@@ -80,15 +80,23 @@ def room_without_tokenizer(config: RunConfig) -> int:
 
 
 def predict(
-    checkpoint: LoadedCheckpoint, config: RunConfig, images: ImageSet, strategy: DecodingStrategy, max_new_tokens: int
+    checkpoint: LoadedCheckpoint,
+    config: RunConfig,
+    images: ImageSet,
+    strategy: DecodingStrategy,
+    max_new_tokens: int,
+    chosen: Sequence[int] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield one record of the predictions contract per image, in order; see `answer_images`."""
-    total = min(len(images), config.evaluation.limit or len(images))
+    """Yield one record of the predictions contract per image, in order; of the `chosen` indices when they are given.
+
+    See `answer_images`.
+    """
+    chosen = range(len(images))[: config.evaluation.limit] if chosen is None else chosen
     batch_size = config.evaluation.batch_size
-    names = _names(images) if strategy.known_names else None
-    bar = tqdm(total=total, desc=f"generating ({strategy.name})", unit="img", mininterval=0.5)
-    for start in range(0, total, batch_size):
-        indices = range(start, min(start + batch_size, total))
+    names = names_of(images) if strategy.known_names else None
+    bar = tqdm(total=len(chosen), desc=f"generating ({strategy.name})", unit="img", mininterval=0.5, leave=None)
+    for start in range(0, len(chosen), batch_size):
+        indices = chosen[start : start + batch_size]
         answers = answer_images(
             checkpoint, [images.image(i) for i in indices], config.data, strategy, max_new_tokens, names
         )
@@ -105,7 +113,8 @@ def predict(
     bar.close()
 
 
-def _names(images: ImageSet) -> set[str]:
+def names_of(images: ImageSet) -> set[str]:
+    """Return the descriptions of all targets."""
     return {target.desc for instance in images.instances for target in instance.targets}
 
 

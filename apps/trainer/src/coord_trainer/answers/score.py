@@ -12,11 +12,11 @@ from coord_codec.files import read_json, read_json_lines, write_text
 from coord_eval import Evaluation, ReportSection, score
 from coord_eval.html import line_chart, safe, table
 from coord_trainer.answers.generate import predict_images
+from coord_trainer.checkpoints import answer_scores, steps_of
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.data.image_set import ImageSet, report_sets, sets_of
-from coord_trainer.folder import steps_of
 from coord_trainer.training.metrics import DIAGNOSTICS, find_overfitting
 
 CHECKPOINT_SCORES = "convergence.json"
@@ -82,8 +82,10 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
     return evaluation
 
 
-def score_predictions(config: RunConfig, predictions: Path, images: ImageSet, strategy: DecodingStrategy) -> Evaluation:
-    """Score one predictions file against `images` with the options that the run was trained with."""
+def score_predictions(
+    config: RunConfig, predictions: Path | list[dict[str, Any]], images: ImageSet, strategy: DecodingStrategy
+) -> Evaluation:
+    """Score predictions, a file or its records, against `images` with the options that the run was trained with."""
     return score(
         images.ground_truth(config.evaluation.limit),
         predictions,
@@ -149,7 +151,7 @@ def run_sections(folder: Path, overfitting_after: int = 3) -> list[ReportSection
         lines = [line for _, line in read_json_lines(metrics)]
         warning = find_overfitting(lines, overfitting_after)
         told = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
-        sections.append(ReportSection("Training", told + _curves(lines)))
+        sections.append(ReportSection("Training", told + _curves(lines) + _scores_during_training(lines)))
     if manifest.exists():
         sections.append(ReportSection("Run", _facts(read_json(manifest))))
     return sections
@@ -165,6 +167,16 @@ def _curves(lines: list[dict[str, Any]]) -> str:
         if series:
             charts.append(line_chart(series, title, x_label="step", width=640))
     return "\n".join(charts) or "<p>Fewer than two log lines: nothing to draw.</p>"
+
+
+def _scores_during_training(lines: list[dict[str, Any]]) -> str:
+    scores = answer_scores(lines)
+    if not scores:
+        return ""
+    step, best = max(scores, key=lambda score: score[1])
+    told = f"<p>AP during training was highest at step {step}: {best:.3f} ({len(scores)} scorings).</p>"
+    points = {"AP": tuple(zip(*scores, strict=True))}
+    return told + (line_chart(points, "AP during training", x_label="step", width=640) if len(scores) > 1 else "")
 
 
 def _facts(manifest: dict[str, Any]) -> str:
@@ -183,6 +195,8 @@ def _facts(manifest: dict[str, Any]) -> str:
     for name, data in manifest.get("data", {}).items():
         left_out = f"; {data['problems']:,} records left out, see problems.jsonl" * bool(data.get("problems"))
         rows.append((f"images, {name}", f"{data['images']:,}, digest {data['digest']}{left_out}"))
+    if count := manifest.get("failed_evaluations", {}).get("count"):
+        rows.append(("evaluations that failed", f"{count:,}; the last: {manifest['failed_evaluations']['which'][-1]}"))
     if manifest.get("fingerprint"):
         rows.append(("fingerprint of the vocabulary", manifest["fingerprint"]))
     if revision := (manifest.get("git") or {}).get("revision"):

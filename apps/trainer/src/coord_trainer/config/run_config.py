@@ -18,7 +18,7 @@ from coord_codec import InputError
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.objective import CustomConfig
 from coord_trainer.config.sections import DataSection, EvaluationSection, ModelSection, RunSection, Section
-from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean
+from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean, shards_weights, yaml_word
 from coord_trainer.elsewhere import pointer
 
 
@@ -73,6 +73,13 @@ class RunConfig(Section):
                 "run.on_nan is skip but training.deepspeed is set: DeepSpeed expects the same gradients of every "
                 "batch; set run.on_nan: stop"
             )
+        if evaluation.ap_patience is not None and evaluation.ap_steps is None:
+            yield (
+                "evaluation.ap_patience is set but evaluation.ap_steps is not: without AP during training there is "
+                "nothing to stop by; set both or neither"
+            )
+        if evaluation.ap_steps is not None:
+            yield from self._against_ap()
         if data.preload and data.order == "random":
             yield (
                 "data.preload is true but data.order is random: every epoch writes another order, so nothing can be "
@@ -98,6 +105,25 @@ class RunConfig(Section):
             yield (
                 "evaluation.pictures is heldout but data.heldout_annotations is not given: name it, or set "
                 "evaluation.pictures to train (memorising) or none"
+            )
+
+    def _against_ap(self) -> Iterator[str]:
+        if self.evaluation.pictures == "none":
+            yield (
+                "evaluation.ap_steps is set but evaluation.pictures is none: there are no images to answer during "
+                "training; set evaluation.pictures to heldout or train"
+            )
+        for name, instead in (
+            ("metric_for_best_model", "the best checkpoint is then the one of the highest AP"),
+            ("greater_is_better", "the best checkpoint is then the one of the highest AP"),
+            ("early_stop_interval", "evaluation.ap_patience stops then"),
+        ):
+            if name in self.training:
+                yield (f"evaluation.ap_steps and training.{name} are both set: {instead}; leave one of the two out")
+        if shards_weights(self.training.get("deepspeed")):
+            yield (
+                "evaluation.ap_steps is set but training.deepspeed shards the weights (stage 3), and answers need a "
+                "whole model on each rank; use zero2, or score checkpoints afterwards (evaluation.each_checkpoint)"
             )
 
 
@@ -153,7 +179,9 @@ def _message(item: Any) -> str:
         return f"{field}: unknown key{_near(item['loc'])}"
     if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.")):
         return message  # the validator named both sides itself
-    return f"{field}: {message[:1].lower() + message[1:]}, found {item.get('input')!r}"
+    given = item.get("input")
+    word = yaml_word(given) if item["type"] in ("literal_error", "string_type") else ""
+    return f"{field}: {message[:1].lower() + message[1:]}, found {given!r}{word}"
 
 
 def _near(location: Sequence[Any]) -> str:

@@ -206,6 +206,15 @@ class EvaluationSection(Section):
     overfitting_after: PositiveInt = Field(
         3, description="rising evaluation losses in a row, while training's falls, after which a line says so"
     )
+    ap_steps: PositiveInt | None = Field(
+        None, description="steps between two scorings of answers during training, for AP; none when not given"
+    )
+    ap_images: PositiveInt = Field(
+        100, description="images that are answered then, always the same, spread evenly over the scored ones"
+    )
+    ap_patience: PositiveInt | None = Field(
+        None, description="stop after so many scorings in a row without a higher AP; never when not given"
+    )
     each_checkpoint: bool = Field(
         False, description="answer and score every saved checkpoint instead of the last alone"
     )

@@ -24,6 +24,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from coord_codec.files import read_json
+
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 """Names of ms-swift's DeepSpeed configurations."""
 
@@ -111,7 +113,7 @@ class SwiftArgument:
         if kinds[0] in ("int", "float"):
             value = _number(value, whole="float" not in kinds)
         if not any(_is(value, kind) for kind in kinds) or not self._allows(value):
-            raise ValueError(f"training.{self.name}: expected {self.expected}, found {value!r}")
+            raise ValueError(f"training.{self.name}: expected {self.expected}, found {value!r}{yaml_word(value)}")
         return value
 
     def _allows(self, value: Any) -> bool:
@@ -163,6 +165,13 @@ def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[s
     return values
 
 
+def yaml_word(value: Any) -> str:
+    """Return the end of a message about a value that YAML has turned into true or false; empty for others."""
+    if not isinstance(value, bool):
+        return ""
+    return f", which is what YAML makes of {'yes and on' if value else 'no and off'}; a word needs quotes there"
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of a message that names the closest of `known`; empty where none is close."""
     from difflib import get_close_matches
@@ -203,6 +212,11 @@ def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> l
             for name in ("vit_lr", "aligner_lr")
             if name in values
         ]
+    if values.get("warmup_ratio") and values.get("warmup_steps"):
+        found.append(
+            f"training.warmup_ratio is {values['warmup_ratio']} and training.warmup_steps is "
+            f"{values['warmup_steps']}: one would replace the other; leave one of the two out"
+        )
     if "early_stop_interval" in values and values.get("eval_strategy") == "no":
         found.append(
             "training.early_stop_interval is set but training.eval_strategy is no: there is no evaluation loss to "
@@ -248,6 +262,15 @@ def _deepspeed(value: Any) -> list[str]:
     return [
         f"training.deepspeed: expected one of {', '.join(DEEPSPEED_PRESETS)}, a JSON file or a mapping, found {value!r}"
     ]
+
+
+def shards_weights(deepspeed: Any) -> bool:
+    """Return whether a value of `training.deepspeed` means ZeRO stage 3: a preset's name, a mapping or a JSON file."""
+    if isinstance(deepspeed, str) and Path(deepspeed).is_file():
+        deepspeed = read_json(deepspeed)
+    if isinstance(deepspeed, dict):
+        return (deepspeed.get("zero_optimization") or {}).get("stage") == 3
+    return str(deepspeed).startswith("zero3")
 
 
 def _missing_packages(values: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,6 @@ sample attend to itself alone.
 from __future__ import annotations
 
 import hashlib
-import signal
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, get_worker_info
+from torch.utils.data import Dataset
 from tqdm import tqdm
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -40,6 +39,7 @@ from coord_losses import ObjectSlots
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError
 from coord_trainer.data.image_set import UNDECODABLE, ImageSet
+from coord_trainer.data.workers import leave_signals_to_the_parent
 
 PRELOAD_BYTES = 2 << 30
 """Encoded images are kept in memory when they need less than this: 6,000 of 96 x 96 pixels need 1.3 GB."""
@@ -89,16 +89,6 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _leave_signals_to_the_parent() -> None:
-    """In a process that encodes samples, ignore what a terminal or a batch system sends to all processes of a run.
-
-    Without it, it would end while the parent still needs batches to reach the step's end.
-    """
-    if get_worker_info() is not None and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_IGN)
-
-
 class SampleSet(Dataset):
     """Encoded samples: ids, labels, pixels, plus `coord_layout` and `coord_boxes` for the collator."""
 
@@ -122,7 +112,7 @@ class SampleSet(Dataset):
         return len(self.images)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        _leave_signals_to_the_parent()
+        leave_signals_to_the_parent()
         return dict(self._kept[index]) if self._kept is not None else self._make(index)
 
     def set_epoch(self, epoch: int) -> None:

@@ -47,6 +47,7 @@ class ModelCard(_Part):
         style: whether an answer is marked objects or JSON
         form: whether coordinates are tokens or plain numbers
         order: of the objects in a target
+        max_objects: most objects in a target; None in cards that do not say
         pixels: of the images
         decoding: the run's first decoding strategy
         grid: of the coordinates
@@ -61,6 +62,7 @@ class ModelCard(_Part):
     style: Literal["markers", "json"]
     form: Literal["tokens", "numbers"]
     order: str
+    max_objects: int | None = None
     pixels: PixelLimits = PixelLimits()
     decoding: str
     grid: GridSize
@@ -101,6 +103,7 @@ def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: s
         style=config.data.style,
         form="tokens" if tokens else "numbers",
         order=config.data.order,
+        max_objects=config.data.max_objects,
         pixels=PixelLimits(min=sizes.get("shortest_edge"), max=sizes.get("longest_edge")),
         decoding=config.evaluation.readings[0],
         grid=GridSize(bins=grid.bins, scale=grid.scale),
@@ -144,6 +147,7 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
     """
     given = _given(config)
     known = card.model_dump(include={"prompt", "system", "style", "form", "order"})
+    known["max_objects"] = card.max_objects or given.get("max_objects")
     known |= {"markers": card.markers, "pixels.min": card.pixels.min, "pixels.max": card.pixels.max}
     if card.style == "json" and given.get("style", "json") == "json":
         given.pop("markers", None)  # JSON has none
@@ -164,6 +168,7 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
         custom = custom.model_copy(update={"coord_tokens": tokens})
     limits = {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
     data = {"prompt": card.prompt, "markers": card.markers, "style": card.style, "order": card.order, **limits}
+    data |= {"max_objects": card.max_objects} if card.max_objects else {}
     sections = {"data": config.data.model_copy(update=data), "custom": custom}
     if "readings" not in config.evaluation.model_fields_set:
         sections["evaluation"] = config.evaluation.model_copy(update={"readings": (card.decoding,)})
@@ -194,6 +199,7 @@ _KEYS = {
     "style": "data.style",
     "form": "custom.coord_tokens.enabled",
     "order": "data.order",
+    "max_objects": "data.max_objects",
     "pixels.min": "data.min_pixels",
     "pixels.max": "data.max_pixels",
 }
@@ -202,7 +208,7 @@ _KEYS = {
 def _given(config: RunConfig) -> dict[str, Any]:
     """What the user set, by the card's names and in its terms."""
     data, custom = config.data, config.custom
-    found = {name: getattr(data, name) for name in ("prompt", "markers", "style", "order")}
+    found = {name: getattr(data, name) for name in ("prompt", "markers", "style", "order", "max_objects")}
     found = {name: value for name, value in found.items() if name in data.model_fields_set}
     if "system" in config.training:
         found["system"] = system_text(config)

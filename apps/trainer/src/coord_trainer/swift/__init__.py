@@ -95,6 +95,12 @@ Trainer:
         replaced: denominators of the global batch | accumulated batches weigh tokens differently
     transformers:Trainer._save_checkpoint(model, trial)
         extended: a list of files, written last, marks a complete checkpoint | a resume may read half a checkpoint
+    transformers:Trainer._determine_best_metric(metrics, trial)
+        extended: an evaluation that failed changes no best checkpoint | a failed evaluation ends training
+    transformers:Trainer.evaluate(eval_dataset, ignore_keys, metric_key_prefix)
+        replaced: losses by token and scores of answers, whose failure is left out | a failed evaluation ends training
+    transformers:Trainer.prediction_step(model, inputs, prediction_loss_only)
+        one batch of the evaluation losses | evaluation losses cannot be taken
     transformers:Trainer._load_optimizer_and_scheduler(checkpoint)
         extended: logged sums go on after a resume | the first log line after a resume differs
     transformers:Trainer.log(logs)

@@ -22,6 +22,7 @@ from coord_trainer.data.lengths import Lengths
 from coord_trainer.data.samples import SampleSet, TargetWriter, attend_by_sample, collate_samples, marker_ids
 from coord_trainer.model.card import ModelCard, make_card
 from coord_trainer.model.checkpoint import offset_ids, set_pixels
+from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import NonFiniteLoss
 
 
@@ -138,6 +139,7 @@ class OpenRun:
         callbacks: Sequence[TrainerCallback] = (),
         resume_from: Path | None = None,
         workers: int | None = None,
+        answers: AnswerSchedule | None = None,
     ) -> Trained:
         """Train on `samples`, evaluating on `scored` as `training:` says.
 
@@ -147,6 +149,7 @@ class OpenRun:
             callbacks: added to swift's own
             resume_from: the checkpoint to go on from
             workers: processes that encode samples; None leaves it to `training:`
+            answers: when and how answers are scored meanwhile, None for never
         """
         config, pipeline = self.config, self.pipeline
         with swift_log(self.folder / "swift.log") as take_over_loggers:
@@ -170,6 +173,7 @@ class OpenRun:
                 callbacks=tuple(callbacks),
                 gradient_norms=config.run.gradient_norms,
                 card=self.card,
+                answers=answers,
                 non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
             )
             finished = pipeline.main()

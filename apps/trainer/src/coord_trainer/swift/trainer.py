@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,19 +21,23 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
 from coord_adapter import CoordOffsetConfig
+from coord_codec import InputError
 from coord_codec.files import read_json, write_text
 from coord_losses import CoordObjective
-from coord_trainer.console import RunError
+from coord_trainer.checkpoints import AP, COMPLETE, mark_complete
+from coord_trainer.console import RunError, say
 from coord_trainer.data.samples import BatchDigest, WholeRounds, collate_samples
-from coord_trainer.folder import COMPLETE, mark_complete
 from coord_trainer.model.card import ModelCard
+from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient
 from coord_trainer.training.head import Head, RowHead, row_selecting_head
 from coord_trainer.training.metrics import StepMetrics, term_gradient_norms
+from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
 
 _NOT_FOR_FORWARD = ("compute_loss_func", "loss_scale", "channel", "text_position_ids")
 """What swift's collator and trainer put into a batch and the model's forward does not take."""
 _METRICS = "coord_metrics.json"
+_logger = logging.getLogger("swift.coord_trainer")
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,7 @@ class TrainingParts:
     non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
     first_batches: BatchDigest = field(default_factory=BatchDigest)
     card: ModelCard | None = None
+    answers: AnswerSchedule | None = None
 
 
 class CoordTrainer(Seq2SeqTrainer):
@@ -56,11 +64,19 @@ class CoordTrainer(Seq2SeqTrainer):
         self.offset_config = coord_parts.offset
         self._norms: dict[str, float] = {}
         super().__init__(*args, **kwargs)
+        # Not transformers' affair: it rotates before a checkpoint is complete, and in the end deletes the last of all
+        # when the limit is 1 and another one is the best.
+        self._kept_checkpoints, self.args.save_total_limit = self.args.save_total_limit, None
         if self.args.deepspeed and not self.is_deepspeed_enabled:
             raise RunError("training.deepspeed is set, but accelerate has not taken it up: see swift.log")
         self._step_metrics = {mode: StepMetrics(self._objective.config, self.args.device) for mode in ("train", "eval")}
         for silenced in (ProgressCallback, PrinterCallback):
             self.remove_callback(silenced)
+        if coord_parts.answers is not None:
+            self.args.metric_for_best_model, self.args.greater_is_better = AP, True
+            self.add_callback(coord_parts.answers)
+        elif self.eval_dataset is not None:
+            self._check_best_metric()
         for callback in coord_parts.callbacks:
             self.add_callback(callback)
 
@@ -92,6 +108,76 @@ class CoordTrainer(Seq2SeqTrainer):
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
         )
+
+    def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
+        """Take the evaluation losses and, when it is their turn, the scores of answers.
+
+        What fails is reported, logged as `eval_failed` and left out, on all ranks alike; training goes on.
+        """
+        answers, metrics, started = self._parts.answers, {}, time.monotonic()
+        here = [self.args.device] if self.args.device.type == "cuda" else []
+        with torch.random.fork_rng(here):  # training draws as it would without an evaluation
+            self.model.eval()
+            if answers is None or not answers.alone:
+                metrics |= self._attempt("evaluation losses", self._evaluation_losses)
+            if answers is not None and answers.due:
+                metrics |= self._attempt("scoring of answers", self._answer_scores)
+        if metrics:
+            self.log(metrics | {"eval_runtime": round(time.monotonic() - started, 3)})
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _attempt(self, what: str, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+        try:
+            return measure()
+        except Exception as error:
+            _logger.warning("step %d: the %s failed", self.state.global_step, what, exc_info=True)
+            told = f"{what}: {type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
+        say(f"  step {self.state.global_step}: {told}; this one is left out, and training goes on (see swift.log)")
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # memory may be what was short
+        self._step_metrics["eval"].clear()
+        self.log({"eval_failed": told})
+        return {}
+
+    def _evaluation_losses(self) -> dict[str, float]:
+        device = self.args.device
+        with failing_together(device):
+            loader = self.get_eval_dataloader()
+            batches = iter(loader)
+        for _ in range(len(loader)):
+            with failing_together(device):
+                batch = next(batches)
+            with failing_together(device):
+                self.prediction_step(self.model, batch, prediction_loss_only=True)
+        found = self._step_metrics["eval"].flush(self._sum_over_ranks, "eval_")
+        return found | {"eval_loss": found["eval_total_loss"]}
+
+    def _answer_scores(self) -> dict[str, float]:
+        scorer, device = self._parts.answers.scorer, self.args.device
+        with failing_together(device):
+            share = scorer.answer(self.model, self.args.process_index, self.args.world_size)
+        answers, found = gather_lists(share), {}
+        with failing_together(device):
+            if self.args.process_index == 0:
+                found = scorer.score(answers)
+        return {f"eval_{name}": largest_over_ranks(float(found.get(name, 0.0)), device) for name in ("AP", "AP50")}
+
+    def _determine_best_metric(self, metrics, trial) -> bool:
+        """Leave the best as it is where its metric was not measured or could not be."""
+        name = self.args.metric_for_best_model or ""
+        return name.removeprefix("eval_") in {key.removeprefix("eval_") for key in metrics} and (
+            super()._determine_best_metric(metrics, trial)
+        )
+
+    def _check_best_metric(self) -> None:
+        known = sorted(name.removeprefix("eval_") for name in (*self._step_metrics["eval"].names("eval_"), "eval_loss"))
+        name = (self.args.metric_for_best_model or "loss").removeprefix("eval_")
+        if name not in known:
+            raise InputError(
+                f"training.metric_for_best_model: expected one of {', '.join(known)}, found {name!r}; for AP set "
+                "evaluation.ap_steps"
+            )
 
     def _get_num_items_in_batch(self, batch_samples: list[dict], device: torch.device) -> torch.Tensor | None:
         """Count tokens, coordinate tokens and objects of the global batch: all ranks, all micro-batches."""
@@ -142,7 +228,6 @@ class CoordTrainer(Seq2SeqTrainer):
         folder = Path(self.args.output_dir)
         checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         sums = self._step_metrics["train"].sums(self._sum_over_ranks)
-        limit, self.args.save_total_limit = self.args.save_total_limit, None
         if self.args.should_save:
             (checkpoint / COMPLETE).unlink(missing_ok=True)  # before it is written again
         try:
@@ -150,14 +235,12 @@ class CoordTrainer(Seq2SeqTrainer):
         except BaseException:
             shutil.rmtree(checkpoint, ignore_errors=True)
             raise
-        finally:
-            self.args.save_total_limit = limit
         if self.args.should_save:
             write_text(checkpoint / _METRICS, json.dumps(sums))
             if self._parts.card is not None:
                 self._parts.card.write(checkpoint)
             mark_complete(checkpoint)
-            rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint)
+            rotate_checkpoints(str(folder), self._kept_checkpoints, self.state.best_model_checkpoint)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
         """Load also the sums since the last log line."""
@@ -172,12 +255,10 @@ class CoordTrainer(Seq2SeqTrainer):
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
         """Add the token-weighted means of every term since the last line (all ranks log together)."""
-        mode = "train" if self.model.training else "eval"
-        logs.update(self._step_metrics[mode].flush(self._sum_over_ranks, "" if mode == "train" else "eval_"))
-        if mode == "train" and "train_total_loss" in logs:
-            logs.update({f"grad_norm/{name}": norm for name, norm in self._norms.items()})
-        if "eval_total_loss" in logs:  # swift's is a mean of batch means, which depends on how they were cut
-            logs["eval_loss"] = logs["eval_total_loss"]
+        if self.model.training:
+            logs.update(self._step_metrics["train"].flush(self._sum_over_ranks, ""))
+            if "train_total_loss" in logs:
+                logs.update({f"grad_norm/{name}": norm for name, norm in self._norms.items()})
         super().log(logs, *args, **kwargs)
 
     def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:

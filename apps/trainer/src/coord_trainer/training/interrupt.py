@@ -17,12 +17,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-import torch
-from torch import distributed
 from transformers import TrainerCallback
 
 from coord_codec.files import read_json
 from coord_trainer.console import world_size
+from coord_trainer.training.ranks import largest_over_ranks
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -108,15 +107,6 @@ class StopAtBoundary(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
         if self._stopped:  # saved already; who waits for the process to end does not wait for an evaluation
             control.should_save = control.should_evaluate = False
-
-
-def largest_over_ranks(number: int, device: torch.device | str = "cpu") -> int:
-    """Return the largest of the ranks' numbers; every rank has to call it."""
-    if world_size() == 1 or not distributed.is_initialized():
-        return number
-    value = torch.tensor(number, device=device)
-    distributed.all_reduce(value, op=distributed.ReduceOp.MAX)
-    return int(value)
 
 
 class TrainingClock(TrainerCallback):

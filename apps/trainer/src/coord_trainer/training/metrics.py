@@ -48,6 +48,14 @@ class StepMetrics:
         row = [torch.as_tensor(values.get(name, 0.0), dtype=torch.float64) for name in self._slots]
         self._vector += torch.stack([value.to(self._vector.device) for value in row])
 
+    def clear(self) -> None:
+        """Forget what has been added since the last flush."""
+        self._vector.zero_()
+
+    def names(self, prefix: str) -> tuple[str, ...]:
+        """Return the names that `flush` gives whatever is added."""
+        return tuple(self._log_line(dict.fromkeys(self._slots, 0.0), prefix))
+
     def sums(self, reduce: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, float]:
         """Return what has been added since the last flush, over all ranks (see `go_on_from`)."""
         return dict(zip(self._slots, reduce(self._vector).tolist(), strict=True))
@@ -65,7 +73,7 @@ class StepMetrics:
             prefix: `""` while training, `"eval_"` for evaluation
         """
         sums = self.sums(reduce)
-        self._vector.zero_()
+        self.clear()
         return self._log_line(sums, prefix) if sums["batches"] else {}
 
     def _log_line(self, sums: dict[str, float], prefix: str) -> dict[str, float]:

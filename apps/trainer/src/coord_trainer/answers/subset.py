@@ -1,0 +1,63 @@
+"""AP of a model in training: a fixed subset of the scored images goes in, answers and their scores come out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from coord_codec import CoordVocab
+from coord_trainer.answers.generate import answer_room, names_of, predict
+from coord_trainer.answers.score import score_predictions
+from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.data.image_set import ImageSet
+from coord_trainer.data.samples import attend_by_sample
+from coord_trainer.model.card import system_text
+from coord_trainer.model.checkpoint import LoadedCheckpoint
+
+
+class SubsetScorer:
+    """Decodes as the run's first strategy says, and scores as the run is scored.
+
+    Args:
+        config: the run
+        images: those that are scored after training; the subset is spread evenly over them
+        processor: of the model
+        vocab: the tokenizer's coordinate tokens
+    """
+
+    def __init__(self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None) -> None:
+        wanted = config.evaluation
+        total = min(len(images), wanted.limit or len(images))
+        count = min(total, wanted.ap_images)
+        self.images = images.select([images.instances[i * total // count] for i in range(count)])
+        self._config, self._strategy = config, STRATEGIES[wanted.readings[0]]
+        self._room = wanted.max_new_tokens or answer_room(config, processor.tokenizer, names_of(images))
+        used = vocab if config.custom.coord_tokens.enabled else None
+        self._asked = LoadedCheckpoint(None, processor, used, system_text(config))
+
+    def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[dict[str, Any]]:
+        """Return the answers to every `ranks`-th image from `rank` on."""
+        asked = LoadedCheckpoint(model, self._asked.processor, self._asked.vocab, self._asked.system)
+        share = range(rank, len(self.images), ranks)
+        with _rows_apart(model, self._config):
+            return list(predict(asked, self._config, self.images, self._strategy, self._room, share))
+
+    def score(self, answers: list[dict[str, Any]]) -> dict[str, float]:
+        """Return AP and AP50 of the answers."""
+        found = score_predictions(self._config, answers, self.images, self._strategy).coco
+        return {name: found[name] for name in ("AP", "AP50")}
+
+
+@contextmanager
+def _rows_apart(model: Any, config: RunConfig) -> Iterator[None]:
+    """Take back, while answers are generated, the attention that knows packed rows alone."""
+    packed = config.data.packing and config.model.attention == "sdpa"
+    if packed:
+        model.set_attn_implementation({"text_config": "sdpa"})
+    try:
+        yield
+    finally:
+        if packed:
+            attend_by_sample(model)

@@ -1,0 +1,130 @@
+"""The checkpoints of a run: which are complete, which is the newest, the best, and the one to answer with.
+
+A run may be killed while it saves. A manifest of a checkpoint's files is written last; a checkpoint that lacks it, or a
+file of it, is never resumed from.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from coord_codec.files import InputError, read_json, write_text
+
+AP = "eval_AP"
+"""The name under which the AP of answers during training is logged."""
+
+COMPLETE = "complete.json"
+"""The manifest of a checkpoint's files."""
+_NAME = re.compile(r"checkpoint-(\d+)")
+
+
+def mark_complete(checkpoint: Path) -> None:
+    """Write the manifest: the files of a checkpoint with their sizes; call it when all of them are written."""
+    files = {
+        file.relative_to(checkpoint).as_posix(): file.stat().st_size
+        for file in sorted(checkpoint.rglob("*"))
+        if file.is_file() and file.name != COMPLETE
+    }
+    write_text(checkpoint / COMPLETE, json.dumps(files, indent=1) + "\n")
+
+
+def is_complete(checkpoint: Path) -> bool:
+    """Return whether the manifest is there, and every file of it as it was written."""
+    return fault_of(checkpoint) is None
+
+
+def fault_of(checkpoint: Path) -> str | None:
+    """Return why a checkpoint must not be resumed from; None when nothing is wrong with it."""
+    try:
+        files = read_json(checkpoint / COMPLETE)
+    except (OSError, ValueError):
+        return "it was not written to its end"
+    for name, size in files.items():
+        file = checkpoint / name
+        if not file.is_file():
+            return f"{name} is missing"
+        if file.stat().st_size != size:
+            return f"{name} has {file.stat().st_size:,} of {size:,} bytes"
+        if file.suffix == ".safetensors" and (fault := _header_fault(file)):
+            return f"{name} cannot be read ({fault})"
+    return None
+
+
+def _header_fault(file: Path) -> str | None:
+    try:
+        with safe_open(file, "numpy"):
+            return None
+    except (OSError, SafetensorError) as error:
+        return str(error)
+
+
+def newest_complete(folder: Path) -> tuple[Path | None, list[Path]]:
+    """Return the complete checkpoint of the most steps in `folder`, and those that are incomplete."""
+    found = sorted((p for p in folder.glob("checkpoint-*") if _NAME.fullmatch(p.name)), key=steps_of)
+    complete = [path for path in found if is_complete(path)]
+    return (complete[-1] if complete else None), [path for path in found if path not in complete]
+
+
+def steps_of(checkpoint: Path) -> int:
+    """Return the number of optimizer steps that led to a checkpoint, from its name."""
+    return int(_NAME.fullmatch(checkpoint.name)[1])
+
+
+def is_finished(checkpoint: Path, max_steps: int | None, epochs: float | None, patience: int | None = None) -> bool:
+    """Return whether training had reached its end with `checkpoint`, and the end has not been moved since."""
+    state = read_json(checkpoint / "trainer_state.json")
+    if patience is not None and scores_since_best(answer_scores(state["log_history"])) >= patience:
+        return True
+    end = max_steps if max_steps and max_steps > 0 else state["max_steps"]
+    moved = epochs is not None and epochs > state["num_train_epochs"]
+    return state["global_step"] >= end and not moved
+
+
+def answer_scores(history: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
+    """Return step and AP of each time that answers were scored during training, from its log lines."""
+    return [(line["step"], line[AP]) for line in history if AP in line]
+
+
+def scores_since_best(scores: Sequence[tuple[int, float]]) -> int:
+    """Return how many scores followed the highest, the first of equals."""
+    values = [value for _, value in scores]
+    return len(values) - 1 - values.index(max(values)) if values else 0
+
+
+def best_by_ap(newest: Path) -> tuple[Path, float] | None:
+    """Return the checkpoint of the highest AP that its run had measured until `newest`, and that AP.
+
+    None when answers were not scored during training, or when that checkpoint is gone or damaged.
+    """
+    try:
+        scores = answer_scores(read_json(newest / "trainer_state.json")["log_history"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not scores:
+        return None
+    step, value = max(scores, key=lambda score: score[1])
+    best = newest.with_name(f"checkpoint-{step}")
+    return (best, value) if is_complete(best) else None
+
+
+def find_checkpoint(place: Path) -> Path:
+    """Return the checkpoint that `place` names: itself, or the best by AP or else the newest of a run folder.
+
+    Raises:
+        InputError: a run folder without any complete checkpoint.
+    """
+    inside = place / "checkpoints"
+    if not inside.is_dir():
+        return place
+    newest, incomplete = newest_complete(inside)
+    if newest is None:
+        reason = f"; {incomplete[-1].name}: {fault_of(incomplete[-1])}" if incomplete else ""
+        raise InputError(f"{place}: a run folder without a complete checkpoint{reason}; let the run go on first")
+    best = best_by_ap(newest)
+    return best[0] if best else newest
