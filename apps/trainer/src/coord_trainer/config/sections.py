@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from coord_codec import MARKERS
+from coord_codec.boxes import OnBadBox
 from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.formats import Format
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
@@ -104,15 +106,26 @@ class ShapesConfig(Section):
 
 
 class DataSection(Section):
-    """Annotations and images (COCO JSON or instance JSONL), or the generated shapes when there are none."""
+    """Annotations and images, or the generated shapes when there are none."""
 
     annotations: Path | None = Field(
-        None, description="training annotations, COCO JSON or instance JSONL; generated shapes when not given"
+        None,
+        description="training annotations: a file or folder of any format that `prepare` reads; generated shapes when "
+        "not given",
     )
     images: Path | None = Field(
         None,
-        description="folder that image paths in the training annotations are relative to; for instance JSONL the "
-        "file's own folder when not given",
+        description="folder that image paths in the training annotations are relative to; told by the format when not "
+        "given, for instance JSONL the file's own folder",
+    )
+    format: Format = Field("auto", description="format of the annotations; told by their content when auto")
+    on_bad_box: OnBadBox = Field(
+        "drop_image",
+        description="an object that is wrong takes its image along, goes alone, or is an error; one that is too small "
+        "for a bin goes alone, or is an error",
+    )
+    allow_outside: bool = Field(
+        False, description="open images that links or paths with .. lead to outside the folder of the images"
     )
     heldout_annotations: Path | None = Field(
         None, description="annotations of the images that are scored with `evaluation.pictures: heldout`"
@@ -173,10 +186,6 @@ class DataSection(Section):
             given, folder = getattr(self, f"{prefix}annotations"), getattr(self, f"{prefix}images")
             if folder is not None and given is None:
                 raise ValueError(f"data.{prefix}images is given but data.{prefix}annotations is not: name both")
-            if given is not None and given.suffix == ".json" and folder is None:
-                raise ValueError(
-                    f"data.{prefix}annotations is COCO JSON, so data.{prefix}images must name the image folder"
-                )
         if self.heldout_annotations is not None and self.annotations is None:
             raise ValueError("data.heldout_annotations is given but data.annotations is not: name both")
         return self

@@ -1,26 +1,28 @@
 """A named set of annotated images, checked and digested: what training and scoring both use.
 
-`coord_codec.read_annotations` reads the annotations once. Images that cannot be decoded, or whose size is not the one
-that the annotations state, join its problems; whatever is left out of training is left out of scoring too.
+`data.formats` reads the annotations once. Images that cannot be decoded, whose size is not the one that the annotations
+state, or that lie outside their folder join its problems; whatever is left out of training is left out of scoring too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from tqdm import tqdm
 
-from coord_codec import AnnotationSet, CoordGrid, InputError, Instance, Problem, read_annotations, write_instances
-from coord_codec.files import write_text
+from coord_codec import AnnotationSet, InputError, Instance, Problem, read_annotations
+from coord_codec.files import path_inside, write_text
+from coord_eval import ImageError, ImageFacts, decode_image, image_facts
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.config.sections import ShapesConfig
-from coord_trainer.console import RunError, is_first, say
+from coord_trainer.config.sections import DataSection, ShapesConfig
+from coord_trainer.console import is_first, say
+from coord_trainer.data.formats.registry import read_source
 from coord_trainer.data.shapes import draw_shapes
 
 FULL_CHECK_LIMIT = 5000
@@ -28,10 +30,6 @@ FULL_CHECK_LIMIT = 5000
 
 MAX_ASPECT_RATIO = 200
 """Of the longer side to the shorter one; the image processor of Qwen raises above it, in the middle of training."""
-
-_GRID = CoordGrid()
-UNDECODABLE = (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError)
-"""What Pillow raises when a file is missing, no image, damaged or too large."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,8 @@ class ImageSet:
         root: the folder that image paths are relative to
         digest: of annotations and images
         held_in_memory: drawn images by their path
+        told: how the annotations were read, where that is not evident
+        base: the folder that images may not leave; `root` when None
     """
 
     name: str
@@ -51,6 +51,8 @@ class ImageSet:
     root: Path
     digest: str
     held_in_memory: Mapping[str, Image.Image] = field(default_factory=dict, repr=False)
+    told: tuple[str, ...] = ()
+    base: Path | None = None
 
     def __len__(self) -> int:
         return len(self.annotations.instances)
@@ -74,78 +76,92 @@ class ImageSet:
         return self.annotations.select(self.instances[:limit])
 
     def image(self, index: int) -> Image.Image:
-        """The image of instance `index`, in RGB."""
+        """The image of instance `index`, upright in RGB: the one decoder of training, prediction and reports."""
         name = self.instances[index].image
-        if name in self.held_in_memory:
-            return self.held_in_memory[name]
-        with Image.open(self.root / name) as image:
-            return image.convert("RGB")
+        return self.held_in_memory[name] if name in self.held_in_memory else decode_image(self.root / name)
 
 
-def load_annotated(annotations: Path, images: Path | None, name: str, strict: bool) -> ImageSet:
-    """Read COCO JSON or instance JSONL and check every image.
+def load_annotated(
+    annotations: Path, images: Path | None, name: str, strict: bool, data: DataSection | None = None
+) -> ImageSet:
+    """Read annotations of any format and check every image.
 
     Args:
-        annotations: the file
-        images: the folder that its paths are relative to; the file's own when None
+        annotations: a file or a folder
+        images: the folder that its paths are relative to; told by the format when None
         name: of the set
         strict: any problem is an error
+        data: `format`, `on_bad_box` and `allow_outside`; their defaults when None
 
     Raises:
         InputError: unreadable annotations, no usable image left, or (when `strict`) any problem.
     """
-    if images is not None and not images.is_dir():
-        raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {images}")
-    root = images or annotations.parent
-    found = read_annotations(annotations, images, image_size=lambda file_name: _size(root / file_name))
+    data = data or DataSection()
+    source = read_source(annotations, images, data.format, data.on_bad_box)
+    found, base = source.annotations, None if data.allow_outside else source.base
+    root = found.root or source.base
     decode = len(found.instances) <= FULL_CHECK_LIMIT
     bar = tqdm(found.instances, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5)
-    checked = [(instance, _check_image(root, instance, decode)) for instance in bar]
-    good = [instance for instance, fault in checked if fault is None]
-    problems = (*found.problems, *(fault for _, fault in checked if fault is not None))
+    checked = [(instance, _look_at(root, base, instance, decode)) for instance in bar]
+    good = [instance for instance, facts in checked if not isinstance(facts, Problem)]
+    faults = [facts for _, facts in checked if isinstance(facts, Problem)]
+    notes = Counter(found.notes)
+    for _, facts in checked:
+        notes.update(() if isinstance(facts, Problem) else facts.notes)
+    problems = (*found.problems, *faults)
     if problems and strict:
         raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
     if not good:
         reason = f"; the first problem: {problems[0]}" if problems else ""
-        raise InputError(f"{annotations}: no usable image is left{reason}")
-    notes = dict(found.notes)
-    corners = (list(map(_GRID.quantize, target.bbox)) for instance in good for target in instance.targets)
-    if thin := sum(x1 == x2 or y1 == y2 for x1, y1, x2, y2 in corners):
-        notes["boxes thinner than a bin, which no answer can show"] = thin
-    usable = replace(found.select(good), problems=problems, notes=notes)
-    return ImageSet(name, usable, root, _digest(good, root))
+        where = "" if images is not None or not faults else "; data.images names the folder that its paths start from"
+        raise InputError(f"{annotations}: no usable image is left{reason}{where}")
+    usable = replace(found.select(good), problems=problems, notes=dict(notes))
+    return ImageSet(name, usable, root, _digest(good, root), told=source.notes, base=source.base)
 
 
-def _size(path: Path) -> tuple[int, int] | None:
+def _look_at(root: Path, base: Path | None, instance: Instance, decode: bool) -> ImageFacts | Problem:
     try:
-        with Image.open(path) as image:
-            return image.size
-    except UNDECODABLE:
-        return None
+        return _check_image(root, base, instance, decode)
+    except InputError as error:
+        fault_of, _, message = str(error).partition(": ")
+        return Problem(str(root / instance.image), fault_of, message)
 
 
-def _check_image(root: Path, instance: Instance, decode: bool) -> Problem | None:
+def _check_image(root: Path, base: Path | None, instance: Instance, decode: bool) -> ImageFacts:
+    """Return what the header of an image says.
+
+    Raises:
+        InputError: `field: fault`; it cannot be trained on.
+    """
     path = root / instance.image
     try:
-        with Image.open(path) as image:
-            size = image.size
-            if decode:
-                image.load()
-    except FileNotFoundError:
-        return Problem(str(path), "image", "the file does not exist")
-    except UNDECODABLE as error:
-        return Problem(str(path), "image", f"cannot be decoded ({error})")
+        if base is not None:
+            path_inside(base, path.absolute())
+    except InputError:
+        raise InputError(
+            f"image: lies outside the folder of the images {base}, by .. or a link; name the folder that holds it as "
+            "data.images, or set data.allow_outside=true"
+        ) from None
+    try:
+        facts = image_facts(path)
+        if decode:
+            decode_image(path)
+    except ImageError as error:
+        raise InputError(f"image: {error}") from None
+    size = facts.size
     if max(size) > MAX_ASPECT_RATIO * min(size):
-        message = (
-            f"the file has {size[0]} x {size[1]} pixels; Qwen's image processor refuses sides whose ratio exceeds "
-            f"{MAX_ASPECT_RATIO}"
+        raise InputError(
+            f"width, height: the file has {size[0]} x {size[1]} pixels; Qwen's image processor refuses sides whose "
+            f"ratio exceeds {MAX_ASPECT_RATIO}"
         )
-        return Problem(str(path), "width, height", message)
     stated = (instance.width, instance.height)
     if None not in stated and stated != size:
-        message = f"the annotations say {stated[0]} x {stated[1]} pixels, the file has {size[0]} x {size[1]}"
-        return Problem(str(path), "width, height", message)
-    return None
+        turned = "; that is its size before the EXIF orientation is applied" if stated == facts.stored_size else ""
+        raise InputError(
+            f"width, height: the annotations say {stated[0]} x {stated[1]} pixels, the file has {size[0]} x {size[1]}"
+            + turned
+        )
+    return facts
 
 
 def _digest(instances: Sequence[Instance], root: Path) -> str:
@@ -187,10 +203,10 @@ def load_sets(config: RunConfig) -> tuple[ImageSet, ImageSet | None]:
         InputError: bad input, or when both sets turn out to be the same data.
     """
     data = config.data
-    train = load_annotated(data.annotations, data.images, "train", data.strict)
+    train = load_annotated(data.annotations, data.images, "train", data.strict, data)
     if config.evaluation.pictures != "heldout":
         return train, None
-    heldout = load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict)
+    heldout = load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict, data)
     if heldout.digest == train.digest:
         raise InputError(
             "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
@@ -213,6 +229,8 @@ def report_sets(folder: Path, sets: Sequence[ImageSet]) -> None:
     for images in sets:
         boxes = sum(len(instance.targets) for instance in images.instances)
         say(f"{images.name}: {len(images)} images, {boxes} boxes, digest {images.digest}")
+        for line in images.told:
+            say(f"  {line}")
         for reason, count in images.annotations.notes.items():
             say(f"  {count} {reason}")
         if images.problems:
@@ -220,25 +238,3 @@ def report_sets(folder: Path, sets: Sequence[ImageSet]) -> None:
                 f"  {len(images.problems)} problems: these records are left out of training and scoring, see {path}; "
                 f"the first: {images.problems[0]}"
             )
-
-
-def prepare_instances(annotations: Path, images: Path, out: Path, strict: bool) -> None:
-    """Write the usable records of `annotations` to `out`, image paths relative to it.
-
-    Raises:
-        InputError: bad annotations, or (strict) any bad record.
-        RunError: `out` cannot be written.
-    """
-    found = load_annotated(annotations, images, "given", strict)
-    root = os.path.relpath(found.root, out.parent)
-    renamed = (i.model_copy(update={"image": str(Path(root) / i.image)}) for i in found.instances)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_instances(out, renamed)
-    except OSError as error:
-        raise RunError(f"{out}: cannot be written ({error.strerror})") from None
-    say(f"{len(found)} records in {out}")
-    for reason, count in found.annotations.notes.items():
-        say(f"{count} {reason}")
-    for problem in found.problems:
-        say(f"left out: {problem}")

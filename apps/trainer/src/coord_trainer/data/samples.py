@@ -36,10 +36,11 @@ from coord_codec import (
     find_layout,
     select_objects,
 )
+from coord_eval import ImageError
 from coord_losses import ObjectSlots
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError
-from coord_trainer.data.image_set import UNDECODABLE, ImageSet
+from coord_trainer.data.image_set import ImageSet
 
 PRELOAD_BYTES = 2 << 30
 """Encoded images are kept in memory when they need less than this: 6,000 of 96 x 96 pixels need 1.3 GB."""
@@ -149,7 +150,7 @@ class SampleSet(Dataset):
         instance = self.images.instances[index]
         try:
             image = self.images.image(index)
-        except UNDECODABLE as error:
+        except ImageError as error:
             raise RunError(f"{self.images.root / instance.image}: became unreadable during the run ({error})") from None
         sample = self._encoder(
             {
