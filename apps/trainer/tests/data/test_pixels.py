@@ -1,4 +1,4 @@
-"""The pixels that reach the model: those of the upright 8-bit image, for every kind of file, in training and answering."""
+"""The pixels that reach the model: those of the upright 8-bit image, for every kind of file."""
 
 import json
 
