@@ -15,6 +15,7 @@ from coord_trainer.config.formats import Format
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
+DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their bounding boxes: {classes}"
 
 
 class Section(BaseModel):
@@ -134,6 +135,20 @@ class DataSection(Section):
     shapes: ShapesConfig = Field(
         default_factory=ShapesConfig, description="the generated data set, used without `data.annotations`"
     )
+    queries: Literal["all", "per_class", "class_list", "mixed"] = Field(
+        "all",
+        description="what a training sample asks for, drawn anew in each epoch: all objects, those of one class, "
+        "those of a few classes, or one of the three; a record with a `query` asks for that phrase",
+    )
+    negatives: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="share of the queries by class that ask only for what is not in the image; the answer is empty",
+    )
+    class_prompt: str = Field(
+        DEFAULT_CLASS_PROMPT, description="the user's message of a query; {classes} is replaced by what is asked for"
+    )
     prompt: str = Field(DEFAULT_PROMPT, description="the user's message beside the image")
     max_objects: PositiveInt = Field(
         30, description="most objects in a target; those beyond it are left out and counted"
@@ -172,12 +187,26 @@ class DataSection(Section):
             raise ValueError(f"expected one of {', '.join(MARKERS)}, found {value!r}")
         return value
 
+    @field_validator("class_prompt")
+    @classmethod
+    def _says_classes(cls, value: str) -> str:
+        if "{classes}" not in value or "<image>" in value:
+            raise ValueError("expected a prompt with {classes} and without <image>; the image is put in front of it")
+        return value
+
     @field_validator("prompt")
     @classmethod
     def _plain_prompt(cls, value: str) -> str:
         if not value.strip() or "<image>" in value:
             raise ValueError("expected a non-empty prompt without <image>; the image is put in front of it")
         return value
+
+    @property
+    def varies(self) -> str | None:
+        """Return the setting that makes a sample another one in each epoch, so that it cannot be kept encoded."""
+        if self.order == "random":
+            return "data.order is random"
+        return f"data.queries is {self.queries}" if self.queries != "all" else None
 
     @model_validator(mode="after")
     def _pairs(self) -> DataSection:

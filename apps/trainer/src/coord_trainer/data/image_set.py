@@ -16,7 +16,7 @@ from pathlib import Path
 from PIL import Image
 from tqdm import tqdm
 
-from coord_codec import AnnotationSet, InputError, Instance, Problem, read_annotations
+from coord_codec import AnnotationSet, InputError, Instance, Problem, read_annotations, write_instances
 from coord_codec.files import path_inside, write_text
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
 from coord_trainer.config.run_config import RunConfig
@@ -66,6 +66,11 @@ class ImageSet:
     def problems(self) -> tuple[Problem, ...]:
         """What was left out of training and scoring."""
         return self.annotations.problems
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The descriptions of its categories, which queries may ask for."""
+        return tuple(category.name for category in self.annotations.categories)
 
     def select(self, instances: Sequence[Instance]) -> ImageSet:
         """The same set with these instances only."""
@@ -190,10 +195,15 @@ def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, keep
 
 
 def draw_sets(config: RunConfig, folder: Path) -> tuple[ImageSet, ImageSet]:
-    """Training and held-out shapes; the held-out images are kept in `folder` for the report."""
+    """Training and held-out shapes; the held-out images and both ground truths are kept in `folder`."""
     shapes = config.data.shapes
     train = make_shapes(shapes, "train", shapes.train, folder, keep_files=False)
-    return train, make_shapes(shapes, "heldout", shapes.heldout, folder, keep_files=is_first())
+    heldout = make_shapes(shapes, "heldout", shapes.heldout, folder, keep_files=is_first())
+    if is_first():
+        folder.mkdir(parents=True, exist_ok=True)
+        for drawn in (train, heldout):
+            write_instances(folder / f"{drawn.name}.jsonl", drawn.instances)
+    return train, heldout
 
 
 def load_sets(config: RunConfig) -> tuple[ImageSet, ImageSet | None]:
