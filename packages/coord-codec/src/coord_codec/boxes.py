@@ -75,6 +75,9 @@ def check_shown(bbox: tuple[float, float, float, float], grid: CoordGrid = _GRID
     Raises:
         SmallBoxError: if two opposite sides fall into one bin.
     """
+    x1, y1, x2, y2 = bbox
+    if x2 - x1 > 2 / grid.scale and y2 - y1 > 2 / grid.scale:
+        return
     x1, y1, x2, y2 = map(grid.quantize, bbox)
     if x1 == x2 or y1 == y2:
         raise SmallBoxError(f"the box is thinner than a bin, which no answer can show: {list(bbox)}")

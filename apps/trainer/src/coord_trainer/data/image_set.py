@@ -9,20 +9,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from coord_codec import AnnotationSet, InputError, Instance, Problem, read_annotations, write_instances
+from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, read_annotations, write_instances
+from coord_codec.annotations import stream_instances
 from coord_codec.files import path_inside, write_text
+from coord_codec.records import raise_for
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection, ShapesConfig
 from coord_trainer.console import is_first, say
-from coord_trainer.data.formats.registry import read_source
+from coord_trainer.data.formats.registry import base_of, read_source
+from coord_trainer.data.large import is_large, keep_records
+from coord_trainer.data.records import Records
 from coord_trainer.data.shapes import draw_shapes
 
 FULL_CHECK_LIMIT = 5000
@@ -58,7 +65,7 @@ class ImageSet:
         return len(self.annotations.instances)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def instances(self) -> Sequence[Instance]:
         """One record per image, crowd regions among its objects."""
         return self.annotations.instances
 
@@ -66,6 +73,20 @@ class ImageSet:
     def problems(self) -> tuple[Problem, ...]:
         """What was left out of training and scoring."""
         return self.annotations.problems
+
+    @property
+    def target_counts(self) -> np.ndarray:
+        """How many objects of each image are targets."""
+        if isinstance(self.instances, Records):
+            return self.instances.target_counts
+        return np.array([len(instance.targets) for instance in self.instances], dtype=np.int64)
+
+    @property
+    def image_sizes(self) -> np.ndarray:
+        """Width and height of each image in pixels; 0 where unknown."""
+        if isinstance(self.instances, Records):
+            return self.instances.image_sizes
+        return np.array([(i.width or 0, i.height or 0) for i in self.instances], dtype=np.int64).reshape(-1, 2)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -102,34 +123,77 @@ def load_annotated(
         InputError: unreadable annotations, no usable image left, or (when `strict`) any problem.
     """
     data = data or DataSection()
+    if large := is_large(annotations, data):
+        say(f"{name}: reading {large} ({large.stat().st_size / 1e6:,.0f} MB)")
+        return _load_large(large, images, name, strict, data)
     source = read_source(annotations, images, data.format, data.on_bad_box)
     found, base = source.annotations, None if data.allow_outside else source.base
     root = found.root or source.base
     decode = len(found.instances) <= FULL_CHECK_LIMIT
-    bar = tqdm(found.instances, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5)
-    checked = [(instance, _look_at(root, base, instance, decode)) for instance in bar]
-    good = [instance for instance, facts in checked if not isinstance(facts, Problem)]
-    faults = [facts for _, facts in checked if isinstance(facts, Problem)]
     notes = Counter(found.notes)
-    for _, facts in checked:
-        notes.update(() if isinstance(facts, Problem) else facts.notes)
-    problems = (*found.problems, *faults)
-    if problems and strict:
-        raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
-    if not good:
-        reason = f"; the first problem: {problems[0]}" if problems else ""
-        where = "" if images is not None or not faults else "; data.images names the folder that its paths start from"
-        raise InputError(f"{annotations}: no usable image is left{reason}{where}")
+    bar = tqdm(found.instances, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5)
+    checked = [(instance, _look_at(root, base, instance, decode, notes)) for instance in bar]
+    good = [instance for instance, fault in checked if fault is None]
+    problems = (*found.problems, *(fault for _, fault in checked if fault is not None))
+    _refuse(annotations, problems, len(good), strict, named=images is not None)
     usable = replace(found.select(good), problems=problems, notes=dict(notes))
     return ImageSet(name, usable, root, _digest(good, root), told=source.notes, base=source.base)
 
 
-def _look_at(root: Path, base: Path | None, instance: Instance, decode: bool) -> ImageFacts | Problem:
+def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: bool, named: bool) -> None:
+    """Raise an `InputError` when there are problems and none are wanted, or no image is left."""
+    if problems and strict:
+        raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
+    if not good:
+        reason = f"; the first problem: {problems[0]}" if problems else ""
+        where = "" if named or not problems else "; data.images names the folder that its paths start from"
+        raise InputError(f"{annotations}: no usable image is left{reason}{where}")
+
+
+def _load_large(path: Path, images: Path | None, name: str, strict: bool, data: DataSection) -> ImageSet:
+    """Stream an instance file into an Arrow file, or take the one that was made of the same file and images before."""
+    root, base = images or path.parent, images or base_of(path)
+    notes: Counter[str] = Counter()
+    problems: list[Problem] = []
+    names: set[str] = set()
+
+    def check() -> Iterator[Instance]:
+        records = stream_instances(path, data.on_bad_box)
+        for instance, faults in tqdm(records, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5):
+            problems.extend(faults)
+            if instance is None:
+                continue
+            fault = _look_at(root, None if data.allow_outside else base, instance, False, notes)
+            if fault is not None:
+                problems.append(fault)
+                continue
+            names.update(found.desc for found in instance.objects)
+            yield instance
+
+    def facts() -> dict[str, Any]:
+        listed = [asdict(problem) for problem in problems]
+        return {"problems": listed, "notes": dict(notes), "names": sorted(names)}
+
+    settings = (str(root.resolve()), str(base.resolve()), data.on_bad_box, data.allow_outside)
+    store = keep_records(path, root, settings, check, facts)
+    told = tuple(Problem(**fault) for fault in store.facts["problems"])
+    if data.on_bad_box == "error":
+        refused = [problem for problem in told if problem.is_box]
+        raise_for(refused, f"{len(refused)} objects are refused; data.on_bad_box is error")
+    _refuse(path, told, len(store.records), strict, named=images is not None)
+    categories = tuple(Category(n, desc) for n, desc in enumerate(store.facts["names"], start=1))
+    found = AnnotationSet(store.records, told, categories, store.facts["notes"], root)
+    return ImageSet(name, found, root, store.digest, base=base)
+
+
+def _look_at(root: Path, base: Path | None, instance: Instance, decode: bool, notes: Counter[str]) -> Problem | None:
+    """Return what is wrong with an image; count what decoding does to it."""
     try:
-        return _check_image(root, base, instance, decode)
+        notes.update(_check_image(root, base, instance, decode).notes)
     except InputError as error:
         fault_of, _, message = str(error).partition(": ")
         return Problem(str(root / instance.image), fault_of, message)
+    return None
 
 
 def _check_image(root: Path, base: Path | None, instance: Instance, decode: bool) -> ImageFacts:
@@ -140,7 +204,7 @@ def _check_image(root: Path, base: Path | None, instance: Instance, decode: bool
     """
     path = root / instance.image
     try:
-        if base is not None:
+        if base is not None and (".." in path.parts or path.is_symlink() or not _below(base, path.parent)):
             path_inside(base, path.absolute())
     except InputError:
         raise InputError(
@@ -167,6 +231,12 @@ def _check_image(root: Path, base: Path | None, instance: Instance, decode: bool
             + turned
         )
     return facts
+
+
+@lru_cache(maxsize=256)
+def _below(base: Path, folder: Path) -> bool:
+    """Whether a folder lies inside another one, links followed."""
+    return folder.resolve().is_relative_to(base.resolve())
 
 
 def _digest(instances: Sequence[Instance], root: Path) -> str:
@@ -237,7 +307,7 @@ def report_sets(folder: Path, sets: Sequence[ImageSet]) -> None:
     if listed:
         write_text(path, "".join(json.dumps(line) + "\n" for line in listed))
     for images in sets:
-        boxes = sum(len(instance.targets) for instance in images.instances)
+        boxes = images.target_counts.sum()
         say(f"{images.name}: {len(images)} images, {boxes} boxes, digest {images.digest}")
         for line in images.told:
             say(f"  {line}")

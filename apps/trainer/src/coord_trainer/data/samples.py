@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset, get_worker_info
 from tqdm import tqdm
@@ -125,7 +126,7 @@ class SampleSet(Dataset):
         marker_ids: tuple[int, ...] | None,
     ) -> None:
         self.images, self._encoder, self._writer, self._marker_ids = images, encode, writer, marker_ids
-        self.dropped_objects = sum(writer.objects(i)[1] for i in images.instances)
+        self.dropped_objects = int((images.target_counts - writer.data.max_objects).clip(min=0).sum())
         self._kept: list[dict[str, Any]] | None = None
         self._epoch = 0
         if self.keeps(len(images)):
@@ -155,9 +156,8 @@ class SampleSet(Dataset):
         return wanted if wanted is not None else self._bytes() * images < PRELOAD_BYTES * len(self)
 
     def _bytes(self) -> int:
-        cap = self._writer.data.max_pixels or float("inf")
-        sizes = ((i.width or 0) * (i.height or 0) for i in self.images.instances)
-        return sum(int(min(size, cap)) * _BYTES_PER_PIXEL for size in sizes)
+        pixels_N = self.images.image_sizes.astype(np.int64).prod(axis=1)
+        return int(pixels_N.clip(max=self._writer.data.max_pixels).sum()) * _BYTES_PER_PIXEL
 
     def _make(self, index: int) -> dict[str, Any]:
         instance = self.images.instances[index]

@@ -118,7 +118,7 @@ def read_source(
     size = _sizes(root)
     if format in ("coco", "jsonl"):
         found = read_annotations(source.path, images, image_size=size, on_bad_box=on_bad_box)
-        return Annotated(found, images or _base(source.path), format)
+        return Annotated(found, images or base_of(source.path), format)
     if format == "lvis":
         if not is_coco(source.document):
             raise InputError(f"{path}: --format lvis, but it is no COCO JSON")
@@ -130,8 +130,8 @@ def read_source(
     return Annotated(found, reading.root, format, reading.notes)
 
 
-def _base(path: Path) -> Path:
-    """The folder that images of an instance file may not leave: its own, or the one that `prepare` wrote down."""
+def base_of(path: Path) -> Path:
+    """Return the folder that images of an instance file may not leave: its own, or as `prepare` wrote down."""
     summary = path.with_suffix(SUMMARY)
     stated = read_json(summary).get("images") if summary.is_file() else None
     return path.parent / stated if isinstance(stated, str) else path.parent
