@@ -24,3 +24,20 @@ def opened_run(tmp_path_factory):
     train, _ = draw_sets(config, folder / "data")
     opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
     return config, opened, train, sample_set(config, opened, train)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Call the command line in process, in an empty folder: exit code, stderr, stdout."""
+    from coord_trainer import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr("sys.argv", ["coord-trainer", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        told = capsys.readouterr()
+        return stopped.value.code, told.err, told.out
+
+    return call

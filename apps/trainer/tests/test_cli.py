@@ -12,20 +12,6 @@ from coord_trainer import cli
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr("sys.argv", ["coord-trainer", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        told = capsys.readouterr()
-        return stopped.value.code, told.err, told.out
-
-    return call
-
-
-@pytest.fixture
 def coco(tmp_path):
     Image.new("RGB", (64, 64), (200, 0, 0)).save(tmp_path / "a.png")
     document = {

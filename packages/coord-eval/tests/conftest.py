@@ -1,9 +1,7 @@
 import contextlib
 import io
 import json
-import os
 import random
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,18 +10,6 @@ from pycocotools.cocoeval import COCOeval
 
 from coord_codec import Instance, encode_target
 from coord_eval import COCO_KEYS
-
-
-@pytest.fixture(scope="session")
-def shared_dir() -> Path:
-    """The folder of real data; beside the repository or where COORDEXP_SHARED says."""
-    here = Path(__file__).resolve()
-    candidates = [Path(value) for value in [os.environ.get("COORDEXP_SHARED", "")] if value]
-    candidates += [parent.parent / "shared" for parent in here.parents if (parent / ".git").exists()]
-    for candidate in candidates:
-        if (candidate / "data").is_dir():
-            return candidate / "data"
-    pytest.skip("no real data: put it in ../shared or set COORDEXP_SHARED")
 
 
 @pytest.fixture

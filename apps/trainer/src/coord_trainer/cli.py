@@ -19,6 +19,8 @@ import typer
 from typer.core import TyperGroup
 
 from coord_codec import InputError
+from coord_codec.boxes import OnBadBox
+from coord_trainer.config.formats import Format
 from coord_trainer.console import RunError, is_first, say
 from coord_trainer.elsewhere import pointer
 
@@ -342,21 +344,37 @@ def _predict_configured(model: Path | None, out: Path, settings: list[str], conf
 
 @app.command()
 def prepare(
-    annotations: Annotated[Path, typer.Argument(help="COCO JSON or instance JSONL.", show_default=False)],
-    images: Annotated[
-        Path, typer.Argument(help="The folder that its image paths are relative to.", show_default=False)
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SRC...",
+            help="Files or folders of annotations; the last one may be the folder of their images.",
+            show_default=False,
+        ),
     ],
     out: NewPlace,
+    images: Annotated[Path | None, typer.Option(help="The folder that image paths are relative to.")] = None,
+    format: Annotated[Format, typer.Option(help="The format of the annotations; auto tells it by content.")] = "auto",
+    split: Annotated[
+        float | None, typer.Option(min=0, max=1, help="The share of images for val.jsonl; by their content.")
+    ] = None,
+    on_bad_box: Annotated[
+        OnBadBox, typer.Option(help="What a wrong object does: takes its image along, goes alone, or is an error.")
+    ] = "drop_image",
     strict: Strict = False,
 ) -> None:
-    """Turn COCO annotations into instance JSONL with boxes in [0, 1], and list what is left out.
+    """Turn annotations (COCO, VOC, YOLO, CSV, LVIS, ...) into instance JSONL, and list what is left out.
 
-    Example: uv run apps/trainer prepare annotations.json images --out train.jsonl
+    Example: uv run apps/trainer prepare annotations.json images --out prepared
     """
     _must_not_exist(out)
-    from coord_trainer.data.image_set import prepare_instances
+    from coord_trainer.config.sections import DataSection
+    from coord_trainer.data.prepare import prepare as write_prepared
 
-    prepare_instances(annotations, images, out, strict)
+    data = DataSection.model_construct(
+        **DataSection().model_dump() | {"images": images, "format": format, "on_bad_box": on_bad_box, "strict": strict}
+    )
+    write_prepared(sources, out, data, split)
 
 
 @app.command()

@@ -220,8 +220,8 @@ def _told_by_evaluations(folder: Path, last: Path) -> dict[str, Any]:
 def _report_long_samples(config: RunConfig, opened: OpenRun, train: ImageSet) -> None:
     """Print what `training.max_length` cuts; an InputError where nothing may be cut."""
     lengths = opened.measure()
-    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab)
-    found = longer_than(opened.longest_sample, lengths, train.instances, writer.text)
+    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, train.classes)
+    found = longer_than(opened.longest_sample, lengths, train.instances, writer.longest)
     if line := report_long_samples(found, len(train), opened.longest_sample, opened.truncation):
         say(f"  {line}")
 

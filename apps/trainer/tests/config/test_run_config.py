@@ -199,7 +199,6 @@ def test_extends_is_looked_up_beside_the_file_then_from_the_working_folder(tmp_p
         ({"training": {"output_dir": "x"}}, "run.dir"),
         ({"data": {"markers": "box"}}, "obj, qwen"),
         ({"data": {"images": "x"}}, "data.annotations"),
-        ({"data": {"annotations": "x.json"}}, "data.images"),
         ({"data": {"annotations": "x.jsonl"}}, "data.heldout_annotations"),
         ({"data": {"order": "sideways"}}, "data.order"),
         ({"model": {"tiny": {"hidden": 90}}}, "model.tiny"),

@@ -35,27 +35,28 @@ def folder(tmp_path):
 
 
 GOOD = [{"image_id": n, "bbox": [20, 10, 100, 50]} for n in (1, 2, 3)]
-OF_4 = [{"image_id": 4, "bbox": [20, 10, 100, 50]}, {"image_id": 4, "bbox": [20, 10, 100, 60]}]
+OF_4 = [{"image_id": 4, "bbox": [20, 10, 50, 50]}, {"image_id": 4, "bbox": [20, 10, 50, 60]}]
 SIZED = {"id": 4, "width": 200, "height": 100}
 IMAGES = [SIZED | {"id": n, "file_name": f"{n}.png"} for n in (1, 2, 3)]
 ANOTHER_SIZE = "say 100 x 100 pixels, the file has 200 x 100"
 # What is added to a good file, and the problem that is listed; every one of them would be an object or an image more.
+FOURTH = SIZED | {"file_name": "1.png"}
 BAD = {
     "unknown image": ([{"image_id": 99, "bbox": [0, 0, 9, 9]}], [], "99 is not the id of an image"),
     "unknown category": (
-        [{"image_id": 1, "bbox": [0, 0, 9, 9], "category_id": 9}],
-        [],
+        [{"image_id": 4, "bbox": [0, 0, 9, 9], "category_id": 9}],
+        [FOURTH],
         "9 is not the id of a category",
     ),
-    "negative width": ([{"image_id": 1, "bbox": [0, 0, -5, 9]}], [], "at least 0, found -5 x 9"),
-    "NaN": ([{"image_id": 1, "bbox": [0, 0, NAN, 9]}], [], "finite numbers, found nan"),
-    "text": ([{"image_id": 1, "bbox": ["0", 0, 9, 9]}], [], "finite numbers, found '0'"),
-    "three numbers": ([{"image_id": 1, "bbox": [0, 0, 9]}], [], "4 numbers, found [0, 0, 9]"),
-    "no box": ([{"image_id": 1, "bbox": None}], [], "4 numbers, found None"),
+    "negative width": ([{"image_id": 4, "bbox": [0, 0, -5, 9]}], [FOURTH], "at least 0, found -5 x 9"),
+    "NaN": ([{"image_id": 4, "bbox": [0, 0, NAN, 9]}], [FOURTH], "finite numbers, found nan"),
+    "text": ([{"image_id": 4, "bbox": ["0", 0, 9, 9]}], [FOURTH], "finite numbers, found '0'"),
+    "three numbers": ([{"image_id": 4, "bbox": [0, 0, 9]}], [FOURTH], "4 numbers, found [0, 0, 9]"),
+    "no box": ([{"image_id": 4, "bbox": None}], [FOURTH], "4 numbers, found None"),
     "no area": ([{"image_id": 1, "bbox": [0, 0, 0, 9]}], [], "no area"),
-    "outside": ([{"image_id": 1, "bbox": [150, 0, 60, 9]}], [], "lies outside its image"),
-    "far outside": ([{"image_id": 1, "bbox": [-5, 0, 60, 9]}], [], "lies outside its image"),
-    "control token": ([{"image_id": 1, "bbox": [0, 0, 9, 9], "category_id": 2}], [], "control token <|box_end|>"),
+    "outside": ([{"image_id": 4, "bbox": [150, 0, 60, 9]}], [FOURTH], "lies outside its image"),
+    "far outside": ([{"image_id": 4, "bbox": [-5, 0, 60, 9]}], [FOURTH], "lies outside its image"),
+    "control token": ([{"image_id": 4, "bbox": [0, 0, 9, 9], "category_id": 2}], [FOURTH], "control token <|box_end|>"),
     "image of negative width": (OF_4, [SIZED | {"file_name": "1.png", "width": -5}], "above 0, found -5"),
     "repeated image id": (OF_4, [SIZED | {"file_name": "1.png"}, SIZED | {"file_name": "2.png"}], "occurs 2 times"),
     "no file name": (OF_4, [SIZED], "expected a path, found none"),
@@ -72,7 +73,6 @@ BAD = {
 # The same of instance JSONL: objects of the line that is added, and its other fields.
 BOX = {"desc": "cat", "bbox": [0, 0, 0.5, 0.5]}
 BAD_LINES = {
-    "no area": ({"objects": [BOX, BOX | {"bbox": [0.5, 0, 0.5, 1]}]}, "no area or swapped corners"),
     "swapped corners": ({"objects": [BOX | {"bbox": [0.5, 0, 0.1, 1]}]}, "no area or swapped corners"),
     "outside": ({"objects": [BOX | {"bbox": [0, 0, 2, 1]}]}, "objects[0].bbox"),
     "NaN": ({"objects": [BOX | {"bbox": [0, 0, NAN, 1]}]}, "objects[0].bbox"),
@@ -175,11 +175,12 @@ def test_size_that_the_annotations_do_not_state_is_the_images(folder):
     assert found.instances[0].objects[0].bbox == pytest.approx((0.1, 0.1, 0.6, 0.6), abs=1e-12)
 
 
-def test_boxes_that_the_grid_cannot_show_are_counted(folder, tmp_path):
+def test_boxes_that_the_grid_cannot_show_are_left_out_alone(folder, tmp_path):
     path = folder(coco([{"bbox": [20, 10, 0.05, 50]}, {"bbox": [20, 10, 10, 50]}]))
     found = load_annotated(path, tmp_path, "train", strict=False)
-    assert len(found.instances[0].objects) == 2
-    assert found.annotations.notes == {"boxes thinner than a bin, which no answer can show": 1}
+    assert [o.bbox for o in found.instances[0].objects] == [pytest.approx((0.1, 0.1, 0.15, 0.6))]
+    assert len(load_ground_truth(found.ground_truth()).category_N) == 1
+    assert [p.message.partition(": ")[2][:32] for p in found.problems] == ["the box is thinner than a bin, w"]
 
 
 def test_no_usable_image_is_an_error(folder, tmp_path):

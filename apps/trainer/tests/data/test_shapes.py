@@ -27,3 +27,15 @@ def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
 def test_shape_boxes_use_the_whole_grid_of_bins():
     boxes = [found.bbox for instance, _ in draw_shapes(ShapesConfig(), "train", 1500) for found in instance.objects]
     assert len({round(1000 * side) for box in boxes for side in box}) > 950
+
+
+def test_ground_truth_of_the_shapes_stands_in_the_run_folder(tmp_path):
+    from coord_trainer.config.run_config import check_run_config
+    from coord_trainer.data.image_set import draw_sets, load_annotated
+
+    values = {"data": {"shapes": {"train": 3, "heldout": 2}}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
+    train, heldout = draw_sets(check_run_config(values, "test"), tmp_path / "data")
+    read = load_annotated(tmp_path / "data" / "heldout.jsonl", None, "heldout", strict=True)
+    assert read.instances == heldout.instances
+    assert read.image(1).tobytes() == heldout.image(1).tobytes()
+    assert len((tmp_path / "data" / "train.jsonl").read_text().splitlines()) == len(train) == 3

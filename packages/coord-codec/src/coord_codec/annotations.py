@@ -7,7 +7,7 @@ listed as a problem.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ class AnnotationSet:
         tables: the pixel rows of a COCO file as it states them; None for instance records.
     """
 
-    instances: tuple[Instance, ...]
+    instances: Sequence[Instance]
     problems: tuple[Problem, ...] = ()
     categories: tuple[Category, ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
@@ -176,13 +176,29 @@ def _from_coco(
 
 
 def _from_lines(path: Path, on_bad_box: OnBadBox | None) -> AnnotationSet:
-    def lines() -> Any:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield line, f"{path}:{number}"
+    return _collect(_lines(path), on_bad_box)
 
-    return _collect(lines(), on_bad_box)
+
+def _lines(path: Path) -> Iterator[tuple[bytes, str]]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                yield line, f"{path}:{number}"
+
+
+def stream_instances(
+    path: str | os.PathLike[str], on_bad_box: OnBadBox
+) -> Iterator[tuple[Instance | None, list[Problem]]]:
+    """Yield each record of an instance file, None where it is left out, and what is wrong with it; none is kept.
+
+    Args:
+        path: the file.
+        on_bad_box: what a refused object does to its image, see `OnBadBox`.
+
+    Raises:
+        OSError: if the file cannot be read.
+    """
+    return _judge(_lines(Path(path)), on_bad_box)
 
 
 def _from_records(records: Sequence[Any], on_bad_box: OnBadBox | None, prefix: str = "") -> AnnotationSet:
@@ -192,25 +208,28 @@ def _from_records(records: Sequence[Any], on_bad_box: OnBadBox | None, prefix: s
 def _collect(records: Any, on_bad_box: OnBadBox | None) -> AnnotationSet:
     instances: list[Instance] = []
     problems: list[Problem] = []
+    for instance, faults in _judge(records, on_bad_box):
+        problems += faults
+        if instance is not None:
+            instances.append(instance)
+    names = sorted({o.desc for instance in instances for o in instance.objects})
+    categories = tuple(Category(number, name) for number, name in enumerate(names, start=1))
+    return AnnotationSet(tuple(instances), tuple(problems), categories)
+
+
+def _judge(records: Any, on_bad_box: OnBadBox | None) -> Iterator[tuple[Instance | None, list[Problem]]]:
     seen: dict[int | str, str] = {}
     for record, where in records:
         if on_bad_box:
             instance, faults = parse_objects(record, where, on_bad_box)
         else:
             instance, faults = (record, []) if isinstance(record, Instance) else parse_record(record, where)
-        problems += faults
-        if instance is None:
-            continue
-        if instance.image_id is not None:
+        if instance is not None and instance.image_id is not None:
             first = seen.setdefault(instance.image_id, where)
             if first is not where:
                 message = f"expected an id of its own, found {instance.image_id!r}, which {first} has already"
-                problems.append(Problem(where, "image_id", message))
-                continue
-        instances.append(instance)
-    names = sorted({o.desc for instance in instances for o in instance.objects})
-    categories = tuple(Category(number, name) for number, name in enumerate(names, start=1))
-    return AnnotationSet(tuple(instances), tuple(problems), categories)
+                instance, faults = None, [*faults, Problem(where, "image_id", message)]
+        yield instance, faults
 
 
 def _kind(path: Path) -> str:

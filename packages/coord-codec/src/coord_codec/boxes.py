@@ -25,18 +25,24 @@ class SmallBoxError(InputError):
 
 
 def place_box(
-    corners_xyxy: tuple[float, float, float, float], width: float, height: float, *, grid: CoordGrid | None = None
+    corners_xyxy: tuple[float, ...],
+    width: float,
+    height: float,
+    *,
+    grid: CoordGrid | None = None,
+    slack: tuple[float, float] = (CLIP_PIXELS, CLIP_PIXELS),
 ) -> tuple[tuple[float, float, float, float], bool]:
     """Return a box as fractions of its image, and whether it was clipped.
 
     Args:
-        corners_xyxy: x1, y1, x2, y2 in pixels.
-        width: of the image in pixels.
-        height: of the image in pixels.
+        corners_xyxy: x1, y1, x2, y2 in pixels, or in any other unit.
+        width: of the image in that unit.
+        height: of the image in that unit.
         grid: refuse boxes that are thinner than a bin of this grid.
+        slack: how far a box may reach out horizontally and vertically to be clipped, in that unit.
 
     Raises:
-        InputError: if corners are swapped, or the box reaches out of its image by more than `CLIP_PIXELS`.
+        InputError: if corners are swapped, or the box reaches out of its image by more than `slack`.
         SmallBoxError: if it has no area inside its image, or is thinner than a bin.
 
     Example:
@@ -47,11 +53,12 @@ def place_box(
     found = f"({x1:g}, {y1:g}) to ({x2:g}, {y2:g})"
     if x1 > x2 or y1 > y2:
         raise InputError(f"expected x1 < x2 and y1 < y2, found {found}: swapped corners")
-    if min(x1, y1) < -CLIP_PIXELS or x2 > width + CLIP_PIXELS or y2 > height + CLIP_PIXELS:
-        raise InputError(f"{found} lies outside its image, which is {width:g} x {height:g} pixels")
+    if x1 < -slack[0] or y1 < -slack[1] or x2 > width + slack[0] or y2 > height + slack[1]:
+        unit = "pixels" if width > 1 or height > 1 else "in these fractions"
+        raise InputError(f"{found} lies outside its image, which is {width:g} x {height:g} {unit}")
     inside = (max(x1, 0.0), max(y1, 0.0), min(x2, width), min(y2, height))
     if inside[0] >= inside[2] or inside[1] >= inside[3]:
-        raise SmallBoxError(f"the box has no area: {found} in pixels")
+        raise SmallBoxError(f"the box has no area: {found}")
     box = (inside[0] / width, inside[1] / height, inside[2] / width, inside[3] / height)
     if grid is not None:
         check_shown(box, grid)
@@ -68,6 +75,9 @@ def check_shown(bbox: tuple[float, float, float, float], grid: CoordGrid = _GRID
     Raises:
         SmallBoxError: if two opposite sides fall into one bin.
     """
+    x1, y1, x2, y2 = bbox
+    if x2 - x1 > 2 / grid.scale and y2 - y1 > 2 / grid.scale:
+        return
     x1, y1, x2, y2 = map(grid.quantize, bbox)
     if x1 == x2 or y1 == y2:
         raise SmallBoxError(f"the box is thinner than a bin, which no answer can show: {list(bbox)}")

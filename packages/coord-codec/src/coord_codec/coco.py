@@ -261,8 +261,9 @@ class _Annotations:
                 self.objects[self.images[row.image].id].append(Object.model_construct(**fields))
             self.rows.append(row._replace(is_target=corners is not None and not row.iscrowd))
             return
-        if isinstance(record, Mapping) and record.get("image_id") in self.image_index and record.get("iscrowd") != 1:
-            self.refused.add(record["image_id"])
+        image_id = record.get("image_id") if isinstance(record, Mapping) else None
+        if isinstance(image_id, int | str) and image_id in self.image_index and record.get("iscrowd") != 1:
+            self.refused.add(image_id)
 
     def _row(self, record: Any) -> tuple[CocoAnnotation, bool]:
         if not isinstance(record, Mapping):

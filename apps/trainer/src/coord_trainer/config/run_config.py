@@ -80,10 +80,10 @@ class RunConfig(Section):
             )
         if evaluation.ap_steps is not None:
             yield from self._against_ap()
-        if data.preload and data.order == "random":
+        if data.preload and data.varies:
             yield (
-                "data.preload is true but data.order is random: every epoch writes another order, so nothing can be "
-                "kept encoded; switch one of the two"
+                f"data.preload is true but {data.varies}: every epoch writes other samples, so nothing can be kept "
+                "encoded; switch one of the two"
             )
         constrained = [name for name in evaluation.readings if STRATEGIES[name].grammar]
         tokens = custom.coord_tokens.enabled

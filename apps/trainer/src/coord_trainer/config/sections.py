@@ -8,11 +8,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from coord_codec import MARKERS
+from coord_codec.boxes import OnBadBox
 from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.formats import Format
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
+DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their bounding boxes: {classes}"
 
 
 class Section(BaseModel):
@@ -104,15 +107,26 @@ class ShapesConfig(Section):
 
 
 class DataSection(Section):
-    """Annotations and images (COCO JSON or instance JSONL), or the generated shapes when there are none."""
+    """Annotations and images, or the generated shapes when there are none."""
 
     annotations: Path | None = Field(
-        None, description="training annotations, COCO JSON or instance JSONL; generated shapes when not given"
+        None,
+        description="training annotations: a file or folder of any format that `prepare` reads; generated shapes when "
+        "not given",
     )
     images: Path | None = Field(
         None,
-        description="folder that image paths in the training annotations are relative to; for instance JSONL the "
-        "file's own folder when not given",
+        description="folder that image paths in the training annotations are relative to; told by the format when not "
+        "given, for instance JSONL the file's own folder",
+    )
+    format: Format = Field("auto", description="format of the annotations; told by their content when auto")
+    on_bad_box: OnBadBox = Field(
+        "drop_image",
+        description="an object that is wrong takes its image along, goes alone, or is an error; one that is too small "
+        "for a bin goes alone, or is an error",
+    )
+    allow_outside: bool = Field(
+        False, description="open images that links or paths with .. lead to outside the folder of the images"
     )
     heldout_annotations: Path | None = Field(
         None, description="annotations of the images that are scored with `evaluation.pictures: heldout`"
@@ -120,6 +134,20 @@ class DataSection(Section):
     heldout_images: Path | None = Field(None, description="folder of the held-out images")
     shapes: ShapesConfig = Field(
         default_factory=ShapesConfig, description="the generated data set, used without `data.annotations`"
+    )
+    queries: Literal["all", "per_class", "class_list", "mixed"] = Field(
+        "all",
+        description="what a training sample asks for, drawn anew in each epoch: all objects, those of one class, "
+        "those of a few classes, or one of the three; a record with a `query` asks for that phrase",
+    )
+    negatives: float = Field(
+        0.25,
+        ge=0,
+        le=1,
+        description="share of the queries by class that ask only for what is not in the image; the answer is empty",
+    )
+    class_prompt: str = Field(
+        DEFAULT_CLASS_PROMPT, description="the user's message of a query; {classes} is replaced by what is asked for"
     )
     prompt: str = Field(DEFAULT_PROMPT, description="the user's message beside the image")
     max_objects: PositiveInt = Field(
@@ -159,12 +187,26 @@ class DataSection(Section):
             raise ValueError(f"expected one of {', '.join(MARKERS)}, found {value!r}")
         return value
 
+    @field_validator("class_prompt")
+    @classmethod
+    def _says_classes(cls, value: str) -> str:
+        if "{classes}" not in value or "<image>" in value:
+            raise ValueError("expected a prompt with {classes} and without <image>; the image is put in front of it")
+        return value
+
     @field_validator("prompt")
     @classmethod
     def _plain_prompt(cls, value: str) -> str:
         if not value.strip() or "<image>" in value:
             raise ValueError("expected a non-empty prompt without <image>; the image is put in front of it")
         return value
+
+    @property
+    def varies(self) -> str | None:
+        """Return the setting that makes a sample another one in each epoch, so that it cannot be kept encoded."""
+        if self.order == "random":
+            return "data.order is random"
+        return f"data.queries is {self.queries}" if self.queries != "all" else None
 
     @model_validator(mode="after")
     def _pairs(self) -> DataSection:
@@ -173,10 +215,6 @@ class DataSection(Section):
             given, folder = getattr(self, f"{prefix}annotations"), getattr(self, f"{prefix}images")
             if folder is not None and given is None:
                 raise ValueError(f"data.{prefix}images is given but data.{prefix}annotations is not: name both")
-            if given is not None and given.suffix == ".json" and folder is None:
-                raise ValueError(
-                    f"data.{prefix}annotations is COCO JSON, so data.{prefix}images must name the image folder"
-                )
         if self.heldout_annotations is not None and self.annotations is None:
             raise ValueError("data.heldout_annotations is given but data.annotations is not: name both")
         return self

@@ -1,26 +1,35 @@
 """A named set of annotated images, checked and digested: what training and scoring both use.
 
-`coord_codec.read_annotations` reads the annotations once. Images that cannot be decoded, or whose size is not the one
-that the annotations state, join its problems; whatever is left out of training is left out of scoring too.
+`data.formats` reads the annotations once. Images that cannot be decoded, whose size is not the one that the annotations
+state, or that lie outside their folder join its problems; whatever is left out of training is left out of scoring too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from PIL import Image, UnidentifiedImageError
+import numpy as np
+from PIL import Image
 from tqdm import tqdm
 
-from coord_codec import AnnotationSet, CoordGrid, InputError, Instance, Problem, read_annotations, write_instances
-from coord_codec.files import write_text
+from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, read_annotations, write_instances
+from coord_codec.annotations import stream_instances
+from coord_codec.files import path_inside, write_text
+from coord_codec.records import raise_for
+from coord_eval import ImageError, ImageFacts, decode_image, image_facts
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.config.sections import ShapesConfig
-from coord_trainer.console import RunError, is_first, say
+from coord_trainer.config.sections import DataSection, ShapesConfig
+from coord_trainer.console import is_first, say
+from coord_trainer.data.formats.registry import base_of, read_source
+from coord_trainer.data.large import is_large, keep_records
+from coord_trainer.data.records import Records
 from coord_trainer.data.shapes import draw_shapes
 
 FULL_CHECK_LIMIT = 5000
@@ -28,10 +37,6 @@ FULL_CHECK_LIMIT = 5000
 
 MAX_ASPECT_RATIO = 200
 """Of the longer side to the shorter one; the image processor of Qwen raises above it, in the middle of training."""
-
-_GRID = CoordGrid()
-UNDECODABLE = (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError)
-"""What Pillow raises when a file is missing, no image, damaged or too large."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,8 @@ class ImageSet:
         root: the folder that image paths are relative to
         digest: of annotations and images
         held_in_memory: drawn images by their path
+        told: how the annotations were read, where that is not evident
+        base: the folder that images may not leave; `root` when None
     """
 
     name: str
@@ -51,12 +58,14 @@ class ImageSet:
     root: Path
     digest: str
     held_in_memory: Mapping[str, Image.Image] = field(default_factory=dict, repr=False)
+    told: tuple[str, ...] = ()
+    base: Path | None = None
 
     def __len__(self) -> int:
         return len(self.annotations.instances)
 
     @property
-    def instances(self) -> tuple[Instance, ...]:
+    def instances(self) -> Sequence[Instance]:
         """One record per image, crowd regions among its objects."""
         return self.annotations.instances
 
@@ -64,6 +73,25 @@ class ImageSet:
     def problems(self) -> tuple[Problem, ...]:
         """What was left out of training and scoring."""
         return self.annotations.problems
+
+    @property
+    def target_counts(self) -> np.ndarray:
+        """How many objects of each image are targets."""
+        if isinstance(self.instances, Records):
+            return self.instances.target_counts
+        return np.array([len(instance.targets) for instance in self.instances], dtype=np.int64)
+
+    @property
+    def image_sizes(self) -> np.ndarray:
+        """Width and height of each image in pixels; 0 where unknown."""
+        if isinstance(self.instances, Records):
+            return self.instances.image_sizes
+        return np.array([(i.width or 0, i.height or 0) for i in self.instances], dtype=np.int64).reshape(-1, 2)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The descriptions of its categories, which queries may ask for."""
+        return tuple(category.name for category in self.annotations.categories)
 
     def select(self, instances: Sequence[Instance]) -> ImageSet:
         """The same set with these instances only."""
@@ -74,78 +102,141 @@ class ImageSet:
         return self.annotations.select(self.instances[:limit])
 
     def image(self, index: int) -> Image.Image:
-        """The image of instance `index`, in RGB."""
+        """The image of instance `index`, upright in RGB: the one decoder of training, prediction and reports."""
         name = self.instances[index].image
-        if name in self.held_in_memory:
-            return self.held_in_memory[name]
-        with Image.open(self.root / name) as image:
-            return image.convert("RGB")
+        return self.held_in_memory[name] if name in self.held_in_memory else decode_image(self.root / name)
 
 
-def load_annotated(annotations: Path, images: Path | None, name: str, strict: bool) -> ImageSet:
-    """Read COCO JSON or instance JSONL and check every image.
+def load_annotated(
+    annotations: Path, images: Path | None, name: str, strict: bool, data: DataSection | None = None
+) -> ImageSet:
+    """Read annotations of any format and check every image.
 
     Args:
-        annotations: the file
-        images: the folder that its paths are relative to; the file's own when None
+        annotations: a file or a folder
+        images: the folder that its paths are relative to; told by the format when None
         name: of the set
         strict: any problem is an error
+        data: `format`, `on_bad_box` and `allow_outside`; their defaults when None
 
     Raises:
         InputError: unreadable annotations, no usable image left, or (when `strict`) any problem.
     """
-    if images is not None and not images.is_dir():
-        raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {images}")
-    root = images or annotations.parent
-    found = read_annotations(annotations, images, image_size=lambda file_name: _size(root / file_name))
+    data = data or DataSection()
+    if large := is_large(annotations, data):
+        say(f"{name}: reading {large} ({large.stat().st_size / 1e6:,.0f} MB)")
+        return _load_large(large, images, name, strict, data)
+    source = read_source(annotations, images, data.format, data.on_bad_box)
+    found, base = source.annotations, None if data.allow_outside else source.base
+    root = found.root or source.base
     decode = len(found.instances) <= FULL_CHECK_LIMIT
+    notes = Counter(found.notes)
     bar = tqdm(found.instances, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5)
-    checked = [(instance, _check_image(root, instance, decode)) for instance in bar]
+    checked = [(instance, _look_at(root, base, instance, decode, notes)) for instance in bar]
     good = [instance for instance, fault in checked if fault is None]
     problems = (*found.problems, *(fault for _, fault in checked if fault is not None))
+    _refuse(annotations, problems, len(good), strict, named=images is not None)
+    usable = replace(found.select(good), problems=problems, notes=dict(notes))
+    return ImageSet(name, usable, root, _digest(good, root), told=source.notes, base=source.base)
+
+
+def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: bool, named: bool) -> None:
+    """Raise an `InputError` when there are problems and none are wanted, or no image is left."""
     if problems and strict:
         raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
     if not good:
         reason = f"; the first problem: {problems[0]}" if problems else ""
-        raise InputError(f"{annotations}: no usable image is left{reason}")
-    notes = dict(found.notes)
-    corners = (list(map(_GRID.quantize, target.bbox)) for instance in good for target in instance.targets)
-    if thin := sum(x1 == x2 or y1 == y2 for x1, y1, x2, y2 in corners):
-        notes["boxes thinner than a bin, which no answer can show"] = thin
-    usable = replace(found.select(good), problems=problems, notes=notes)
-    return ImageSet(name, usable, root, _digest(good, root))
+        where = "" if named or not problems else "; data.images names the folder that its paths start from"
+        raise InputError(f"{annotations}: no usable image is left{reason}{where}")
 
 
-def _size(path: Path) -> tuple[int, int] | None:
+def _load_large(path: Path, images: Path | None, name: str, strict: bool, data: DataSection) -> ImageSet:
+    """Stream an instance file into an Arrow file, or take the one that was made of the same file and images before."""
+    root, base = images or path.parent, images or base_of(path)
+    notes: Counter[str] = Counter()
+    problems: list[Problem] = []
+    names: set[str] = set()
+
+    def check() -> Iterator[Instance]:
+        records = stream_instances(path, data.on_bad_box)
+        for instance, faults in tqdm(records, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5):
+            problems.extend(faults)
+            if instance is None:
+                continue
+            fault = _look_at(root, None if data.allow_outside else base, instance, False, notes)
+            if fault is not None:
+                problems.append(fault)
+                continue
+            names.update(found.desc for found in instance.objects)
+            yield instance
+
+    def facts() -> dict[str, Any]:
+        listed = [asdict(problem) for problem in problems]
+        return {"problems": listed, "notes": dict(notes), "names": sorted(names)}
+
+    settings = (str(root.resolve()), str(base.resolve()), data.on_bad_box, data.allow_outside)
+    store = keep_records(path, root, settings, check, facts)
+    told = tuple(Problem(**fault) for fault in store.facts["problems"])
+    if data.on_bad_box == "error":
+        refused = [problem for problem in told if problem.is_box]
+        raise_for(refused, f"{len(refused)} objects are refused; data.on_bad_box is error")
+    _refuse(path, told, len(store.records), strict, named=images is not None)
+    categories = tuple(Category(n, desc) for n, desc in enumerate(store.facts["names"], start=1))
+    found = AnnotationSet(store.records, told, categories, store.facts["notes"], root)
+    return ImageSet(name, found, root, store.digest, base=base)
+
+
+def _look_at(root: Path, base: Path | None, instance: Instance, decode: bool, notes: Counter[str]) -> Problem | None:
+    """Return what is wrong with an image; count what decoding does to it."""
     try:
-        with Image.open(path) as image:
-            return image.size
-    except UNDECODABLE:
-        return None
+        notes.update(_check_image(root, base, instance, decode).notes)
+    except InputError as error:
+        fault_of, _, message = str(error).partition(": ")
+        return Problem(str(root / instance.image), fault_of, message)
+    return None
 
 
-def _check_image(root: Path, instance: Instance, decode: bool) -> Problem | None:
+def _check_image(root: Path, base: Path | None, instance: Instance, decode: bool) -> ImageFacts:
+    """Return what the header of an image says.
+
+    Raises:
+        InputError: `field: fault`; it cannot be trained on.
+    """
     path = root / instance.image
     try:
-        with Image.open(path) as image:
-            size = image.size
-            if decode:
-                image.load()
-    except FileNotFoundError:
-        return Problem(str(path), "image", "the file does not exist")
-    except UNDECODABLE as error:
-        return Problem(str(path), "image", f"cannot be decoded ({error})")
+        if base is not None and (".." in path.parts or path.is_symlink() or not _below(base, path.parent)):
+            path_inside(base, path.absolute())
+    except InputError:
+        raise InputError(
+            f"image: lies outside the folder of the images {base}, by .. or a link; name the folder that holds it as "
+            "data.images, or set data.allow_outside=true"
+        ) from None
+    try:
+        facts = image_facts(path)
+        if decode:
+            decode_image(path)
+    except ImageError as error:
+        raise InputError(f"image: {error}") from None
+    size = facts.size
     if max(size) > MAX_ASPECT_RATIO * min(size):
-        message = (
-            f"the file has {size[0]} x {size[1]} pixels; Qwen's image processor refuses sides whose ratio exceeds "
-            f"{MAX_ASPECT_RATIO}"
+        raise InputError(
+            f"width, height: the file has {size[0]} x {size[1]} pixels; Qwen's image processor refuses sides whose "
+            f"ratio exceeds {MAX_ASPECT_RATIO}"
         )
-        return Problem(str(path), "width, height", message)
     stated = (instance.width, instance.height)
     if None not in stated and stated != size:
-        message = f"the annotations say {stated[0]} x {stated[1]} pixels, the file has {size[0]} x {size[1]}"
-        return Problem(str(path), "width, height", message)
-    return None
+        turned = "; that is its size before the EXIF orientation is applied" if stated == facts.stored_size else ""
+        raise InputError(
+            f"width, height: the annotations say {stated[0]} x {stated[1]} pixels, the file has {size[0]} x {size[1]}"
+            + turned
+        )
+    return facts
+
+
+@lru_cache(maxsize=256)
+def _below(base: Path, folder: Path) -> bool:
+    """Whether a folder lies inside another one, links followed."""
+    return folder.resolve().is_relative_to(base.resolve())
 
 
 def _digest(instances: Sequence[Instance], root: Path) -> str:
@@ -174,10 +265,15 @@ def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, keep
 
 
 def draw_sets(config: RunConfig, folder: Path) -> tuple[ImageSet, ImageSet]:
-    """Training and held-out shapes; the held-out images are kept in `folder` for the report."""
+    """Training and held-out shapes; the held-out images and both ground truths are kept in `folder`."""
     shapes = config.data.shapes
     train = make_shapes(shapes, "train", shapes.train, folder, keep_files=False)
-    return train, make_shapes(shapes, "heldout", shapes.heldout, folder, keep_files=is_first())
+    heldout = make_shapes(shapes, "heldout", shapes.heldout, folder, keep_files=is_first())
+    if is_first():
+        folder.mkdir(parents=True, exist_ok=True)
+        for drawn in (train, heldout):
+            write_instances(folder / f"{drawn.name}.jsonl", drawn.instances)
+    return train, heldout
 
 
 def load_sets(config: RunConfig) -> tuple[ImageSet, ImageSet | None]:
@@ -187,10 +283,10 @@ def load_sets(config: RunConfig) -> tuple[ImageSet, ImageSet | None]:
         InputError: bad input, or when both sets turn out to be the same data.
     """
     data = config.data
-    train = load_annotated(data.annotations, data.images, "train", data.strict)
+    train = load_annotated(data.annotations, data.images, "train", data.strict, data)
     if config.evaluation.pictures != "heldout":
         return train, None
-    heldout = load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict)
+    heldout = load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict, data)
     if heldout.digest == train.digest:
         raise InputError(
             "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
@@ -211,8 +307,10 @@ def report_sets(folder: Path, sets: Sequence[ImageSet]) -> None:
     if listed:
         write_text(path, "".join(json.dumps(line) + "\n" for line in listed))
     for images in sets:
-        boxes = sum(len(instance.targets) for instance in images.instances)
+        boxes = images.target_counts.sum()
         say(f"{images.name}: {len(images)} images, {boxes} boxes, digest {images.digest}")
+        for line in images.told:
+            say(f"  {line}")
         for reason, count in images.annotations.notes.items():
             say(f"  {count} {reason}")
         if images.problems:
@@ -220,25 +318,3 @@ def report_sets(folder: Path, sets: Sequence[ImageSet]) -> None:
                 f"  {len(images.problems)} problems: these records are left out of training and scoring, see {path}; "
                 f"the first: {images.problems[0]}"
             )
-
-
-def prepare_instances(annotations: Path, images: Path, out: Path, strict: bool) -> None:
-    """Write the usable records of `annotations` to `out`, image paths relative to it.
-
-    Raises:
-        InputError: bad annotations, or (strict) any bad record.
-        RunError: `out` cannot be written.
-    """
-    found = load_annotated(annotations, images, "given", strict)
-    root = os.path.relpath(found.root, out.parent)
-    renamed = (i.model_copy(update={"image": str(Path(root) / i.image)}) for i in found.instances)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_instances(out, renamed)
-    except OSError as error:
-        raise RunError(f"{out}: cannot be written ({error.strerror})") from None
-    say(f"{len(found)} records in {out}")
-    for reason, count in found.annotations.notes.items():
-        say(f"{count} {reason}")
-    for problem in found.problems:
-        say(f"left out: {problem}")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from coord_codec import InputError, Instance
+from coord_trainer.data.records import Records
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,11 @@ def longer_than(
 ) -> list[tuple[Instance, int]]:
     """Return the instances whose samples have more than `limit` tokens, with their number; the longest first."""
     found = []
+    if isinstance(instances, Records):  # read only those that may be too long
+        sizes_U2, kind_N = np.unique(instances.image_sizes, axis=0, return_inverse=True)
+        tokens_U = np.array([lengths.image(int(w), int(h)) if w and h else 0 for w, h in sizes_U2])
+        bound_N = lengths.around + tokens_U[kind_N.ravel()] + instances.text_bounds
+        instances = [instances[int(i)] for i in np.flatnonzero(bound_N > limit)]
     for instance in instances:
         if not instance.width or not instance.height:
             continue

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 from tqdm import tqdm
@@ -35,10 +36,12 @@ from coord_codec import (
     find_layout,
     select_objects,
 )
+from coord_eval import ImageError
 from coord_losses import ObjectSlots
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError
-from coord_trainer.data.image_set import UNDECODABLE, ImageSet
+from coord_trainer.data.image_set import ImageSet
+from coord_trainer.data.queries import LONGEST_LIST, draw_query
 from coord_trainer.data.workers import leave_signals_to_the_parent
 
 PRELOAD_BYTES = 2 << 30
@@ -49,12 +52,18 @@ _BYTES_PER_PIXEL = 3 * 2 * 4  # three channels, two identical frames, float32
 
 @dataclass(frozen=True)
 class TargetWriter:
-    """Turns an instance into the target text."""
+    """Turns an instance into the prompt and the target text; `classes` are those that queries may ask for."""
 
     data: DataSection
     coord_tokens: bool
     seed: int
     vocab: CoordVocab | None
+    classes: tuple[str, ...] = ()
+
+    def ask(self, instance: Instance, epoch: int = 0) -> tuple[str, Instance]:
+        """Return the prompt of a sample in that epoch, and the instance with the objects that answer it."""
+        query = draw_query(instance, self.data, self.classes, self._seed(instance, epoch))
+        return query.prompt, query.answer(instance)
 
     def objects(self, instance: Instance, epoch: int = 0) -> tuple[list[Object], int]:
         """Return the objects in training order, and how many `data.max_objects` leaves out."""
@@ -73,6 +82,13 @@ class TargetWriter:
             max_objects=self.data.max_objects,
             seed=self._seed(instance, epoch),
         )
+
+    def longest(self, instance: Instance) -> str:
+        """Return a text that has at least as many tokens as any answer with what its prompt adds to the usual one."""
+        if self.data.queries == "all":
+            return self.text(instance)
+        names = ", ".join(sorted(self.classes, key=len)[-LONGEST_LIST:])
+        return self.text(instance) + self.data.class_prompt.replace("{classes}", names)
 
     def _seed(self, instance: Instance, epoch: int) -> int:
         return zlib.crc32(f"{self.seed} {epoch} {instance.image_id} {instance.image}".encode())
@@ -100,7 +116,7 @@ class SampleSet(Dataset):
         marker_ids: tuple[int, ...] | None,
     ) -> None:
         self.images, self._encoder, self._writer, self._marker_ids = images, encode, writer, marker_ids
-        self.dropped_objects = sum(writer.objects(i)[1] for i in images.instances)
+        self.dropped_objects = int((images.target_counts - writer.data.max_objects).clip(min=0).sum())
         self._kept: list[dict[str, Any]] | None = None
         self._epoch = 0
         if self.keeps(len(images)):
@@ -116,7 +132,7 @@ class SampleSet(Dataset):
         return dict(self._kept[index]) if self._kept is not None else self._make(index)
 
     def set_epoch(self, epoch: int) -> None:
-        """Under `order: random`, write the objects in the order of that epoch from now on."""
+        """Write what varies between epochs (random order, queries) as that epoch has it from now on."""
         self._epoch = epoch
 
     @property
@@ -126,25 +142,24 @@ class SampleSet(Dataset):
 
     def keeps(self, images: int) -> bool:
         """Return whether so many images of this kind are encoded once and kept."""
-        # What an epoch writes anew cannot be kept encoded.
-        wanted = self._writer.data.preload if self._writer.data.order != "random" else False
+        wanted = False if self._writer.data.varies else self._writer.data.preload
         return wanted if wanted is not None else self._bytes() * images < PRELOAD_BYTES * len(self)
 
     def _bytes(self) -> int:
-        cap = self._writer.data.max_pixels or float("inf")
-        sizes = ((i.width or 0) * (i.height or 0) for i in self.images.instances)
-        return sum(int(min(size, cap)) * _BYTES_PER_PIXEL for size in sizes)
+        pixels_N = self.images.image_sizes.astype(np.int64).prod(axis=1)
+        return int(pixels_N.clip(max=self._writer.data.max_pixels).sum()) * _BYTES_PER_PIXEL
 
     def _make(self, index: int) -> dict[str, Any]:
         instance = self.images.instances[index]
         try:
             image = self.images.image(index)
-        except UNDECODABLE as error:
+        except ImageError as error:
             raise RunError(f"{self.images.root / instance.image}: became unreadable during the run ({error})") from None
+        prompt, instance = self._writer.ask(instance, self._epoch)
         sample = self._encoder(
             {
                 "messages": [
-                    {"role": "user", "content": "<image>" + self._writer.data.prompt},
+                    {"role": "user", "content": "<image>" + prompt},
                     {"role": "assistant", "content": self._writer.text(instance, self._epoch)},
                 ],
                 "images": [image],

@@ -65,7 +65,8 @@ def tiny_outline(config: RunConfig, folder: Path, train: ImageSet) -> str:
 
 def _texts(config: RunConfig, train: ImageSet) -> list[str]:
     words = {found.desc for instance in train.instances for found in instance.targets}
-    return [config.data.prompt, *sorted(words)]
+    asked = [config.data.class_prompt.replace("{classes}", ",")] if config.data.queries != "all" else []
+    return [config.data.prompt, *asked, *sorted(words)]
 
 
 def check_model_path(config: RunConfig) -> None:

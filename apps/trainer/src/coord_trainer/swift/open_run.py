@@ -162,7 +162,7 @@ class OpenRun:
             if workers is not None:
                 arguments.dataloader_num_workers = workers
                 # Started anew they learn of the next epoch's order; kept, a short epoch does not wait for them.
-                arguments.dataloader_persistent_workers = config.data.order != "random"
+                arguments.dataloader_persistent_workers = not config.data.varies
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
             pipeline.parts = parts = TrainingParts(
@@ -219,7 +219,9 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
 
 def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet) -> SampleSet:
     """Return the torch Dataset of an image set, encoded by the template of `opened`."""
-    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab)
+    writer = TargetWriter(
+        config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, images.classes
+    )
     return SampleSet(images, opened.encode, writer, opened.markers)
 
 

@@ -1,0 +1,34 @@
+"""Images that look alike in two sets: perceptual hashes (ImageHash's pHash, 64 bits) that differ in a few bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import imagehash
+import numpy as np
+from PIL import Image
+
+NEAR_BITS = 4
+"""Of 64: a copy saved at another size or quality differs in 0 to 4, two photographs of different things in about 32."""
+
+_ROWS = 256
+
+
+def perceptual_hash(image: Image.Image) -> np.ndarray:
+    """Return the 64 bits of an image's pHash."""
+    return imagehash.phash(image).hash.ravel()
+
+
+def near_duplicates(
+    one: Sequence[np.ndarray], other: Sequence[np.ndarray], bits: int = NEAR_BITS
+) -> list[tuple[int, int, int]]:
+    """Return index in `one`, index in `other` and differing bits of every pair of hashes that are near."""
+    if not one or not other:
+        return []
+    # Of +1 and -1 the product counts agreeing bits minus differing ones.
+    a_NB, b_MB = (np.where(np.array(hashes), 1.0, -1.0).astype(np.float32) for hashes in (one, other))
+    width, found = a_NB.shape[1], []
+    for start in range(0, len(a_NB), _ROWS):
+        differing_NM = ((width - a_NB[start : start + _ROWS] @ b_MB.T) / 2).round().astype(int)
+        found += [(start + int(i), int(j), int(differing_NM[i, j])) for i, j in np.argwhere(differing_NM <= bits)]
+    return found

@@ -1,0 +1,49 @@
+"""LVIS: COCO JSON whose images state a `coco_url` instead of a file name; the codec reads the rest.
+
+Classes that were not annotated exhaustively in an image are counted: nothing follows from a missing box.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from coord_codec import AnnotationSet, read_annotations
+from coord_codec.annotations import ImageSize
+from coord_codec.boxes import OnBadBox
+from coord_codec.coco import is_coco
+from coord_trainer.data.formats.raw import Source
+
+
+def recognise(source: Source) -> bool:
+    """Whether it is COCO JSON with the keys that LVIS adds."""
+    if source.head[:1] != "{" or source.record is not None or not is_coco(source.document):
+        return False
+    first = (source.document["images"] or [{}])[0]
+    return (
+        isinstance(first, Mapping) and ("coco_url" in first or "neg_category_ids" in first) and "file_name" not in first
+    )
+
+
+def read_lvis(source: Source, images: Any, image_size: ImageSize, on_bad_box: OnBadBox) -> AnnotationSet:
+    """Return the annotations of an LVIS file; names are `train2017/000000000001.jpg`, or without the folder."""
+    notes: Counter[str] = Counter()
+    rows = []
+    for row in source.document["images"]:
+        named = row
+        if isinstance(row, Mapping) and isinstance(url := row.get("coco_url"), str) and "file_name" not in row:
+            path = PurePosixPath(*PurePosixPath(url).parts[-2:])
+            flat = images is not None and not (images / path.parent).is_dir()
+            named = {**row, "file_name": path.name if flat else str(path)}
+        notes["images with classes that were not annotated exhaustively"] += bool(
+            isinstance(row, Mapping) and row.get("not_exhaustive_category_ids")
+        )
+        rows.append(named)
+    document = {**source.document, "images": rows}
+    found = read_annotations(document, images, image_size=image_size, on_bad_box=on_bad_box)
+    problems = [replace(p, where=p.where.replace("annotations: ", f"{source.path}: ", 1)) for p in found.problems]
+    root = images or source.path.parent
+    return replace(found, problems=tuple(problems), notes={**found.notes, **+notes}, root=root)

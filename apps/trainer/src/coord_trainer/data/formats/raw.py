@@ -1,0 +1,203 @@
+"""What every format yields: images with the boxes that the file states, not yet judged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from coord_codec.files import InputError, parse_json_line, read_json
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
+_HEAD = 1 << 16
+
+
+class RawBox(NamedTuple):
+    """A box as a file states it.
+
+    Attributes:
+        desc: its description
+        corners_xyxy: x1, y1, x2, y2 in `unit`
+        where: file and line or id
+        unit: `pixels`, or `fractions` of the image's width and height
+        ignored: no training target, and neither a hit nor a miss when answers are scored
+        notes: facts to count
+        fault: what is wrong with it, where it could not be read at all
+    """
+
+    desc: str
+    corners_xyxy: tuple[float, ...]
+    where: str
+    unit: Literal["pixels", "fractions"] = "pixels"
+    ignored: bool = False
+    notes: tuple[str, ...] = ()
+    fault: str = ""
+
+
+class RawImage(NamedTuple):
+    """An image as a file states it.
+
+    Attributes:
+        name: path relative to the folder of the images
+        where: file and line or id
+        boxes: its boxes
+        size: width and height in pixels; the file's own when None
+        image_id: the data set's own id
+        extra: further keys of the record
+        fault: what is wrong with it, where it could not be read at all
+        notes: facts to count
+    """
+
+    name: str
+    where: str
+    boxes: Iterable[RawBox] = ()
+    size: tuple[int, int] | None = None
+    image_id: int | str | None = None
+    extra: Mapping[str, Any] = {}
+    fault: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a format makes of a source.
+
+    Attributes:
+        images: the images, read as they are asked for
+        root: the folder that their names are relative to
+        notes: what the user should know about how the source was read
+    """
+
+    images: Iterable[RawImage]
+    root: Path
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder of annotations, opened as far as telling its format needs."""
+
+    path: Path
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @cached_property
+    def is_dir(self) -> bool:
+        """Whether it is a folder."""
+        return self.path.is_dir()
+
+    @cached_property
+    def head(self) -> str:
+        """The beginning of a file as text; empty for a folder.
+
+        Raises:
+            InputError: if it cannot be read.
+        """
+        if self.is_dir:
+            return ""
+        try:
+            with self.path.open("rb") as file:
+                return file.read(_HEAD).decode("utf-8-sig", errors="replace").lstrip()
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read ({error.strerror or error}); check the path") from error
+
+    @cached_property
+    def record(self) -> dict[str, Any] | None:
+        """The first record of a JSON lines file, or of a JSON list; None for anything else."""
+        if self.head[:1] == "{":
+            first, _, rest = self.head.partition("\n")
+            try:
+                found = parse_json_line(first)
+            except ValueError:
+                return None
+            return found if rest.strip() or self.path.suffix == ".jsonl" else None
+        if self.head[:1] == "[" and isinstance(self.document, list) and self.document:
+            return self.document[0] if isinstance(self.document[0], dict) else None
+        return None
+
+    @cached_property
+    def document(self) -> Any:
+        """The whole of a JSON file.
+
+        Raises:
+            InputError: if it is no JSON.
+        """
+        return read_json(self.path)
+
+    def records(self) -> Iterator[tuple[str, dict[str, Any] | str]]:
+        """Yield each record of JSON lines or of a JSON list with its place; a message instead of one that is none."""
+        if self.head[:1] == "[":
+            for number, found in enumerate(self.document):
+                yield f"{self.path}: record {number}", found if isinstance(found, dict) else "expected an object"
+            return
+        with self.path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    try:
+                        yield f"{self.path}:{number}", parse_json_line(line)
+                    except ValueError as error:
+                        yield f"{self.path}:{number}", str(error)
+
+    def glob(self, *patterns: str) -> list[Path]:
+        """The files of a folder that match, sorted; empty for a file."""
+        found = (path for pattern in patterns for path in self.path.glob(pattern)) if self.is_dir else ()
+        return sorted(path for path in found if path.is_file())
+
+
+Recognise = Callable[[Source], bool]
+Read = Callable[[Source, "Path | None"], Reading]
+
+
+def number(value: Any) -> float:
+    """Return a number or numeric text as a float.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    if isinstance(value, bool) or value is None:
+        raise ValueError(f"expected a number, found {value!r}")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"expected a number, found {value!r:.80}") from None
+
+
+def find_root(images: Path | None, *candidates: Path) -> Path:
+    """Return the folder of the images: the one that the user named, else the first candidate that is there."""
+    return images or next((folder for folder in candidates if folder.is_dir()), candidates[-1])
+
+
+class ImageIndex:
+    """Finds images of a folder by their path, or by their name without suffix."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Path without suffix -> path, both relative to the folder."""
+        found = (path for path in sorted(self.root.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES)
+        return {p.relative_to(self.root).with_suffix("").as_posix(): p.relative_to(self.root).as_posix() for p in found}
+
+    @cached_property
+    def _stems(self) -> dict[str, str]:
+        return {Path(key).name: name for key, name in self.names.items()}
+
+    def find(self, *stated: str) -> str:
+        """Return the first of several stated names that is there, with or without suffix; the first when none is."""
+        for name in stated:
+            if name and (self.root / name).is_file():
+                return name
+        for name in stated:
+            plain = Path(name.replace("\\", "/"))
+            stem = plain.with_suffix("") if plain.suffix.lower() in IMAGE_SUFFIXES else plain
+            if found := self.names.get(stem.as_posix()) or self._stems.get(stem.name):
+                return found
+        return stated[0]
+
+
+def as_json(value: Any) -> str:
+    """Return a value as it would stand in a file, shortened for a message."""
+    return json.dumps(value, ensure_ascii=False, default=str)[:80]

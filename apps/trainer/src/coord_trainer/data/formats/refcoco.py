@@ -1,0 +1,69 @@
+"""RefCOCO, RefCOCO+, RefCOCOg: phrases (`refs*.json`) about annotations of COCO (`instances.json` beside it).
+
+Each phrase becomes a record with one object, whose description is the phrase; an image with several phrases has several
+records, as `coord_eval.score_expression_files` reads them. The published phrases are a Python pickle, which can run any
+code when it is opened: it is refused, with the line that turns it into JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from coord_codec import InputError, read_annotations
+from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, as_json, find_root
+
+_PICKLES = ("refs*.p", "refs*.pkl")
+
+
+def recognise(source: Source) -> bool:
+    """Whether it is a list of phrases, a folder with one, or the pickle."""
+    if source.is_dir:
+        return bool(source.glob("refs*.json", *_PICKLES)) and (source.path / "instances.json").is_file()
+    return source.path.match("refs*.p") or {"ann_id", "sentences"} <= set(source.record or {})
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read the phrases of a file, or of a folder with one.
+
+    Raises:
+        InputError: only the pickle is there, or no annotations of COCO.
+    """
+    found = source.glob("refs*.json") or ([source.path] if not source.is_dir else source.glob(*_PICKLES))
+    path = found[0]
+    if path.suffix in (".p", ".pkl"):
+        raise InputError(
+            f'{path}: a Python pickle can run any code, so it is not opened; if you trust it: python -c "import json, '
+            f"pickle; json.dump(pickle.load(open('{path}', 'rb')), open('refs.json', 'w'))\""
+        )
+    folder = path.parent
+    instances = folder / "instances.json"
+    if not instances.is_file():
+        raise InputError(
+            f"{path}: phrases about annotations of COCO; put instances.json, which has them, beside the file"
+        )
+    document = Source(instances).document
+    root = find_root(images, folder / "images", folder)
+    boxes = {row.get("id"): row for row in document.get("annotations", []) if isinstance(row, Mapping)}
+    rows = {row.get("id"): row for row in document.get("images", []) if isinstance(row, Mapping)}
+    read_annotations({**document, "annotations": []})  # raises for what is no COCO
+    named = (
+        image for where, ref in replace(source, path=path).records() for image in _phrases(ref, where, boxes, rows)
+    )
+    return Reading(named, root)
+
+
+def _phrases(ref: Any, where: str, boxes: Mapping[Any, Any], images: Mapping[Any, Any]) -> Iterator[RawImage]:
+    try:
+        row, sentences = boxes[ref["ann_id"]], [str(s.get("raw") or s["sent"]) for s in ref["sentences"]]
+        image = images[row["image_id"]]
+        x, y, w, h = map(float, row["bbox"])
+        name, size = image["file_name"], (int(image["width"]), int(image["height"]))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        yield RawImage("", where, fault=f"expected ann_id of an annotation in instances.json, found {as_json(ref)}")
+        return
+    for phrase in sentences:
+        box = RawBox(phrase.strip(), (x, y, x + w, y + h), where)
+        yield RawImage(name, where, [box], size, extra={"query": phrase.strip(), "split": ref.get("split")})

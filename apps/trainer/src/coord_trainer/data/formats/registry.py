@@ -1,0 +1,147 @@
+"""Which format a source has, told by its content, and its annotations: the entrance of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from coord_codec import AnnotationSet, InputError, read_annotations
+from coord_codec.boxes import OnBadBox
+from coord_codec.coco import is_coco
+from coord_codec.files import read_json
+from coord_eval import ImageError, image_facts
+from coord_trainer.config.formats import Format
+from coord_trainer.data.formats import lvis, openimages, qwen, refcoco, swift, table, vg, voc, yolo
+from coord_trainer.data.formats.collect import collect
+from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, Read, Recognise, Source
+
+FORMATS: dict[str, tuple[Recognise | None, Read]] = {
+    "voc": (voc.recognise, voc.read),
+    "vg": (vg.recognise, vg.read),
+    "refcoco": (refcoco.recognise, refcoco.read),
+    "qwen": (qwen.recognise, qwen.read),
+    "qwen-pixels": (None, qwen.read_pixels),
+    "swift": (swift.recognise, swift.read),
+    "openimages": (openimages.recognise, openimages.read),
+    "yolo": (yolo.recognise, yolo.read),
+    "csv": (table.recognise, table.read),
+}
+"""Asked in this order; what none of them recognises is the codec's."""
+
+PREPARED = ("instances.jsonl", "train.jsonl", "val.jsonl")
+SUMMARY = ".summary.json"
+"""Beside an instance file that `prepare` wrote; its key `images` is the folder that holds the images."""
+
+
+@dataclass(frozen=True)
+class Annotated:
+    """Annotations of a source, whatever its format.
+
+    Attributes:
+        annotations: instances and problems; its root is what image paths are relative to
+        base: the folder that images may not leave
+        format: what it was read as
+        notes: what the user should know about how it was read
+    """
+
+    annotations: AnnotationSet
+    base: Path
+    format: str
+    notes: tuple[str, ...] = ()
+
+
+def recognise(path: Path) -> tuple[str, Source]:
+    """Return the format of a source and the source itself, which for a folder may be a file in it.
+
+    Raises:
+        InputError: there is nothing, or nothing that is known.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: expected annotations, found nothing there; check the path")
+    source = Source(path)
+    if source.is_dir:
+        prepared = [path / name for name in PREPARED if (path / name).is_file()]
+        if len(prepared) > 1:
+            raise InputError(f"{path}: holds {' and '.join(p.name for p in prepared)}; name one of the files")
+        coco = source.glob("_annotations.coco.json", "instances*.json")
+        if prepared or (len(coco) == 1 and not refcoco.recognise(source)):
+            source = Source((prepared or coco)[0])
+    for name, (fits, _) in FORMATS.items():
+        if fits is not None and fits(source):
+            return name, source
+    if source.is_dir:
+        raise InputError(f"{path}: expected annotations in this folder, found {_listing(source)}")
+    if source.path.suffix.lower() in IMAGE_SUFFIXES:
+        raise InputError(f"{path}: an image; expected annotations, or a folder of them")
+    if source.head[:1] not in ("", "{", "[") and source.path.suffix not in (".json", ".jsonl"):
+        raise InputError(
+            f"{path}: expected annotations (COCO, Pascal VOC, YOLO, CSV, LVIS, Visual Genome, Open Images, RefCOCO, "
+            f"conversations or instance JSONL), found text that begins with {source.head[:30]!r}"
+        )
+    if not source.head or source.record is not None:
+        return "jsonl", source
+    return "lvis" if lvis.recognise(source) else "coco", source
+
+
+def _listing(source: Source) -> str:
+    names = sorted(p.name for p in source.path.iterdir())
+    if names and all(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in names):
+        return f"{len(names)} images and no annotations; name the annotations first, then --images {source.path}"
+    several = [name for name in names if name.endswith((".json", ".jsonl", ".csv"))]
+    return (", ".join(names[:6]) or "nothing") + ("; name one of the files" if len(several) > 1 else "")
+
+
+def read_source(
+    path: Path, images: Path | None = None, format: Format = "auto", on_bad_box: OnBadBox = "drop_image"
+) -> Annotated:
+    """Read annotations of any format.
+
+    Args:
+        path: a file or a folder
+        images: folder that image paths are relative to; told by the format when None
+        format: how to read it; told by the content when `auto`
+        on_bad_box: what a refused object does to its image
+
+    Raises:
+        InputError: it cannot be read, or (`on_bad_box` is `error`) an object is refused.
+    """
+    if images is not None and not images.is_dir():
+        raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {images}")
+    if format == "auto":
+        format, source = recognise(path)
+    else:
+        if not path.exists():
+            raise InputError(f"{path}: expected annotations, found nothing there; check the path")
+        source = Source(path)
+    root = images or source.path.parent
+    size = _sizes(root)
+    if format in ("coco", "jsonl"):
+        found = read_annotations(source.path, images, image_size=size, on_bad_box=on_bad_box)
+        return Annotated(found, images or base_of(source.path), format)
+    if format == "lvis":
+        if not is_coco(source.document):
+            raise InputError(f"{path}: --format lvis, but it is no COCO JSON")
+        return Annotated(lvis.read_lvis(source, images, size, on_bad_box), root, format)
+    reading = FORMATS[format][1](source, images)
+    found = collect(reading, on_bad_box, _sizes(reading.root))
+    if on_bad_box == "error" and (refused := [p for p in found.problems if p.is_box]):
+        raise InputError(f"{refused[0]} ({len(refused)} objects are refused; data.on_bad_box is error)")
+    return Annotated(found, reading.root, format, reading.notes)
+
+
+def base_of(path: Path) -> Path:
+    """Return the folder that images of an instance file may not leave: its own, or as `prepare` wrote down."""
+    summary = path.with_suffix(SUMMARY)
+    stated = read_json(summary).get("images") if summary.is_file() else None
+    return path.parent / stated if isinstance(stated, str) else path.parent
+
+
+def _sizes(root: Path) -> Callable[[str], tuple[int, int] | None]:
+    def size(name: str) -> tuple[int, int] | None:
+        try:
+            return image_facts(root / name).size
+        except ImageError:
+            return None
+
+    return size

@@ -1,0 +1,84 @@
+"""ms-swift's grounding records: `messages` with `<ref-object>` and `<bbox>`, whose values stand in `objects`.
+
+`objects.bbox` is x1, y1, x2, y2 in pixels (`bbox_type: real`, the default) or in fractions (`norm1`). A `<bbox>`
+belongs to the last `<ref-object>` before it. Records without boxes are conversations: they train text
+(`data.sources`), and here they are left out and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, as_json, number
+
+_TAGS = re.compile(r"<ref-object>|<bbox>")
+
+
+def recognise(source: Source) -> bool:
+    """Whether its records are conversations with `objects`."""
+    record = source.record or {}
+    return "messages" in record and isinstance(record.get("objects"), Mapping)
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read JSON lines or a JSON list of such records."""
+    found = (image for where, record in source.records() for image in _images(record, where))
+    return Reading(found, images or source.path.parent)
+
+
+def _images(record: Any, where: str) -> Iterator[RawImage]:
+    if isinstance(record, str):
+        yield RawImage("", where, fault=record)
+        return
+    names = [item.get("path", item) if isinstance(item, Mapping) else item for item in as_list(record.get("images"))]
+    objects = record.get("objects")
+    if not isinstance(objects, Mapping) or not objects.get("bbox"):
+        yield RawImage("", where, fault="a conversation without boxes; list its file under data.sources to train on it")
+        return
+    if not names or not all(isinstance(name, str) for name in names):
+        yield RawImage("", where, fault=f"images: expected paths, found {as_json(record.get('images'))}")
+        return
+    boxes = list(_boxes(record, objects, where, len(names)))
+    for position, name in enumerate(names):
+        yield RawImage(name, where, [box for place, box in boxes if place == position])
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and anything else as a list of one; None as an empty one."""
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _boxes(
+    record: Mapping[str, Any], objects: Mapping[str, Any], where: str, images: int
+) -> Iterator[tuple[int, RawBox]]:
+    kind = objects.get("bbox_type", "real")
+    refs, places = as_list(objects.get("ref")), as_list(objects.get("image_id"))
+    text = " ".join(str(m.get("content", "")) for m in as_list(record.get("messages")) if isinstance(m, Mapping))
+    labels, last = [], -1
+    for tag in _TAGS.findall(text):
+        if tag == "<bbox>":
+            labels.append(last)
+        else:
+            last += 1
+    for position, box in enumerate(objects["bbox"]):
+        place = f"{where}: objects.bbox[{position}]"
+        ref = labels[position] if position < len(labels) else position
+        image = int(places[position]) if position < len(places) else 0
+        if kind not in ("real", "norm1"):
+            fault = f"bbox_type: expected real or norm1, found {kind!r}"
+        elif not 0 <= ref < len(refs):
+            fault = "no <ref-object> before this box says what it is"
+        elif not 0 <= image < images:
+            fault = f"image_id {image}, but the record has {images} images"
+        else:
+            fault = ""
+        try:
+            corners = tuple(number(v) for v in box)
+        except (TypeError, ValueError):
+            corners, fault = (), f"expected x1, y1, x2, y2, found {as_json(box)}"
+        desc = str(refs[ref]) if 0 <= ref < len(refs) else ""
+        unit = "fractions" if kind == "norm1" else "pixels"
+        yield min(max(image, 0), images - 1), RawBox(desc, corners, place, unit, fault=fault)

@@ -1,0 +1,66 @@
+"""Visual Genome: `objects.json` (names and boxes) or `region_descriptions.json` (phrases and boxes), in pixels.
+
+`image_data.json` beside it has sizes and folders. Of several names of an object the first is its description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from coord_codec.files import read_json
+from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading, Source, as_json, find_root, number
+
+_FILES = ("objects.json", "region_descriptions.json")
+
+
+def recognise(source: Source) -> bool:
+    """Whether it is one of the two lists, or a folder with one of them beside `image_data.json`."""
+    if source.is_dir:
+        return any((source.path / name).is_file() for name in _FILES) and (source.path / "image_data.json").is_file()
+    boxes = (source.record or {}).get("objects") or (source.record or {}).get("regions")
+    first = boxes[0] if isinstance(boxes, list) and boxes else None
+    return isinstance(first, Mapping) and "x" in first and ("names" in first or "phrase" in first)
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read a list; of a folder with both, that of objects."""
+    if source.is_dir:
+        source = Source(next(source.path / name for name in _FILES if (source.path / name).is_file()))
+    folder = source.path.parent
+    beside = folder / "image_data.json"
+    facts = {row["image_id"]: row for row in read_json(beside)} if beside.is_file() else {}
+    root = find_root(images, folder / "images", folder)
+    index = ImageIndex(root)
+    return Reading((_image(record, where, facts, index) for where, record in source.records()), root)
+
+
+def _image(record: Any, where: str, facts: Mapping[Any, Any], index: ImageIndex) -> RawImage:
+    if isinstance(record, str):
+        return RawImage("", where, fault=record)
+    boxes = record.get("objects", record.get("regions"))
+    image_id = record.get("image_id", record.get("id"))
+    if not isinstance(boxes, list) or not isinstance(image_id, int):
+        return RawImage("", where, fault=f"expected image_id and objects or regions, found {sorted(record)}")
+    known = facts.get(image_id, {})
+    url = PurePosixPath(str(known.get("url", "")))
+    name = index.find("/".join(url.parts[-2:]) or f"{image_id}.jpg", f"{image_id}.jpg")
+    size = (known["width"], known["height"]) if known.get("width") and known.get("height") else None
+    return RawImage(name, where, list(_boxes(boxes, where)), size, image_id)
+
+
+def _boxes(boxes: list[Any], where: str) -> Iterator[RawBox]:
+    for position, box in enumerate(boxes):
+        place = f"{where}: box {position}"
+        try:
+            names = box.get("names") or [box.get("phrase")]
+            x, y, w, h = (number(box.get(short, box.get(long))) for short, long in _SIDES)
+        except (ValueError, AttributeError, TypeError):
+            yield RawBox("", (), place, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
+            continue
+        several = ("objects with several names, of which the first is used",) * (len(names) > 1)
+        yield RawBox(str(names[0] or "").strip(), (x, y, x + w, y + h), place, notes=several)
+
+
+_SIDES = (("x", "x"), ("y", "y"), ("w", "width"), ("h", "height"))

@@ -1,0 +1,174 @@
+"""YOLO text labels, as Ultralytics has them: `class cx cy width height` a line, in fractions of the image.
+
+Images lie in a folder `images`, their labels under the same path in a folder `labels` beside it (or all of them side by
+side); `data.yaml`, `classes.txt` or `obj.names` has the names of the classes.
+
+| line | rule |
+|---|---|
+| five numbers | a box |
+| six numbers | the sixth, a confidence or track, is not read, counted |
+| nine or more | a polygon (also the four corners of a rotated box): the upright box around it, counted |
+| image without a label file | an image without objects, counted |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coord_codec.files import InputError, read_text
+from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, RawBox, RawImage, Reading, Source, number
+
+_NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
+_EMPTY = "images without a label file, taken as images without objects"
+
+
+def recognise(source: Source) -> bool:
+    """Whether it is a data.yaml with names, or a folder of images with labels of numbers."""
+    if not source.is_dir:
+        return source.path.suffix in (".yaml", ".yml") and "names" in _yaml(source.path)
+    if any(path.name.startswith("data") and "names" in _yaml(path) for path in source.glob("*.yaml", "*.yml")):
+        return True
+    labels = [path for path in source.glob("*.txt", "labels/**/*.txt") if path.name not in _NAME_FILES]
+    labels += [path for path in (_label_of(image) for image in _images(source.path)[:20]) if path.is_file()]
+    return any(_is_label(path) for path in labels[:20])
+
+
+def _is_label(path: Path) -> bool:
+    try:
+        words = next((line.split() for line in read_text(path).splitlines() if line.strip()), [])
+        return len(words) >= 5 and bool([number(word) for word in words])
+    except ValueError:
+        return False
+
+
+def _yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        found = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _images(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+
+
+def _label_of(image: Path) -> Path:
+    parts = list(image.parts)
+    if "images" in parts:
+        parts[len(parts) - 1 - parts[::-1].index("images")] = "labels"
+    return Path(*parts).with_suffix(".txt")
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read the images of a folder, or the training images that a data.yaml names, with their labels.
+
+    Raises:
+        InputError: no images, or no names of the classes.
+    """
+    notes: tuple[str, ...] = ()
+    if source.is_dir:
+        top = source.path
+        pictures = _images(images or top)
+        labels = {path.stem: path for path in source.path.rglob("*.txt")} if images else {}
+        names = _names(top)
+    else:
+        values = _yaml(source.path)
+        names = _as_names(values["names"], source.path)
+        top, folders = _split(source.path, values)
+        pictures, labels = [path for folder in folders for path in _images(folder)], {}
+        if others := [name for name in ("val", "test") if values.get(name)]:
+            notes = (f"{source.path}: the training images; name the folder of {' or '.join(others)} to read those",)
+    if not pictures:
+        raise InputError(f"{source.path}: YOLO labels, but no images there; name their folder with --images")
+    root = images or top
+    return Reading(
+        (_image(path, root, labels.get(path.stem, _label_of(path)), names) for path in pictures), root, notes
+    )
+
+
+def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path]]:
+    top = file.parent / str(values.get("path") or ".")
+    top = top if top.is_dir() else file.parent  # `path` is often that of another machine
+    stated = values.get("train") or "images"
+    found = []
+    for entry in stated if isinstance(stated, list) else [stated]:
+        # Roboflow writes ../train/images for what lies beside the file.
+        places = [top / str(entry), file.parent / str(entry), file.parent / str(entry).removeprefix("../")]
+        folder = next((place for place in places if place.is_dir()), None)
+        if folder is None:
+            raise InputError(f"{file}: train: expected a folder of images, found nothing at {places[0]}")
+        found.append(folder)
+    return top, found
+
+
+def _names(folder: Path) -> dict[int, str]:
+    for place in (folder, *folder.resolve().parents[:3]):
+        for name in _NAME_FILES:
+            path = place / name
+            if path.is_file():
+                if path.suffix in (".yaml", ".yml"):
+                    values = _yaml(path)
+                    if "names" in values:
+                        return _as_names(values["names"], path)
+                else:
+                    return dict(enumerate(line.strip() for line in read_text(path).splitlines() if line.strip()))
+    raise InputError(
+        f"{folder}: YOLO labels hold numbers of classes, and no names were found; add data.yaml with `names`, or "
+        "classes.txt with a name a line, in class order"
+    )
+
+
+def _as_names(names: Any, path: Path) -> dict[int, str]:
+    if isinstance(names, list):
+        return {i: str(name) for i, name in enumerate(names)}
+    if isinstance(names, dict):
+        return {int(key): str(name) for key, name in names.items()}
+    raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
+
+
+def _image(path: Path, root: Path, label: Path, names: Mapping[int, str]) -> RawImage:
+    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
+    if not label.is_file():
+        return RawImage(name, str(path), notes=(_EMPTY,))
+    try:
+        lines = read_text(label).splitlines()
+    except InputError as error:
+        return RawImage(name, str(label), fault=str(error))
+    return RawImage(name, str(label), list(_boxes(lines, label, names)))
+
+
+def _boxes(lines: list[str], label: Path, names: Mapping[int, str]) -> Iterator[RawBox]:
+    for line_number, line in enumerate(lines, start=1):
+        words, where = line.split(), f"{label}:{line_number}"
+        if not words:
+            continue
+        try:
+            values = [number(word) for word in words]
+            yield _box(values, where, names)
+        except ValueError as error:
+            yield RawBox("", (), where, fault=str(error))
+
+
+def _box(values: list[float], where: str, names: Mapping[int, str]) -> RawBox:
+    if values[0] not in names:
+        raise InputError(f"class {values[0]:g} has no name: there are {len(names)}, counted from 0")
+    if len(values) in (5, 6):
+        cx, cy, width, height = values[1:5]
+        corners = (cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2)
+        if max(values[1:5]) > 2:
+            raise InputError(f"expected fractions of the image, found {values[1:5]}: pixels?")
+        if width < 0 or height < 0:
+            raise InputError(f"expected a width and height of at least 0, found {width:g} x {height:g}")
+        notes = ("labels with a sixth number, which is not read",) * (len(values) == 6)
+    elif len(values) >= 7 and len(values) % 2:
+        xs, ys = values[1::2], values[2::2]
+        corners = (min(xs), min(ys), max(xs), max(ys))
+        notes = ("polygons or rotated boxes, read as the box around them",)
+    else:
+        raise InputError(f"expected class, centre and size (5 numbers) or a polygon, found {len(values)} numbers")
+    return RawBox(names[int(values[0])], corners, where, "fractions", notes=notes)

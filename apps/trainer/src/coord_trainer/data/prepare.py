@@ -1,0 +1,164 @@
+"""`prepare`: annotations of any format become instance JSONL, problems.jsonl and a summary, split by image."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from coord_codec import InputError, Instance, write_instances
+from coord_codec.files import write_text
+from coord_eval import decode_image
+from coord_trainer.config.sections import DataSection
+from coord_trainer.console import RunError, say
+from coord_trainer.data.duplicates import near_duplicates, perceptual_hash
+from coord_trainer.data.formats.registry import SUMMARY, recognise
+from coord_trainer.data.image_set import ImageSet, load_annotated
+
+_SHOWN = 5
+
+
+def prepare(sources: Sequence[Path], out: Path, data: DataSection, split: float | None = None) -> None:
+    """Write the usable records of `sources`, image paths relative to the files that hold them.
+
+    Args:
+        sources: files or folders of annotations; the last one may be the folder of their images
+        out: a new folder, or (its name ends in .jsonl) a new file
+        data: `images`, `format`, `on_bad_box`, `allow_outside` and `strict`
+        split: share of the images that go to val.jsonl, chosen by their content
+
+    Raises:
+        InputError: bad annotations, or (strict) any bad record.
+        RunError: `out` cannot be written.
+    """
+    single = out.suffix == ".jsonl"
+    if single and split is not None:
+        raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
+    sources, images = _images_of(sources, data.images)
+    sets = [load_annotated(path, images, str(path), data.strict, data) for path in sources]
+    folder = (out.parent if single else out).resolve()
+    instances = list(_instances(sets, folder))
+    parts = {out.name if single else "instances.jsonl": instances}
+    near: list[dict[str, object]] = []
+    if split is not None:
+        parts, near = _split(instances, folder, split)
+    listed = "".join(json.dumps(asdict(problem)) + "\n" for found in sets for problem in found.problems)
+    base = os.path.commonpath([(found.base or found.root).resolve() for found in sets])
+    facts = {
+        "images": os.path.relpath(base, folder),
+        "sources": [{"path": str(path), "digest": found.digest} for path, found in zip(sources, sets, strict=True)],
+        "notes": dict(sum((Counter(found.annotations.notes) for found in sets), Counter())),
+        "told": [line for found in sets for line in found.told],
+        "problems": sum(len(found.problems) for found in sets),
+        **({"near_duplicates": near} if split is not None else {}),
+    }
+    with _new_place(out, single) as place:
+        for name, part in parts.items():
+            write_instances(place / name, part)
+            classes = Counter(target.desc for instance in part for target in instance.targets)
+            counts = {"records": len(part), "boxes": classes.total(), "classes": dict(classes.most_common())}
+            summary = json.dumps(counts | facts, indent=2, ensure_ascii=False)
+            write_text((place / name).with_suffix(SUMMARY), summary + "\n")
+        problems = place / (f"{out.stem}.problems.jsonl" if single else "problems.jsonl")
+        if listed or not single:
+            write_text(problems, listed)
+    for name, part in parts.items():
+        say(f"{len(part)} records, {sum(len(i.targets) for i in part)} boxes in {out if single else out / name}")
+    _report(sets, near, out.parent / problems.name if single else out / problems.name)
+
+
+def _report(sets: Sequence[ImageSet], near: Sequence[dict[str, object]], problems: Path) -> None:
+    for found in sets:
+        for line in found.told:
+            say(line)
+        for reason, count in found.annotations.notes.items():
+            say(f"{count} {reason}")
+    if near:
+        say(f"{len(near)} images of val look like one of train, for example {near[0]['val']} and {near[0]['train']}")
+    faults = [problem for found in sets for problem in found.problems]
+    for problem in faults[:_SHOWN]:
+        say(f"left out: {problem}")
+    if len(faults) > _SHOWN:
+        say(f"{len(faults)} problems in all, see {problems}")
+
+
+def _images_of(sources: Sequence[Path], images: Path | None) -> tuple[list[Path], Path | None]:
+    """Return the annotations and the folder of images, which may be named as the last source."""
+    if images is None and len(sources) > 1 and sources[-1].is_dir():
+        try:
+            is_images = not sources[0].is_dir() or not recognise(sources[-1])
+        except InputError:
+            is_images = True
+        if is_images:
+            return list(sources[:-1]), sources[-1]
+    return list(sources), images
+
+
+def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
+    """Yield the instances with paths relative to `folder`; ids that two sources share are left out of both."""
+    ids = Counter(instance.image_id for found in sets for instance in found.instances)
+    shared = any(count > 1 for image_id, count in ids.items() if image_id is not None)
+    if shared:
+        say("image ids of several sources are the same: they are left out")
+    for found in sets:
+        root = os.path.relpath(found.root.resolve(), folder)
+        for instance in found.instances:
+            values = {"image": (Path(root) / instance.image).as_posix()} | ({"image_id": None} if shared else {})
+            yield instance.model_copy(update=values)
+
+
+def _split(
+    instances: Sequence[Instance], folder: Path, share: float
+) -> tuple[dict[str, list[Instance]], list[dict[str, object]]]:
+    """Return the two sides, and which images of val look like one of train.
+
+    The side follows from the content of the image: copies stay together, and adding images moves none.
+    """
+    sides: dict[str, list[Instance]] = {"train.jsonl": [], "val.jsonl": []}
+    for instance in instances:
+        digest = hashlib.sha256(_path(folder, instance).read_bytes()).digest()
+        chosen = int.from_bytes(digest[:8], "big") < share * 2**64
+        sides["val.jsonl" if chosen else "train.jsonl"].append(instance)
+    for name, part in sides.items():
+        if not part:
+            raise InputError(f"--split {share:g}: no image falls into {name}; choose another share, or add images")
+    train, val = ([perceptual_hash(decode_image(_path(folder, i))) for i in part] for part in sides.values())
+    pairs = near_duplicates(val, train)
+    first = {i: (j, bits) for i, j, bits in reversed(pairs)}
+    near = [
+        {"val": sides["val.jsonl"][i].image, "train": sides["train.jsonl"][j].image, "bits": bits}
+        for i, (j, bits) in sorted(first.items())
+    ]
+    return sides, near
+
+
+def _path(folder: Path, instance: Instance) -> Path:
+    """Return the path of an image, which no .. leads through a folder that is not there yet."""
+    return Path(os.path.normpath(folder / instance.image))
+
+
+@contextmanager
+def _new_place(out: Path, single: bool) -> Iterator[Path]:
+    """Give the folder to write into; a new folder appears whole under its name, or not at all."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if single:
+            yield out.parent
+            return
+        partial = out.with_name(f".{out.name[:64]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        partial.mkdir()
+        try:
+            yield partial
+            partial.replace(out)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise RunError(f"{out}: cannot be written ({error.strerror})") from None

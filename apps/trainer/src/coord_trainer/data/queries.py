@@ -1,0 +1,69 @@
+"""What a sample asks for: all objects, the objects of some classes, one phrase, or what is not there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coord_codec import Instance
+from coord_trainer.config.sections import DataSection
+
+_MODES = ("all", "per_class", "class_list")
+LONGEST_LIST = 5
+"""Most classes that a query of `class_list` names."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A question about an image.
+
+    Attributes:
+        prompt: the user's message
+        classes: descriptions that the answer has, in any order; None for all
+    """
+
+    prompt: str
+    classes: frozenset[str] | None = None
+
+    def answer(self, instance: Instance) -> Instance:
+        """Return the instance with the objects that answer the query."""
+        if self.classes is None:
+            return instance
+        kept = tuple(found for found in instance.objects if found.desc in self.classes)
+        return instance.model_copy(update={"objects": kept})
+
+
+def draw_query(instance: Instance, data: DataSection, classes: Sequence[str], seed: int) -> Query:
+    """Draw the query of a sample.
+
+    Args:
+        instance: the image; a record with a `query` asks for that phrase
+        data: `queries`, `negatives` and the prompts
+        classes: descriptions of the whole set, among which those that are not in the image are found
+        seed: of this image in this epoch
+
+    Example:
+        >>> cat = {"desc": "cat", "bbox": [0, 0, 1, 1]}
+        >>> data = DataSection(queries="per_class", negatives=0)
+        >>> draw_query(Instance(image="a.jpg", objects=[cat]), data, ["cat", "dog"], seed=0).prompt
+        'Describe all objects of these classes with their bounding boxes: cat'
+    """
+    phrase = getattr(instance, "query", None)
+    if isinstance(phrase, str) and phrase.strip():
+        return Query(data.class_prompt.replace("{classes}", phrase))
+    draw = random.Random(seed)
+    mode = draw.choice(_MODES) if data.queries == "mixed" else data.queries
+    present = sorted({found.desc for found in instance.targets})
+    absent = sorted(set(classes) - set(present))
+    if mode == "all" or not (present or absent):
+        return Query(data.prompt)
+    negative = not present or (bool(absent) and draw.random() < data.negatives)
+    if mode == "per_class":
+        asked = [draw.choice(absent if negative else present)]
+    else:
+        length = draw.randint(1, LONGEST_LIST)
+        there = 0 if negative else draw.randint(1, min(length, len(present)))
+        asked = [*draw.sample(present, there), *draw.sample(absent, min(length - there, len(absent)))]
+        draw.shuffle(asked)
+    return Query(data.class_prompt.replace("{classes}", ", ".join(asked)), frozenset(asked))

@@ -1,0 +1,146 @@
+"""Many records in an Arrow file: mapped into memory, shared between ranks and workers, decoded one at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
+
+from coord_codec import Instance, Object
+
+_BATCH = 4096
+_SCHEMA = pa.schema(
+    {
+        "image": pa.string(),
+        "width": pa.int32(),
+        "height": pa.int32(),
+        "image_id": pa.string(),  # JSON: a number and its text are two ids
+        "desc": pa.list_(pa.string()),
+        "bbox": pa.list_(pa.float64()),
+        "crowd": pa.list_(pa.bool_()),
+        "extra": pa.string(),  # JSON: keys of the record, and of its objects
+    }
+)
+_MARKUP_BYTES = 160
+"""More than the markers and coordinates of an object add to its description in a target text."""
+
+
+def write_records(path: Path, instances: Iterable[Instance]) -> int:
+    """Write an Arrow file, whole or not at all; returns how many records it has. Nothing but a batch is kept."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    count, rows = 0, []
+    try:
+        with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
+            for instance in instances:
+                rows.append(_row(instance))
+                if len(rows) == _BATCH:
+                    writer.write_batch(pa.RecordBatch.from_pylist(rows, _SCHEMA))
+                    count, rows = count + len(rows), []
+            writer.write_batch(pa.RecordBatch.from_pylist(rows, _SCHEMA))
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return count + len(rows)
+
+
+def _row(instance: Instance) -> dict[str, Any]:
+    objects = [dict(found.__pydantic_extra__ or {}) for found in instance.objects]
+    for values, found in zip(objects, instance.objects, strict=True):
+        if found.area is not None:
+            values["area"] = found.area
+    extra = [dict(instance.__pydantic_extra__ or {}), objects]
+    return {
+        "image": instance.image,
+        "width": instance.width,
+        "height": instance.height,
+        "image_id": None if instance.image_id is None else json.dumps(instance.image_id),
+        "desc": [found.desc for found in instance.objects],
+        "bbox": [side for found in instance.objects for side in found.bbox],
+        "crowd": [found.iscrowd for found in instance.objects],
+        "extra": json.dumps(extra) if extra[0] or any(objects) else None,
+    }
+
+
+class Records(Sequence[Instance]):
+    """The records of an Arrow file of `write_records`; a process that gets a copy maps the same file.
+
+    Args:
+        path: the file
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+    def __reduce__(self) -> tuple[type[Records], tuple[Path]]:
+        return Records, (self.path,)
+
+    def __len__(self) -> int:
+        return self._table.num_rows
+
+    @overload
+    def __getitem__(self, index: int) -> Instance: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Instance]: ...
+    def __getitem__(self, index: int | slice) -> Instance | list[Instance]:
+        """Return a record, or the list of several."""
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = range(len(self))[index]
+        return _instance(self._table.slice(position, 1).to_pylist()[0])
+
+    def __iter__(self) -> Iterator[Instance]:
+        for batch in self._table.to_batches(_BATCH):
+            yield from map(_instance, batch.to_pylist())
+
+    @property
+    def names(self) -> list[str]:
+        """The paths of the images."""
+        return self._table["image"].to_pylist()
+
+    @cached_property
+    def image_sizes(self) -> np.ndarray:
+        """Width and height of each image in pixels; 0 where unknown."""
+        return np.stack([self._table[side].fill_null(0).to_numpy() for side in ("width", "height")], axis=1)
+
+    @cached_property
+    def target_counts(self) -> np.ndarray:
+        """How many objects of each image are targets."""
+        return self._sum_by_record("crowd", lambda crowd: 1 - crowd.to_numpy(zero_copy_only=False).astype(np.int64))
+
+    @cached_property
+    def text_bounds(self) -> np.ndarray:
+        """Bytes that the target text of each image cannot exceed."""
+
+        def of_objects(desc: pa.Array) -> np.ndarray:
+            return pa.compute.binary_length(desc).to_numpy(zero_copy_only=False).astype(np.int64) + _MARKUP_BYTES
+
+        return self._sum_by_record("desc", of_objects) + 2
+
+    def _sum_by_record(self, column: str, of_objects: Any) -> np.ndarray:
+        parts = []
+        for chunk in self._table[column].chunks:
+            ends = np.concatenate([[0], np.cumsum(of_objects(chunk.flatten()))])
+            offsets = chunk.offsets.to_numpy()
+            parts.append(np.diff(ends[offsets - offsets[0]]))
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+
+def _instance(row: dict[str, Any]) -> Instance:
+    extra, of_objects = json.loads(row["extra"]) if row["extra"] else ({}, None)
+    objects = []
+    for i, (desc, crowd) in enumerate(zip(row["desc"], row["crowd"], strict=True)):
+        stated = {"iscrowd": True} if crowd else {}
+        more = of_objects[i] if of_objects else {}
+        objects.append(Object.model_construct(desc=desc, bbox=tuple(row["bbox"][4 * i : 4 * i + 4]), **stated, **more))
+    given = {key: row[key] for key in ("width", "height") if row[key] is not None}
+    if row["image_id"] is not None:
+        given["image_id"] = json.loads(row["image_id"])
+    return Instance.model_construct(image=row["image"], **given, **extra, objects=tuple(objects))

@@ -1,0 +1,199 @@
+"""Thirty mistakes that a new user makes with data, and what is said about each; a run never ends in a traceback."""
+
+import json
+
+import pytest
+from PIL import Image
+
+COCO = {
+    "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 48}],
+    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [4, 4, 32, 32]}],
+    "categories": [{"id": 1, "name": "cat"}],
+}
+RECORD = {
+    "image": "images/a.png",
+    "width": 64,
+    "height": 48,
+    "objects": [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}],
+}
+VOC = (
+    "<annotation><filename>a.png</filename><size><width>64</width><height>48</height></size><object><name>cat</name>"
+    "<bndbox><xmin>5</xmin><ymin>5</ymin><xmax>36</xmax><ymax>36</ymax></bndbox></object></annotation>"
+)
+HEADER = "filename,class,xmin,ymin,xmax,ymax\n"
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (64, 48), "red").save(tmp_path / "images" / "a.png")
+    return tmp_path
+
+
+def coco(changed=None, **tables):
+    document = {key: [dict(row) for row in rows] for key, rows in COCO.items()} | tables
+    document["annotations"][0] |= changed or {}
+    return json.dumps(document)
+
+
+def record(**fields):
+    return json.dumps(RECORD | fields) + "\n"
+
+
+def box(*corners, desc="cat"):
+    return record(objects=[{"desc": desc, "bbox": corners}])
+
+
+# What is written (name -> content), the words after `prepare`, the exit code, and what must be told.
+A = ["a.json", "images"]
+MISTAKES = {
+    "a path with a typo": ({}, ["anotations.json"], 2, "anotations.json: expected annotations, found nothing there"),
+    "images instead of annotations": ({}, ["images"], 2, "1 images and no annotations; name the annotations first"),
+    "an image instead of annotations": ({}, ["images/a.png"], 2, "an image; expected annotations"),
+    "an empty folder": ({"empty/": ""}, ["empty"], 2, "expected annotations in this folder, found nothing"),
+    "several files in a folder": (
+        {"d/x.json": coco(), "d/y.json": coco()},
+        ["d"],
+        2,
+        "found x.json, y.json; name one of the files",
+    ),
+    "the folder of images has a typo": ({"a.json": coco()}, ["a.json", "--images", "imgs"], 2, "at imgs"),
+    "images elsewhere": ({"a.json": coco()}, ["a.json"], 2, "data.images names the folder that its paths start from"),
+    "a list of detections": (
+        {"a.json": '[{"image_id": 1, "bbox": [1, 2, 3, 4], "category_id": 1, "score": 0.5}]'},
+        A,
+        2,
+        "a list of detections has no images and can be no ground truth",
+    ),
+    "COCO without categories": ({"a.json": '{"images": [], "annotations": []}'}, A, 2, "and categories)"),
+    "JSON cut off by a full disk": ({"a.json": coco()[:-9]}, A, 2, "not JSON"),
+    "x, y, x, y called x, y, width, height": (
+        {"a.json": coco({"bbox": [40, 30, 60, 44]})},
+        A,
+        2,
+        "lies outside its image",
+    ),
+    "fractions called pixels": ({"a.json": coco({"bbox": [0.1, 0.1, 0.4, 0.4]})}, A, 0, "1 records"),
+    "boxes as text": ({"a.json": coco({"bbox": ["4", "4", "9", "9"]})}, A, 2, "expected finite numbers, found '4'"),
+    "an id of no image": ({"a.json": coco({"image_id": 7})}, A, 0, "7 is not the id of an image"),
+    "an id of no category": ({"a.json": coco({"category_id": 0})}, A, 2, "0 is not the id of a category"),
+    "sizes of the resized images": (
+        {"a.json": coco(images=[COCO["images"][0] | {"width": 128, "height": 96}])},
+        A,
+        2,
+        "the annotations say 128 x 96 pixels, the file has 64 x 48",
+    ),
+    "pixels in instance JSONL": ({"a.jsonl": box(4, 4, 36, 36)}, ["a.jsonl"], 2, "is outside [0, 1]"),
+    "swapped corners": ({"a.jsonl": box(0.5, 0.5, 0.1, 0.1)}, ["a.jsonl"], 2, "no area or swapped corners"),
+    "no description": ({"a.jsonl": box(0.1, 0.1, 0.5, 0.5, desc="")}, ["a.jsonl"], 2, "found an empty one"),
+    "a marker as description": (
+        {"a.jsonl": box(0.1, 0.1, 0.5, 0.5, desc="<|box_end|>")},
+        ["a.jsonl"],
+        2,
+        "control token <|box_end|>",
+    ),
+    "Python's dictionaries instead of JSON": ({"a.jsonl": str(RECORD)}, ["a.jsonl"], 2, "not JSON"),
+    "YOLO without names": (
+        {"y/images/a.png": None, "y/labels/a.txt": "0 .5 .5 .2 .2"},
+        ["y"],
+        2,
+        "add data.yaml with `names`, or classes.txt",
+    ),
+    "a YOLO class beyond the names": (
+        {"y/images/a.png": None, "y/labels/a.txt": "3 .5 .5 .2 .2", "y/classes.txt": "cat\n"},
+        ["y"],
+        2,
+        "class 3 has no name: there are 1, counted from 0",
+    ),
+    "YOLO in pixels": (
+        {"y/images/a.png": None, "y/labels/a.txt": "0 30 30 20 20", "y/classes.txt": "cat\n"},
+        ["y"],
+        2,
+        "expected fractions of the image, found [30.0, 30.0, 20.0, 20.0]: pixels?",
+    ),
+    "VOC XML cut off": ({"v/Annotations/a.xml": VOC[:99]}, ["v", "images"], 2, "text that is not XML"),
+    "a CSV without a box": (
+        {"a.csv": "filename,class\na.png,cat\n"},
+        ["a.csv"],
+        2,
+        "expected a header with an image column",
+    ),
+    "a CSV with words for numbers": (
+        {"a.csv": HEADER + "a.png,cat,left,4,36,36\n"},
+        ["a.csv"],
+        2,
+        "a.csv:2: expected a number, found 'left'",
+    ),
+    "a YAML without names": (
+        {"data.yaml": "train: images\n"},
+        ["data.yaml"],
+        2,
+        "expected annotations (COCO, Pascal VOC",
+    ),
+    "the wrong --format": ({"a.json": coco()}, [*A, "--format", "voc"], 2, "text that is not XML"),
+    "a format that there is not": ({"a.json": coco()}, [*A, "--format", "pascal"], 2, "'pascal' is not one of"),
+    "a path out of the folder": (
+        {"d/a.jsonl": record(image="../images/a.png")},
+        ["d/a.jsonl"],
+        2,
+        "data.allow_outside=true",
+    ),
+    "conversations without boxes": (
+        {"a.jsonl": '{"messages": [{"role": "user", "content": "hi"}], "objects": {}}\n'},
+        ["a.jsonl"],
+        2,
+        "a conversation without boxes; list its file under data.sources",
+    ),
+    "a file that is no text": ({"a.json": b"\x93NUMPY\x01\x00"}, A, 2, "not UTF-8 text"),
+    "a split of all": ({"a.json": coco()}, [*A, "--split", "1"], 2, "no image falls into train.jsonl"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_with_data_is_told(place, run, mistake):
+    files, words, code, told = MISTAKES[mistake]
+    for name, content in files.items():
+        path = place / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if content is None:
+            Image.new("RGB", (64, 48)).save(path)
+        elif not name.endswith("/"):
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    found, error, out = run("prepare", *words, "--out", "out")
+    assert told in error + out
+    assert found == code
+    assert "Traceback" not in error
+    assert (place / "out").exists() == (code == 0)
+    assert not list(place.glob(".*"))
+
+
+def test_there_are_thirty_mistakes():
+    assert len(MISTAKES) >= 30
+
+
+def test_photo_turned_by_exif_is_told_when_its_boxes_are_not(place, run):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (64, 48)).save(place / "images" / "a.png", exif=exif)
+    (place / "a.json").write_text(coco())
+    code, error, _ = run("prepare", "a.json", "images", "--out", "out")
+    assert code == 2
+    assert "the file has 48 x 64; that is its size before the EXIF orientation is applied" in error
+
+
+def test_link_out_of_the_folder_is_refused_unless_allowed(place):
+    from coord_codec import InputError
+    from coord_trainer.config.sections import DataSection
+    from coord_trainer.data.image_set import load_annotated
+
+    (place / "secret").mkdir()
+    (place / "images" / "a.png").rename(place / "secret" / "a.png")
+    (place / "images" / "a.png").symlink_to(place / "secret" / "a.png")
+    (place / "linked").symlink_to(place / "images")
+    (place / "a.json").write_text(coco())
+    with pytest.raises(InputError, match="lies outside the folder of the images"):
+        load_annotated(place / "a.json", place / "images", "train", False)
+    with pytest.raises(InputError, match="lies outside the folder of the images"):
+        load_annotated(place / "a.json", place / "linked", "train", False)
+    allowed = DataSection(allow_outside=True)
+    assert len(load_annotated(place / "a.json", place / "images", "train", False, allowed)) == 1

@@ -1,0 +1,136 @@
+"""Large instance files: the same set as a small one's, mapped from disk, checked once, and read as a stream."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coord_codec import InputError, Instance
+from coord_trainer.config.sections import DataSection
+from coord_trainer.data import large
+from coord_trainer.data.image_set import load_annotated
+from coord_trainer.data.lengths import Lengths, longer_than
+from coord_trainer.data.records import Records, write_records
+
+BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
+CROWD = {"desc": "dog", "bbox": [0, 0, 1, 1], "iscrowd": True, "area": 12.5, "colour": "red"}
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """Eight records: bad ones among them, one with extra keys, one without objects."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lines = []
+    for n in range(8):
+        Image.new("RGB", (40 + n, 20), (n, n, n)).save(tmp_path / f"{n}.png")
+        lines.append({"image": f"{n}.png", "width": 40 + n, "height": 20, "image_id": n, "objects": [BOX] * n})
+    lines[2] |= {"image_id": "2", "source": "web", "objects": [BOX, CROWD]}
+    lines[3]["objects"] = [BOX, BOX | {"bbox": [0.5, 0.1, 0.1, 0.5]}]
+    lines[4]["objects"] = [BOX, BOX | {"bbox": [0.1, 0.1, 0.1001, 0.5]}]
+    lines[5]["image"] = "gone.png"
+    lines[6]["image_id"] = 1
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path / "a.jsonl"
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Every instance file counts as a large one."""
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+
+
+def dumped(instances):
+    return [instance.model_dump(exclude_unset=True) for instance in instances]
+
+
+def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
+    small = load_annotated(path, None, "train", False)
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    found = load_annotated(path, None, "train", False)
+    assert isinstance(found.instances, Records)
+    assert dumped(found.instances) == dumped(small.instances) and len(found) == 5
+    assert dumped([found.instances[-1], *found.instances[1:3]]) == dumped([small.instances[-1], *small.instances[1:3]])
+    assert sorted(map(str, found.problems)) == sorted(map(str, small.problems)) and len(found.problems) == 4
+    assert found.classes == small.classes
+    assert found.target_counts.tolist() == small.target_counts.tolist() == [len(i.targets) for i in small.instances]
+    assert found.image_sizes.tolist() == small.image_sizes.tolist()
+    assert [found.image(i).tobytes() for i in range(5)] == [small.image(i).tobytes() for i in range(5)]
+
+
+def test_checked_file_is_taken_from_the_cache_until_anything_changes(path, many, capsys, tmp_path):
+    first = load_annotated(path, None, "train", False)
+    assert "checked before" not in capsys.readouterr().out
+    again = load_annotated(path, None, "train", False)
+    assert "checked before" in capsys.readouterr().out
+    assert dumped(again.instances) == dumped(first.instances) and again.digest == first.digest
+    assert again.problems == first.problems
+    for change in ("image", "file", "setting"):
+        data = DataSection(on_bad_box="drop_box") if change == "setting" else None
+        if change == "image":
+            Image.new("RGB", (40, 20), (99, 9, 9)).resize((41, 21)).resize((40, 20)).save(tmp_path / "0.png")
+        elif change == "file":
+            path.write_text(path.read_text() + "\n")
+        other = load_annotated(path, None, "train", False, data)
+        assert "checked before" not in capsys.readouterr().out, change
+        assert other.digest != first.digest
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
+
+
+def test_refused_objects_of_a_large_file_are_an_error_when_asked(path, many):
+    with pytest.raises(InputError, match=r"2 objects are refused; data\.on_bad_box is error"):
+        load_annotated(path, None, "train", False, DataSection(on_bad_box="error"))
+    with pytest.raises(InputError, match=r"data\.strict is on"):
+        load_annotated(path, None, "train", True)
+
+
+def test_records_are_mapped_and_a_copy_maps_the_same_file(tmp_path):
+    instances = [Instance(image=f"{n}.png", objects=[BOX] * (n % 3)) for n in range(10_000)]
+    assert write_records(tmp_path / "a.arrow", iter(instances)) == 10_000
+    records = Records(tmp_path / "a.arrow")
+    copy = pickle.loads(pickle.dumps(records))
+    assert len(pickle.dumps(records)) < 400
+    assert dumped(copy[5000:5003]) == dumped(instances[5000:5003]) and dumped(records) == dumped(instances)
+    assert records.target_counts.tolist() == [n % 3 for n in range(10_000)]
+    with pytest.raises(IndexError):
+        records[10_000]
+
+
+def test_failed_writing_leaves_nothing(tmp_path):
+    def broken():
+        yield Instance(image="a.png", objects=[])
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        write_records(tmp_path / "a.arrow", broken())
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_samples_of_a_large_set_are_those_of_a_small_one(tmp_path):
+    """Only records that may be too long are read; the bound holds for every target text."""
+    from coord_codec import encode_target
+
+    draw = np.random.default_rng(3)
+    names = ["cat", "a very long description of a thing " * 3, "ü" * 20]
+    instances = [
+        Instance(
+            image=f"{n}.png",
+            width=int(draw.integers(10, 60)),
+            height=50,
+            objects=[{"desc": names[k], "bbox": [0.1, 0.1, 0.5, 0.5]} for k in draw.integers(0, 3, n % 9)],
+        )
+        for n in range(60)
+    ]
+    write_records(tmp_path / "a.arrow", instances)
+    records = Records(tmp_path / "a.arrow")
+    for style, markers in (("markers", "qwen"), ("markers", "obj"), ("json", "qwen")):
+
+        def write(instance, style=style, markers=markers):
+            return encode_target(instance, style=style, markers=markers)
+
+        assert all(len(write(i).encode()) <= bound for i, bound in zip(instances, records.text_bounds, strict=True))
+        lengths = Lengths(around=5, answer=lambda text: len(text.encode()), image=lambda width, height: width * height)
+        assert [(i.image, n) for i, n in longer_than(2500, lengths, records, write)] == [
+            (i.image, n) for i, n in longer_than(2500, lengths, instances, write)
+        ]
