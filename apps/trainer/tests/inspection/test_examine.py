@@ -137,7 +137,7 @@ def test_held_out_image_of_the_training_set_is_leakage(clean, tmp_path):
     assert codes == set()
 
 
-@pytest.mark.parametrize("boxes_are", ["stored", "turned"])
+@pytest.mark.parametrize("boxes_are", ["stored", "upright"])
 def test_exif_orientation_is_told_from_what_the_boxes_fit(clean, tmp_path, boxes_are):
     source = clean.write(tmp_path)
     _edit(source, lambda records: [r.update(image=r["image"].replace(".png", ".jpg")) for r in records])
@@ -146,12 +146,12 @@ def test_exif_orientation_is_told_from_what_the_boxes_fit(clean, tmp_path, boxes
         if i < 20:
             exif[0x0112] = 6
             # A viewer turns by 270 degrees what is stored turned by 90.
-        stored = image.transpose(Image.Transpose.ROTATE_90) if i < 20 and boxes_are == "turned" else image
+        stored = image.transpose(Image.Transpose.ROTATE_90) if i < 20 and boxes_are == "upright" else image
         stored.save(tmp_path / name.replace(".png", ".jpg"), exif=exif, quality=95)
     _, found = told(source)
     (finding,) = [f for f in found.findings if f.code == "exif"]
-    assert finding.severity == ("error" if boxes_are == "turned" else "note") and finding.count == 20
-    assert [f.code for f in found.findings if f.severity == "error"] == ["exif"] * (boxes_are == "turned")
+    assert finding.severity == ("error" if boxes_are == "stored" else "note") and finding.count == 20
+    assert [f.code for f in found.findings if f.severity == "error"] == ["exif"] * (boxes_are == "stored")
 
 
 def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from coord_codec import AnnotationSet, read_annotations
-from coord_trainer.data.image_set import FULL_CHECK_LIMIT, UNDECODABLE
+from coord_eval import ImageError, image_facts
+from coord_trainer.data.image_set import FULL_CHECK_LIMIT
 from coord_trainer.inspection import records
 from coord_trainer.inspection.edges import EdgeMaps
 from coord_trainer.inspection.findings import Finding, most_severe_first
@@ -105,9 +105,8 @@ def _look(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, list[Image
 
 def _size(path: Path) -> tuple[int, int] | None:
     try:
-        with Image.open(path) as image:
-            return image.size
-    except UNDECODABLE:
+        return image_facts(path).size
+    except ImageError:
         return None
 
 

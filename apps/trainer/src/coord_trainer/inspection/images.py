@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from coord_trainer.data.image_set import UNDECODABLE
+from coord_eval import ImageError, decode_image, image_facts
 from coord_trainer.inspection.edges import SIDE
 
 _ORIENTATION = 0x0112  # EXIF tag
@@ -43,28 +42,18 @@ class ImageFile:
     small: Image.Image | None = None
 
 
-def open_image(path: Path, side: int | None = None) -> Image.Image:
-    """Decode an image as training sees it, in RGB; with `side`, JPEG files may come reduced, never below that side."""
-    with warnings.catch_warnings(), Image.open(path) as stored:
-        warnings.simplefilter("ignore")
-        if side is not None:
-            stored.draft("RGB", (side, side))
-        return stored.convert("RGB")
-
-
 def look_at(path: Path, keep: bool) -> ImageFile:
     """Decode one image file; `keep` keeps it in small."""
     try:
+        size = image_facts(path).size
+        small = decode_image(path, at_most=(SIDE, SIDE))
         with Image.open(path) as header:
-            size, orientation = header.size, header.getexif().get(_ORIENTATION, 1)
-        small = open_image(path, SIDE)
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    except FileNotFoundError:
-        return ImageFile(None, "the file does not exist")
-    except UNDECODABLE as error:
-        return ImageFile(None, f"cannot be decoded ({error})")
+            orientation = header.getexif().get(_ORIENTATION, 1)
+    except ImageError as error:
+        return ImageFile(None, str(error))
     small.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
     orientation = orientation if orientation in range(1, 9) else 1
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return ImageFile(size, None, orientation, digest, _look(small), small if keep else None)
 
 

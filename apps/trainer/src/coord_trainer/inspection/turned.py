@@ -1,4 +1,4 @@
-"""Images with an EXIF orientation: do their boxes refer to the stored pixels, or to the image that a viewer shows?"""
+"""Images with an EXIF orientation: do their boxes refer to the upright image, as training sees it?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLEAR = 2.0  # z over boxes, of three ways
 def examine_turned(
     raw: RawBoxes, files: Sequence[ImageFile], root: Path, boxes_N4: np.ndarray
 ) -> tuple[list[Finding], set[int]]:
-    """Return the finding, and the images whose stated size is that of the turned image.
+    """Return the finding, and the images whose stated size is that before turning.
 
     Args:
         raw: the numbers of the set
@@ -34,16 +34,16 @@ def examine_turned(
     swapped = {i for i in turned if tuple(raw.stated_I2[i]) == files[i].size[::-1] != files[i].size}
     as_they_are, best, z = _compare(raw, files, root, boxes_N4, turned[:_LOOKED_AT])
     evidence = f"edge contrast of the boxes {as_they_are:.3f} on the pixels as training sees them, {best:.3f} turned"
-    evidence += f", z {z:.1f}; {len(swapped)} stated sizes are those of the turned image"
+    evidence += f", z {z:.1f}; {len(swapped)} stated sizes are those before turning"
     count = len(turned)
     if swapped or z >= _CLEAR:
-        message = "the boxes refer to images turned as EXIF says, training sees them otherwise"
-        fix = "store the pixels turned and without the tag (PIL.ImageOps.exif_transpose), or turn the boxes"
+        message = "images carry an EXIF orientation, and their boxes refer to another one than training sees (upright)"
+        fix = "draw the boxes on the upright images, or remove the tag if the stored pixels are upright"
         return [Finding("exif", "error", message, evidence, count, fix)], swapped
     if z <= -_CLEAR:
-        message = "images carry an EXIF orientation; their boxes fit the pixels as training sees them"
+        message = "images carry an EXIF orientation; their boxes fit the upright image, as training sees it"
         return [Finding("exif", "note", message, evidence, count, "remove the tag, which viewers obey")], swapped
-    message = "images carry an EXIF orientation, and whether their boxes were drawn on the turned image cannot be told"
+    message = "images carry an EXIF orientation, and whether their boxes were drawn on the upright image cannot be told"
     return [
         Finding("exif", "warning", message, evidence, count, "look at them on the page, and remove the tag")
     ], swapped
