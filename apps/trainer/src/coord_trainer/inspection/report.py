@@ -1,14 +1,22 @@
-"""`inspect`: findings on the console, findings.json and inspect.html."""
+"""`inspect`, and the same before every training: findings on the console, findings.json and inspect.html."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from coord_codec import InputError
+from coord_codec.files import read_json
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, say
 from coord_trainer.inspection.examine import DataSource, Examination, examine
-from coord_trainer.inspection.findings import write_findings
+from coord_trainer.inspection.findings import Finding, write_findings
+
+FINDINGS_VERSION = 1
+"""Raised when the same data gives other findings than before."""
 
 
 def sources(config: RunConfig) -> tuple[DataSource, DataSource | None]:
@@ -37,7 +45,7 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
     write_findings(out / "findings.json", found.findings)
     say_findings(found)
     say(f"findings: {out / 'findings.json'}")
-    refuse(found, strict, f"see {out}")
+    refuse(found.findings, strict, f"see {out}")
     return found
 
 
@@ -51,9 +59,49 @@ def say_findings(found: Examination) -> None:
         say("  nothing wrong was found")
 
 
-def refuse(found: Examination, strict: bool, where: str) -> None:
+def refuse(findings: Sequence[Finding], strict: bool, where: str) -> None:
     """Raise a RunError for findings that would spoil training; with `strict`, for warnings as well."""
-    counts = Counter(finding.severity for finding in found.findings)
+    counts = Counter(finding.severity for finding in findings)
     if counts["error"] or (strict and counts["warning"]):
-        told = " and ".join(f"{counts[s]} {s}s" for s in ("error", "warning") if counts[s])
+        told = " and ".join(f"{counts[s]} {s}{'s' * (counts[s] > 1)}" for s in ("error", "warning") if counts[s])
         raise RunError(f"{told} in the data: training on it would be spoiled; mend them first, {where}")
+
+
+def check_before_training(config: RunConfig, digests: Sequence[str], cache: Path) -> list[Finding]:
+    """Print the findings about a run's data, a line each; they are kept by digest and not made again.
+
+    Args:
+        config: the run
+        digests: of its sets as training reads them
+        cache: folder of earlier findings, made when there is something to keep
+
+    Raises:
+        RunError: with `data.strict`, for errors and warnings.
+    """
+    source, heldout = sources(config)
+    key = hashlib.sha256(f"{FINDINGS_VERSION} {config.data.max_objects} {digests}".encode())
+    for part in (source, heldout):
+        key.update(part.annotations.read_bytes() if part is not None else b"")
+    kept = cache / f"{key.hexdigest()[:16]}.json"
+    if kept.is_file():
+        findings = [Finding(**row) for row in read_json(kept)]
+    else:
+        findings = list(examine(source, config.data.max_objects, heldout).findings)
+        cache.mkdir(parents=True, exist_ok=True)
+        write_findings(kept, findings)
+    for finding in findings:
+        say(f"  {finding}")
+    if config.data.strict:
+        refuse(findings, True, "or train without --strict (data.strict)")
+    return findings
+
+
+@contextmanager
+def explain_unusable(config: RunConfig) -> Iterator[None]:
+    """Where a set cannot be used at all, print what the doctor finds in it before the error goes on."""
+    try:
+        yield
+    except InputError:
+        with suppress(InputError, OSError):
+            say_findings(examine(sources(config)[0], config.data.max_objects))
+        raise
