@@ -33,4 +33,4 @@ def test_the_apps_use_only_what_the_evaluation_package_makes_public():
     root = Path(__file__).parents[1]
     sources = "\n".join(path.read_text() for path in (root / "apps").glob("*/src/**/*.py"))
     modules = set(re.findall(r"^\s*(?:from|import) (coord_eval[\w.]*)", sources, re.MULTILINE))
-    assert modules == {"coord_eval", "coord_eval.html"}
+    assert modules == {"coord_eval", "coord_eval.diagnosis", "coord_eval.html"}

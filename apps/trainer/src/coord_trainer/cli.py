@@ -379,19 +379,44 @@ def prepare(
 
 @app.command()
 def inspect(
-    overrides: Overrides = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA] [section.key=value]...",
+            help="The annotations, or the folder that `prepare` made; and settings of the configuration.",
+        ),
+    ] = None,
+    images: Annotated[Path | None, typer.Option(help="The folder that image paths are relative to.")] = None,
     config: ConfigFile = None,
-    number: Annotated[int, typer.Option("--number", "-n", min=0, help="Which image of the training set, from 0.")] = 0,
+    model: Annotated[
+        str | None, typer.Option(metavar="M", help="The checkpoint whose processor and tokenizer the page shows.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of findings.json and inspect.html.")] = Path("runs/inspect"),
+    sample: Annotated[
+        int | None,
+        typer.Option("--sample", "--number", "-n", min=0, help="Print image N of the training set token by token."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
 ) -> None:
-    """Print one training sample token by token: which tokens are learned, and which side of which box each one is.
+    """Examine data before training: what is wrong with annotations and images, with evidence, and what mends it.
 
-    Example: uv run apps/trainer inspect -c configs/memorise.yaml data.annotations=a.json data.images=images
+    Writes findings.json and inspect.html. Exits with 1 if something would spoil training.
+
+    Example: uv run apps/trainer inspect annotations.json --images photos
     """
-    resolved = _resolve(config, overrides, False)
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.inspection.words import split_words
+
+    resolved = load_run_config(config, split_words(words or [], images, model), trains=False)
+    if sample is None and resolved.data.annotations is not None:
+        from coord_trainer.inspection.report import inspect_data
+
+        inspect_data(resolved, out, with_model=model is not None or config is not None, strict=strict)
+        return
     _load_libraries()
     from coord_trainer.preview import inspect_sample
 
-    inspect_sample(resolved, number)
+    inspect_sample(resolved, sample or 0)
 
 
 @app.command("config")

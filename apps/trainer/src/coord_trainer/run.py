@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from coord_trainer.folder import (
     refuse_second_run,
     write_config,
 )
+from coord_trainer.inspection.findings import write_findings
+from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, check_model_path
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set
@@ -80,7 +82,13 @@ def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held
     _ = config.custom.objective  # a plugin or a term that is not there is told before the slow part
     with first_rank_first("folder"):
         # Annotated data is checked before a folder is made: a typo in a path leaves nothing behind.
-        annotated = load_sets(config) if config.data.annotations is not None else None
+        annotated, findings = None, []
+        if config.data.annotations is not None:
+            with explain_unusable(config) if is_first() else nullcontext():
+                annotated = load_sets(config)
+            if is_first():
+                digests = [images.digest for images in annotated if images is not None]
+                findings = check_before_training(config, digests, folder.parent / ".inspected")
         _check_ranks(len(annotated[0]) if annotated is not None else config.data.shapes.train)
         if is_first():
             held.callback(_open_folder(config, folder).release)
@@ -92,6 +100,8 @@ def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held
             if is_first():
                 sets = [images for images in (train, heldout) if images is not None]
                 report_sets(folder, sets)
+                if annotated is not None:
+                    write_findings(folder / "findings.json", findings)
                 data = {s.name: {"digest": s.digest, "images": len(s), "problems": len(s.problems)} for s in sets}
                 check_same_data(folder, manifest.data_before, data)
                 manifest.update(data=data)

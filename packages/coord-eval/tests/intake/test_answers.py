@@ -105,6 +105,24 @@ def test_assumed_scale_is_noted(coco_set, answers, scale):
     assert evaluation.mean_iou < 0.6
 
 
+def test_infer_scale_finds_fractions(coco_set, answers):
+    records = answers(1000)
+    for record in records:
+        objects = json.loads(record["text"])
+        record["text"] = json.dumps([o | {"bbox_2d": [v / 1000 for v in o["bbox_2d"]]} for o in objects])
+    inferred = score(coco_set, records, scale="infer")
+    assert inferred.mean_iou > 0.95 and any("scale 1.0 inferred" in note for note in inferred.notes)
+
+
+def test_infer_scale_prefers_what_finds_objects_to_what_stays_inside(coco_set, answers):
+    """Pixels of which a few lie outside their images, as a careless model writes them."""
+    records = answers("pixels")
+    for record in records[::4]:
+        objects = json.loads(record["text"])
+        record["text"] = json.dumps([*objects, {"bbox_2d": [10, 10, 5000, 5000], "label": "cat"}])
+    assert any("scale pixels inferred" in note for note in score(coco_set, records, scale="infer").notes)
+
+
 def test_infer_scale_tells_999_from_1000(coco_set, answers):
     assert any("scale 999.0 inferred" in note for note in score(coco_set, answers(999), scale="infer").notes)
 
@@ -120,7 +138,7 @@ def test_infer_scale_notes_another_scale_that_fits_as_well(coco_set, answers):
 
 
 def test_infer_scale_refuses_numbers_that_fit_no_image(coco_set, answers):
-    with pytest.raises(InputError, match="no scale keeps the boxes inside"):
+    with pytest.raises(InputError, match=r"none fits .*looks like a resized input: give input_width and input_height"):
         score(coco_set, answers(100_000), scale="infer")
 
 

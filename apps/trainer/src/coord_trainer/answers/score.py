@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from coord_codec import CoordGrid, InputError
 from coord_codec.files import read_json, read_json_lines, write_text
 from coord_eval import Evaluation, ReportSection, score
+from coord_eval.diagnosis import diagnose
 from coord_eval.html import line_chart, safe, table
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.checkpoints import answer_scores, steps_of
@@ -85,8 +87,11 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
 def score_predictions(
     config: RunConfig, predictions: Path | list[dict[str, Any]], images: ImageSet, strategy: DecodingStrategy
 ) -> Evaluation:
-    """Score predictions, a file or its records, against `images` with the options that the run was trained with."""
-    return score(
+    """Score predictions, a file or its records, against `images` with the options that the run was trained with.
+
+    At an AP near 0 the notes about a file say which other way to take the numbers would find the objects.
+    """
+    evaluation = score(
         images.ground_truth(config.evaluation.limit),
         predictions,
         boxes=strategy.boxes,
@@ -96,6 +101,10 @@ def score_predictions(
         order=config.data.order,
         max_objects=config.data.max_objects,
     )
+    lines = diagnose(evaluation, predictions) if isinstance(predictions, Path) else []
+    for line in lines:
+        say(line)
+    return replace(evaluation, notes=(*evaluation.notes, *lines))
 
 
 def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path:

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,6 +104,10 @@ def score(
     export: Annotated[
         bool, typer.Option("--export", help="Write CSV files, COCO results and FiftyOne labels as well.")
     ] = False,
+    diagnose: Annotated[
+        bool,
+        typer.Option("--diagnose", help="Try other scales, orders and shifts of the boxes; always done at AP near 0."),
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Score answers against ground truth and write a report.
@@ -112,11 +116,14 @@ def score(
     coco_results.json and fiftyone.json.
     """
     from coord_eval.cli.summaries import evaluation_lines
+    from coord_eval.diagnosis import diagnose as explain
     from coord_eval.evaluation import score
     from coord_eval.export import write_exports
 
     with options.Progress() as progress:
         evaluation = score(ground_truth, predictions, bootstrap=bootstrap, seed=seed, progress=progress, **settings)
+    lines = explain(evaluation, predictions, format=settings["format"], force=diagnose)
+    evaluation = replace(evaluation, notes=(*evaluation.notes, *lines))
     report = evaluation.write_report(out, image_root=images, title=title)
     if export:
         write_exports(evaluation, out)

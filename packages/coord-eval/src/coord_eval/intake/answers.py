@@ -199,10 +199,10 @@ def _expected_box(item: ParsedObject, given: tuple[float, ...], where: str) -> t
 
 
 ScaleName = float | Literal["pixels", "input_pixels"]
-# Large enough that no number of an answer lies outside the image while the raw numbers are parsed.
-_RAW = 1e12
-_OUTSIDE_ALLOWED = 0.02
-"""A scale that puts more than this share of the boxes outside their images is ruled out."""
+RAW_SCALE = 1e12
+"""Large enough that no number of an answer lies outside the image while the raw numbers are parsed."""
+_FLOOR = 0.1
+"""Mean best IoU that the chosen scale must reach; boxes outside their images count as 0."""
 _CLOSE = 0.005
 
 
@@ -211,10 +211,10 @@ class ScaleEvidence:
     """How well one scale fits the whole set.
 
     Attributes:
-        scale: `1000`, `999`, `pixels` or `input_pixels`, as `score` takes it
+        scale: a number, `pixels` or `input_pixels`, as `score` takes it
         boxes: number of boxes in plain numbers whose image is known
         outside: share of them with a number beyond the image
-        mean_iou: mean over them of the best IoU with any object of the image, whatever its label
+        mean_iou: mean over them of the best IoU with any object of the image, whatever its label, 0 for those outside
     """
 
     scale: ScaleName
@@ -246,7 +246,7 @@ class ScaleChoice:
             f"scale {self.scale} inferred from {self.evidence[0].boxes} boxes{sure}",
             *(
                 f"scale {e.scale}: mean best IoU {e.mean_iou:.4f}, {100 * e.outside:.1f} % of the boxes outside"
-                for e in self.evidence
+                for e in self.evidence[:4]
             ),
         ]
 
@@ -260,13 +260,13 @@ def infer_scale(
 ) -> ScaleChoice:
     """Try every scale on the whole set and choose the one whose boxes fit the objects best.
 
-    A scale that puts more than 2 % of the boxes outside their images is ruled out. Labels play no part. Where two
-    scales are within .005 of mean IoU, the first of grid, /999, pixels is chosen and the choice is called uncertain.
+    A box outside its image counts as an IoU of 0. Labels play no part. Where two scales are within .005 of mean IoU,
+    the first of grid, /999, fractions, per cent, /1024, pixels is chosen and the choice is called uncertain.
 
     The other arguments are those of `parse_all`.
 
     Raises:
-        InputError: if no scale keeps the boxes inside their images
+        InputError: if no scale makes the boxes find objects
     """
     rows = _raw_boxes(ground_truth, predictions, images, format, grid)
     if not rows:
@@ -274,7 +274,7 @@ def infer_scale(
     image_B, raw_B4, pixels_B2, seen_B2 = (np.array(column) for column in zip(*rows, strict=True))
     divisors: dict[ScaleName, np.ndarray] = {
         float(grid.scale): np.full_like(pixels_B2, grid.scale),
-        float(grid.scale - 1): np.full_like(pixels_B2, grid.scale - 1),
+        **{float(n): np.full_like(pixels_B2, n) for n in (grid.scale - 1, 1, 100, 1024)},
         "pixels": pixels_B2,
         "input_pixels": seen_B2,
     }
@@ -282,15 +282,18 @@ def infer_scale(
     for scale, sides_B2 in divisors.items():
         if np.isfinite(sides_B2).all():
             unit_B4 = raw_B4 / np.tile(sides_B2, 2)
-            outside = float((unit_B4 > 1 + OVERSHOOT).any(axis=1).mean())
-            tried.append(ScaleEvidence(scale, len(rows), outside, _mean_best_iou(ground_truth, image_B, unit_B4)))
-    possible = [e for e in tried if e.outside <= _OUTSIDE_ALLOWED]
-    if not possible:
-        shares = ", ".join(f"{e.scale}: {100 * e.outside:.0f} %" for e in tried)
-        raise InputError(f"scale: no scale keeps the boxes inside their images ({shares}); name the scale")
-    top = max(e.mean_iou for e in possible)
-    near = [e for e in possible if e.mean_iou >= top - _CLOSE]
-    ranked = sorted(tried, key=lambda e: (e.outside > _OUTSIDE_ALLOWED, -e.mean_iou))
+            outside_B = (unit_B4 > 1 + OVERSHOOT).any(axis=1)
+            fit = mean_best_iou(ground_truth, image_B, np.where(outside_B[:, None], 0, unit_B4))
+            tried.append(ScaleEvidence(scale, len(rows), float(outside_B.mean()), fit))
+    ranked = sorted(tried, key=lambda e: -e.mean_iou)
+    top = ranked[0].mean_iou
+    if top < _FLOOR:
+        found = ", ".join(f"{e.scale}: {e.mean_iou:.3f}" for e in ranked[:3])
+        raise InputError(
+            f"scale: none fits (mean best IoU {found}); this looks like a resized input: give input_width and "
+            "input_height, or name the scale; `coord-eval score --diagnose` tries orders and shifts as well"
+        )
+    near = [e for e in tried if e.mean_iou >= top - _CLOSE]
     return ScaleChoice(near[0].scale, len(near) == 1, tuple(ranked))
 
 
@@ -310,16 +313,16 @@ def _raw_boxes(
         if prediction.width and prediction.height:
             size = (prediction.width, prediction.height)
         seen = prediction.input_size or (np.nan, np.nan)
-        answer = parse_answer(prediction.text, format, scale=_RAW, grid=grid)
+        answer = parse_answer(prediction.text, format, scale=RAW_SCALE, grid=grid)
         rows += [
-            (image, [c * _RAW for c in item.box], size, seen)
+            (image, [c * RAW_SCALE for c in item.box], size, seen)
             for item in answer
             if answer.scale is not None and item.geometry == "box"
         ]
     return rows
 
 
-def _mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
+def mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
     """Return the mean over boxes of the best IoU with any object, in unit coordinates."""
     total = 0.0
     sizes_I4 = np.tile(ground_truth.sizes_I2, 2)

@@ -1,0 +1,248 @@
+"""How often `inspect` names planted faults, how often it cries wolf, and how long it takes.
+
+    uv run python apps/trainer/benchmarks/doctor.py [shapes] [ANNOTATIONS IMAGES]... [--subsets 20] [--clean 200]
+
+Every set is one name: `shapes`, or a COCO JSON file or a folder of Pascal VOC files, with the folder of its images.
+"""
+
+import json
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from PIL import Image
+
+from coord_eval.diagnosis import swap_axes
+from coord_trainer.config.sections import ShapesConfig
+from coord_trainer.data.shapes import draw_shapes
+from coord_trainer.inspection.edges import SIDE, EdgeMaps
+from coord_trainer.inspection.examine import DataSource
+from coord_trainer.inspection.geometry import examine_geometry
+from coord_trainer.inspection.meaning import Sample
+from coord_trainer.inspection.raw import RawBoxes
+
+
+def _sized(b):
+    return np.concatenate([b[:, :2], b[:, 2:] - b[:, :2]], axis=1)
+
+
+def _centred(b):
+    return np.concatenate([(b[:, :2] + b[:, 2:]) / 2, b[:, 2:] - b[:, :2]], axis=1)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A data set in memory, into which faults can be planted.
+
+    Attributes:
+        images: by name
+        corners: of the objects of each image, in [0, 1]
+        labels: of the objects of each image
+        coco: write COCO JSON instead of instance JSONL
+        layout: from corners to the four numbers
+        unit: from the size of an image to what its corners are multiplied by
+    """
+
+    images: dict[str, Image.Image]
+    corners: tuple[np.ndarray, ...]
+    labels: tuple[tuple[str, ...], ...]
+    coco: bool = False
+    layout: Callable[[np.ndarray], np.ndarray] | None = None
+    unit: Callable[[np.ndarray], np.ndarray] | None = None
+
+    def moved(self, move: Callable[[np.ndarray], np.ndarray]) -> "Draft":
+        """Return the draft with other boxes."""
+        return replace(self, corners=tuple(np.clip(move(c), 0, 1) for c in self.corners))
+
+    def subset(self, chosen) -> "Draft":
+        """Return some of its images."""
+        names = list(self.images)
+        return replace(
+            self,
+            images={names[i]: self.images[names[i]] for i in chosen},
+            corners=tuple(self.corners[i] for i in chosen),
+            labels=tuple(self.labels[i] for i in chosen),
+        )
+
+    def numbers(self) -> list[np.ndarray]:
+        """Return the four numbers of each object as a file states them."""
+        layout = self.layout or (_sized if self.coco else lambda b: b)
+        unit = self.unit or ((lambda size: size) if self.coco else np.ones_like)
+        pairs = zip(self.corners, self.images.values(), strict=True)
+        return [layout(c * np.tile(unit(np.array(i.size, float)), 2)) for c, i in pairs]
+
+    def raw(self) -> RawBoxes:
+        """Return the numbers as the doctor reads them."""
+        numbers = self.numbers()
+        owner = np.concatenate([np.full(len(rows), i) for i, rows in enumerate(numbers)])
+        sizes = np.array([image.size for image in self.images.values()], float)
+        reading = ("xywh", "pixels") if self.coco else ("xyxy", "unit")
+        return RawBoxes(tuple(self.images), sizes, owner, np.concatenate(numbers), sum(self.labels, ()), *reading)
+
+    def write(self, folder: Path) -> DataSource:
+        """Write annotations and images."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, image in self.images.items():
+            image.save(folder / name)
+        rows = list(zip(self.images.items(), self.numbers(), self.labels, strict=True))
+        if not self.coco:
+            records = [
+                {
+                    "image": name,
+                    "width": image.width,
+                    "height": image.height,
+                    "objects": [{"desc": d, "bbox": b} for d, b in zip(labels, boxes.tolist(), strict=True)],
+                }
+                for (name, image), boxes, labels in rows
+            ]
+            (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+            return DataSource(folder / "a.jsonl")
+        classes = sorted(set(sum(self.labels, ())))
+        document = {
+            "images": [
+                {"id": i, "file_name": name, "width": image.width, "height": image.height}
+                for i, ((name, image), _, _) in enumerate(rows)
+            ],
+            "categories": [{"id": i, "name": name} for i, name in enumerate(classes)],
+            "annotations": [
+                {"image_id": i, "category_id": classes.index(d), "bbox": b}
+                for i, (_, boxes, labels) in enumerate(rows)
+                for d, b in zip(labels, boxes.tolist(), strict=True)
+            ],
+        }
+        (folder / "a.json").write_text(json.dumps(document))
+        return DataSource(folder / "a.json", folder)
+
+
+def shuffle(draft: Draft) -> Draft:
+    """Give every image the boxes of another one."""
+    order = np.random.default_rng(3).permutation(len(draft.corners))
+    order = np.where(order == np.arange(len(order)), np.roll(order, 1), order)
+    return replace(draft, corners=tuple(draft.corners[i] for i in order), labels=tuple(draft.labels[i] for i in order))
+
+
+def _longer_side(size):
+    return 512 * size / size.max()
+
+
+JSONL = {
+    "xywh": lambda d: replace(d, layout=_sized),
+    "cxcywh": lambda d: replace(d, layout=_centred),
+    "yxyx": lambda d: replace(d, layout=swap_axes),
+    "pixels": lambda d: replace(d, unit=lambda size: size),
+    "norm1000": lambda d: replace(d, unit=lambda size: np.full_like(size, 1000)),
+}
+"""Faults of instance records by the code that names them."""
+COCO = {
+    "xyxy": lambda d: replace(d, layout=lambda b: b),
+    "cxcywh": lambda d: replace(d, layout=_centred),
+    "swapped_axes": lambda d: replace(d, layout=lambda b: swap_axes(_sized(b))),
+    "unit": lambda d: replace(d, unit=np.ones_like),
+    "norm1000": lambda d: replace(d, unit=lambda size: np.full_like(size, 1000)),
+    "resized": lambda d: replace(d, unit=lambda size: size / 2),
+    "resized, .8": lambda d: replace(d, unit=lambda size: size * 0.8),
+    "resized, 512": lambda d: replace(d, unit=_longer_side),
+    "resized, .95": lambda d: d.moved(lambda b: b * 0.95),
+    "shifted, 3 %": lambda d: d.moved(lambda b: np.add(b, (0.03, 0, 0.03, 0))),
+    "mirrored": lambda d: d.moved(lambda b: np.stack([1 - b[:, 2], b[:, 1], 1 - b[:, 0], b[:, 3]], axis=1)),
+    "shuffled": shuffle,
+}
+"""Faults of COCO files by the code that names them; what follows a comma tells cases apart."""
+
+
+def shapes(count: int) -> Draft:
+    """Return generated images."""
+    drawn = [(i, image) for i, image in draw_shapes(ShapesConfig(), "train", count) if i.objects]
+    return Draft(
+        {i.image.replace("/", "_"): image for i, image in drawn},
+        tuple(np.array([o.bbox for o in i.objects]) for i, _ in drawn),
+        tuple(tuple(o.desc for o in i.objects) for i, _ in drawn),
+    )
+
+
+def read(annotations: Path, images: Path) -> Draft:
+    """Return a COCO file, or a folder of Pascal VOC files, with small images."""
+    rows = list(_voc(annotations) if annotations.is_dir() else _coco(annotations))
+    pictures = {}
+    for name, *_ in rows:
+        with Image.open(images / name) as stored:
+            stored.draft("RGB", (2 * SIDE, 2 * SIDE))
+            pictures[name] = stored.convert("RGB")
+    return Draft(pictures, tuple(r[1] for r in rows), tuple(r[2] for r in rows))
+
+
+def _coco(path: Path) -> Iterator[tuple[str, np.ndarray, tuple[str, ...]]]:
+    document = json.loads(path.read_text())
+    for image in document["images"]:
+        boxes = [a["bbox"] for a in document["annotations"] if a["image_id"] == image["id"] and not a["iscrowd"]]
+        b = np.array(boxes, float).reshape(-1, 4) / ([image["width"], image["height"]] * 2)
+        if len(b):
+            yield image["file_name"], np.concatenate([b[:, :2], b[:, :2] + b[:, 2:]], axis=1), ("x",) * len(b)
+
+
+def _voc(folder: Path) -> Iterator[tuple[str, np.ndarray, tuple[str, ...]]]:
+    for file in sorted(folder.glob("*.xml")):
+        root = ET.parse(file).getroot()
+        sides = ("xmin", "ymin", "xmax", "ymax")
+        b = np.array([[float(o.findtext(f"bndbox/{s}")) for s in sides] for o in root.findall("object")])
+        b = b.reshape(-1, 4) / ([float(root.findtext("size/width")), float(root.findtext("size/height"))] * 2)
+        b = b[(b[:, 0] < b[:, 2]) & (b[:, 1] < b[:, 3])]
+        if len(b):
+            yield f"{file.stem}.jpg", b, ("x",) * len(b)
+
+
+def codes(draft: Draft, maps: EdgeMaps) -> set[str]:
+    """Return the codes of the findings about all boxes."""
+    raw = draft.raw()
+    findings, _ = examine_geometry(raw, raw.stated_I2, Sample(maps, np.arange(len(raw)), raw.image_N))
+    return {finding.code for finding in findings}
+
+
+def measure(name: str, draft: Draft, subsets: int, clean: int) -> list[str]:
+    """Return the rows of the table for one set."""
+    rng = np.random.default_rng(0)
+    cases = {f"{code} (JSONL)": (False, plant, code) for code, plant in JSONL.items()}
+    cases |= {f"{code} (COCO)": (True, plant, code.partition(",")[0]) for code, plant in COCO.items()}
+    columns = [n for n in (10, 30, 100) if n <= len(draft.images)]
+    named: dict[str, list[str]] = {case: [] for case in cases}
+    alarms = []
+    for size in columns:
+        hits = dict.fromkeys(cases, 0)
+        for _ in range(subsets):
+            part = draft.subset(rng.permutation(len(draft.images))[:size])
+            maps = EdgeMaps.of(part.images.values())
+            for case, (coco, plant, code) in cases.items():
+                hits[case] += codes(plant(replace(part, coco=coco)), maps) == {code}
+        for case, count in hits.items():
+            named[case].append(f"{count / subsets:.2f}")
+        false = 0
+        for k in range(clean):
+            part = replace(draft.subset(rng.permutation(len(draft.images))[:size]), coco=bool(k % 2))
+            false += bool(codes(part, EdgeMaps.of(part.images.values())))
+        alarms.append(f"{false} of {clean}")
+    rows = [f"| {name} | {case} | {' | '.join(values)} |" for case, values in named.items()]
+    return [f"images: {columns}", *rows, f"| {name} | false alarms on clean subsets | {' | '.join(alarms)} |"]
+
+
+def main(
+    sets: Annotated[list[str], typer.Argument(help="`shapes`, or annotations and images, in turn.")] = ["shapes"],  # noqa: B006
+    subsets: Annotated[int, typer.Option(help="Subsets of each size that every fault is planted in.")] = 20,
+    clean: Annotated[int, typer.Option(help="Clean subsets of each size.")] = 200,
+) -> None:
+    """Print a table: fault, share of subsets in which exactly that fault is named, by number of images."""
+    words = list(sets)
+    while words:
+        word = words.pop(0)
+        draft = shapes(300) if word == "shapes" else read(Path(word), Path(words.pop(0)))
+        began = time.perf_counter()
+        print(*measure(word, draft, subsets, clean), sep="\n")
+        print(f"{time.perf_counter() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)

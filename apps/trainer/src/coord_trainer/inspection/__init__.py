@@ -1,0 +1,1 @@
+"""Takes annotations with their images, returns findings: what is wrong with the data, with evidence and its cure."""

@@ -1,0 +1,120 @@
+"""The doctor's round: reads a set, looks at its images once, asks every question, and returns the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from coord_codec import AnnotationSet, read_annotations
+from coord_eval import ImageError, image_facts
+from coord_trainer.data.image_set import FULL_CHECK_LIMIT
+from coord_trainer.inspection import records
+from coord_trainer.inspection.edges import EdgeMaps
+from coord_trainer.inspection.findings import Finding, most_severe_first
+from coord_trainer.inspection.geometry import examine_geometry
+from coord_trainer.inspection.images import ImageFile, look_at_all
+from coord_trainer.inspection.meaning import Sample
+from coord_trainer.inspection.raw import RawBoxes, raw_boxes
+from coord_trainer.inspection.turned import examine_turned
+
+SAMPLE = 300
+"""Images whose pixels are compared with their boxes."""
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A file of annotations and the folder of its images; the file's own folder when None."""
+
+    annotations: Path
+    images: Path | None = None
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was found in a data set.
+
+    Attributes:
+        findings: the most severe first
+        annotations: the set as the reader gives it
+        raw: its numbers
+        files: what is known of each image
+        root: the folder of the images
+    """
+
+    findings: tuple[Finding, ...]
+    annotations: AnnotationSet
+    raw: RawBoxes
+    files: tuple[ImageFile, ...] = field(repr=False)
+    root: Path
+
+    @property
+    def spoils(self) -> bool:
+        """Whether a finding would spoil training."""
+        return any(finding.severity == "error" for finding in self.findings)
+
+
+def examine(source: DataSource, max_objects: int, heldout: DataSource | None = None) -> Examination:
+    """Ask every question about a data set.
+
+    Args:
+        source: the training set
+        max_objects: objects that a target takes
+        heldout: the set that is scored, for leakage
+
+    Raises:
+        InputError: if the annotations cannot be read at all
+    """
+    found, raw, root, files = _look(source)
+    findings: list[Finding] = [*records.unreadable_images(raw, files)]
+    unit, explained, turned = "", False, set[int]()
+    if len(raw):
+        sizes_I2 = np.array([file.size or (np.nan, np.nan) for file in files])
+        sizes_I2 = np.where(np.isfinite(sizes_I2), sizes_I2, raw.stated_I2)
+        sizes_I2[~np.isfinite(sizes_I2)] = np.nanmedian(sizes_I2) if np.isfinite(sizes_I2).any() else 1
+        of_boxes, meaning = examine_geometry(raw, sizes_I2, _sample(raw, files))
+        explained = bool(of_boxes)
+        of_turned, turned = examine_turned(raw, files, root, meaning.boxes_N4)
+        findings += [*of_boxes, *of_turned]
+        unit = meaning.unit
+    sizes = records.stated_sizes(raw, files, turned, unit)
+    known = {finding.code for finding in findings}
+    findings += [finding for finding in sizes if finding.code not in known]
+    findings += records.refused(found, explained or bool(sizes), max(len(raw), 1))
+    findings += [*records.duplicate_boxes(raw), *records.duplicate_images(raw, files), *records.class_names(raw)]
+    findings += [*records.object_counts(raw, max_objects), *records.one_off(raw)]
+    if heldout is not None:
+        _, held_raw, _, held_files = _look(heldout)
+        findings += records.leakage(raw, files, held_raw, held_files)
+    return Examination(tuple(most_severe_first(findings)), found, raw, tuple(files), root)
+
+
+def _look(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, list[ImageFile]]:
+    root = source.images or source.annotations.parent
+    found = read_annotations(source.annotations, source.images, image_size=lambda name: _size(root / name))
+    raw = raw_boxes(found, source.annotations)
+    with_boxes = np.unique(raw.image_N)
+    chosen = with_boxes[np.unique(np.linspace(0, len(with_boxes) - 1, min(SAMPLE, len(with_boxes))).astype(int))]
+    looked_at = range(len(raw.files))
+    if len(raw.files) > FULL_CHECK_LIMIT:
+        looked_at = sorted({*chosen.tolist(), *range(0, len(raw.files), -(-len(raw.files) // FULL_CHECK_LIMIT))})
+    return found, raw, root, look_at_all(root, raw.files, looked_at, chosen.tolist())
+
+
+def _size(path: Path) -> tuple[int, int] | None:
+    try:
+        return image_facts(path).size
+    except ImageError:
+        return None
+
+
+def _sample(raw: RawBoxes, files: Sequence[ImageFile]) -> Sample:
+    """Return the small images that are stored as they are shown, with their boxes."""
+    kept = [i for i, file in enumerate(files) if file.small is not None and file.orientation == 1]
+    maps = EdgeMaps.of(small for i in kept if (small := files[i].small) is not None)
+    place = np.full(len(files), -1)
+    place[kept] = np.arange(len(kept))
+    rows_n = np.flatnonzero(place[raw.image_N] >= 0)
+    return Sample(maps, rows_n, place[raw.image_N[rows_n]])

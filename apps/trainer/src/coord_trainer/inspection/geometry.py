@@ -1,0 +1,132 @@
+"""Findings about all boxes of a set together: what their numbers mean, and whether they belong to their images."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coord_trainer.inspection.findings import Finding
+from coord_trainer.inspection.meaning import STANDS_OUT, Meaning, Sample, declared_meaning, find_meaning
+from coord_trainer.inspection.offsets import find_offsets
+from coord_trainer.inspection.raw import RawBoxes
+from coord_trainer.inspection.shuffle import shuffle_z
+
+SHUFFLED = 4.0
+"""Standard deviations above chance from which images count as shuffled."""
+
+_XYXY = "instance records hold x1, y1, x2, y2"
+_XYWH = "COCO JSON holds x, y, width, height"
+_LAYOUTS = {
+    ("xyxy", "xywh"): (("xywh", f"the boxes are x, y, width, height; {_XYXY}"),),
+    ("xyxy", "cxcywh"): (("cxcywh", f"the boxes are centre x, centre y, width, height; {_XYXY}"),),
+    ("xyxy", "yxyx"): (("yxyx", f"the boxes are y1, x1, y2, x2; {_XYXY}"),),
+    ("xyxy", "yxhw"): (("xywh", f"the boxes are y, x, height, width; {_XYXY}"), ("swapped_axes", "y stands before x")),
+    ("xyxy", "cycxhw"): (
+        ("cxcywh", f"the boxes are centre y, centre x, height, width; {_XYXY}"),
+        ("swapped_axes", "y stands before x"),
+    ),
+    ("xywh", "xyxy"): (("xyxy", f"the boxes are x1, y1, x2, y2; {_XYWH}"),),
+    ("xywh", "cxcywh"): (("cxcywh", f"the boxes are centre x, centre y, width, height; {_XYWH}"),),
+    ("xywh", "yxyx"): (("yxyx", f"the boxes are y1, x1, y2, x2; {_XYWH}"),),
+    ("xywh", "yxhw"): (("swapped_axes", f"the boxes are y, x, height, width; {_XYWH}"),),
+    ("xywh", "cycxhw"): (
+        ("cxcywh", f"the boxes are centre y, centre x, height, width; {_XYWH}"),
+        ("swapped_axes", "y stands before x"),
+    ),
+}
+"""Declared and true layout -> code and message of each finding."""
+_UNITS = {
+    "pixels": ("pixels", "the numbers are pixels", "divide x by the image's width and y by its height"),
+    "stated": ("pixels", "the numbers are pixels", "divide x by the stated width and y by the stated height"),
+    "unit": ("unit", "the numbers are fractions of the image, 0 to 1", "multiply x by the width and y by the height"),
+    "percent": ("percent", "the numbers are per cent of the image", "multiply by width or height and divide by 100"),
+    "norm1000": ("norm1000", "the numbers are thousandths of the image", "divide them by 1000"),
+    "norm999": ("norm999", "the numbers are bins 0 to 999", "divide them by 999"),
+}
+_TURNS = {
+    2: ("mirrored", "the boxes are those of the mirrored image", "x1, x2 become width - x2, width - x1"),
+    4: ("upside_down", "y is counted from the lower edge", "y1, y2 become height - y2, height - y1"),
+    3: ("rotated", "the boxes are those of the image turned by 180 degrees", "turn the images or the boxes"),
+    6: ("rotated", "the boxes are those of the image turned by 90 degrees", "turn the images or the boxes"),
+    8: ("rotated", "the boxes are those of the image turned by 270 degrees", "turn the images or the boxes"),
+}
+
+
+def examine_geometry(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[list[Finding], Meaning]:
+    """Return the findings, and the meaning of the numbers that the others build on."""
+    own = declared_meaning(raw, sizes_I2, sample)
+    found, certain = find_meaning(raw, sizes_I2, sample)
+    if not certain:
+        return _shuffled(found, sample, len(raw)), own
+    findings = _differences(raw, own, found) if found is not own else []
+    if found.unit == "resized" or found.z < STANDS_OUT:
+        return findings, found
+    sizes = np.nanmedian(sizes_I2, axis=0)
+    for offset in find_offsets(found.boxes_N4, sample):
+        evidence = f"mean edge contrast {offset.before:.3f} as they are, {offset.after:.3f} moved, z {offset.z:.1f}"
+        code, message, fix = _describe(offset.code, offset.value, sizes)
+        findings.append(Finding(code, "error", message, evidence, len(raw), fix))
+    return findings, found
+
+
+def _describe(code: str, value: float, sizes: np.ndarray) -> tuple[str, str, str]:
+    if code == "resized":
+        much = f"{abs(1 / value - 1):.0%} too {'small' if value > 1 else 'large'}"
+        return (
+            code,
+            f"all coordinates are about {much}: boxes of a resized copy?",
+            f"multiply them by about {value:.2f}",
+        )
+    if code == "too_small":
+        return (
+            code,
+            f"boxes are about {1 - 1 / value:.0%} too small",
+            f"enlarge them about their centres by {value:.2f}",
+        )
+    axis = code == "shifted_y"
+    pixels = round(abs(value) * sizes[int(axis)])
+    # A box that has to be moved right lies too far left.
+    where = (("below", "above") if axis else ("to the right", "to the left"))[value > 0]
+    message = f"the boxes lie about {pixels} px {where} of what they show"
+    return "shifted", message, f"add about {value * sizes[int(axis)]:+.0f} px to {'y' if axis else 'x'}"
+
+
+def _differences(raw: RawBoxes, own: Meaning, found: Meaning) -> list[Finding]:
+    evidence = (
+        f"{own.inside:.0%} of the boxes lie in their images as they are read, {found.inside:.0%} like this; "
+        f"edges under them: z {own.z:.1f} as read, {found.z:.1f} like this, {len(found.evidence_I)} images"
+    )
+    parts: list[tuple[str, str, str]] = []
+    for code, message in _LAYOUTS.get((own.layout, found.layout), ()):
+        parts.append((code, message, f"write {'x1, y1, x2, y2' if own.layout == 'xyxy' else 'x, y, width, height'}"))
+    unit = found.unit
+    if unit == "norm1000" and raw.numbers_N4.max() == 999 and (raw.numbers_N4 == 999).sum() >= 3:
+        unit = "norm999"
+    if found.unit == "resized":
+        parts.append(
+            (
+                "resized",
+                f"the boxes are those of a resized copy of the images ({found.scale})",
+                "scale them to the files' size, or state the copies' sizes and give the copies",
+            )
+        )
+    elif found.unit != own.unit and not (raw.unit == "pixels" and unit in ("pixels", "stated")):
+        code, message, fix = _UNITS[unit]
+        read = "pixels" if raw.unit == "pixels" else "0 to 1"
+        parts.append((code, f"{message}; they are read as {read}", fix))
+    if found.turn != 1:
+        parts.append(_TURNS[found.turn])
+    return [Finding(code, "error", message, evidence, len(raw), fix) for code, message, fix in parts]
+
+
+def _shuffled(found: Meaning, sample: Sample, count: int) -> list[Finding]:
+    z = shuffle_z(found.boxes_N4, sample)
+    if z < SHUFFLED:
+        return []
+    evidence = f"boxes do not lie on edges of their own images (z {found.z:.1f}), but on those of others (z {z:.1f})"
+    return [shuffled(evidence, count)]
+
+
+def shuffled(evidence: str, count: int) -> Finding:
+    """Return the finding that boxes belong to other images of the set."""
+    message = "images and annotations are shuffled: boxes belong to other images of the set"
+    return Finding("shuffled", "error", message, evidence, count, "check how file names and image ids were joined")

@@ -1,0 +1,208 @@
+"""What the numbers of a whole set mean: every order and unit is tried, and range and pixels choose.
+
+A rival of the reader's own meaning must stand out on the pixels, and stand out above it. Where nothing does, only
+numbers that cannot be meant as they are read (most of them outside their images) let the range alone decide.
+
+Shapes: I images, N boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from coord_eval.diagnosis import LAYOUTS, TURNS
+from coord_trainer.inspection.edges import EdgeMaps, is_inside, z_value
+from coord_trainer.inspection.raw import RawBoxes
+
+STANDS_OUT = 3.0
+"""z from which evidence counts."""
+_SCAN_STANDS_OUT = 4.0  # of hundreds of scales one reaches 3 by chance
+_INSIDE = 0.98  # share of boxes that must lie inside their images under a rival meaning
+_PLAUSIBLE = 0.95  # the same for the reader's own, where a few bad records are ordinary
+_IMPOSSIBLE = 0.7  # below it the range alone may decide
+_REACH, _TINY = 0.35, 0.05  # some box must reach so far into its image, else the unit is too large
+_SCANNED = 300  # boxes that hundreds of scales are tried on
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """One way to take the numbers.
+
+    Attributes:
+        layout: order of the four numbers, a key of `LAYOUTS`
+        unit: `pixels` of the files, `stated` pixels, `unit`, `percent`, `norm1000` or `resized`
+        boxes_N4: corners in [0, 1]
+        inside: share of the boxes that have an area and lie inside their images; 0 where all are tiny
+        evidence_I: for each image of the sample, see `EdgeMaps.evidence`
+        turn: EXIF-like orientation by which the boxes are turned against the images, 1 for none
+        scale: of `resized`, in words
+    """
+
+    layout: str
+    unit: str
+    boxes_N4: np.ndarray
+    inside: float
+    evidence_I: np.ndarray
+    turn: int = 1
+    scale: str = ""
+
+    @property
+    def z(self) -> float:
+        """How clearly the boxes stand out on the pixels."""
+        return z_value(self.evidence_I)
+
+    def above(self, other: Meaning) -> float:
+        """How clearly this meaning fits better than another, image by image."""
+        return z_value(self.evidence_I - other.evidence_I)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The boxes that are compared with pixels.
+
+    Attributes:
+        maps: of the images of the sample
+        rows_n: indices of their boxes
+        image_n: index of the image of each in `maps`
+    """
+
+    maps: EdgeMaps
+    rows_n: np.ndarray
+    image_n: np.ndarray
+
+    def few(self, count: int) -> Sample:
+        """Return the same sample with at most so many boxes, evenly chosen."""
+        kept = np.unique(np.linspace(0, len(self.rows_n) - 1, min(count, len(self.rows_n))).astype(np.int64))
+        return replace(self, rows_n=self.rows_n[kept], image_n=self.image_n[kept])
+
+    def evidence(self, boxes_N4: np.ndarray) -> np.ndarray:
+        """Return the evidence of each image for the boxes of the whole set."""
+        return self.maps.evidence(boxes_N4[self.rows_n], self.image_n)
+
+    def contrast(self, boxes_N4: np.ndarray) -> np.ndarray:
+        """Return the mean contrast of each image, which is cheaper; see `EdgeMaps.contrast`."""
+        return self.maps.by_image(self.maps.contrast(boxes_N4[self.rows_n], self.image_n), self.image_n)
+
+
+def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
+    """Return the meaning that the reader gives the numbers."""
+    stated_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
+    unit = "pixels" if np.array_equal(stated_I2, sizes_I2, equal_nan=True) else "stated"
+    unit = unit if raw.unit == "pixels" else "unit"
+    return _meaning(raw, sample, raw.layout, unit, _units(raw, sizes_I2)[unit])
+
+
+def find_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[Meaning, bool]:
+    """Return what the numbers mean, and whether pixels or range speak for it.
+
+    Args:
+        raw: the numbers
+        sizes_I2: width and height of the image files, NaN where unknown
+        sample: what is compared with pixels
+    """
+    own = declared_meaning(raw, sizes_I2, sample)
+    units = _units(raw, sizes_I2)
+    rivals = [
+        found
+        for unit, divisor_I2 in units.items()
+        for layout in LAYOUTS
+        if (layout, unit) != (own.layout, own.unit)
+        and not _impossible((found := _meaning(raw, sample, layout, unit, divisor_I2)).boxes_N4)
+    ]
+    turned = [_turned(own, turn, sample) for turn in (2, 3, 4, 6, 8)] if own.inside >= _PLAUSIBLE else []
+    best = max([own, *rivals, *turned], key=lambda m: m.z)
+    if _beats(best, own, STANDS_OUT):
+        return best, True
+    if own.inside >= _PLAUSIBLE and own.z >= STANDS_OUT:
+        return own, True
+    resized = _scan(raw, units["pixels"], sample)
+    if resized is not None and _beats(resized, own, _SCAN_STANDS_OUT):
+        return resized, True
+    turned = [_turned(m, turn, sample) for m in rivals for turn in (2, 4)]
+    if turned and _beats(best := max(turned, key=lambda m: m.z), own, _SCAN_STANDS_OUT):
+        return best, True
+    if own.inside < _IMPOSSIBLE and rivals:
+        return min(rivals, key=lambda m: _strangeness(m, own)), True
+    return own, False
+
+
+def _beats(rival: Meaning, own: Meaning, threshold: float) -> bool:
+    if rival is own or rival.z < threshold:
+        return False
+    return own.inside < _PLAUSIBLE or rival.above(own) >= STANDS_OUT
+
+
+def _strangeness(found: Meaning, own: Meaning) -> tuple[int, float]:
+    """Sort by range alone: as few differences from what is declared as possible, then the tightest unit."""
+    changes = (found.layout != own.layout) + (found.unit != own.unit)
+    return changes, 1 - float(np.quantile(found.boxes_N4[:, 2:], 0.995))
+
+
+def _units(raw: RawBoxes, sizes_I2: np.ndarray) -> dict[str, np.ndarray]:
+    """Return what the numbers of each image are divided by."""
+    stated_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
+    known_I2 = np.where(np.isfinite(sizes_I2), sizes_I2, stated_I2)
+    units = {"pixels": known_I2}
+    if not np.array_equal(stated_I2, known_I2, equal_nan=True):
+        units["stated"] = stated_I2
+    return units | {
+        name: np.full_like(known_I2, number) for name, number in (("unit", 1), ("norm1000", 1000), ("percent", 100))
+    }
+
+
+def _meaning(raw: RawBoxes, sample: Sample, layout: str, unit: str, divisor_I2: np.ndarray, scale: str = "") -> Meaning:
+    corners_N4 = LAYOUTS[layout](raw.numbers_N4) / np.tile(divisor_I2, 2)[raw.image_N]
+    inside = 0.0 if _is_tiny(corners_N4, _TINY) else float(is_inside(corners_N4).mean())
+    return Meaning(layout, unit, corners_N4, inside, sample.evidence(corners_N4), scale=scale)
+
+
+def _impossible(corners_N4: np.ndarray) -> bool:
+    return float(is_inside(corners_N4).mean()) < _INSIDE or _is_tiny(corners_N4, _REACH)
+
+
+def _is_tiny(corners_N4: np.ndarray, reach: float) -> bool:
+    return float(np.quantile(corners_N4[:, 2:], 0.99)) < reach
+
+
+def _turned(found: Meaning, turn: int, sample: Sample) -> Meaning:
+    boxes_N4 = TURNS[turn](found.boxes_N4)
+    return replace(found, turn=turn, boxes_N4=boxes_N4, evidence_I=sample.evidence(boxes_N4))
+
+
+_COPIES: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
+    "{:.3g} times the size of the files": lambda sizes_I2, value: sizes_I2 * value,
+    "{0:.0f} x {0:.0f} pixels": np.full_like,
+    "a longer side of {:.0f} pixels": lambda sizes_I2, value: sizes_I2 * value / sizes_I2.max(axis=1, keepdims=True),
+    "an area of {0:.0f} x {0:.0f} pixels": lambda sizes_I2, value: (
+        sizes_I2 * value / np.sqrt(sizes_I2.prod(axis=1, keepdims=True))
+    ),
+}
+"""Sizes that images may have had when they were annotated, in words and as a function of a number."""
+
+
+def _scan(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning | None:
+    """Return the resized copy whose boxes stand out most, found on some of the boxes and looked at on all of them."""
+    few = sample.few(_SCANNED)
+
+    def fit(layout: str, words: str, value: float) -> float:
+        corners_N4 = LAYOUTS[layout](raw.numbers_N4) / np.tile(_COPIES[words](sizes_I2, value), 2)[raw.image_N]
+        return -np.inf if _impossible(corners_N4) else z_value(few.contrast(corners_N4))
+
+    found = []
+    one_size = bool((sizes_I2 == sizes_I2[0]).all())
+    for layout in LAYOUTS:
+        corners_N4 = LAYOUTS[layout](raw.numbers_N4)
+        far = float(np.quantile(corners_N4[:, 2:], 0.995))
+        if far <= 0 or (corners_N4[:, :2] < corners_N4[:, 2:]).all(axis=1).mean() < _INSIDE:
+            continue
+        for words in list(_COPIES)[: 1 if one_size else None]:
+            base = far if "pixels" in words else far / float(np.median(sizes_I2))
+            found += [(fit(layout, words, v), layout, words, v) for v in base * np.geomspace(0.7, 2.5, 60)]
+    if not found or max(found)[0] == -np.inf:
+        return None
+    _, layout, words, near = max(found)
+    value = max(near * np.linspace(0.98, 1.02, 17), key=lambda v: fit(layout, words, float(v)))
+    return _meaning(raw, sample, layout, "resized", _COPIES[words](sizes_I2, value), scale=words.format(value))

@@ -1,0 +1,159 @@
+"""Findings about single records: files, sizes, duplicates, class names, numbers of objects, refusals."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence, Set
+
+import numpy as np
+
+from coord_codec import AnnotationSet
+from coord_eval.diagnosis import normalize_label
+from coord_trainer.inspection.findings import Finding, by_share
+from coord_trainer.inspection.geometry import shuffled
+from coord_trainer.inspection.images import ImageFile, same_images
+from coord_trainer.inspection.raw import RawBoxes
+
+
+def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:
+    """Name image files that are missing or damaged."""
+    bad = [(raw.files[i], file.fault) for i, file in enumerate(files) if file.fault]
+    if not bad:
+        return []
+    evidence = f"the first: {bad[0][0]}: {bad[0][1]}"
+    severity = by_share(len(bad), len(files))
+    message = f"{len(bad)} of {len(files)} images cannot be read, and are left out with their boxes"
+    fix = "check --images (data.images), or replace the files"
+    return [Finding("unreadable_image", severity, message, evidence, len(bad), fix)]
+
+
+def stated_sizes(raw: RawBoxes, files: Sequence[ImageFile], explained: Set[int], unit: str) -> list[Finding]:
+    """Name images whose stated size is not the file's.
+
+    Args:
+        raw: the numbers of the set
+        files: what is known of its images
+        explained: images whose size is another one because they are turned
+        unit: of the boxes as far as known: `pixels` of the files, or `stated`
+    """
+    pairs = {
+        i: (tuple(int(v) for v in raw.stated_I2[i]), file.size)
+        for i, file in enumerate(files)
+        if file.size and np.isfinite(raw.stated_I2[i]).all() and tuple(raw.stated_I2[i]) != file.size
+    }
+    pairs = {i: pair for i, pair in pairs.items() if i not in explained}
+    if not pairs:
+        return []
+    first, (stated, actual) = next(iter(pairs.items()))
+    evidence = f"the first: {raw.files[first]} is {actual[0]} x {actual[1]}, stated {stated[0]} x {stated[1]}"
+    is_swap = all(stated == actual[::-1] for stated, actual in pairs.values())
+    permuted = Counter(s for s, _ in pairs.values()) == Counter(a for _, a in pairs.values())
+    if permuted and not is_swap and len(pairs) >= 3:
+        return [shuffled(f"{len(pairs)} stated sizes are those of other images of the set; {evidence}", len(pairs))]
+    told = " with width and height exchanged" if is_swap else ""
+    message = f"{len(pairs)} images state another size than their files have{told}, and are left out"
+    fix = "state the size of the files"
+    if raw.unit == "pixels":
+        evidence += {"pixels": "; the boxes fit the files", "stated": "; the boxes fit the stated sizes"}.get(unit, "")
+        fix += "" if unit == "pixels" else ", and scale the boxes to it"
+    severity = by_share(len(pairs), len(files))
+    return [Finding("size_mismatch", severity, message, evidence, len(pairs), fix)]
+
+
+def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
+    """Name boxes that an image has twice with the same description."""
+    seen = Counter(zip(raw.image_N.tolist(), raw.labels, map(tuple, raw.numbers_N4.round(4).tolist()), strict=True))
+    double = [(key, times) for key, times in seen.items() if times > 1]
+    if not double:
+        return []
+    extra = sum(times - 1 for _, times in double)
+    (image, label, box), times = double[0]
+    evidence = f"the first: {label!r} at {list(box)} stands {times} times in {raw.files[image]}"
+    severity = by_share(extra, len(raw))
+    message = f"{extra} of {len(raw)} boxes are repeated with the same description: answers learn to repeat themselves"
+    return [Finding("duplicates", severity, message, evidence, extra, "keep one of each")]
+
+
+def duplicate_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:
+    """Name images that the set has twice."""
+    pairs = [(i, j, how) for i, j, how in same_images(files, files) if i < j]
+    if not pairs:
+        return []
+    i, j, how = pairs[0]
+    evidence = f"the first: {raw.files[i]} and {raw.files[j]} ({how})"
+    message = f"{len(pairs)} pairs of images are the same"
+    severity = by_share(len(pairs), len(files))
+    return [Finding("duplicate_images", severity, message, evidence, len(pairs), "keep one image, with all its boxes")]
+
+
+def leakage(
+    raw: RawBoxes, files: Sequence[ImageFile], held_raw: RawBoxes, held_files: Sequence[ImageFile]
+) -> list[Finding]:
+    """Name held-out images that are in the training set as well."""
+    pairs = same_images(files, held_files)
+    if not pairs:
+        return []
+    i, j, how = pairs[0]
+    leaked = len({j for _, j, _ in pairs})
+    evidence = f"the first: {held_raw.files[j]} is {raw.files[i]} of the training set ({how})"
+    message = f"{leaked} of {len(held_files)} held-out images are training images: their score measures memory"
+    return [Finding("leakage", "error", message, evidence, leaked, "take them out of one of the two sets")]
+
+
+def class_names(raw: RawBoxes) -> list[Finding]:
+    """Name classes that differ by case, blanks or punctuation alone, and those that occur once."""
+    counts = Counter(raw.labels)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in counts:
+        groups[normalize_label(name)].append(name)
+    findings = []
+    if alike := [names for names in groups.values() if len(names) > 1]:
+        rows = sum(counts[name] for names in alike for name in sorted(names, key=counts.__getitem__)[:-1])
+        shown = "; ".join(" and ".join(f"{n!r} ({counts[n]})" for n in names) for names in alike[:5])
+        message = f"{len(alike)} classes have names that differ by case, blanks or punctuation alone"
+        findings.append(
+            Finding("class_names", by_share(rows, len(raw)), message, shown, rows, "give each class one name")
+        )
+    if rare := sorted(name for name, count in counts.items() if count == 1):
+        shown = ", ".join(rare[:10]) + (", ..." if len(rare) > 10 else "")
+        message = f"{len(rare)} of {len(counts)} classes occur once"
+        findings.append(Finding("rare_classes", "note", message, shown, len(rare), "expect no recall for them"))
+    return findings
+
+
+def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
+    """Name images with more objects than a target takes."""
+    counts_I = np.bincount(raw.image_N, minlength=len(raw.files))
+    if not (beyond := int(np.maximum(counts_I - max_objects, 0).sum())):
+        return []
+    many = int((counts_I > max_objects).sum())
+    evidence = f"{many} images have more, up to {counts_I.max()} ({raw.files[int(counts_I.argmax())]})"
+    message = f"{beyond} of {len(raw)} objects lie beyond data.max_objects={max_objects}, and are not taught"
+    severity = "error" if beyond >= 0.25 * len(raw) else "warning"
+    return [Finding("too_many_objects", severity, message, evidence, beyond, f"data.max_objects={counts_I.max()}")]
+
+
+def one_off(raw: RawBoxes) -> list[Finding]:
+    """Name whole-pixel boxes that count from 1, as Pascal VOC has them."""
+    if raw.unit != "pixels" or not len(raw) or (raw.numbers_N4 % 1).any():
+        return []
+    low = raw.numbers_N4[:, :2]
+    at_one, at_zero = int((low == 1).sum()), int((low <= 0).sum())
+    if at_one < 5 or at_zero or at_one < 3 * (low == 2).sum():
+        return []
+    message = "the corners seem to count from 1, as in Pascal VOC: every box is one pixel to the lower right"
+    evidence = f"{at_one} left or upper sides are at 1, none at 0"
+    return [Finding("one_off", "note", message, evidence, len(raw), "subtract 1 from x and y")]
+
+
+def refused(found: AnnotationSet, explained: bool, total: int) -> list[Finding]:
+    """Name records that the reader refuses, unless a finding about all boxes explains the refused boxes."""
+    problems = [p for p in found.problems if not (explained and (not p.field or "bbox" in p.field))]
+    if not problems:
+        return []
+    fields = Counter(p.field.rpartition(".")[2] or "record" for p in problems)
+    shown = ", ".join(f"{count} {name}" for name, count in fields.most_common(5))
+    message = f"{len(problems)} records are refused ({shown})"
+    severity = by_share(len(problems), total)
+    fix = "mend or remove them; they are left out of training and scoring"
+    return [Finding("refused", severity, message, f"the first: {problems[0]}", len(problems), fix)]

@@ -1,0 +1,54 @@
+"""Do the boxes belong to other images of the set? Every image is tried with the boxes of every other one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coord_trainer.inspection.edges import is_inside
+from coord_trainer.inspection.meaning import Sample
+
+_IMAGES, _BOXES = 120, 20  # the cost grows with the square of the first
+_CONTROLS = 20
+_LEAST = 10  # images below which nothing can be said
+
+
+def shuffle_z(boxes_N4: np.ndarray, sample: Sample) -> float:
+    """Return by how many standard deviations the best pairing of images and boxes exceeds chance.
+
+    The statistic is the mean fit over pairs that are each other's best. Chance is the same with all boxes moved by
+    one random amount, which keeps their sizes and number. 0 for fewer than 10 images.
+    """
+    owners = np.unique(sample.image_n)
+    if len(owners) < _LEAST:
+        return 0.0
+    owners = owners[np.unique(np.linspace(0, len(owners) - 1, min(_IMAGES, len(owners))).astype(int))]
+    rows = np.concatenate([np.flatnonzero(sample.image_n == owner)[:_BOXES] for owner in owners])
+    boxes_N4, owner_N = boxes_N4[sample.rows_n[rows]], np.searchsorted(owners, sample.image_n[rows])
+    rng = np.random.default_rng(0)
+    moves = rng.uniform(0.1, 0.9, (_CONTROLS, 2))
+    # Wrapped around, so that the same boxes stay inside: a box that would leave comes back on the other side.
+    chance = [_best_pairs(_wrapped(boxes_N4, move), owner_N, owners, sample) for move in moves]
+    return float((_best_pairs(boxes_N4, owner_N, owners, sample) - np.mean(chance)) / max(np.std(chance), 1e-9))
+
+
+def _wrapped(boxes_N4: np.ndarray, move: np.ndarray) -> np.ndarray:
+    size_N2 = boxes_N4[:, 2:] - boxes_N4[:, :2]
+    room_N2 = np.maximum(1 - size_N2, 1e-6)
+    low_N2 = (boxes_N4[:, :2] + move) % room_N2
+    return np.concatenate([low_N2, low_N2 + size_N2], axis=1)
+
+
+def _best_pairs(boxes_N4: np.ndarray, owner_N: np.ndarray, owners: np.ndarray, sample: Sample) -> float:
+    count = len(owners)
+    fit_NJ = sample.maps.along(boxes_N4[:, None], owners[None, :])
+    fit_NJ[~is_inside(boxes_N4)] = np.nan
+    known_NJ = np.isfinite(fit_NJ)
+    sums_IJ, counts_IJ = np.zeros((count, count)), np.zeros((count, count))
+    np.add.at(sums_IJ, owner_N, np.where(known_NJ, fit_NJ, 0))
+    np.add.at(counts_IJ, owner_N, known_NJ)
+    fit_IJ = np.where(counts_IJ > 0, sums_IJ / np.maximum(counts_IJ, 1), 0.5)
+    fit_IJ = (fit_IJ - fit_IJ.mean(axis=0)) * np.sqrt(np.maximum(counts_IJ, 1))
+    fit_IJ -= fit_IJ.mean(axis=1, keepdims=True)
+    best_J, best_I = fit_IJ.argmax(axis=0), fit_IJ.argmax(axis=1)
+    mutual = best_J[best_I] == np.arange(count)
+    return float(fit_IJ[np.arange(count), best_I][mutual].sum() / count)

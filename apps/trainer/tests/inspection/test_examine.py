@@ -1,0 +1,187 @@
+"""Every planted fault is named, alone and in pairs; clean sets are quiet; where nothing stands out, nothing is said."""
+
+import itertools
+import json
+import os
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coord_trainer.inspection.examine import DataSource, examine
+
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
+COCO, JSONL, shapes = BENCHMARK["COCO"], BENCHMARK["JSONL"], BENCHMARK["shapes"]
+PHOTOGRAPHS = Path(os.environ.get("COORDEXP_SHARED", Path(__file__).parents[5] / "shared")) / "data/coco_permissive33"
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return shapes(40)
+
+
+def told(source, **more):
+    """The codes of all findings but notes, and everything that was found."""
+    found = examine(source, **{"max_objects": 30} | more)
+    return {f.code for f in found.findings if f.severity != "note"}, found
+
+
+@pytest.mark.parametrize("coco", [True, False])
+def test_clean_set_is_quiet(clean, tmp_path, coco):
+    codes, found = told(replace(clean, coco=coco).write(tmp_path))
+    assert codes == set() and not found.spoils
+
+
+@pytest.mark.parametrize(
+    ("coco", "name"), [*((True, name) for name in COCO), *((False, name) for name in JSONL)], ids=str
+)
+def test_fault_of_all_boxes_is_named_alone(clean, tmp_path, coco, name):
+    if name == "resized, 512":
+        name = "resized"  # images of one size
+    planted = (COCO if coco else JSONL)[name](replace(clean, coco=coco))
+    codes, found = told(planted.write(tmp_path))
+    assert codes == {name.partition(",")[0]}
+    finding = found.findings[0]
+    assert finding.severity == "error" and finding.count == len(found.raw) and finding.fix and "z " in finding.evidence
+
+
+def _pairs():
+    """Faults of the order, of the unit, and of the image that can hold together."""
+    orders, units = ("xywh", "cxcywh", "yxyx"), ("pixels", "norm1000")
+    yield from ((False, *pair) for pair in itertools.product(orders, units))
+    yield from ((True, *pair) for pair in itertools.product(("xyxy", "cxcywh", "swapped_axes"), ("unit", "norm1000")))
+    yield from ((True, order, "resized") for order in ("xyxy", "cxcywh", "swapped_axes"))
+
+
+@pytest.mark.parametrize(("coco", "first", "second"), list(_pairs()), ids=str)
+def test_two_faults_of_all_boxes_are_both_named(clean, tmp_path, coco, first, second):
+    faults = COCO if coco else JSONL
+    codes, _ = told(faults[second](faults[first](replace(clean, coco=coco))).write(tmp_path))
+    assert codes == {first, second}
+
+
+def _edit(source, change):
+    """Change the records of an instance file in place."""
+    records = [json.loads(line) for line in source.annotations.read_text().splitlines()]
+    change(records)
+    source.annotations.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def _double(records):
+    for record in records:
+        record["objects"] *= 2
+
+
+def _wrong_sizes(records):
+    for record in records:
+        record["width"] *= 2
+
+
+def _names(records):
+    for record in records[::2]:
+        for item in record["objects"]:
+            item["desc"] = item["desc"].title() + " "
+
+
+RECORDS = {
+    "duplicates": _double,
+    "size_mismatch": _wrong_sizes,
+    "class_names": _names,
+    "unreadable_image": lambda records: [r.update(image="gone.png") for r in records[:4]],
+    "too_many_objects": lambda records: None,
+    "duplicate_images": lambda records: records.extend(records[:3]),
+}
+
+
+@pytest.mark.parametrize("names", [*((n,) for n in RECORDS), ("duplicates", "class_names"), ("duplicates", "yxyx")])
+def test_fault_of_records_is_named(clean, tmp_path, names):
+    draft = JSONL["yxyx"](clean) if "yxyx" in names else clean
+    source = draft.write(tmp_path)
+    for name in set(names) & set(RECORDS):
+        _edit(source, RECORDS[name])
+    codes, _ = told(source, max_objects=1 if names == ("too_many_objects",) else 30)
+    assert codes == set(names)
+
+
+def test_xywh_refusals_are_one_finding(clean, tmp_path):
+    _, found = told(JSONL["xywh"](clean).write(tmp_path))
+    assert len(found.annotations.problems) > 20
+    assert [f.code for f in found.findings if f.severity != "note"] == ["xywh"]
+
+
+def test_refused_records_without_a_common_cause_are_counted(clean, tmp_path):
+    source = clean.write(tmp_path)
+    _edit(source, lambda records: [r["objects"][0].update(bbox=[0.5, 0.5, 0.5, 0.6]) for r in records[:3]])
+    codes, found = told(source)
+    assert codes == {"refused"} and found.findings[0].count == 3
+
+
+def test_broken_file_is_named(clean, tmp_path):
+    source = clean.write(tmp_path)
+    path = tmp_path / next(iter(clean.images))
+    path.write_bytes(path.read_bytes()[:2000])
+    codes, found = told(source)
+    assert codes == {"unreadable_image"} and found.findings[0].severity == "warning"
+
+
+def test_held_out_image_of_the_training_set_is_leakage(clean, tmp_path):
+    train = clean.subset(range(20)).write(tmp_path / "train")
+    other = clean.subset(range(18, 30))
+    again = {name: image.resize((120, 120)) for name, image in other.images.items()}
+    codes, found = told(train, heldout=replace(other, images=again).write(tmp_path / "val"))
+    assert codes == {"leakage"} and found.findings[0].count == 2
+    codes, _ = told(train, heldout=clean.subset(range(20, 30)).write(tmp_path / "apart"))
+    assert codes == set()
+
+
+@pytest.mark.parametrize("boxes_are", ["stored", "upright"])
+def test_exif_orientation_is_told_from_what_the_boxes_fit(clean, tmp_path, boxes_are):
+    source = clean.write(tmp_path)
+    _edit(source, lambda records: [r.update(image=r["image"].replace(".png", ".jpg")) for r in records])
+    for i, (name, image) in enumerate(clean.images.items()):
+        exif = Image.Exif()
+        if i < 20:
+            exif[0x0112] = 6
+            # A viewer turns by 270 degrees what is stored turned by 90.
+        stored = image.transpose(Image.Transpose.ROTATE_90) if i < 20 and boxes_are == "upright" else image
+        stored.save(tmp_path / name.replace(".png", ".jpg"), exif=exif, quality=95)
+    _, found = told(source)
+    (finding,) = [f for f in found.findings if f.code == "exif"]
+    assert finding.severity == ("error" if boxes_are == "stored" else "note") and finding.count == 20
+    assert [f.code for f in found.findings if f.severity == "error"] == ["exif"] * (boxes_are == "stored")
+
+
+def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
+    rng = np.random.default_rng(0)
+    noise = {name: Image.fromarray(rng.integers(0, 255, (96, 96, 3), np.uint8)) for name in clean.images}
+    for name, plant in (("clean", lambda d: d), ("mirrored", COCO["mirrored"]), ("shuffled", COCO["shuffled"])):
+        codes, _ = told(plant(replace(clean, images=noise, coco=True)).write(tmp_path / name))
+        assert codes == set()
+
+
+def test_sizes_of_other_images_mean_shuffled_names(clean, tmp_path):
+    grown = {n: i.resize((96 + 2 * k, 120)) for k, (n, i) in enumerate(clean.images.items())}
+    source = replace(clean, images=grown).write(tmp_path)
+    names = [f"{n}" for n in grown]
+    _edit(source, lambda records: [r.update(image=names[k - 1]) for k, r in enumerate(records)])
+    codes, _ = told(source)
+    assert codes == {"shuffled"}
+
+
+@pytest.mark.parametrize("text", ["", '{"image": "a.jpg", "objects": []}\n'])
+def test_set_without_boxes_is_no_crash(tmp_path, text):
+    (tmp_path / "a.jsonl").write_text(text)
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.jpg")
+    assert told(DataSource(tmp_path / "a.jsonl"))[0] <= {"refused"}
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason=f"the real photographs are not at {PHOTOGRAPHS}")
+@pytest.mark.parametrize("name", ["clean", "swapped_axes", "resized, .8", "shuffled"])
+def test_faults_in_real_photographs(name, tmp_path):
+    draft = replace(BENCHMARK["read"](PHOTOGRAPHS / "instances.json", PHOTOGRAPHS / "images"), coco=True)
+    codes, _ = told(COCO[name](draft).write(tmp_path) if name != "clean" else draft.write(tmp_path))
+    assert codes - {"size_mismatch"} == {name.partition(",")[0]} - {"clean"}

@@ -1,0 +1,124 @@
+"""`inspect` on the command line: what it prints and writes, its exit codes, and mistakes of users."""
+
+import json
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from coord_trainer import cli
+
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return BENCHMARK["shapes"](24)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr("sys.argv", ["coord-trainer", "inspect", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        told = capsys.readouterr()
+        return stopped.value.code, told.out, told.err
+
+    return call
+
+
+def test_inspect_clean_data_exits_with_0_and_writes_an_empty_list(run, clean, tmp_path):
+    source = clean.write(tmp_path / "data")
+    for _ in range(2):  # a second run replaces what the first one wrote
+        code, out, err = run(source.annotations)
+        assert code == 0 and "nothing wrong was found" in out and not err
+        assert json.loads((tmp_path / "runs/inspect/findings.json").read_text()) == []
+
+
+def test_inspect_names_faults_and_exits_with_1(run, clean, tmp_path):
+    source = BENCHMARK["COCO"]["swapped_axes"](replace(clean, coco=True)).write(tmp_path / "data")
+    code, out, err = run(source.annotations, "--images", source.images, "--out", "found")
+    assert code == 1 and "error: 1 error in the data" in err and "Traceback" not in err
+    (finding,) = json.loads(Path("found/findings.json").read_text())
+    assert set(finding) == {"code", "severity", "message", "evidence", "count", "fix"}
+    assert finding["code"] == "swapped_axes" and finding["severity"] == "error"
+    assert out.count("swapped_axes") == 1
+
+
+def test_inspect_strict_fails_for_warnings(run, clean, tmp_path):
+    source = clean.write(tmp_path / "data")
+    (tmp_path / "data" / next(iter(clean.images))).write_bytes(b"no image")
+    assert run(source.annotations)[0] == 0
+    code, _, err = run(source.annotations, "--strict")
+    assert code == 1 and "1 warning in" in err
+
+
+def test_inspect_takes_a_prepared_folder_with_its_held_out_set(run, clean, tmp_path):
+    for name, part in (("train", range(16)), ("val", range(14, 24))):
+        clean.subset(part).write(tmp_path / "data").annotations.rename(tmp_path / "data" / f"{name}.jsonl")
+    code, out, _ = run("data")
+    assert code == 1 and "leakage" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["gone.json"], "gone.json"),
+        (["."], "train.jsonl or instances.jsonl"),
+        (["a.jsonl", "b.jsonl"], "one data set"),
+        (["a.jsonl", "--images", "nowhere"], "nowhere"),
+        (["a.jsonl", "data.max_objcts=3"], "max_objects"),
+    ],
+)
+def test_inspect_mistake_is_one_message_and_exit_code_2(run, tmp_path, words, told):
+    code, _, err = run(*words)
+    assert code == 2 and told in err and "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def _config(source, *more):
+    from coord_trainer.config.run_config import load_run_config
+
+    words = [
+        "custom.coord_soft_ce_w1.enabled=true",
+        "evaluation.pictures=train",
+        f"data.annotations={source.annotations}",
+    ]
+    return load_run_config(None, [*words, *([f"data.images={source.images}"] if source.images else []), *more])
+
+
+def test_training_looks_at_its_data_once_and_strict_stops(clean, tmp_path, capsys, monkeypatch):
+    from coord_trainer.console import RunError
+    from coord_trainer.inspection import report
+
+    source = BENCHMARK["COCO"]["mirrored"](replace(clean, coco=True)).write(tmp_path / "data")
+    (finding,) = report.check_before_training(_config(source), ["a"], tmp_path / "cache")
+    assert finding.code == "mirrored" and "error: mirrored" in capsys.readouterr().out
+    real = report.examine
+    monkeypatch.setattr(report, "examine", lambda *words: pytest.fail("looked at again"))
+    assert report.check_before_training(_config(source), ["a"], tmp_path / "cache") == [finding]
+    assert "error: mirrored" in capsys.readouterr().out
+    monkeypatch.setattr(report, "examine", real)
+    with pytest.raises(RunError, match="1 error in the data"):
+        report.check_before_training(_config(source, "data.strict=true"), ["other images"], tmp_path / "cache")
+
+
+@pytest.mark.parametrize("coco", [True, False])
+def test_run_names_the_fault_before_it_begins(clean, tmp_path, capsys, coco):
+    pytest.importorskip("swift")
+    from coord_codec import InputError
+    from coord_trainer.console import RunError
+    from coord_trainer.run import train_and_score
+
+    faults = BENCHMARK["COCO" if coco else "JSONL"]
+    name = "mirrored" if coco else "pixels"  # boxes that can be read, and boxes that are all refused
+    source = faults[name](replace(clean, coco=coco)).write(tmp_path / "data")
+    more = ["data.strict=true"] if coco else []
+    with pytest.raises(RunError if coco else InputError, match="error in the data" if coco else "no usable image"):
+        train_and_score(_config(source, *more), tmp_path / "run")
+    assert f"error: {name}" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()

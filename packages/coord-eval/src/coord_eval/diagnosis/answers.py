@@ -1,0 +1,217 @@
+"""Answers whose boxes miss everything: which other way to take their numbers would find the objects.
+
+Every order, scale and resized input is tried on the whole set, then one affine map for all boxes, fitted on objects
+that an image and its answer name once. A way is told with the AP that it would give.
+
+Shapes: B boxes, I images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from coord_codec import CoordGrid, MarkerFamily
+from coord_eval.data.ground_truth import GroundTruth
+from coord_eval.data.predictions import CocoResult, Detections, Prediction
+from coord_eval.diagnosis.transforms import LAYOUTS, smart_resize
+from coord_eval.intake.answers import RAW_SCALE, PredictionSource, load_predictions, mean_best_iou
+from coord_eval.intake.collecting import collect_answers, collect_results
+from coord_eval.intake.joining import LabelMatcher, join
+from coord_eval.metrics.coco import coco_scores
+from coord_eval.metrics.evaluation import EvaluationData
+from coord_eval.parse.parser import parse_answer
+
+NEAR_ZERO = 0.02
+"""AP below which answers are diagnosed without being asked to."""
+_PLAUSIBLE, _CLEARLY = 0.2, 1.25  # mean best IoU that a way must reach, and its ratio to that of the boxes as read
+_TOLD = 3
+_PAIRS = 8  # objects that an affine map is fitted on, at least
+_RESIZED = ((28, 56 * 56, 28 * 28 * 1280), (28, 56 * 56, 28 * 28 * 16384), (32, 256 * 256, 4096 * 4096))
+"""Side of a token's square and limits of pixels, as the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL have them."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to take the numbers of all answers.
+
+    Attributes:
+        name: in words, with the option that takes them so where there is one
+        unit_B4: corners in [0, 1]
+        fit: mean over boxes of the best IoU with any object of their image
+    """
+
+    name: str
+    unit_B4: np.ndarray
+    fit: float
+
+
+def diagnose(
+    evaluation: EvaluationData,
+    predictions: PredictionSource,
+    *,
+    format: str | MarkerFamily = "auto",
+    grid: CoordGrid = CoordGrid(),
+    force: bool = False,
+) -> list[str]:
+    """Return which other ways to take the numbers of the answers would find the objects, as notes.
+
+    Args:
+        evaluation: the scores of these predictions
+        predictions: as for `coord_eval.score`
+        format: likewise
+        grid: likewise
+        force: diagnose whatever the AP; otherwise only one below .02
+
+    Returns:
+        A line for each way with its AP, the best first; one line that says so where none fits, none where nothing had
+        to be diagnosed.
+    """
+    ap = evaluation.coco["AP"]
+    if not force and not 0 <= ap < NEAR_ZERO:
+        return []
+    truth = evaluation.truth
+    detections, raw_B4, seen_B2 = _raw(truth, predictions, format, grid)
+    if not len(raw_B4) or not evaluation.counts["objects"]:
+        return ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
+    ways = sorted(_ways(truth, detections, raw_B4, seen_B2), key=lambda way: -way.fit)
+    own = _fit(truth, evaluation.detections.image_D, _corners(evaluation))
+    good = [way for way in _distinct(ways) if way.fit >= max(_PLAUSIBLE, _CLEARLY * own)][:_TOLD]
+    lines = [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}"]
+    if not good:
+        told = "the way they are read fits best" if own >= _PLAUSIBLE else "no scale, order, shift or resize fits"
+        return [*lines, f"diagnosis: {told} ({len(ways)} tried; the best, {ways[0].name}: {ways[0].fit:.3f})"]
+    for way in good:
+        size_B2 = truth.sizes_I2[detections.image_D]
+        low_B2 = way.unit_B4[:, :2] * size_B2
+        boxes_D4 = np.concatenate([low_B2, way.unit_B4[:, 2:] * size_B2 - low_B2], axis=1)
+        scores = coco_scores(truth, replace(detections, boxes_D4=boxes_D4), evaluation.backend).summary
+        lines.append(f"diagnosis: {way.name} would give AP {scores['AP']:.3f}, mean best IoU {way.fit:.3f}")
+    return lines
+
+
+def _raw(
+    truth: GroundTruth, predictions: PredictionSource, format: str | MarkerFamily, grid: CoordGrid
+) -> tuple[Detections, np.ndarray, np.ndarray]:
+    """Return a row for each box that was answered, its numbers as they were written, and the size of its input."""
+    answered = load_predictions(predictions)
+    results = [item for item in answered if isinstance(item, CocoResult)]
+    if len(results) == len(answered):
+        detections = collect_results(truth, results).detections
+        return detections, detections.boxes_D4, np.full((len(detections), 2), np.nan)
+    loaded = [item for item in answered if isinstance(item, Prediction)]
+    images, joined = join(truth, ((p.image_id, p.image, p.where) for p in loaded))
+    answers = [parse_answer(p.text, format, scale=RAW_SCALE, grid=grid, keep_flat=True) for p in loaded]
+    answers = [replace(a, objects=tuple(o for o in a if o.geometry == "box" and len(o.bins) == 4)) for a in answers]
+    collected = collect_answers(
+        truth,
+        loaded,
+        answers,
+        images=images,
+        joined=joined,
+        labels=LabelMatcher(truth.categories),
+        score_source="constant",
+    )
+    rows = [
+        (item.bins, prediction.input_size or (np.nan, np.nan))
+        for prediction, answer, image in zip(loaded, answers, images, strict=True)
+        if image >= 0
+        for item in answer
+    ]
+    numbers_B4 = np.array([bins for bins, _ in rows], np.float64).reshape(-1, 4)
+    return collected.detections, numbers_B4, np.array([size for _, size in rows], np.float64).reshape(-1, 2)
+
+
+def _ways(truth: GroundTruth, detections: Detections, raw_B4: np.ndarray, seen_B2: np.ndarray) -> Iterator[Way]:
+    for divisor, divisor_B2 in _divisors(truth, detections, raw_B4, seen_B2):
+        for layout, to_corners in LAYOUTS.items():
+            unit_B4 = to_corners(raw_B4) / np.tile(divisor_B2, 2)
+            order = "" if layout == "xyxy" else f" as {layout}"
+            yield Way(f"numbers{order} {divisor}", unit_B4, _fit(truth, detections.image_D, unit_B4))
+    size_B2 = truth.sizes_I2[detections.image_D]
+    for what, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
+        if np.isfinite(divisor_B2).all():
+            yield from _affine(truth, detections, raw_B4 / np.tile(divisor_B2, 2), what)
+
+
+def _divisors(
+    truth: GroundTruth, detections: Detections, raw_B4: np.ndarray, seen_B2: np.ndarray
+) -> Iterator[tuple[str, np.ndarray]]:
+    size_B2 = truth.sizes_I2[detections.image_D]
+    for number in (1000, 999, 1, 100, 1024):
+        yield f"divided by {number} (--scale {number})", np.full_like(size_B2, number)
+    if not truth.sizes_known or not np.isfinite(size_B2).all():
+        return
+    yield "in pixels of the image (--scale pixels)", size_B2
+    if np.isfinite(seen_B2).all():
+        yield "in pixels of the model's input (--scale input_pixels)", seen_B2
+    sizes, index_B = np.unique(size_B2, axis=0, return_inverse=True)
+    for factor, low, high in _RESIZED:
+        resized = [smart_resize(int(w), int(h), factor=factor, min_pixels=low, max_pixels=high) for w, h in sizes]
+        name = (
+            f"in pixels of an input resized to multiples of {factor} and at most {high} pixels "
+            "(give input_width and input_height, --scale input_pixels)"
+        )
+        yield name, np.array(resized, np.float64)[index_B.reshape(-1)]
+
+
+def _affine(truth: GroundTruth, detections: Detections, unit_B4: np.ndarray, what: str) -> Iterator[Way]:
+    """Yield the boxes under one map `a x + b` for each axis, fitted on labels that occur once on both sides."""
+    rows, objects = _sure_pairs(truth, detections)
+    if len(rows) < _PAIRS:
+        return
+    boxes_n4 = truth.boxes_N4[objects]
+    corners_n4 = LAYOUTS["xywh"](boxes_n4) / np.tile(truth.sizes_I2[truth.image_N[objects]], 2)
+    moved_B4, parts = unit_B4.copy(), []
+    for axis, name in enumerate("xy"):
+        x, y = unit_B4[rows][:, axis::2].ravel(), corners_n4[:, axis::2].ravel()
+        a, b = _robust_line(x, y)
+        moved_B4[:, axis::2] = a * unit_B4[:, axis::2] + b
+        parts.append(f"{name} times {a:.3f} {b:+.3f}")
+    told = f"numbers as fractions{what}" if what else "numbers divided by 1000"
+    yield Way(f"{told}, {', '.join(parts)}", moved_B4, _fit(truth, detections.image_D, moved_B4))
+
+
+def _sure_pairs(truth: GroundTruth, detections: Detections) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and objects that are each the only one of their label in their image."""
+    width = len(truth.categories) + len(detections.unknown) + 1
+    key_D, key_N = detections.image_D * width + detections.category_D, truth.image_N * width + truth.category_N
+    once = [keys[counts == 1] for keys, counts in (np.unique(k, return_counts=True) for k in (key_D, key_N))]
+    both = np.intersect1d(*once)
+    order_D, order_N = np.argsort(key_D, kind="stable"), np.argsort(key_N, kind="stable")
+    return (order_D[np.searchsorted(key_D[order_D], both)], order_N[np.searchsorted(key_N[order_N], both)])
+
+
+def _robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Fit y = a x + b; pairs that lie far off are left out in turn, three times."""
+    kept = np.ones(len(x), bool)
+    a, b = 1.0, 0.0
+    for _ in range(4):
+        if kept.sum() < _PAIRS or np.ptp(x[kept]) == 0:
+            break
+        a, b = np.polyfit(x[kept], y[kept], 1).tolist()
+        off = np.abs(a * x + b - y)
+        kept = off <= 2.5 * np.median(off[kept]) + 1e-9
+    return a, b
+
+
+def _corners(evaluation: EvaluationData) -> np.ndarray:
+    detections = evaluation.detections
+    corners: np.ndarray = LAYOUTS["xywh"](detections.boxes_D4)
+    corners = corners / np.tile(evaluation.truth.sizes_I2[detections.image_D], 2)
+    return corners
+
+
+def _fit(truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
+    return mean_best_iou(truth, image_B, unit_B4) if len(image_B) else 0.0
+
+
+def _distinct(ways: Sequence[Way]) -> Iterator[Way]:
+    """Yield the ways whose boxes differ from those of the better ones by more than rounding."""
+    kept: list[Way] = []
+    for way in ways:
+        if all(np.abs(way.unit_B4 - other.unit_B4).max() > 0.002 for other in kept):
+            kept.append(way)
+            yield way

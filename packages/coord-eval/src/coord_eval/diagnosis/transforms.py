@@ -1,0 +1,85 @@
+"""What four numbers may mean: their order, their unit, and how the image they refer to was turned or resized.
+
+Shapes: N boxes; corners are x1, y1, x2, y2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+Boxes = np.ndarray
+"""[N, 4] float64."""
+
+
+def _from_size(b: Boxes) -> Boxes:
+    return np.concatenate([b[:, :2], b[:, :2] + b[:, 2:]], axis=1)
+
+
+def _from_centre(b: Boxes) -> Boxes:
+    return np.concatenate([b[:, :2] - b[:, 2:] / 2, b[:, :2] + b[:, 2:] / 2], axis=1)
+
+
+def swap_axes(b: Boxes) -> Boxes:
+    """Return the boxes with x and y exchanged.
+
+    Example:
+        >>> swap_axes(np.array([[1, 2, 3, 4]])).tolist()
+        [[2, 1, 4, 3]]
+    """
+    return b[:, [1, 0, 3, 2]]
+
+
+LAYOUTS: dict[str, Callable[[Boxes], Boxes]] = {
+    "xyxy": lambda b: b,
+    "xywh": _from_size,
+    "cxcywh": _from_centre,
+    "yxyx": swap_axes,
+    "yxhw": lambda b: _from_size(swap_axes(b)),
+    "cycxhw": lambda b: _from_centre(swap_axes(b)),
+}
+"""From four numbers in each order to corners."""
+
+TURNS: dict[int, Callable[[Boxes], Boxes]] = {
+    1: lambda b: b,
+    2: lambda b: np.stack([1 - b[:, 2], b[:, 1], 1 - b[:, 0], b[:, 3]], axis=1),
+    3: lambda b: 1 - b[:, [2, 3, 0, 1]],
+    4: lambda b: np.stack([b[:, 0], 1 - b[:, 3], b[:, 2], 1 - b[:, 1]], axis=1),
+    5: swap_axes,
+    6: lambda b: np.stack([1 - b[:, 3], b[:, 0], 1 - b[:, 1], b[:, 2]], axis=1),
+    7: lambda b: 1 - b[:, [3, 2, 1, 0]],
+    8: lambda b: np.stack([b[:, 1], 1 - b[:, 2], b[:, 3], 1 - b[:, 0]], axis=1),
+}
+"""From corners in [0, 1] of a stored image to those of the image that is shown, by its EXIF orientation."""
+
+INVERSE_TURN = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
+"""The orientation that undoes another."""
+
+
+def smart_resize(width: int, height: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+    """Return the size at which a Qwen-VL image processor shows an image to the model.
+
+    Both sides become multiples of `factor` (28 for Qwen2.5-VL, 32 for Qwen3-VL) whose product lies within the limits.
+    Source: `smart_resize` of transformers' `Qwen2VLImageProcessor`.
+
+    Args:
+        width: in pixels
+        height: in pixels
+        factor: side of the square that becomes one token
+        min_pixels: smaller images are enlarged
+        max_pixels: larger images are reduced
+
+    Example:
+        >>> smart_resize(640, 480, factor=28, min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
+        (644, 476)
+    """
+    sides = [max(factor, round(side / factor) * factor) for side in (width, height)]
+    if sides[0] * sides[1] > max_pixels:
+        shrink = math.sqrt(width * height / max_pixels)
+        sides = [max(factor, math.floor(side / shrink / factor) * factor) for side in (width, height)]
+    elif sides[0] * sides[1] < min_pixels:
+        grow = math.sqrt(min_pixels / (width * height))
+        sides = [math.ceil(side * grow / factor) * factor for side in (width, height)]
+    return sides[0], sides[1]

@@ -1,0 +1,108 @@
+"""Answers on a wrong scale, in another order or shifted: the way that finds the objects is named, with its AP."""
+
+import json
+import random
+import re
+
+import pytest
+
+from coord_eval import score
+from coord_eval.cli.main import main
+from coord_eval.diagnosis import diagnose, smart_resize
+
+
+def unit_boxes(coco_set):
+    """Label and corners in [0, 1] of the objects of each image."""
+    names = {c["id"]: c["name"] for c in coco_set["categories"]}
+    for image in coco_set["images"]:
+        size = (image["width"], image["height"])
+        objects = []
+        for a in coco_set["annotations"]:
+            if a["image_id"] == image["id"] and not a["iscrowd"]:
+                x, y, w, h = a["bbox"]
+                corners = (x / size[0], y / size[1], (x + w) / size[0], (y + h) / size[1])
+                objects.append((names[a["category_id"]], corners))
+        yield image["id"], size, objects
+
+
+def answers(coco_set, write):
+    """Records whose boxes are `write(corners, size)`."""
+    return [
+        {
+            "image_id": image,
+            "text": json.dumps([{"bbox_2d": list(write(box, size)), "label": name} for name, box in objects]),
+        }
+        for image, size, objects in unit_boxes(coco_set)
+    ]
+
+
+def _resized(box, size):
+    width, height = smart_resize(*size, factor=28, min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
+    return [box[0] * width, box[1] * height, box[2] * width, box[3] * height]
+
+
+def _thousandths(box):
+    return [1000 * v for v in box]
+
+
+WAYS = {
+    "--scale 1)": lambda b, s: [round(v, 4) for v in b],
+    "--scale 100)": lambda b, s: [100 * v for v in b],
+    "--scale pixels)": lambda b, s: [b[0] * s[0], b[1] * s[1], b[2] * s[0], b[3] * s[1]],
+    "multiples of 28": _resized,
+    "as xywh": lambda b, s: _thousandths((b[0], b[1], b[2] - b[0], b[3] - b[1])),
+    "as cxcywh": lambda b, s: _thousandths(((b[0] + b[2]) / 2, (b[1] + b[3]) / 2, b[2] - b[0], b[3] - b[1])),
+    "as yxyx": lambda b, s: _thousandths((b[1], b[0], b[3], b[2])),
+    "x times 2.000 -0.400, y times 1.000": lambda b, s: _thousandths((b[0] / 2 + 0.2, b[1], b[2] / 2 + 0.2, b[3])),
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_diagnose_names_the_way_that_fits_and_its_ap(coco_set, name):
+    records = answers(coco_set, WAYS[name])
+    lines = diagnose(score(coco_set, records), records, force=True)
+    assert name in lines[1], lines
+    assert float(re.search(r"would give AP (\S+),", lines[1])[1]) > 0.9
+
+
+def test_diagnose_agrees_with_scoring_on_the_named_scale(coco_set):
+    records = answers(coco_set, WAYS["--scale pixels)"])
+    lines = diagnose(score(coco_set, records), records, force=True)
+    named = score(coco_set, records, scale="pixels", score_source="constant")
+    assert f"would give AP {named.coco['AP']:.3f}" in lines[1]
+
+
+def test_diagnose_keeps_silent_about_good_answers_and_says_when_nothing_fits(coco_set):
+    good = answers(coco_set, lambda b, s: _thousandths(b))
+    evaluation = score(coco_set, good)
+    assert diagnose(evaluation, good) == []
+    assert "the way they are read fits best" in diagnose(evaluation, good, force=True)[1]
+    draw = random.Random(0)
+    wild = answers(coco_set, lambda b, s: sorted(draw.randint(0, 20) for _ in range(4)))
+    lines = diagnose(score(coco_set, wild), wild)
+    assert "no scale, order, shift or resize fits" in lines[1]
+
+
+def test_diagnose_reads_results_lists(coco_set):
+    results = [
+        {"image_id": a["image_id"], "category_id": a["category_id"], "score": 1.0, "bbox": [x, y, x + w, y + h]}
+        for a in coco_set["annotations"]
+        for x, y, w, h in [a["bbox"]]
+    ]
+    lines = diagnose(score(coco_set, results), results, force=True)
+    assert "numbers in pixels of the image" in lines[1]
+
+
+def test_score_command_diagnoses_at_ap_near_0_and_on_request(coco_set, tmp_path, capsys):
+    (tmp_path / "g.json").write_text(json.dumps(coco_set))
+    for name, way in (("bad", WAYS["--scale 1)"]), ("good", lambda b, s: _thousandths(b))):
+        lines = (json.dumps(record) + "\n" for record in answers(coco_set, way))
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    files = ["score", "--ground-truth", str(tmp_path / "g.json"), "--out", str(tmp_path / "r"), "--predictions"]
+    assert main([*files, str(tmp_path / "bad.jsonl"), "--scale", "1000"]) == 0
+    assert "--scale 1)" in capsys.readouterr().out
+    assert "--scale 1)" in (tmp_path / "r" / "report.html").read_text()
+    assert main([*files, str(tmp_path / "good.jsonl")]) == 0
+    assert "diagnosis" not in capsys.readouterr().out
+    assert main([*files, str(tmp_path / "good.jsonl"), "--diagnose"]) == 0
+    assert "diagnosis: as read" in capsys.readouterr().out
