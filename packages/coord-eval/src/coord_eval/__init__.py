@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from coord_eval.metrics.bootstrap import Resamples, resample
     from coord_eval.metrics.coco import COCO_KEYS
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
-    from coord_eval.parse.parser import FORMATS, parse_answer
+    from coord_eval.parse.formats import FORMATS, TextFormat, register_format
+    from coord_eval.parse.parser import parse_answer
     from coord_eval.report.evaluation import ReportSection
     from coord_eval.suites.lvis import LvisScores, score_lvis
     from coord_eval.suites.refcoco import ExpressionScores, score_expression_files, score_expressions
@@ -32,7 +33,8 @@ _MODULES = {
     "coord_eval.metrics.bootstrap": ("Resamples", "resample"),
     "coord_eval.metrics.coco": ("COCO_KEYS",),
     "coord_eval.parse.answer": ("DROP_REASONS", "Answer", "Drop", "ParsedObject"),
-    "coord_eval.parse.parser": ("FORMATS", "parse_answer"),
+    "coord_eval.parse.formats": ("FORMATS", "TextFormat", "register_format"),
+    "coord_eval.parse.parser": ("parse_answer",),
     "coord_eval.report.evaluation": ("ReportSection",),
     "coord_eval.evaluation": ("Evaluation", "oracle_predictions", "score"),
     "coord_eval.suites.lvis": ("LvisScores", "score_lvis"),
@@ -58,10 +60,12 @@ __all__ = [
     "ParsedObject",
     "ReportSection",
     "Resamples",
+    "TextFormat",
     "compare",
     "load_ground_truth",
     "oracle_predictions",
     "parse_answer",
+    "register_format",
     "resample",
     "score",
     "score_expression_files",

@@ -19,7 +19,7 @@ from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Prediction, from_records, read_predictions
 from coord_eval.match.overlaps import box_iou
-from coord_eval.parse.answer import OVERSHOOT, Answer, Drop, ParsedObject
+from coord_eval.parse.answer import OVERSHOOT, Answer, Drop, ParsedObject, corners
 from coord_eval.parse.parser import candidate_formats, parse_answer
 from coord_eval.parse.scalars import plain
 
@@ -192,8 +192,9 @@ def with_expected_boxes(answer: Answer, prediction: Prediction) -> Answer:
 
 def _expected_box(item: ParsedObject, given: tuple[float, ...], where: str) -> tuple[float, float, float, float]:
     sides = [given[i] for i in item.coord_indices]
-    if not sides:
-        raise InputError(f"{where}: an object in plain numbers has no expectation to take its box from")
+    if not sides or not item.order:
+        raise InputError(f"{where}: an object without four coordinate tokens has no expectation to take its box from")
+    sides = corners(item.order, sides)
     xs, ys = sides[::2], sides[1::2]
     return (min(xs), min(ys), max(xs), max(ys))
 
@@ -275,6 +276,7 @@ def infer_scale(
     divisors: dict[ScaleName, np.ndarray] = {
         float(grid.scale): np.full_like(pixels_B2, grid.scale),
         float(grid.scale - 1): np.full_like(pixels_B2, grid.scale - 1),
+        1.0: np.ones_like(pixels_B2),
         "pixels": pixels_B2,
         "input_pixels": seen_B2,
     }
