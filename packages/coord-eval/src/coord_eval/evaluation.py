@@ -305,7 +305,7 @@ def ceiling_scores(
     records = oracle_predictions(ground_truth, markers=markers, order=order, max_objects=max_objects, grid=grid)
     predictions = [p for p in from_records(records, "ceiling") if isinstance(p, Prediction)]
     answers = [parse_answer(p.text, markers, grid=grid) for p in predictions]
-    images, joined = join(ground_truth, ((p.image_id, p.image, p.where) for p in predictions))
+    images, joined = join(ground_truth, ((p.image_id, p.image, p.where, None) for p in predictions))
     collected = collect_answers(
         ground_truth,
         predictions,

@@ -84,7 +84,17 @@ def answers(
         Path | None, Option(metavar="FILE", help='Other names: JSON {"category": ["other name"]}.')
     ] = None,
     score_source: Annotated[
-        Literal["auto", "coord_logprobs", "coord_desc_logprobs", "coord_min", "emission_rank", "constant"],
+        Literal[
+            "auto",
+            "expected_iou",
+            "hit_probability",
+            "coord_logprobs",
+            "coord_desc_logprobs",
+            "coord_min",
+            "stated",
+            "emission_rank",
+            "constant",
+        ],
         Option(help="Score by which boxes are sorted."),
     ] = "auto",
 ) -> dict[str, Any]:
