@@ -7,6 +7,9 @@ import pytest
 
 from coord_eval import InputError, compare, oracle_predictions, resample, score
 from coord_eval.cli.main import main
+from coord_eval.comparison import paired_differences
+from coord_eval.metrics.bootstrap import HEADLINE, Resamples, interval
+from coord_eval.metrics.permutation import exchange_p_values
 
 
 @pytest.fixture
@@ -92,3 +95,59 @@ def test_compare_command(coco_set, noisy_results, tmp_path, capsys):
     assert "half against all" in capsys.readouterr().out
     assert main([*common, files[0], files[0]]) == 2
     assert main([*common, files[0]]) == 2
+
+
+def test_paired_differences_adjust_p_by_holm():
+    """p-values of .01, .02 and .04: times 3, 2 and 1, ascending."""
+    names = HEADLINE[:3]
+    drawn = {run: Resamples(dict.fromkeys(names, 0.5), dict.fromkeys(names, np.full(9, 0.5)), 0) for run in "ab"}
+    found = paired_differences(drawn, {"b": dict(zip(names, (0.04, 0.01, 0.02), strict=True))})["b"]
+    assert [found[name].p for name in names] == pytest.approx([0.04, 0.03, 0.04])
+    assert all(found[name].differs for name in names)
+    found = paired_differences(drawn, {"b": dict(zip(names, (0.04, 0.02, 0.9), strict=True))})["b"]
+    assert [found[name].p for name in names] == pytest.approx([0.08, 0.06, 0.9])
+    assert not any(row.differs for row in found.values())
+
+
+def test_exchange_p_values_equal_scoring_the_exchanged_answers_again(coco_set, noisy_results):
+    first, second = (  # distinct scores, since pycocotools has the order of the images among equal ones
+        [{**r, "score": r["score"] + 1e-5 * (2 * i + seed)} for i, r in enumerate(noisy_results(coco_set, seed))]
+        for seed in (0, 1)
+    )
+    second = second[:-60]
+    a, b = score(coco_set, first), score(coco_set, second)
+    found = exchange_p_values(a, b, 12, seed=4, metrics=("AP", "f1"))
+    swaps = np.random.default_rng(4).integers(0, 2, (12, len(coco_set["images"])), np.int32)
+    differences = {"AP": [], "f1": []}
+    for swap in swaps:
+        mixed = [
+            score(coco_set, [r for r in one if not swap[r["image_id"]]] + [r for r in other if swap[r["image_id"]]])
+            for one, other in ((first, second), (second, first))
+        ]
+        differences["AP"].append(mixed[1].coco["AP"] - mixed[0].coco["AP"])
+        differences["f1"].append(mixed[1].detection["0.5"]["f1"] - mixed[0].detection["0.5"]["f1"])
+    seen = {"AP": b.coco["AP"] - a.coco["AP"], "f1": b.detection["0.5"]["f1"] - a.detection["0.5"]["f1"]}
+    for name, values in differences.items():
+        extreme = sum(abs(value) >= abs(seen[name]) - 1e-12 for value in values)
+        assert found[name] == (1 + extreme) / 13
+
+
+def test_compare_says_which_metrics_differ(runs):
+    found = compare({**runs, "same": runs["base"]}, resamples=400).differences
+    assert found["less"]["recall"].differs and found["less"]["recall"].p < 0.05
+    assert not any(row.differs for row in found["same"].values())
+    assert {name for name, row in found["less"].items() if row.p is not None} == set(HEADLINE)
+
+
+def test_interval_is_moved_so_that_the_resamples_have_the_value_as_mean():
+    draws = np.random.default_rng(0).normal(0.6, 0.01, 5000)
+    found = interval(0.5, draws)
+    assert (found["low"], found["high"]) == pytest.approx((0.4804, 0.5196), abs=0.001)
+    assert interval(0.999, draws, share=True)["high"] == 1.0
+
+
+def test_labels_with_few_objects_are_noted(coco_set, noisy_results):
+    note = "6 of 6 labels have fewer than 10 objects"
+    few = {**coco_set, "annotations": [a for a in coco_set["annotations"] if a["image_id"] < 8]}
+    assert any(note in found for found in score(few, [], bootstrap=2).notes)
+    assert not any("fewer than 10" in found for found in score(coco_set, [], bootstrap=2).notes)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from coord_eval.metrics.coco import COCO_KEYS
     from coord_eval.objects import ScoredObject, scored_objects
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
-    from coord_eval.parse.parser import FORMATS, parse_answer
+    from coord_eval.parse.formats import FORMATS, TextFormat, register_format
+    from coord_eval.parse.parser import parse_answer
     from coord_eval.report.evaluation import ReportSection
     from coord_eval.suites.lvis import LvisScores, score_lvis
     from coord_eval.suites.refcoco import ExpressionScores, score_expression_files, score_expressions
@@ -36,7 +37,8 @@ _MODULES = {
     "coord_eval.metrics.coco": ("COCO_KEYS",),
     "coord_eval.objects": ("ScoredObject", "scored_objects"),
     "coord_eval.parse.answer": ("DROP_REASONS", "Answer", "Drop", "ParsedObject"),
-    "coord_eval.parse.parser": ("FORMATS", "parse_answer"),
+    "coord_eval.parse.formats": ("FORMATS", "TextFormat", "register_format"),
+    "coord_eval.parse.parser": ("parse_answer",),
     "coord_eval.report.evaluation": ("ReportSection",),
     "coord_eval.evaluation": ("Evaluation", "oracle_predictions", "score"),
     "coord_eval.suites.lvis": ("LvisScores", "score_lvis"),
@@ -65,12 +67,14 @@ __all__ = [
     "ReportSection",
     "Resamples",
     "ScoredObject",
+    "TextFormat",
     "compare",
     "decode_image",
     "image_facts",
     "load_ground_truth",
     "oracle_predictions",
     "parse_answer",
+    "register_format",
     "resample",
     "score",
     "score_expression_files",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.files import write_text
 from coord_eval.evaluation import Evaluation
-from coord_eval.metrics.bootstrap import Resamples, interval, resample
+from coord_eval.metrics.bootstrap import CONFIDENCE, HEADLINE, Resamples, few_objects_note, interval, resample
+from coord_eval.metrics.permutation import exchange_p_values
 from coord_eval.report.page import columns, headline_first, page, safe, section, table
 
 _ERRORS = ("count_error", "count_absolute_error", "duplicates", "ece")
@@ -31,12 +32,18 @@ class Difference:
         high: upper end
         share_better: share of the resamples in which the run is strictly better: higher, or lower where the metric is
             an error, or nearer to 0 where that has a sign
+        p: for the metrics of `HEADLINE`, the probability of a difference as large between equal runs by a paired
+            permutation test over images, adjusted by Holm's method (1979) over these metrics and all runs; None for the
+            others, which are for looking only
+        differs: `p` is below .05: of all comparisons of equal runs at most 5 % say so of any metric
     """
 
     value: float
     low: float
     high: float
     share_better: float
+    p: float | None = None
+    differs: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +98,9 @@ def compare(
     """Compare evaluations of the same ground truth with the first of them.
 
     Every resample draws the same images for all runs, so that what is common to them, easy and hard images, cancels in
-    the difference. An interval that excludes 0 says that the difference is larger than the variation between draws of
-    the images; it says nothing about training seeds.
+    the difference. `Difference.differs` says that it is larger than the variation between draws of the images, with
+    Holm's control over the headline metrics and all runs; a single interval has no such control, and neither says
+    anything about training seeds.
 
     Args:
         runs: evaluations by name
@@ -110,12 +118,14 @@ def compare(
         _check_same_truth(first, runs[first], name, runs[name])
     drawn = {name: resample(run, resamples, seed, progress) for name, run in runs.items()}
     sources = {name: run.score_source for name, run in runs.items()}
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = tuple(few_objects_note(runs[first]))
     if len(set(sources.values())) > 1:
-        notes = ("runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU",)
+        notes = (*notes, "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU")
     return Comparison(
         metrics={name: found.intervals() for name, found in drawn.items()},
-        differences={name: _differences(drawn[first], drawn[name]) for name in others},
+        differences=paired_differences(
+            drawn, {name: exchange_p_values(runs[first], runs[name], resamples, seed, HEADLINE) for name in others}
+        ),
         class_gains={name: _class_gains(runs[first], runs[name]) for name in others},
         score_sources=sources,
         notes=notes,
@@ -131,6 +141,20 @@ def _check_same_truth(first: str, a: Evaluation, second: str, b: Evaluation) -> 
         raise InputError(f"compare: {first} and {second} were scored against different ground truth")
 
 
+def paired_differences(
+    drawn: Mapping[str, Resamples], p_values: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, Difference]]:
+    """Return the difference of each run from the first; p-values by run and metric are adjusted over all of them."""
+    first, *others = drawn
+    found = {name: _differences(drawn[first], drawn[name]) for name in others}
+    tested = sorted((p, run, name) for run, rows in p_values.items() for name, p in rows.items() if name in found[run])
+    largest = 0.0
+    for step, (p, run, name) in enumerate(tested):
+        largest = min(max(largest, (len(tested) - step) * p), 1.0)
+        found[run][name] = replace(found[run][name], p=largest, differs=largest < 1 - CONFIDENCE)
+    return found
+
+
 def _differences(first: Resamples, other: Resamples) -> dict[str, Difference]:
     result = {}
     for name in [name for name in other.point if name in first.point]:
@@ -140,7 +164,8 @@ def _differences(first: Resamples, other: Resamples) -> dict[str, Difference]:
         bounds = interval(value, other.draws[name] - first.draws[name])
         gain_B = _quality(name, other.draws[name]) - _quality(name, first.draws[name])
         gain_B = gain_B[~np.isnan(gain_B)]
-        result[name] = Difference(**bounds, share_better=float((gain_B > 0).mean()) if len(gain_B) else 0.0)
+        better = float((gain_B > 0).mean()) if len(gain_B) else 0.0
+        result[name] = Difference(bounds["value"], bounds["low"], bounds["high"], better)
     return result
 
 
@@ -159,9 +184,18 @@ def _class_gains(first: Evaluation, other: Evaluation) -> dict[str, float]:
     return dict(sorted(gains.items(), key=lambda item: -abs(item[1])))
 
 
+def p_text(difference: Difference) -> str:
+    """Return the adjusted p-value as text, with a mark where the runs differ."""
+    return "" if difference.p is None else f"{difference.p:.3f}{' *' if difference.differs else ''}"
+
+
 def _body(comparison: Comparison) -> str:
     runs = list(comparison.metrics)
-    how = f"{comparison.resamples} resamples of the images, seed {comparison.seed}, 95 % confidence intervals"
+    how = (
+        f"{comparison.resamples} resamples of the images, seed {comparison.seed}, 95 % confidence intervals; p by "
+        "permutation of images and Holm's method over the headline metrics of all runs: at most 5 % of comparisons of "
+        "equal runs have one below .05"
+    )
     rows = {}
     for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
         cells = (comparison.metrics[run].get(metric) for run in runs)
@@ -169,10 +203,16 @@ def _body(comparison: Comparison) -> str:
         rows[metric] = (metric, *shown)
     parts = [f"<p>{safe(how)}.</p>", *(f"<p>{safe(note)}</p>" for note in comparison.notes)]
     parts.append(section("Metrics", headline_first(("", *runs), rows)))
-    head = ("", "difference", "paired 95 % interval", "better in")
+    head = ("", "difference", "paired 95 % interval", "better in", "p (Holm)")
     for run, differences in comparison.differences.items():
         rows = {
-            name: (name, f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", f"{100 * d.share_better:.1f} %")
+            name: (
+                name,
+                f"{d.value:+.4f}",
+                f"[{d.low:+.4f}, {d.high:+.4f}]",
+                f"{100 * d.share_better:.1f} %",
+                p_text(d),
+            )
             for name, d in differences.items()
         }
         gains = [(name, f"{gain:+.3f}") for name, gain in list(comparison.class_gains[run].items())[:_MAX_CLASSES]]

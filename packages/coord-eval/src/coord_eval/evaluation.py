@@ -23,7 +23,7 @@ from coord_eval.intake.answers import AnswerOptions, PredictionSource, Progress,
 from coord_eval.intake.collecting import collect, collect_answers, collector_paused
 from coord_eval.intake.joining import LabelMatcher, join
 from coord_eval.match.matching import Scored, match
-from coord_eval.metrics.bootstrap import resample
+from coord_eval.metrics.bootstrap import few_objects_note, resample
 from coord_eval.metrics.coco import BACKENDS, CocoScores, CocoTable, beyond_limit, coco_scores, one_label
 from coord_eval.metrics.detection import micro_rates
 from coord_eval.metrics.evaluation import EvaluationData, point
@@ -196,7 +196,11 @@ def score(
     )
     if not bootstrap:
         return evaluation
-    return replace(evaluation, intervals=resample(evaluation, bootstrap, seed, progress).intervals())
+    return replace(
+        evaluation,
+        intervals=resample(evaluation, bootstrap, seed, progress).intervals(),
+        notes=(*evaluation.notes, *few_objects_note(evaluation)),
+    )
 
 
 def _counts(ground_truth: GroundTruth, detections: Detections) -> dict[str, int]:
@@ -305,7 +309,7 @@ def ceiling_scores(
     records = oracle_predictions(ground_truth, markers=markers, order=order, max_objects=max_objects, grid=grid)
     predictions = [p for p in from_records(records, "ceiling") if isinstance(p, Prediction)]
     answers = [parse_answer(p.text, markers, grid=grid) for p in predictions]
-    images, joined = join(ground_truth, ((p.image_id, p.image, p.where) for p in predictions))
+    images, joined = join(ground_truth, ((p.image_id, p.image, p.where, None) for p in predictions))
     collected = collect_answers(
         ground_truth,
         predictions,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.predictions import Prediction, from_records
 from coord_eval.intake.answers import with_expected_boxes
-from coord_eval.intake.ranking import choose_source, object_score
+from coord_eval.intake.ranking import choose_source, object_scores
 from coord_eval.parse.parser import parse_answer
 
 
@@ -70,5 +70,5 @@ def scored_objects(
     dropped: dict[str, int] = {}
     for drop in answer.dropped:
         dropped[drop.reason] = dropped.get(drop.reason, 0) + 1
-    scores = [object_score(source, item, rank, prediction) for rank, item in enumerate(answer.objects)]
+    scores = object_scores(source, answer, prediction)
     return [ScoredObject(o.desc, o.box, s, o.repairs) for o, s in zip(answer, scores, strict=True)], dropped

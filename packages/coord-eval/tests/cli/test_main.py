@@ -168,6 +168,8 @@ def test_help_and_usage_errors_load_nothing_slow(arguments):
 def test_choices_of_options_equal_those_of_the_library():
     from typing import get_args
 
+    import typer
+
     from coord_codec import MARKERS, Order
     from coord_eval import FORMATS, SCORE_SOURCES
     from coord_eval.cli import options
@@ -178,7 +180,9 @@ def test_choices_of_options_equal_those_of_the_library():
         hint = inspect.signature(group, eval_str=True).parameters[name].annotation
         return get_args(get_args(hint)[0])
 
-    assert choices(options.answers, "format") == ("auto", *FORMATS)
+    assert all(options._known_format(name) == name for name in ("auto", *FORMATS))
+    with pytest.raises(typer.BadParameter, match="expected one of auto, obj"):
+        options._known_format("yaml")
     assert choices(options.answers, "boxes") == BOX_SOURCES
     assert choices(options.answers, "score_source") == ("auto", *(s for s in SCORE_SOURCES if s != "results"))
     assert choices(options.scoring, "backend") == BACKENDS

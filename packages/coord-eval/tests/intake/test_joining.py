@@ -84,3 +84,37 @@ def test_label_matcher_refuses_two_categories_of_one_name(one_cat):
         score(one_cat, [{"image_id": 1, "text": ""}])
     result = {"image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "score": 0.5}
     assert score(one_cat, [result]).coco["AP50"] == pytest.approx(1.0)
+
+
+def test_join_takes_an_answer_for_each_label_that_was_asked_for(one_cat):
+    one_cat["categories"].append({"id": 2, "name": "dog"})
+    box = '[{"bbox": [0.0, 0.0, 0.5, 0.5]}]'
+    evaluation = score(one_cat, [{"image_id": 1, "text": box, "label": name} for name in ("cat", "dog")])
+    assert evaluation.detections.category_D.tolist() == [0, 1]
+    assert evaluation.detections.rank_D.tolist() == [0, 1]
+    assert (evaluation.join.answered, evaluation.format["answers"]) == (1, 2)
+    assert (evaluation.format["clean"], evaluation.format["repairs"]) == (2, {})
+    with pytest.raises(InputError, match="or give each its `label` or `tile`"):
+        score(one_cat, [{"image_id": 1, "text": box, "label": "cat"}] * 2)
+
+
+def test_join_places_the_boxes_of_tiles_in_their_image():
+    truth = {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 200, "height": 100}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [110, 10, 50, 80], "area": 4000}],
+    }
+    answers = [
+        {"image_id": 1, "text": "[]", "tile": [0, 0, 100, 100]},
+        {"image_id": 1, "text": '{"bbox": [10, 10, 60, 90], "label": "cat"}', "tile": [100, 0, 100, 100]},
+    ]
+    for scale in ("pixels", 100):
+        assert score(truth, answers, scale=scale).detections.boxes_D4.tolist() == [[110, 10, 50, 80]]
+    with pytest.raises(InputError, match="tile: the scale"):
+        score(truth, answers, scale="infer")
+
+
+@pytest.mark.parametrize(("key", "value"), [("label", " "), ("label", 7), ("tile", [1, 2, 3]), ("tile", [0, 0, 0, 5])])
+def test_prediction_refuses_a_faulty_label_or_tile(one_cat, key, value):
+    with pytest.raises(InputError, match=f"predictions.0., {key}"):
+        score(one_cat, [{"image_id": 1, "text": "", key: value}])

@@ -85,3 +85,50 @@ def test_score_source_changes_ap_but_not_ap_of_constant_scores():
     assert good.coco["AP50"] == pytest.approx(1.0)
     assert bad.coco["AP50"] == pytest.approx(0.5)
     assert good.coco_constant_score["AP50"] == bad.coco_constant_score["AP50"] == pytest.approx(0.5)
+
+
+SPREAD = [0.01] * 4 + [0.2] * 4
+EXPECTED = [0.1, 0.1, 0.5, 0.5, 0.6, 0.6, 0.9, 0.9]
+
+
+def test_expected_iou_is_what_auto_takes_where_spreads_are():
+    more = {"coord_logprobs": COORDS, "coord_expected": EXPECTED, "coord_spread": SPREAD}
+    evaluation = run(**more, desc_logprobs=[[-0.5], [-0.1, -0.3]])
+    sure, unsure = evaluation.detections.scores_D.tolist()
+    assert evaluation.score_source == "expected_iou"
+    assert 0.9 < sure / math.exp(-0.5) < 1 and 0.1 < unsure / math.exp(-0.4) < 0.5
+    hit = run("hit_probability", **more)
+    assert hit.detections.scores_D.tolist() == pytest.approx([1.0, 0.0375], abs=0.006)
+    assert "reliability" in hit.analysis and hit.analysis["reliability"] is not None
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"coord_expected": EXPECTED}, "0 coord_spread for 8"),
+        ({"coord_spread": SPREAD}, "0 coord_expected for 8"),
+        ({"coord_expected": EXPECTED, "coord_spread": SPREAD[1:]}, "7 coord_spread for 8"),
+        ({"coord_expected": EXPECTED, "coord_spread": [2.0] * 8}, "expected values in"),
+    ],
+)
+def test_expected_iou_refuses_what_does_not_fit(more, message):
+    with pytest.raises(InputError, match=message):
+        run("expected_iou", **more)
+
+
+def test_expected_iou_of_tokens_with_y_first():
+    truth = [
+        Instance(image="1.jpg", image_id=1, width=9, height=9, objects=[{"desc": "cat", "bbox": [0, 0.25, 0.5, 1]}])
+    ]
+    text = "<loc0256><loc0000><loc1023><loc0512> cat"
+    record = {"image_id": 1, "text": text, "coord_expected": [0.25, 0, 1, 0.5], "coord_spread": [0] * 4}
+    assert score(truth, [record]).detections.scores_D.tolist() == pytest.approx([1], abs=0.01)
+
+
+def test_stated_confidences_are_the_scores():
+    text = '[{"bbox_2d": [1, 2, 30, 40], "label": "cat", "score": 0.25}, {"box": [1, 2, 3, 4], "confidence": "90%"}]'
+    evaluation = score(TRUTH, [{"image_id": 1, "text": text}], scale=1000)
+    assert (evaluation.score_source, evaluation.detections.scores_D.tolist()) == ("stated", [0.25, 0.9])
+    half = score(TRUTH, [{"image_id": 1, "text": text.replace('"90%"', '"high"')}], scale=1000)
+    assert half.score_source == "constant"
+    assert any("stated confidences unused, 1 answers lack a full set" in note for note in half.notes)

@@ -174,3 +174,26 @@ def test_analysis_adds_up_on_a_noisy_set(coco_set, noisy_results):
     assert math.isclose(
         sum(r["objects"] for r in evaluation.analysis["by_size"].values()), evaluation.counts["objects"]
     )
+
+
+TIDECV = {  # AP50 and costs of tidecv 1.0.1 in per cent, without crowds and with distinct scores
+    "all labels": (40.14197803217265, 7.647039855797686, 11.532631947694625, 0.4685284756188963, 1.0502983419801453),
+    "one without objects": (33.46552362202575, 4.412335452169351, 10.069909344902129, 0.5745172669790648, 1.1677553110),
+}
+
+
+@pytest.mark.parametrize("case", TIDECV)
+def test_error_costs_equal_tidecv(coco_set, noisy_results, case):
+    """A label without objects counts as AP 0 in tidecv's mean over labels, so that 5 labels are divided by 6."""
+    truth = {**coco_set, "annotations": [a for a in coco_set["annotations"] if not a["iscrowd"]]}
+    results = [{**r, "score": r["score"] + 1e-4 * i} for i, r in enumerate(noisy_results(truth, 3))]
+    share = 1.0
+    if case != "all labels":
+        truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] != 40]
+        share = 5 / 6
+    evaluation = score(truth, results)
+    ap, *costs = TIDECV[case]
+    assert 100 * share * evaluation.coco["AP50"] == pytest.approx(ap)
+    kinds = ("label", "localisation", "label_and_localisation", "duplicate")
+    found = [100 * share * evaluation.analysis["errors"][kind]["cost"] for kind in kinds]
+    assert found == pytest.approx(costs, abs=1e-6)

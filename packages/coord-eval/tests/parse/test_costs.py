@@ -36,6 +36,19 @@ FAMILIES = {
     "qwen boxes": ("<|object_ref_start|>a", "<|box_start|>"),
     "stray tokens": ("", "<|coord_1|> "),
     "thoughts": ("", "<think>a</think>"),
+    "internvl references": ("", "<ref>a"),
+    "internvl boxes": ("<ref>a</ref>", "<box>[[1,2,3,4]]"),
+    "internvl numbers": ("<ref>a</ref><box>[[", "1,"),
+    "rex tokens": ("<|object_ref_start|>a<|object_ref_end|><|box_start|>", "<1>"),
+    "kosmos patches": ("<object>", "<patch_index_0001>"),
+    "molmo points": ("<points", ' x1="1" y1="2"'),
+    "molmo 2 points": ('<points coords="1', " 1 123 456"),
+    "open lists alone": ("", "[1,"),
+    "list numbers": ("[", "1, "),
+    "lists by label": ("{", '"a": [1, 2, 3, 4], '),
+    "labels": ('{"labels": [', '"a",'),
+    "sides": ("{", '"x1": 1, "y1": 2, '),
+    "nested labels": ("", '{"a": '),
 }
 
 
@@ -43,12 +56,12 @@ def steps(monkeypatch, head, unit, count):
     """Return the characters copied, and the members of every tuple that a record was given."""
     added = [0]
 
-    class Record(json_format._Record):
+    class Record(json_format.Record):
         def __setattr__(self, name, value):
             added[0] += len(value) if isinstance(value, tuple) else 1
             super().__setattr__(name, value)
 
-    monkeypatch.setattr(json_format, "_Record", Record)
+    monkeypatch.setattr(json_format, "Record", Record)
     text = CountingText(head + unit * count)
     for format in ("auto", *FORMATS):
         parse_answer(text, format)

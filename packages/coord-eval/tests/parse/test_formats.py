@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from coord_eval import parse_answer, score
+from coord_eval import FORMATS, TextFormat, parse_answer, register_format, score
 from coord_eval.cli.main import main
+from coord_eval.parse.formats import REGISTRY
 
 CAT = '{"bbox_2d": [100, 200, 300, 400], "label": "cat"}'
-INTERNVL = "<ref>cat</ref><box>[[100, 200, 300, 400]]</box>"
+UNKNOWN = "<where>cat</where> 100 200 300 400"
 FLORENCE = "cat<loc_1><loc_2><loc_3><loc_4>"
 
 
@@ -26,9 +27,7 @@ def answers_of(texts):
     return [{"image_id": i, "text": text} for i, text in enumerate(texts)]
 
 
-@pytest.mark.parametrize(
-    "text", [INTERNVL, "  [[1, 2, 3, 4]] ", "A cat at (1, 2).", "There is none.", '{"a": {"b": "c"}}']
-)
+@pytest.mark.parametrize("text", [UNKNOWN, "  [[1, 2, 3]] ", "A cat at (1, 2).", "There is none.", '{"a": {"b": "c"}}'])
 def test_parse_answer_drops_what_no_format_reads(text):
     answer = parse_answer(text)
     assert [(drop.reason, text[slice(*drop.span)]) for drop in answer.dropped] == [("unrecognised", text.strip())]
@@ -41,20 +40,20 @@ def test_parse_answer_of_nothing_is_empty(text):
 
 
 def test_parse_answer_drops_a_record_with_unknown_keys():
-    text = f'[{CAT}, {{"rect": [1, 2, 3, 4]}}]'
+    text = f'[{CAT}, {{"a": 1, "b": 2, "c": 3, "d": 4}}]'
     answer = parse_answer(text)
     assert len(answer) == 1
     assert [(drop.reason, text[slice(*drop.span)]) for drop in answer.dropped] == [
-        ("unrecognised", '{"rect": [1, 2, 3, 4]}')
+        ("unrecognised", '{"a": 1, "b": 2, "c": 3, "d": 4}')
     ]
 
 
 def test_score_counts_and_notes_unrecognised_answers():
-    evaluation = score(truth_of(50), answers_of([INTERNVL] * 50))
+    evaluation = score(truth_of(50), answers_of([UNKNOWN] * 50))
     assert evaluation.format["parsed"] == 0
     assert evaluation.format["dropped"] == {"unrecognised": 50}
     assert any(
-        "50 answers hold nothing that a format reads" in note and "<ref>cat" in note for note in evaluation.notes
+        "50 answers hold nothing that a format reads" in note and "<where>cat" in note for note in evaluation.notes
     )
 
 
@@ -154,3 +153,94 @@ def test_images_without_an_answer_are_said_everywhere(tmp_path, capsys):
 def test_json_label_keys_in_use(key, filler):
     (item,) = parse_answer(CAT.replace('"label"', f'"{key}"').replace("}", filler + "}")).objects
     assert (item.desc, item.completeness) == ("cat", "complete")
+
+
+@pytest.fixture
+def registry():
+    before = dict(REGISTRY), dict(FORMATS)
+    yield
+    for table, kept in zip((REGISTRY, FORMATS), before, strict=True):
+        table.clear()
+        table.update(kept)
+
+
+def test_register_format_in_ten_lines(registry):
+    register_format(
+        TextFormat(
+            name="at",
+            example="cat @ y=20 x=10 h=20 w=20;",
+            pattern=r"(?P<label>[^@;]*)@(?P<box>[^@;]*)(?P<end>;|)",
+            order="yxyx",
+            scale=100,
+            opening="@",
+        )
+    )
+    answer = parse_answer("cat @ 20, 10, 40, 30; dog @ 1, 2, 3")
+    assert (answer.format, [(item.desc, item.box) for item in answer]) == ("at", [("cat", (0.1, 0.2, 0.3, 0.4))])
+    assert [drop.reason for drop in answer.dropped] == ["truncated"]
+    found = score(truth_of(2), answers_of(["cat @ 20, 10, 40, 30;"] * 2))
+    assert (found.format["formats"], found.notes) == (
+        {"at": 2},
+        ("no token probabilities: all boxes have the same score",),
+    )
+    assert found.coco["AP"] == pytest.approx(1)
+
+
+def test_register_format_of_a_json_key(registry):
+    register_format(TextFormat(name="mine", example='{"rect": [y1, x1, h, w]}', keys=("rect",), order="xywh"))
+    (item,) = parse_answer('{"rect": [100, 200, 200, 200], "label": "cat"}').objects
+    assert item.box == pytest.approx((0.1, 0.2, 0.3, 0.4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"name": "json", "pattern": "(?P<box>.)"}, "taken"),
+        ({"pattern": "(?P<box>"}, "pattern"),
+        ({"pattern": "[0-9]"}, "group"),
+        ({"pattern": "(?P<box>.)", "order": "yx"}, "order"),
+        ({}, "expected one of pattern, markers and keys"),
+    ],
+)
+def test_register_format_refuses(settings, message):
+    with pytest.raises(ValueError, match=message):
+        register_format(TextFormat(**{"name": "mine", "example": "", **settings}))
+
+
+def test_a_named_scale_goes_before_that_of_the_format_except_for_tokens():
+    text = "<ref>cat</ref><box>[[100, 200, 300, 400]]</box>"
+    assert parse_answer(text, scale=500).objects[0].box == (0.2, 0.4, 0.6, 0.8)
+    assert (parse_answer(text).scale, parse_answer(text).scale_assumed) == ((1000, 1000), False)
+    tokens = "<ref>cat</ref><box><100><200><300><400></box>"
+    assert parse_answer(tokens, scale=500).objects[0].box == (0.1, 0.2, 0.3, 0.4)
+
+
+def test_fractions_of_a_side_are_no_assumption():
+    answer = parse_answer('{"bbox": [0.1, 0.2, 0.3, 1], "label": "cat"}')
+    assert (answer.objects[0].box, answer.scale, answer.scale_assumed) == ((0.1, 0.2, 0.3, 1.0), (1.0, 1.0), False)
+
+
+@pytest.mark.parametrize("other", ["<ref>a < b</ref><box>(1,2),(3,4)</box>", "<ref>a</b></ref><box>[[1,2,3,4]]</box>"])
+def test_labels_may_hold_angle_brackets(other):
+    assert [item.desc for item in parse_answer(other)] in (["a < b"], ["a</b>"])
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "reasons"),
+    [
+        ("<ref>cat</ref><box>[[1,2,3,4],[5,6,7", 1, ["truncated"]),
+        ("<ref>cat</ref><box>[[1,2,3,4", 0, ["truncated"]),
+        ("<ref>cat</ref><box>[[1,2,3", 0, ["truncated"]),
+        ("<ref>cat</ref>", 0, ["unrecognised"]),
+        ("<ref>cat</ref><box>[[1,2,3,4]]</box><ref>do", 1, ["truncated"]),
+        ("<ref>dog</ref> and <ref>cat</ref><box>[[1,2,3,4]]</box>", 1, ["no_coordinates"]),
+        ("<ref>cat</ref><box>[[1,2,3]]</box>", 0, ["wrong_arity"]),
+        ("<ref>cat</ref><box>none</box>", 0, []),
+        (f"{'<|object_ref_start|>man<|object_ref_end|><|box_start|>'}<1><2><3><4>,<5><6><7>", 1, ["truncated"]),
+        ('<points x1="', 0, ["truncated"]),
+    ],
+)
+def test_pattern_formats_cut_off_or_faulty(text, kept, reasons):
+    answer = parse_answer(text)
+    assert (len(answer), [drop.reason for drop in answer.dropped]) == (kept, reasons)
+    assert answer.truncated is ("truncated" in reasons)

@@ -37,7 +37,7 @@ def test_score_expressions_intervals_equal_those_of_copied_images():
         means["mean_iou"].append(np.mean(copied))
     assert found.intervals.keys() == means.keys()
     for name, drawn in means.items():
-        low, high = np.percentile(drawn, [2.5, 97.5])
+        low, high = np.percentile(drawn, [2.5, 97.5]) - np.mean(drawn) + found.intervals[name]["value"]
         assert found.intervals[name]["low"] == pytest.approx(low, abs=1e-12)
         assert found.intervals[name]["high"] == pytest.approx(high, abs=1e-12)
     assert found.intervals["Acc@0.5"]["value"] == found.accuracy["0.5"]
@@ -47,7 +47,8 @@ def test_score_expressions_intervals_equal_those_of_copied_images():
 def test_score_expressions_resamples_images_and_not_phrases():
     boxes, texts, _, _ = answers_and_images()
     one_image = score_expressions(boxes, map(parse_answer, texts), images=["a"] * len(boxes))
-    assert one_image.intervals["Acc@0.5"]["low"] == one_image.intervals["Acc@0.5"]["high"]
+    only = one_image.intervals["Acc@0.5"]
+    assert only["low"] == pytest.approx(only["high"])
     assert score_expressions(boxes, map(parse_answer, texts), resamples=0).intervals == {}
     assert score_expressions([], []).intervals == {}
     with pytest.raises(InputError, match="40 boxes and 1 images"):

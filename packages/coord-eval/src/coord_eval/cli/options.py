@@ -26,9 +26,19 @@ ImageFolder = Annotated[
 OutFolder = Annotated[Path | None, Option(metavar="DIR", help="Write the result into this folder as well.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of a summary.")]
 Seed = Annotated[int, Option(help="Seed of the resamples.")]
+
+
+def _known_format(name: str) -> str:
+    from coord_eval.parse.formats import FORMATS
+
+    if name not in ("auto", *FORMATS):
+        raise BadParameter(f"expected one of auto, {', '.join(FORMATS)}, found {name!r}")
+    return name
+
+
 Format = Annotated[
-    Literal["auto", "obj", "qwen", "json", "paligemma", "florence2"],
-    Option(help="Format of the answers; auto recognises it."),
+    str,
+    Option(callback=_known_format, metavar="F", help="Format of the answers, by a name of the README; auto finds it."),
 ]
 Scale = float | str | None
 
@@ -74,7 +84,17 @@ def answers(
         Path | None, Option(metavar="FILE", help='Other names: JSON {"category": ["other name"]}.')
     ] = None,
     score_source: Annotated[
-        Literal["auto", "coord_logprobs", "coord_desc_logprobs", "coord_min", "emission_rank", "constant"],
+        Literal[
+            "auto",
+            "expected_iou",
+            "hit_probability",
+            "coord_logprobs",
+            "coord_desc_logprobs",
+            "coord_min",
+            "stated",
+            "emission_rank",
+            "constant",
+        ],
         Option(help="Score by which boxes are sorted."),
     ] = "auto",
 ) -> dict[str, Any]:

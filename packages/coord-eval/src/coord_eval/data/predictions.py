@@ -39,6 +39,9 @@ class Prediction:
             each start marker), since a text does not tell where its tokens end.
         where: file and line, for messages
         coord_expected: expectation in [0, 1] of each coordinate token of the text, in order
+        coord_spread: standard deviation in [0, 1] of each, in order
+        label: what the prompt asked for, the label of boxes that the answer gives none
+        tile: `x, y, width, height` in pixels of the part of the image that the model was given, None for all of it
     """
 
     text: str
@@ -52,6 +55,9 @@ class Prediction:
     desc_logprobs: tuple[tuple[float, ...], ...] | None = None
     where: str = "prediction"
     coord_expected: tuple[float, ...] | None = None
+    coord_spread: tuple[float, ...] | None = None
+    label: str | None = None
+    tile: tuple[float, ...] | None = None
 
 
 class CocoResult(NamedTuple):
@@ -122,6 +128,13 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
             if size[key] <= 0:
                 raise InputError(f"{where}, {key}: expected a length above 0, found {record[key]!r}")
     seen_width, seen_height = size.get("input_width"), size.get("input_height")
+    label, tile = record.get("label"), record.get("tile")
+    if label is not None and not (isinstance(label, str) and label.strip()):
+        raise InputError(f"{where}, label: expected what the prompt asked for, found {label!r:.80}")
+    if tile is not None:
+        tile = finite_numbers(tile, 4, f"{where}, tile")
+        if min(tile) < 0 or min(tile[2:]) <= 0:
+            raise InputError(f"{where}, tile: expected x, y, width and height in pixels, found {list(tile)}")
     return Prediction(
         text=text,
         image_id=None if image_id is None else identifier(image_id, f"{where}, image_id"),
@@ -131,6 +144,9 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
         desc_logprobs=_desc_logprobs(record, where),
         where=where,
         coord_expected=_expected(record.get("coord_expected"), f"{where}, coord_expected"),
+        coord_spread=_expected(record.get("coord_spread"), f"{where}, coord_spread"),
+        label=label,
+        tile=tile,
         width=size.get("width"),
         height=size.get("height"),
         input_size=(seen_width, seen_height) if seen_width and seen_height else None,

@@ -102,7 +102,7 @@ def _raw(
         detections = collect_results(truth, results).detections
         return detections, detections.boxes_D4, np.full((len(detections), 2), np.nan)
     loaded = [item for item in answered if isinstance(item, Prediction)]
-    images, joined = join(truth, ((p.image_id, p.image, p.where) for p in loaded))
+    images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in loaded))
     answers = [parse_answer(p.text, format, scale=RAW_SCALE, grid=grid, keep_flat=True) for p in loaded]
     answers = [replace(a, objects=tuple(o for o in a if o.geometry == "box" and len(o.bins) == 4)) for a in answers]
     collected = collect_answers(

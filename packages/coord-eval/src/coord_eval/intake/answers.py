@@ -19,7 +19,8 @@ from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Prediction, from_records, read_predictions
 from coord_eval.match.overlaps import box_iou
-from coord_eval.parse.answer import OVERSHOOT, Answer, Drop, ParsedObject
+from coord_eval.parse.answer import OVERSHOOT, Answer, Drop, ParsedObject, corners
+from coord_eval.parse.formats import LISTS
 from coord_eval.parse.parser import candidate_formats, parse_answer
 from coord_eval.parse.scalars import plain
 
@@ -103,6 +104,7 @@ def parse_all(
             keep_flat=expected,  # the sides may differ where the tokens are the same
             preferred=preferred,
         )
+        answer = with_prompt_label(answer, prediction.label)
         return with_expected_boxes(answer, prediction) if expected else answer
 
     for prediction, image in zip(predictions, images, strict=True):
@@ -125,6 +127,8 @@ def _seen_size(ground_truth: GroundTruth, prediction: Prediction, image: int, sc
         if prediction.input_size is None:
             raise InputError(f"{prediction.where}, input_width: scale input_pixels needs input_width and _height")
         return prediction.input_size
+    if prediction.tile:
+        return (prediction.tile[2], prediction.tile[3])
     if prediction.width and prediction.height:
         return (prediction.width, prediction.height)
     if image < 0:
@@ -157,6 +161,21 @@ def unrecognised_notes(answers: Sequence[Answer], predictions: Sequence[Predicti
     text, where = found[0]
     shown = ascii(text[:80]) + ("…" if len(text) > 80 else "")
     return [f"{len(found)} answers hold nothing that a format reads; the first ({where}): {shown}"]
+
+
+def with_prompt_label(answer: Answer, label: str | None) -> Answer:
+    """Give the boxes without a label, and those whose label is a guess, the one that the prompt asked for."""
+    if label is None:
+        return answer
+
+    def named(item: ParsedObject) -> ParsedObject:
+        if item.desc and answer.format != LISTS.name:
+            return item
+        repairs = tuple(repair for repair in item.repairs if repair != "no_label")
+        state = "complete" if item.completeness == "repaired" and not repairs else item.completeness
+        return replace(item, desc=label, repairs=repairs, completeness=state)
+
+    return replace(answer, objects=tuple(map(named, answer)))
 
 
 def with_expected_boxes(answer: Answer, prediction: Prediction) -> Answer:
@@ -192,8 +211,9 @@ def with_expected_boxes(answer: Answer, prediction: Prediction) -> Answer:
 
 def _expected_box(item: ParsedObject, given: tuple[float, ...], where: str) -> tuple[float, float, float, float]:
     sides = [given[i] for i in item.coord_indices]
-    if not sides:
-        raise InputError(f"{where}: an object in plain numbers has no expectation to take its box from")
+    if not sides or not item.order:
+        raise InputError(f"{where}: an object without four coordinate tokens has no expectation to take its box from")
+    sides = corners(item.order, sides)
     xs, ys = sides[::2], sides[1::2]
     return (min(xs), min(ys), max(xs), max(ys))
 
@@ -266,7 +286,7 @@ def infer_scale(
     The other arguments are those of `parse_all`.
 
     Raises:
-        InputError: if no scale makes the boxes find objects
+        InputError: if no scale makes the boxes find objects, or answers are about tiles
     """
     rows = _raw_boxes(ground_truth, predictions, images, format, grid)
     if not rows:
@@ -307,6 +327,8 @@ def _raw_boxes(
     """Return image, raw box, image size and size of the model input of each box in plain numbers."""
     rows: list[tuple[int, list[float], Sequence[float], Sequence[float]]] = []
     for prediction, image in zip(predictions, images, strict=True):
+        if prediction.tile:
+            raise InputError(f"{prediction.where}, tile: the scale of numbers within tiles cannot be inferred; name it")
         if image < 0:
             continue
         size = ground_truth.sizes_I2[image] if ground_truth.sizes_known else (np.nan, np.nan)

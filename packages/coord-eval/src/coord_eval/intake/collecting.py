@@ -26,7 +26,7 @@ from coord_eval.intake.answers import (
     unrecognised_notes,
 )
 from coord_eval.intake.joining import LABEL_LAYERS, ImageIndex, JoinReport, LabelMatcher, check_any_known, join
-from coord_eval.intake.ranking import choose_source, object_score
+from coord_eval.intake.ranking import choose_source, object_scores
 from coord_eval.parse.answer import Answer
 
 
@@ -90,12 +90,18 @@ def collect(
     if len(results) == len(answered):
         return collect_results(ground_truth, results), {}
     loaded = [item for item in answered if isinstance(item, Prediction)]
-    images, joined = join(ground_truth, ((p.image_id, p.image, p.where) for p in loaded))
+    images, joined = join(ground_truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in loaded))
     answers, how = parse_all(ground_truth, loaded, images, options, progress)
     collected = collect_answers(
         ground_truth, loaded, answers, images=images, joined=joined, labels=labels(), score_source=score_source
     )
-    by_image = {i: (p.text, a) for p, a, i in zip(loaded, answers, images, strict=True) if i >= 0}
+    by_image: dict[int, tuple[str, Answer]] = {}
+    for p, a, i in zip(loaded, answers, images, strict=True):
+        if i in by_image:
+            before, first = by_image[i]
+            by_image[i] = (f"{before}\n{p.text}", replace(first, objects=first.objects + a.objects))
+        elif i >= 0:
+            by_image[i] = (p.text, a)
     if silent_images := joined.images - joined.answered:
         how.append(
             f"{silent_images} of {joined.images} images are without an answer and count as answered with nothing"
@@ -117,6 +123,7 @@ def collect_answers(
     known = [i for i, image in enumerate(images) if image >= 0]
     source, notes = choose_source(score_source, [answers[i] for i in known], [predictions[i] for i in known])
     table = _Table(len(ground_truth.categories))
+    ranks: Counter[int] = Counter()
     for i in known:
         image, prediction = images[i], predictions[i]
         width, height = ground_truth.sizes_I2[image]
@@ -125,12 +132,14 @@ def collect_answers(
                 f"ground truth, images[id={ground_truth.image_ids[image]}]: width and height are missing, "
                 "so boxes of text answers cannot be placed; add them"
             )
-        for rank, item in enumerate(answers[i].objects):
+        left, top, width, height = prediction.tile or (0.0, 0.0, width, height)
+        scores = object_scores(source, answers[i], prediction)
+        for item, score in zip(answers[i].objects, scores, strict=True):
             category, layer = labels.match(item.desc)
             x1, y1, x2, y2 = item.box
-            box = (x1 * width, y1 * height, (x2 - x1) * width, (y2 - y1) * height)
-            score = object_score(source, item, rank, prediction)
-            table.add(image, category, layer, item.desc, box, score, rank)
+            box = (left + x1 * width, top + y1 * height, (x2 - x1) * width, (y2 - y1) * height)
+            table.add(image, category, layer, item.desc, box, score, ranks[image])
+            ranks[image] += 1
     health = format_health([answers[i] for i in known], [predictions[i] for i in known])
     notes = [
         *notes,

@@ -60,25 +60,27 @@ class ImageIndex:
 
 
 def join(
-    ground_truth: GroundTruth, keys: Iterable[tuple[ImageId | None, str | None, str]]
+    ground_truth: GroundTruth, keys: Iterable[tuple[ImageId | None, str | None, str, object]]
 ) -> tuple[list[int], JoinReport]:
     """Find the image of each answer.
 
     Args:
         ground_truth: the images
-        keys: image id, file name and place in the file of each answer
+        keys: image id, file name, place in the file and part of each answer: the label or tile that the model was asked
+            about, in which answers about one image differ
 
     Returns:
         The image index of each answer, -1 for unknown images, and the report.
 
     Raises:
-        InputError: if two answers are about one image, if none is about any image, or if id and file name disagree
+        InputError: if two answers are about one part of an image, if none is about any image, or if id and name
+            disagree
     """
     index = ImageIndex(ground_truth)
-    owner: dict[int, str] = {}
+    owner: dict[tuple[int, object], str] = {}
     images: list[int] = []
     by_name, unknown = 0, []
-    for image_id, name, where in keys:
+    for image_id, name, where, part in keys:
         image = index.by_id(image_id) if image_id is not None else index.by_name(name or "")
         if image is None:
             unknown.append(repr(name if image_id is None else image_id))
@@ -90,15 +92,15 @@ def join(
                 f"{where}: image_id {image_id!r} is {ground_truth.file_names[image]!r} in the ground truth, and not "
                 f"{name!r}; are these files of one data set?"
             )
-        if image in owner:
+        if (image, part) in owner:
             raise InputError(
                 f"{where}: a second answer for image {ground_truth.image_ids[image]!r}, the first is at "
-                f"{owner[image]}; keep one answer an image"
+                f"{owner[image, part]}; keep one answer an image, or give each its `label` or `tile`"
             )
-        owner[image] = where
+        owner[image, part] = where
         images.append(image)
     check_any_known(len(images), unknown, ground_truth)
-    return images, JoinReport(len(ground_truth), len(owner), by_name, len(unknown), tuple(unknown[:_SHOWN]))
+    return images, JoinReport(len(ground_truth), len({*images} - {-1}), by_name, len(unknown), tuple(unknown[:_SHOWN]))
 
 
 def check_any_known(total: int, unknown: Sequence[str], ground_truth: GroundTruth) -> None:

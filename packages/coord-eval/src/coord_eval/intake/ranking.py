@@ -11,12 +11,16 @@ from collections.abc import Sequence
 
 from coord_codec import InputError
 from coord_eval.data.predictions import Prediction
+from coord_eval.intake.box_quality import box_quality
 from coord_eval.parse.answer import Answer, ParsedObject
 
 SCORE_SOURCES = {
+    "expected_iou": "P(label) times the expected IoU of the box, from coord_expected and coord_spread",
+    "hit_probability": "P(label) times the probability of an IoU above .5, from the same",
     "coord_logprobs": "exp(mean log p) of the object's coordinate tokens",
     "coord_desc_logprobs": "exp(mean log p) of its coordinate and description tokens together",
     "coord_min": "smallest probability among its coordinate tokens",
+    "stated": "the confidence that the answer itself states for each object",
     "emission_rank": "1 / (1 + position in the answer)",
     "constant": "1 for every object",
     "results": "the score given with each box",
@@ -29,8 +33,9 @@ def choose_source(
 ) -> tuple[str, list[str]]:
     """Return the score source to use and notes about the choice.
 
-    `auto` chooses the probabilities of coordinates and descriptions if every answer states both, those of coordinates
-    if every answer states these, else the constant: scores of two kinds cannot be compared.
+    `auto` chooses the first that every answer states in full: the expected IoU, the probabilities of coordinates and
+    descriptions, those of coordinates, the confidences in the text; else the constant, since scores of two kinds cannot
+    be compared.
 
     Raises:
         InputError: if an answer lacks what the requested source needs, naming the answer
@@ -40,31 +45,72 @@ def choose_source(
         raise InputError(f"score_source: expected one of {known}, found {requested!r}")
     if requested in ("emission_rank", "constant"):
         return requested, []
-    misfits = [problem for pair in zip(answers, predictions, strict=True) if (problem := _misfit(*pair))]
-    if requested != "auto":
-        if misfits:
+    pairs = list(zip(answers, predictions, strict=True))
+    given = [source for source in _AUTO if any(_states(source, *pair) for pair in pairs)]
+    notes: list[str] = []
+    for source in given if requested == "auto" else [requested]:
+        misfits = [problem for pair in pairs if (problem := _misfit(source, *pair))]
+        if not misfits:
+            return source, notes
+        if requested != "auto":
             raise InputError(f"score_source {requested}: {misfits[0]}; {len(misfits)} answers cannot be scored")
-        if requested == "coord_desc_logprobs" and (bad := _without_desc(answers, predictions)):
-            raise InputError(f"score_source {requested}: {bad}")
-        return requested, []
-    if not any(prediction.coord_logprobs for prediction in predictions):
-        return "constant", ["no token probabilities: all boxes have the same score"]
-    if misfits:
-        return "constant", [f"token probabilities unused, {len(misfits)} answers lack a full set: {misfits[0]}"]
-    without = _without_desc(answers, predictions)
-    if not any(prediction.desc_logprobs is not None for prediction in predictions):
-        return "coord_logprobs", []
-    if without:
-        return "coord_logprobs", [f"description probabilities unused: {without}"]
-    return "coord_desc_logprobs", []
+        notes.append(f"{_AUTO[source]} unused, {len(misfits)} answers lack a full set: {misfits[0]}")
+    return "constant", notes or ["no token probabilities: all boxes have the same score"]
 
 
-def object_score(source: str, item: ParsedObject, rank: int, prediction: Prediction) -> float:
-    """Return the score of one object in (0, 1]."""
+_AUTO = {
+    "expected_iou": "spreads of coordinates",
+    "coord_desc_logprobs": "description probabilities",
+    "coord_logprobs": "token probabilities",
+    "stated": "stated confidences",
+}
+"""Sources that `auto` tries, in order, and what they need."""
+
+
+def object_scores(source: str, answer: Answer, prediction: Prediction) -> list[float]:
+    """Return the score in [0, 1] of each object of an answer."""
+    if source in _SPREAD:
+        return _box_quality(source, answer, prediction)
+    return [_object_score(source, item, rank, prediction) for rank, item in enumerate(answer)]
+
+
+_SPREAD = ("expected_iou", "hit_probability")
+
+
+def _box_quality(source: str, answer: Answer, prediction: Prediction) -> list[float]:
+    if not answer.objects:
+        return []
+    mean, spread = (
+        [[values[i] for i in item.coord_indices] for item in answer]
+        for values in (prediction.coord_expected or (), prediction.coord_spread or ())
+    )
+    flipped = [item.order == "yxyx" for item in answer]
+    mean, spread = (
+        [row[1::-1] + row[:1:-1] if f else row for row, f in zip(rows, flipped, strict=True)] for rows in (mean, spread)
+    )
+    expected, hit = box_quality([item.box for item in answer], mean, spread)
+    chosen = expected if source == "expected_iou" else hit
+    return [_label_probability(item, prediction) * q for item, q in zip(answer, chosen.tolist(), strict=True)]
+
+
+def _label_probability(item: ParsedObject, prediction: Prediction) -> float:
+    """Return the probability of the description, 1 where the producer does not state it."""
+    if (
+        prediction.desc_logprobs is None
+        or item.start_index is None
+        or item.start_index >= len(prediction.desc_logprobs)
+    ):
+        return 1.0
+    return math.exp(math.fsum(prediction.desc_logprobs[item.start_index]))
+
+
+def _object_score(source: str, item: ParsedObject, rank: int, prediction: Prediction) -> float:
     if source == "constant":
         return 1.0
     if source == "emission_rank":
         return 1.0 / (1.0 + rank)
+    if source == "stated":
+        return item.score or 0.0
     given = prediction.coord_logprobs or ()
     logs = [given[i] for i in item.coord_indices]
     if source == "coord_min":
@@ -74,30 +120,44 @@ def object_score(source: str, item: ParsedObject, rank: int, prediction: Predict
     return math.exp(math.fsum(logs) / len(logs))
 
 
-def _misfit(answer: Answer, prediction: Prediction) -> str | None:
-    """Return why the probabilities of coordinates do not fit an answer, None if they fit."""
-    if any(item.first_coord_index is None for item in answer.objects):
-        return f"{prediction.where}: objects in plain numbers have no coordinate tokens"
+def _states(source: str, answer: Answer, prediction: Prediction) -> bool:
+    """Return whether a producer states anything of what a source needs."""
+    if source == "stated":
+        return any(item.score is not None for item in answer)
+    if source in _SPREAD:
+        return prediction.coord_spread is not None
+    wanted = prediction.desc_logprobs if source == "coord_desc_logprobs" else True
+    return bool(prediction.coord_logprobs) and wanted is not None
+
+
+def _misfit(source: str, answer: Answer, prediction: Prediction) -> str | None:
+    """Return why what a producer states does not fit an answer, None if it fits."""
     if not answer.objects:
         return None
-    given = len(prediction.coord_logprobs or ())
-    if given != answer.coord_count:
-        return f"{prediction.where}: {given} coord_logprobs for {answer.coord_count} coordinate tokens"
-    return None
+    where = prediction.where
+    if source == "stated":
+        without = sum(item.score is None for item in answer)
+        return f"{where}: {without} objects state no confidence" if without else None
+    if any(item.first_coord_index is None for item in answer.objects):
+        return f"{where}: objects in plain numbers have no coordinate tokens"
+    fields = ("coord_expected", "coord_spread") if source in _SPREAD else ("coord_logprobs",)
+    for field in fields:
+        given = len(getattr(prediction, field) or ())
+        if given != answer.coord_count:
+            return f"{where}: {given} {field} for {answer.coord_count} coordinate tokens"
+    if source in _SPREAD and any(len(item.coord_indices) != 4 for item in answer):
+        return f"{where}: an object that is no box of four coordinate tokens has no expected IoU"
+    return _desc_misfit(answer, prediction) if source == "coord_desc_logprobs" else None
 
 
-def _without_desc(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> str | None:
-    """Return an answer whose probabilities of descriptions do not fit, None if all fit."""
-    for answer, prediction in zip(answers, predictions, strict=True):
-        if not answer.objects:
-            continue
-        if prediction.desc_logprobs is None:
-            return f"{prediction.where}: no desc_logprobs"
-        if len(prediction.desc_logprobs) != answer.start_count:
-            return (
-                f"{prediction.where}: desc_logprobs for {len(prediction.desc_logprobs)} objects, the text starts "
-                f"{answer.start_count}; give a list for each, or desc_token_counts beside a flat list"
-            )
-        if any(item.start_index is None for item in answer.objects):
-            return f"{prediction.where}: a box without description"
+def _desc_misfit(answer: Answer, prediction: Prediction) -> str | None:
+    if prediction.desc_logprobs is None:
+        return f"{prediction.where}: no desc_logprobs"
+    if len(prediction.desc_logprobs) != answer.start_count:
+        return (
+            f"{prediction.where}: desc_logprobs for {len(prediction.desc_logprobs)} objects, the text starts "
+            f"{answer.start_count}; give a list for each, or desc_token_counts beside a flat list"
+        )
+    if any(item.start_index is None for item in answer.objects):
+        return f"{prediction.where}: a box without description"
     return None

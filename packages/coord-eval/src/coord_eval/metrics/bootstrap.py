@@ -1,4 +1,9 @@
-"""Every metric by name under image weights, and bootstrap confidence intervals (percentile method, Efron 1979).
+"""Every metric by name under image weights, and bootstrap confidence intervals over images (Efron 1979).
+
+An interval is of the value that the metric has on average over sets of as many images of the same kind. It is the
+central part of the resamples, moved so that their mean stands at the value: resampling adds the bias that a metric has
+on few objects once more, and the move takes that out again. It is not of the value on endlessly many images: AP of a
+label with few objects is too high, and no resample shows by how much. `benchmarks/interval_coverage.py` measures this.
 
 Shapes: B weightings or resamples, I images.
 """
@@ -139,19 +144,53 @@ class Resamples:
     seed: int
 
     def intervals(self) -> dict[str, dict[str, float]]:
-        """Return `value`, `low` and `high` of the central 95 % of the resamples.
+        """Return `value`, `low` and `high` of each metric's 95 % interval.
 
         Metrics with nothing to measure are left out, as are the single resamples in which there is nothing.
         """
-        return {name: interval(value, self.draws[name]) for name, value in self.point.items() if not np.isnan(value)}
+        return {
+            name: interval(value, self.draws[name], not name.startswith(_UNBOUNDED))
+            for name, value in self.point.items()
+            if not np.isnan(value)
+        }
 
 
-def interval(value: float, draws_B: np.ndarray) -> dict[str, float]:
-    """Return a value with the central 95 % of its resamples, of those in which there is something to measure."""
+_UNBOUNDED = ("bias_", "count_error", "count_absolute", "duplicates", "cost_")
+"""Beginnings of the names of metrics that are no shares."""
+
+
+def interval(value: float, draws_B: np.ndarray, share: bool = False) -> dict[str, float]:
+    """Return a value with the central 95 % of its resamples, moved so that their mean is the value.
+
+    Args:
+        value: the metric on the images as they are
+        draws_B: the same on the resamples; NaN where there is nothing to measure
+        share: whether values lie in [0, 1]
+    """
     tail = 100 * (1 - CONFIDENCE) / 2
     present_B = draws_B[~np.isnan(draws_B)]
-    low, high = np.percentile(present_B if len(present_B) else [value], [tail, 100 - tail])
-    return {"value": value, "low": float(low), "high": float(high)}
+    moved_B = present_B + (value - present_B.mean()) if len(present_B) else np.array([value])
+    low, high = (
+        min(float(v), value) if i == 0 else max(float(v), value)
+        for i, v in enumerate(np.percentile(moved_B, [tail, 100 - tail]))
+    )
+    return {"value": value, "low": max(low, 0.0) if share else low, "high": min(high, 1.0) if share else high}
+
+
+FEW_OBJECTS = 10
+"""A label with fewer objects than this has an AP that is too high on average."""
+
+
+def few_objects_note(scored: Scored) -> list[str]:
+    """Say how many labels have so few objects that their AP is too high, which no interval shows."""
+    objects_K = np.bincount(scored.truth.category_N[~scored.truth.crowd_N], minlength=len(scored.truth.categories))
+    few, present = int(((objects_K > 0) & (objects_K < FEW_OBJECTS)).sum()), int((objects_K > 0).sum())
+    if not few:
+        return []
+    return [
+        f"{few} of {present} labels have fewer than {FEW_OBJECTS} objects: their AP, and so the mean over labels, is "
+        "higher than on more images; the intervals are of sets of this size"
+    ]
 
 
 def resample(

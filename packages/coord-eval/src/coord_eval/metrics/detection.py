@@ -115,7 +115,9 @@ def image_table(scored: Scored) -> list[dict[str, Any]]:
 BINS = 10
 SCORE_THRESHOLDS = tuple(b / BINS for b in range(1, BINS))
 """Score thresholds at which F1 has a confidence interval."""
-PROBABILITIES = ("coord_logprobs", "coord_desc_logprobs", "coord_min", "results")
+PROBABILITIES = (
+    *("expected_iou", "hit_probability", "coord_logprobs", "coord_desc_logprobs", "coord_min", "stated", "results"),
+)
 """Score sources whose values claim to be probabilities; a rank or a constant does not."""
 _POINTS = 50
 

@@ -14,6 +14,15 @@ from coord_codec import WILDCARD_TOKEN, CoordGrid, coord_tokens
 
 Completeness = Literal["complete", "repaired", "partial"]
 Geometry = Literal["box", "point", "polygon"]
+Order = Literal["xyxy", "yxyx", "xywh", "cxcywh", "xy"]
+ORDERS: dict[str, tuple[int, ...]] = {
+    "xyxy": (0, 1, 0, 1),
+    "yxyx": (1, 0, 1, 0),
+    "xywh": (0, 1, 0, 1),
+    "cxcywh": (0, 1, 0, 1),
+    "xy": (0, 1),
+}
+"""Axis of each coordinate, 0 for x and 1 for y, by order."""
 Status = Literal["ok", "partial", "failed", "empty"]
 
 
@@ -35,6 +44,8 @@ class ParsedObject:
         repairs: what was repaired, empty for complete objects
         geometry: `box`, `point` or `polygon` as written; scores always use `box`
         points: the vertices in [0, 1] of a point or polygon, else empty
+        order: order of `bins`, a key of `ORDERS`; empty where a bin is not one coordinate
+        score: confidence in [0, 1] that the answer itself states, None without one
     """
 
     desc: str
@@ -47,6 +58,8 @@ class ParsedObject:
     repairs: tuple[str, ...] = ()
     geometry: Geometry = "box"
     points: tuple[tuple[float, float], ...] = ()
+    order: str = "xyxy"
+    score: float | None = None
 
     @property
     def coord_indices(self) -> range:
@@ -128,6 +141,18 @@ COORD_PATTERN = rf"{_prefix}[^|<>]{{0,24}}{_suffix}"
 COORD = re.compile(COORD_PATTERN)
 COORD_START = WILDCARD_TOKEN.split("*", maxsplit=1)[0]
 
+
+def corners(order: str, unit: Sequence[float]) -> list[float]:
+    """Return coordinates in [0, 1] with x before y, a box as its two corners."""
+    if order == "yxyx":
+        return [value for pair in zip(unit[1::2], unit[::2], strict=True) for value in pair]
+    if order in ("xywh", "cxcywh"):
+        x, y, w, h = unit
+        x, y = (x, y) if order == "xywh" else (x - w / 2, y - h / 2)
+        return [x, y, x + w, y + h]
+    return list(unit)
+
+
 OVERSHOOT = 0.01
 """Plain numbers may exceed the image by this share (rounding of pixels) and are then clipped."""
 
@@ -187,6 +212,7 @@ class AnswerBuilder:
     explicit_empty: bool = False
     repeats: int = 0
     numbers_read: bool = False
+    read_scale: Scale | None = None
     keep_flat: bool = False
     _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)
 
@@ -207,6 +233,8 @@ class AnswerBuilder:
         partial: bool = False,
         geometry: Geometry = "box",
         points: tuple[tuple[float, float], ...] = (),
+        order: str = "xyxy",
+        score: float | None = None,
     ) -> None:
         """Add a box given in [0, 1]; swapped corners are repaired, boxes without area dropped."""
         x1, y1, x2, y2 = unit
@@ -223,9 +251,8 @@ class AnswerBuilder:
         box, bins = (x1, y1, x2, y2), tuple(bins)
         self.repeats += (desc, bins) in self._seen
         self._seen.add((desc, bins))
-        self.objects.append(
-            ParsedObject(desc, box, bins, span, state, first_coord_index, start_index, repairs, geometry, points)
-        )
+        found = (desc, box, bins, span, state, first_coord_index, start_index, repairs, geometry, points, order, score)
+        self.objects.append(ParsedObject(*found))
 
     def add_shape(
         self,
@@ -235,17 +262,19 @@ class AnswerBuilder:
         span: tuple[int, int],
         *,
         geometry: Geometry = "box",
+        order: str = "xyxy",
         **details: Any,
     ) -> None:
         """Add a box, point or polygon given in [0, 1] as `add_box` does, with the box around it."""
         if not arity_fits(geometry, len(bins)):
             self.drop("wrong_arity", *span)
             return
+        unit = corners(order, unit)
         points: tuple[tuple[float, float], ...] = ()
         if geometry != "box":
             points = tuple(zip(unit[::2], unit[1::2], strict=True))
             unit = _enclosing_box(points)
-        self.add_box(desc, bins, unit, span, geometry=geometry, points=points, **details)
+        self.add_box(desc, bins, unit, span, geometry=geometry, points=points, order=order, **details)
 
     def add_numbers(
         self,
@@ -254,22 +283,41 @@ class AnswerBuilder:
         span: tuple[int, int],
         *,
         geometry: Geometry = "box",
+        order: str = "xyxy",
+        own_scale: float | None = None,
         repairs: tuple[str, ...] = (),
         **details: Any,
     ) -> None:
-        """Add a shape given as plain numbers on `scale`, x and y in turn, as `add_shape` does."""
+        """Add a shape given as plain numbers on `scale`, as `add_shape` does.
+
+        Where no scale was named, `own_scale` of the format counts, and fractions of a side are taken as such.
+        """
         if not arity_fits(geometry, len(numbers)):
             self.drop("wrong_arity", *span)
             return
-        self.numbers_read = True
         assert self.scale is not None
-        unit = [n / (self.scale.y if i % 2 else self.scale.x) for i, n in enumerate(numbers)]
+        scale = self.scale
+        if scale.assumed and own_scale is not None:
+            scale = Scale(own_scale, own_scale)
+        elif scale.assumed and any(n % 1 for n in numbers) and all(-OVERSHOOT <= n <= 1 + OVERSHOOT for n in numbers):
+            scale = Scale(1.0, 1.0)
+        self.numbers_read |= scale is self.scale
+        self.read_scale = scale
+        flip = order.startswith("y")
+        unit = [n / (scale.y if i % 2 != flip else scale.x) for i, n in enumerate(numbers)]
+        unit = corners(order, unit)
         if not all(math.isfinite(u) and -OVERSHOOT <= u <= 1 + OVERSHOOT for u in unit):
             self.drop("out_of_range", *span)
             return
         clipped = [min(max(u, 0.0), 1.0) for u in unit]
         repairs = repairs if clipped == unit else (*repairs, "clipped")
-        self.add_shape(desc, numbers, clipped, span, geometry=geometry, repairs=repairs, **details)
+        points: tuple[tuple[float, float], ...] = ()
+        if geometry != "box":
+            points = tuple(zip(clipped[::2], clipped[1::2], strict=True))
+            clipped = list(_enclosing_box(points))
+        self.add_box(
+            desc, numbers, clipped, span, geometry=geometry, points=points, order=order, repairs=repairs, **details
+        )
 
     def build(self, text: str) -> Answer:
         """Return the finished answer."""
@@ -278,7 +326,7 @@ class AnswerBuilder:
             status = "partial" if self.dropped else "ok"
         elif not self.dropped and (self.explicit_empty or not text.strip()):
             status = "empty"
-        scale = self.scale if self.numbers_read else None
+        scale = self.scale if self.numbers_read else self.read_scale
         return Answer(
             objects=tuple(self.objects),
             dropped=tuple(self.dropped),

@@ -11,26 +11,11 @@ import math
 import re
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
-from coord_eval.parse.answer import COORD, COORD_PATTERN, AnswerBuilder, Geometry
+from coord_eval.parse.answer import COORD, COORD_PATTERN, AnswerBuilder
+from coord_eval.parse.formats import REGISTRY, TextFormat
+from coord_eval.parse.json_record import LABEL_KEYS, LISTS, MAX_NUMBERS, POLYGON_KEYS, SCORE_KEYS, SIDES, Record
 
-BOX_KEYS = frozenset({"bbox_2d", "bbox", "box", "bounding_box"})
-POINT_KEYS = frozenset({"point_2d", "point"})
-POLYGON_KEYS = frozenset({"poly", "polygon", "polygon_2d"})
-LABEL_KEYS = frozenset(
-    {
-        *("label", "desc", "description", "name", "category", "class", "ref", "text_content"),
-        *("class_name", "category_name", "label_name", "object", "object_name", "phrase"),
-        *("标签", "类别", "名称", "物体"),
-    }
-)
-_GEOMETRY: dict[str, Geometry] = {
-    **dict.fromkeys(BOX_KEYS, "box"),
-    **dict.fromkeys(POINT_KEYS, "point"),
-    **dict.fromkeys(POLYGON_KEYS, "polygon"),
-}
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 # A string runs to its quote, else to the end of its line: it cannot fail, so it never backtracks.
 _LEXEME = re.compile(
@@ -46,60 +31,29 @@ _NAMED = rf'"(?:{"|".join(sorted(LABEL_KEYS))})"\s*:\s*"([^"\\\n{{}}<]*)"'
 # A record without any fault, as nearly all records of a good model are, is matched in one step.
 _WHOLE = re.compile(
     rf"\{{\s*(?:{_NAMED}\s*,\s*)?"
-    rf'"(?:{"|".join(sorted(BOX_KEYS))})"\s*:\s*\['
+    rf'"(?:{"|".join(sorted(REGISTRY["json"].keys))})"\s*:\s*\['
     rf"\s*(?:(?P<numbers>{_SHORT}(?:\s*,\s*{_SHORT}){{3}})"
     rf"|(?P<tokens>{COORD_PATTERN}(?:\s*,\s*{COORD_PATTERN}){{3}}))\s*\]"
     rf"\s*(?:,\s*{_NAMED}\s*)?\}}"
 )
-_IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})")
-
-
-_Group = list[tuple[float, float | None, int | None]]
-"""Numbers of one shape: the value, the same in [0, 1] and the ordinal of its token, both None for plain numbers."""
-
-
 _MAX_OPEN = 1000
 """Records that may be open at once; a deeper one ends the outermost. Answers nest three deep."""
-_MAX_NUMBERS = 100_000
-"""Numbers of one record that are kept; a record with more has another arity than any shape."""
-
-
-@dataclass(slots=True)
-class _Record:
-    """One `{...}` being read."""
-
-    start: int
-    end: int = -1
-    key: str | None = None
-    pending: str | None = None
-    label: str | None = None
-    geometry: Geometry | None = None
-    depth: int = 0
-    done: bool = False
-    groups: list[_Group] = field(default_factory=list)
-    count: int = 0
-    invalid: bool = False
-    repairs: tuple[str, ...] = ()
-    has_children: bool = False
-    other_numbers: int = 0
-
-    @property
-    def reads_geometry(self) -> bool:
-        return self.key in _GEOMETRY and not self.done
-
-    def repair(self, name: str) -> None:
-        """Note a repair once, however often the text needs it."""
-        if name not in self.repairs:
-            self.repairs = (*self.repairs, name)
+_SHORT_NUMBER = re.compile(rf"\s*{_SHORT}\s*")
+_IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})")
 
 
 class JsonParser:
     """Parser of one text; `parse` adds to the builder."""
 
-    def __init__(self, builder: AnswerBuilder, units: Mapping[str, tuple[int, float]]) -> None:
+    def __init__(
+        self, builder: AnswerBuilder, units: Mapping[str, tuple[int, float]], row: TextFormat | None = None
+    ) -> None:
         self.builder = builder
         self.units = units
-        self.stack: deque[_Record] = deque()
+        self.stack: deque[Record] = deque()
+        rows = [*REGISTRY.values(), *([row] if row else [])]
+        self.formats = {key: row for row in rows for key in row.keys}
+        self.plain = all(self.formats[key] is REGISTRY["json"] for key in REGISTRY["json"].keys)
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
@@ -112,7 +66,12 @@ class JsonParser:
                 if opening < 0:
                     break
                 position = opening
-            if text.startswith("{", position) and (whole := _WHOLE.match(text, position)) and self._take(whole):
+            if (
+                self.plain
+                and text.startswith("{", position)
+                and (whole := _WHOLE.match(text, position))
+                and self._take(whole)
+            ):
                 position = whole.end()
                 continue
             match = _LEXEME.search(text, position)
@@ -129,7 +88,7 @@ class JsonParser:
         """Add a faultless record; False when a token of it is not on the grid."""
         builder = self.builder
         span, start_index = match.span(), builder.start_count
-        desc = match[1] if match[1] is not None else match[4] or ""
+        desc = next((label for label in (match[1], match[4]) if label is not None), self._name())
         if match["numbers"]:
             numbers = [float(n) for n in match["numbers"].split(",")]
             builder.add_numbers(desc, numbers, span, start_index=start_index)
@@ -164,10 +123,7 @@ class JsonParser:
         elif kind == "coord":
             self._coordinate(record, match.group())
         elif kind == "number":
-            if record.reads_geometry:
-                self._number(record, match.group())
-            else:
-                record.other_numbers += 1
+            self._number(record, match.group())
         elif record.reads_geometry:
             record.invalid = True  # null, NaN, Infinity, None
         elif record.key is None:
@@ -178,7 +134,7 @@ class JsonParser:
         if mark == "{":
             if self.stack:
                 self.stack[-1].has_children = True
-            self.stack.append(_Record(match.start()))
+            self.stack.append(Record(match.start(), name=self._name()))
             if len(self.stack) > _MAX_OPEN:
                 self._emit(self.stack.popleft(), match.start(), partial=True)
             return
@@ -188,14 +144,15 @@ class JsonParser:
             self._emit(record, match.end(), partial=False)
         elif mark == ":" and record.depth == 0 and record.pending is not None:
             record.key, record.pending = record.pending, None
-            if record.key in _GEOMETRY and record.geometry is None:
-                record.geometry = _GEOMETRY[record.key]
-            elif record.key in _GEOMETRY and record.done:
-                record.repair("second_geometry")  # the first one stands
+            self._key(record, str(record.key))
         elif mark == "[":
             record.depth += 1
             if record.reads_geometry and (not record.groups or record.groups[-1]):
                 record.groups.append([])
+            elif record.key is not None and record.key not in SIDES and not record.reads_geometry:
+                groups = record.named.setdefault(record.key, [[]])
+                if groups[-1]:
+                    groups.append([])
         elif mark == "]":
             record.depth = max(record.depth - 1, 0)
             if record.depth == 0:
@@ -203,17 +160,41 @@ class JsonParser:
         elif mark == "," and record.depth == 0:
             self._close_value(record)
 
-    def _close_value(self, record: _Record) -> None:
+    def _name(self) -> str:
+        """Return what the key of the innermost record names, where the next record is its value."""
+        record = self.stack[-1] if self.stack else None
+        key = record.key if record else None
+        known = key is None or key in LISTS or key in self.formats or key in LABEL_KEYS or key in POLYGON_KEYS
+        return "" if known else str(key)
+
+    def _key(self, record: Record, key: str) -> None:
+        row = self.formats.get(key)
+        reads = row is not None or key in POLYGON_KEYS
+        if reads and record.geometry is None:
+            record.geometry = "polygon" if row is None else "point" if row.order == "xy" else "box"
+            record.format = row
+        elif reads and record.done:
+            record.repair("second_geometry")  # the first one stands
+        record.reads_geometry = reads and not record.done
+
+    def _close_value(self, record: Record) -> None:
         if record.reads_geometry and record.groups:
             record.done = True
         record.key = record.pending = None
+        record.reads_geometry = False
 
-    def _string(self, record: _Record, raw: str) -> None:
+    def _string(self, record: Record, raw: str) -> None:
         value = _unescape(raw)
         if record.key is None:
             record.pending = value
         elif record.key in LABEL_KEYS and record.label is None:
             record.label = value
+        elif record.key == "labels" and len(record.labels) < MAX_NUMBERS:
+            record.labels.append(value)
+        elif record.key in SCORE_KEYS:
+            self._score(record, value)
+        elif record.key in SIDES and _SHORT_NUMBER.fullmatch(value):
+            record.sides.setdefault(SIDES[record.key], float(value))
         if record.reads_geometry:
             parts = list(_IN_STRING.finditer(value))
             if not parts:
@@ -229,7 +210,7 @@ class JsonParser:
             # Tokens in a string that is no geometry are counted, so that ordinals stay right.
             self.builder.coord_count += sum(part in self.units for part in COORD.findall(value))
 
-    def _coordinate(self, record: _Record, token: str) -> None:
+    def _coordinate(self, record: Record, token: str) -> None:
         unit = self.units.get(token)
         if unit is not None:
             self.builder.coord_count += 1
@@ -238,21 +219,32 @@ class JsonParser:
         if unit is None:
             record.invalid = True
             return
-        self._value(record, (unit[0], unit[1], self.builder.coord_count - 1))
+        record.add((unit[0], unit[1], self.builder.coord_count - 1))
 
-    def _number(self, record: _Record, digits: str) -> None:
+    def _number(self, record: Record, digits: str) -> None:
         number = float(digits)
-        if not math.isfinite(number):
+        if not record.reads_geometry:
+            record.other_numbers += 1
+            if record.depth and record.key in record.named and record.other_numbers <= MAX_NUMBERS:
+                record.named[record.key][-1].append((number, None, None))
+            elif record.key in SIDES and not record.depth:
+                record.sides.setdefault(SIDES[record.key], number)
+            elif record.key in SCORE_KEYS:
+                self._score(record, digits)
+        elif math.isfinite(number):
+            record.add((number, None, None))
+        else:
             record.invalid = True
-            return
-        self._value(record, (number, None, None))
 
-    def _value(self, record: _Record, value: tuple[float, float | None, int | None]) -> None:
-        if not record.groups:
-            record.groups.append([])
-        record.count += 1
-        if record.count <= _MAX_NUMBERS:
-            record.groups[-1].append(value)
+    def _score(self, record: Record, written: str) -> None:
+        """Note a confidence, given as a share or in per cent."""
+        digits, percent = written.strip().removesuffix("%"), written.strip().endswith("%")
+        if record.score is None and _SHORT_NUMBER.fullmatch(digits):
+            value = float(digits) / (100 if percent or float(digits) > 1 else 1)
+            record.score = value if 0 <= value <= 1 else None
+
+    def _emit(self, record: Record, end: int, partial: bool) -> None:
+        record.emit(self.builder, self.stack[-1] if self.stack else None, end, partial)
 
     def _finish(self, end: int) -> None:
         """Close what the text left open."""
@@ -260,56 +252,6 @@ class JsonParser:
             self.builder.truncated = True
         while self.stack:
             self._emit(self.stack.pop(), end, partial=True)
-
-    def _emit(self, record: _Record, end: int, partial: bool) -> None:
-        """Turn a closed or cut-off record into objects or a drop."""
-        builder, span = self.builder, (record.start, end)
-        groups = [group for group in record.groups if group]
-        if record.geometry is None or not (groups or record.invalid):
-            if record.geometry is None and record.has_children:
-                return
-            if partial:
-                builder.drop("truncated", *span)
-            elif record.geometry is not None or record.label is not None:
-                builder.drop("no_coordinates", *span)
-            elif record.other_numbers >= 4:
-                builder.drop("unrecognised", *span)
-            return
-        builder.start_count += 1
-        flat = [value for group in groups for value in group]
-        tokens = sum(value[1] is not None for value in flat)
-        if partial and not record.done and (record.invalid or not tokens or len(flat) != 4):
-            builder.drop("truncated", *span)
-        elif record.count > _MAX_NUMBERS:
-            builder.drop("wrong_arity", *span)
-        elif record.invalid or tokens not in (0, len(flat)):
-            builder.drop("invalid_coordinate", *span)
-        else:
-            for group in _split(record.geometry, groups):
-                self._add(record, record.geometry, group, span, partial)
-
-    def _add(self, record: _Record, geometry: Geometry, group: _Group, span: tuple[int, int], partial: bool) -> None:
-        numbers = [value[0] for value in group]
-        unit = [value[1] for value in group if value[1] is not None]
-        details: dict[str, Any] = {
-            "geometry": geometry,
-            "start_index": self.builder.start_count - 1,
-            "repairs": record.repairs,
-            "partial": partial,
-        }
-        if unit:
-            first = group[0][2]
-            self.builder.add_shape(record.label or "", numbers, unit, span, first_coord_index=first, **details)
-        else:
-            self.builder.add_numbers(record.label or "", numbers, span, **details)
-
-
-def _split(geometry: Geometry, groups: list[_Group]) -> list[_Group]:
-    """Return the number lists of the single shapes: a list of boxes or points is several of them."""
-    arity = {"box": 4, "point": 2}.get(geometry)
-    if arity and len(groups) > 1 and all(len(group) == arity for group in groups):
-        return groups
-    return [[value for group in groups for value in group]]
 
 
 def _unescape(raw: str) -> str:

@@ -6,24 +6,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from coord_codec import MARKERS, CoordGrid, MarkerFamily
+from coord_codec import CoordGrid, MarkerFamily
 from coord_eval.parse.answer import COORD, COORD_START, Answer, AnswerBuilder, Scale, token_units
+from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TextFormat
 from coord_eval.parse.json_format import JsonParser
-from coord_eval.parse.location_format import LOC_FAMILIES, LocParser
 from coord_eval.parse.marker_format import MarkerParser
+from coord_eval.parse.pattern_format import PatternParser
 from coord_eval.parse.scalars import plain
 
-FORMATS = {
-    "obj": "<obj_start>cat, four coordinate tokens or (x1,y1),(x2,y2), <obj_end>",
-    "qwen": "<|object_ref_start|>cat<|object_ref_end|><|box_start|>, coordinates as in obj, <|box_end|>",
-    "json": '{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}; numbers, numbers as strings or coordinate tokens',
-    "paligemma": "<loc0034><loc0012><loc0078><loc0056> cat ; four of 1024 bins, y first",
-    "florence2": "cat<loc_12><loc_34><loc_56><loc_78>, read at the centre of 1000 bins",
-}
-"""Formats by name, and what an object looks like in each."""
 _THOUGHT_MARK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _JSON_HINT = re.compile(r"[{\[]")
-_LOC_TOKENS = {name: re.compile(family.token) for name, family in LOC_FAMILIES.items()}
 
 
 def parse_answer(
@@ -70,34 +62,45 @@ def parse_answer(
     if not isinstance(format, MarkerFamily) and format not in ("auto", *FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
     begin, end, thought = _answer_stretch(text)
-    chosen = candidate_formats(text, (begin, end)) if format == "auto" else [format]
-    answers = []
-    for family in chosen:
-        name = family.name if isinstance(family, MarkerFamily) else family
-        builder = AnswerBuilder(name, resolved, keep_flat=keep_flat)
+
+    def parse(name: str | MarkerFamily) -> Answer:
+        builder = AnswerBuilder(name.name if isinstance(name, MarkerFamily) else name, resolved, keep_flat=keep_flat)
         # Ordinals count the whole text, reasoning included, as the producer's lists do.
         builder.coord_count = sum(token in units for token in COORD.findall(text, 0, begin))
-        _run(builder, family, units, text if end == len(text) else text[:end], begin)
+        _run(builder, name, units, text if end == len(text) else text[:end], begin)
         builder.coord_count += sum(token in units for token in COORD.findall(text, end))
         if thought is not None:
             builder.truncated = True
             builder.drop("unclosed_thought", thought, len(text))
-        answers.append(builder.build(text[begin:end]))
-    return answers[0] if len(answers) == 1 else _best(answers, preferred)
+        return builder.build(text[begin:end])
+
+    if format != "auto":
+        return parse(format)
+    answers = [parse(name) for name in candidate_formats(text, (begin, end))]
+    if not any(map(_found, answers)) and LISTS.shown.search(text, begin, end):
+        answers.append(parse(LISTS.name))
+    return _best(answers, preferred)
+
+
+def _found(answer: Answer) -> bool:
+    """Return whether a format finds anything in a text, an empty list or faulty objects included."""
+    return answer.status == "empty" or any(drop.reason != "unrecognised" for drop in answer.dropped) or bool(answer)
 
 
 def _run(
     builder: AnswerBuilder, format: str | MarkerFamily, units: Mapping[str, tuple[int, float]], text: str, begin: int
 ) -> None:
     """Parse a text from `begin` on; one in which nothing at all is found is one drop."""
-    if format == "json":
-        JsonParser(builder, units).parse(text, begin)
-    elif format in LOC_FAMILIES:
-        LocParser(builder, LOC_FAMILIES[str(format)]).parse(text, begin)
-    elif format != "none":
-        family = format if isinstance(format, MarkerFamily) else MARKERS[format]
+    row = None if isinstance(format, MarkerFamily) else REGISTRY.get(format)
+    family = format if isinstance(format, MarkerFamily) else row and row.markers
+    if family:
         builder.start_count = text.count(family.tokens[0], 0, begin)
         MarkerParser(builder, family, units).parse(text, begin)
+    elif row and row.pattern:
+        PatternParser(builder, row).parse(text, begin)
+    elif row:
+        builder.format = "json"
+        JsonParser(builder, units, row if row.name != "json" else None).parse(text, begin)
     stripped = text[begin:].strip()
     if stripped and not (builder.objects or builder.dropped or builder.explicit_empty):
         start = text.index(stripped[0], begin)
@@ -108,9 +111,14 @@ def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
     """Return the answer of the preferred format that finds objects; without a preference the one that finds most."""
     rank = {name: place for place, name in enumerate(preferred)}
 
-    def cost(answer: Answer) -> tuple[bool, int, int, bool]:
-        nothing = all(drop.reason == "unrecognised" for drop in answer.dropped)
-        return not answer.objects, rank.get(answer.format, len(rank)), -len(answer.objects), nothing
+    def cost(answer: Answer) -> tuple[bool, int, int, bool, int]:
+        return (
+            not answer.objects,
+            rank.get(answer.format, len(rank)),
+            -len(answer.objects),
+            not _found(answer),
+            len(answer.dropped),
+        )
 
     return min(answers, key=cost)
 
@@ -142,15 +150,18 @@ def candidate_formats(text: str, stretch: tuple[int, int] | None = None) -> list
     The first ones count where several find as many objects: JSON holds no markers, but its labels may hold anything.
     """
     begin, end = stretch or _answer_stretch(text)[:2]
-    found = [
-        name
-        for name, family in MARKERS.items()
-        if any(text.find(token, begin, end) >= 0 for token in (family.tokens[0], family.tokens[-2]))
-    ]
-    if _JSON_HINT.search(text, begin, end):
-        found.append("json")
-    found += [name for name, family in _LOC_TOKENS.items() if family.search(text, begin, end)]
+    tagged, braced = text.find("<", begin, end) >= 0, _JSON_HINT.search(text, begin, end)
+    found = [name for name, row in REGISTRY.items() if _holds(row, text, begin, end, tagged, bool(braced))]
     return found or ["obj" if text.find(COORD_START, begin, end) >= 0 else "none"]
+
+
+def _holds(row: TextFormat, text: str, begin: int, end: int, tagged: bool, braced: bool) -> bool:
+    """Return whether a text holds the tokens of a format."""
+    if row is LISTS or row.keys:
+        return row.name == "json" and braced
+    if row.markers:
+        return tagged and any(text.find(row.markers.tokens[i], begin, end) >= 0 for i in (0, -2))
+    return (tagged or "<" not in row.example) and row.shown.search(text, begin, end) is not None
 
 
 def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | None, grid: CoordGrid) -> Scale:

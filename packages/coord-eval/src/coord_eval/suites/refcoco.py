@@ -120,7 +120,7 @@ def _intervals(
     drawn_BI = np.random.default_rng(seed).multinomial(len(places), np.full(len(places), 1 / len(places)), resamples)
     phrases_B = drawn_BI @ np.bincount(image_N)
     return {
-        name: interval(float(value_N.mean()), drawn_BI @ np.bincount(image_N, value_N) / phrases_B)
+        name: interval(float(value_N.mean()), drawn_BI @ np.bincount(image_N, value_N) / phrases_B, True)
         for name, value_N in measured.items()
     }
 

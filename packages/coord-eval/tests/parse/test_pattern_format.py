@@ -1,4 +1,4 @@
-"""Objects in location tokens of PaliGemma and Florence-2."""
+"""Objects in formats that a pattern describes: location tokens of PaliGemma and Florence-2."""
 
 import pytest
 

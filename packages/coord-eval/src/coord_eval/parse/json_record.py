@@ -1,0 +1,185 @@
+"""One `{...}` record of an answer in JSON: what its keys mean, and the objects or the drop that it becomes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from coord_eval.parse.answer import AnswerBuilder, Geometry
+from coord_eval.parse.formats import TextFormat
+
+POLYGON_KEYS = frozenset({"poly", "polygon", "polygon_2d"})
+LABEL_KEYS = frozenset(
+    {
+        *("label", "desc", "description", "name", "category", "class", "ref", "text_content", "type", "tag"),
+        *("class_name", "category_name", "label_name", "object", "object_name", "phrase", "sub_label"),
+        *("标签", "类别", "名称", "物体", "类型", "对象"),
+    }
+)
+SCORE_KEYS = frozenset({"score", "confidence", "conf", "probability", "置信度"})
+SIDES = {
+    **dict.fromkeys(("x1", "xmin", "x_min", "left"), "x1"),
+    **dict.fromkeys(("y1", "ymin", "y_min", "top"), "y1"),
+    **dict.fromkeys(("x2", "xmax", "x_max", "right"), "x2"),
+    **dict.fromkeys(("y2", "ymax", "y_max", "bottom"), "y2"),
+    **{"x": "x", "y": "y", "width": "w", "w": "w", "height": "h", "h": "h"},
+}
+"""Keys that hold one side of a box each."""
+LISTS = frozenset(
+    {
+        *("objects", "detections", "results", "annotations", "items", "predictions", "instances", "points", "data"),
+        *("output", "answer", "image", "labels", "bounding_boxes", "detected_objects"),
+    }
+)
+"""Keys that hold many objects and name none."""
+
+Value = tuple[float, float | None, int | None]
+"""A coordinate: as written, in [0, 1] and the ordinal of its token, both None for plain numbers."""
+Group = list[Value]
+"""The coordinates of one shape."""
+
+
+MAX_NUMBERS = 100_000
+"""Numbers of one record that are kept; a record with more has another arity than any shape."""
+
+
+@dataclass(slots=True)
+class Record:
+    """One `{...}` being read."""
+
+    start: int
+    end: int = -1
+    key: str | None = None
+    pending: str | None = None
+    label: str | None = None
+    labels: list[str] = field(default_factory=list)
+    name: str = ""
+    score: float | None = None
+    geometry: Geometry | None = None
+    format: TextFormat | None = None
+    depth: int = 0
+    done: bool = False
+    groups: list[Group] = field(default_factory=list)
+    sides: dict[str, float] = field(default_factory=dict)
+    named: dict[str, list[Group]] = field(default_factory=dict)
+    count: int = 0
+    invalid: bool = False
+    repairs: tuple[str, ...] = ()
+    has_children: bool = False
+    other_numbers: int = 0
+    reads_geometry: bool = False
+
+    def repair(self, name: str) -> None:
+        """Note a repair once, however often the text needs it."""
+        if name not in self.repairs:
+            self.repairs = (*self.repairs, name)
+
+    def add(self, value: Value) -> None:
+        """Add a coordinate to the shape being read."""
+        if not self.groups:
+            self.groups.append([])
+        self.count += 1
+        if self.count <= MAX_NUMBERS:
+            self.groups[-1].append(value)
+
+    def emit(self, builder: AnswerBuilder, parent: Record | None, end: int, partial: bool) -> None:
+        """Turn a closed or cut-off record into objects or a drop, or into the box of its parent."""
+        span = (self.start, end)
+        if self._settle(parent, partial):
+            return
+        groups = [group for group in self.groups if group]
+        if self.geometry is None or not (groups or self.invalid):
+            if self._by_label(builder, span, partial) or (self.geometry is None and self.has_children):
+                return
+            if partial:
+                builder.drop("truncated", *span)
+            elif self.geometry is not None or self.label is not None:
+                builder.drop("no_coordinates", *span)
+            elif self.other_numbers >= 4:
+                builder.drop("unrecognised", *span)
+            return
+        builder.start_count += 1
+        flat = [value for group in groups for value in group]
+        tokens = sum(value[1] is not None for value in flat)
+        if partial and not self.done and (self.invalid or not tokens or len(flat) != 4):
+            builder.drop("truncated", *span)
+        elif self.count > MAX_NUMBERS:
+            builder.drop("wrong_arity", *span)
+        elif self.invalid or tokens not in (0, len(flat)):
+            builder.drop("invalid_coordinate", *span)
+        else:
+            label = self.label if self.label is not None else self.name
+            shapes = _split(self.geometry, groups)
+            labels = self.labels if len(self.labels) == len(shapes) else [label] * len(shapes)
+            for name, group in zip(labels, shapes, strict=True):
+                self._add(builder, name, self.geometry, group, span, partial)
+
+    def _settle(self, parent: Record | None, partial: bool) -> bool:
+        """Take the sides that have keys of their own for the geometry; True if the parent takes them for its own."""
+        sides = self.sides
+        if self.geometry is not None or (partial and len(sides) < 4):
+            return False
+        if sides.keys() >= {"x1", "y1", "x2", "y2"}:
+            values = [sides[key] for key in ("x1", "y1", "x2", "y2")]
+        elif sides.keys() >= {"x", "y", "w", "h"}:
+            values = [sides["x"], sides["y"], sides["x"] + sides["w"], sides["y"] + sides["h"]]
+        elif sides.keys() >= {"x", "y"}:
+            values = [sides["x"], sides["y"]]
+        else:
+            return False
+        group: Group = [(value, None, None) for value in values]
+        if self.label is None and parent and parent.reads_geometry:
+            for value in group:
+                parent.add(value)
+            parent.groups.append([])
+            return True
+        self.geometry, self.groups, self.done = ("box" if len(values) == 4 else "point"), [group], True
+        return False
+
+    def _by_label(self, builder: AnswerBuilder, span: tuple[int, int], partial: bool) -> bool:
+        """Add the boxes of a dictionary by label, `{"cat": [[1, 2, 3, 4]]}`; False if it is none."""
+        groups = [
+            (key, group)
+            for key, groups in self.named.items()
+            if key not in LABEL_KEYS | SCORE_KEYS
+            for group in groups
+            if group and all(math.isfinite(value[0]) for value in group)
+        ]
+        boxes = [(key, group) for key, group in groups if len(group) == 4]
+        if self.geometry is not None or partial or not boxes or (self.label is not None and len(boxes) > 1):
+            return False
+        for position, (key, group) in enumerate(boxes):
+            builder.start_count += position == 0 or key != boxes[position - 1][0]
+            label = self.label if self.label is not None else "" if key in LISTS else key
+            self._add(builder, label, "box", group, span, partial)
+        for _ in range(len(groups) - len(boxes)):
+            builder.drop("wrong_arity", *span)
+        return True
+
+    def _add(
+        self, builder: AnswerBuilder, label: str, geometry: Geometry, group: Group, span: tuple[int, int], partial: bool
+    ) -> None:
+        numbers = [value[0] for value in group]
+        unit = [value[1] for value in group if value[1] is not None]
+        row = self.format
+        details: dict[str, Any] = {
+            "geometry": geometry,
+            "order": row.order if row and geometry != "polygon" else "xyxy" if geometry == "box" else "xy",
+            "start_index": builder.start_count - 1,
+            "repairs": self.repairs,
+            "partial": partial,
+            "score": self.score,
+        }
+        if unit:
+            builder.add_shape(label, numbers, unit, span, first_coord_index=group[0][2], **details)
+        else:
+            builder.add_numbers(label, numbers, span, own_scale=row.scale if row else None, **details)
+
+
+def _split(geometry: Geometry, groups: list[Group]) -> list[Group]:
+    """Return the number lists of the single shapes: a list of boxes or points is several of them."""
+    arity = {"box": 4, "point": 2}.get(geometry)
+    if arity and len(groups) > 1 and all(len(group) == arity for group in groups):
+        return groups
+    return [[value for group in groups for value in group]]

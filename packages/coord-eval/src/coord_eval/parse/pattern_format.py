@@ -1,0 +1,173 @@
+"""Parses the objects of a format that a regular expression describes (`TextFormat.pattern`), in one pass."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from coord_eval.parse.answer import AnswerBuilder, Geometry
+from coord_eval.parse.formats import TextFormat
+
+_BETWEEN = frozenset(" ,;\t\r\n[](){}")
+_NOTHING = re.compile("none|null", re.IGNORECASE)
+_MAX_LABEL = 400
+"""Characters before an object that are looked at for its label."""
+_Number = tuple[float, int, int]
+"""A coordinate as written, and where it begins and ends in the text."""
+
+
+class PatternParser:
+    """Parser of one text; `parse` adds to the builder."""
+
+    def __init__(self, builder: AnswerBuilder, row: TextFormat) -> None:
+        self.builder, self.row = builder, row
+        self.number, self.noise = re.compile(row.number), re.compile(row.noise)
+        self.opening = re.compile(row.opening) if row.opening else None
+        self.has_end = "end" in row.compiled.groupindex
+
+    def parse(self, text: str, begin: int) -> None:
+        """Parse `text` from character `begin` on."""
+        self.text, self.text_end = text, len(text.rstrip())
+        self.label = ""
+        self.start_index: int | None = None
+        seen = begin
+        for match in self.row.compiled.finditer(text, begin):
+            self._between(seen, match.start())
+            self._object(match, seen)
+            seen = match.end()
+        self._between(seen, len(text), last=True)
+
+    def _between(self, start: int, end: int, last: bool = False) -> None:
+        """Drop what begins an object that does not follow."""
+        if self.opening is None:
+            return
+        places = [found.start() for found in self.opening.finditer(self.text, start, end)]
+        for place, following in pairwise([*places, end]):
+            cut = last and following == end
+            self.builder.truncated |= cut
+            self.builder.drop("truncated" if cut else "no_coordinates", place, following)
+
+    def _name(self, match: re.Match[str], seen: int) -> int:
+        """Find the label of an object, and return where the object begins."""
+        start = match.start()
+        if self.row.label == "before":
+            written = self.text[max(seen, start - _MAX_LABEL) : start] if start > seen else ""
+            shares = bool(self.start_index is not None and set(written) <= _BETWEEN)
+            lines = [line for line in self.noise.sub(" ", written).splitlines() if line.strip()] if not shares else []
+            label = lines[-1] if lines else ""
+        else:
+            found = match.groupdict().get("label")
+            shares = found is None and self.start_index is not None and start - seen <= _MAX_LABEL
+            shares = shares and set(self.text[seen:start]) <= _BETWEEN
+            label = found or ""
+            label = self.noise.sub("", label) if self.row.noise else label
+        if not shares:
+            self.label = label
+            self.start_index = self.builder.start_count
+            self.builder.start_count += 1
+        return start if shares or self.row.label == "inside" else max(seen, start - len(written))
+
+    def _object(self, match: re.Match[str], seen: int) -> None:
+        builder, row = self.builder, self.row
+        at_end = match.end() >= self.text_end
+        partial = self.has_end and not match["end"].strip()
+        cut = at_end and (partial or not self.has_end)
+        start, end = self._name(match, seen), match.end()
+        numbers, last = self._numbers(match, at_end and partial)
+        first = builder.coord_count
+        if row.bins is not None:
+            builder.coord_count += len(numbers)
+        if not numbers:
+            said_none = bool(_NOTHING.search(match["box"]))
+            builder.explicit_empty |= said_none
+            if not said_none:
+                self._short(at_end and partial, start, end)
+            return
+        geometry: Geometry = "polygon" if match.groupdict().get("polygon") else "box"
+        done = 0
+        for shape, group in self._groups(numbers, geometry, cut):
+            index = first + done if row.bins is not None else None
+            done += len(group)
+            values = [value for value, *_ in group]
+            if row.bins is not None and any(value >= row.bins for value in values):
+                builder.drop("invalid_coordinate", start, end)
+            elif done == len(numbers) and (last or (cut and shape == "box" and len(group) < row.arity)):
+                self._short(True, start, end)
+            else:
+                self._add(values, shape, (start, end), index, partial)
+        builder.truncated |= at_end and partial
+
+    def _add(
+        self, values: list[float], geometry: Geometry, span: tuple[int, int], index: int | None, partial: bool
+    ) -> None:
+        builder, row = self.builder, self.row
+        order = row.order if geometry == "box" else "xy"
+        if row.bins is None:
+            builder.add_numbers(
+                self.label,
+                values,
+                span,
+                geometry=geometry,
+                order=order,
+                own_scale=row.scale,
+                start_index=self.start_index,
+                partial=partial,
+            )
+        elif row.decode and len(values) == row.arity:
+            builder.add_box(
+                self.label,
+                values,
+                row.decode(values),
+                span,
+                first_coord_index=index,
+                start_index=self.start_index,
+                partial=partial,
+                order="",
+            )
+        else:
+            scale = row.scale or row.bins
+            unit = [min((value + row.offset) / scale, 1.0) for value in values]
+            builder.add_shape(
+                self.label,
+                values,
+                unit,
+                span,
+                geometry=geometry,
+                order=order,
+                first_coord_index=index,
+                start_index=self.start_index,
+                partial=partial,
+            )
+
+    def _short(self, cut: bool, start: int, end: int) -> None:
+        self.builder.truncated |= cut
+        self.builder.drop("truncated" if cut else "no_coordinates", start, end)
+
+    def _numbers(self, match: re.Match[str], partial: bool) -> tuple[list[_Number], bool]:
+        """Return the coordinates, and whether the last plain number may go on behind the end of the text."""
+        found: list[_Number] = []
+        box = match.span("box")
+        for part in self.number.finditer(self.text, *box):
+            groups = range(1, part.re.groups + 1) if part.re.groups else (0,)
+            found += [(float(part[g]), *part.span()) for g in groups]
+        open_number = partial and self.row.bins is None and bool(found) and found[-1][2] == self.text_end
+        return found, open_number
+
+    def _groups(self, numbers: list[_Number], geometry: Geometry, cut: bool) -> list[tuple[Geometry, list[_Number]]]:
+        """Cut coordinates up into objects: tokens where something stands between them, and all by their number."""
+        runs: list[list[_Number]] = []
+        for number in numbers:
+            joined = runs and (self.row.bins is None or runs[-1][-1][2] == number[1])
+            runs[-1].append(number) if joined else runs.append([number])
+        if geometry == "polygon":
+            return [(geometry, run) for run in runs]
+        groups: list[tuple[Geometry, list[_Number]]] = []
+        shape: Geometry = "point" if self.row.order == "xy" else "box"
+        for run in runs:
+            if self.row.by_count and len(run) != 4:
+                groups.append(("point" if len(run) == 2 else "polygon" if len(run) > 4 else "box", run))
+            elif len(run) % self.row.arity and not cut:
+                groups.append((shape, run))
+            else:
+                groups += [(shape, run[i : i + self.row.arity]) for i in range(0, len(run), self.row.arity)]
+        return groups
