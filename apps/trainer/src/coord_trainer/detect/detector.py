@@ -12,8 +12,7 @@ import numpy as np
 from PIL import Image
 
 from coord_codec import CoordGrid, InputError
-from coord_eval import ImageError, decode_image
-from coord_eval.images import to_rgb
+from coord_eval import ImageError, decode_image, to_rgb
 from coord_trainer.answers.generate import answer_images, answer_room
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig, load_run_config
