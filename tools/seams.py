@@ -1,6 +1,6 @@
 """The boundary to ms-swift against other versions of it, of transformers or of peft, in a throwaway environment.
 
-    uv run tools/seams.py --with "ms-swift==4.5.3"
+    uv run python tools/seams.py --with "ms-swift==4.5.3"
 
 Runs `doctor` and the tests of the boundary there; the workspace's own environment stays as it is. Exits with 1 when
 something breaks.
