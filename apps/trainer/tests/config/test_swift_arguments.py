@@ -87,7 +87,10 @@ def test_table_offers_choices_that_ms_swift_has(fields):
             assert set(row.choices) <= fields[name][1], name
             assert row.choices, f"{name}: ms-swift has the choices {fields[name][1]}, the table none"
     offered = set(argument_table()["optimizer"].choices)
-    assert offered == (set(optimizers_map) | set(param_group_names())) - {"galore"}
+    assert offered == (set(optimizers_map) | set(param_group_names())) - {
+        "galore",
+        "muonclip",
+    }  # the latter fails on 3-D convolutions
 
 
 def test_table_gives_every_row_a_class_and_what_it_needs():
@@ -95,7 +98,11 @@ def test_table_gives_every_row_a_class_and_what_it_needs():
     assert list(table) == sorted(table)
     for row in table.values():
         assert row.kind in ("forwarded", "owned", "refused")
-        assert bool(row.reason) == (row.kind != "forwarded"), row.name
+        assert (
+            row.reason.startswith("acts ")
+            if row.kind == "forwarded" and row.reason
+            else bool(row.reason) == (row.kind != "forwarded")
+        ), row.name
         if row.kind != "forwarded":
             assert not row.values and not row.needs, row.name
         if row.needs:

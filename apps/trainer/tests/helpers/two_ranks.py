@@ -39,6 +39,7 @@ WAYS = {
     "packed": {"packing": True},
     "zero2": {"deepspeed": "zero2"},
     "zero3": {"deepspeed": "zero3"},
+    "dora-zero2": {"deepspeed": "zero2", "use_dora": True},
     "packed-zero2": {"packing": True, "deepspeed": "zero2"},
     "packed-zero3": {"packing": True, "deepspeed": "zero3"},
 }
@@ -126,6 +127,37 @@ def build_base(config, folder):
     return base_checkpoint(config, folder, draw_sets(config, folder / "data")[0])
 
 
+def scored_run(base, out):
+    """Answers are scored at each of three steps; an evaluation fails on the second rank, another one on the first."""
+    from coord_trainer.answers.subset import SubsetScorer
+    from coord_trainer.swift.trainer import CoordTrainer
+
+    config = cut_config(training={**cut(2, 1), "max_steps": 3, "save_steps": 3, "eval_steps": 1})
+    section = config.evaluation.model_copy(update={"ap_steps": 1, "ap_images": 5})
+    take, answer, score, calls = CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score, []
+
+    def take_or_fail(trainer, *words, **more):
+        if trainer.state.global_step == 1 and rank() == 1:
+            raise RuntimeError("no memory on the second rank")
+        return take(trainer, *words, **more)
+
+    def answer_or_fail(scorer, model, *share):
+        calls.append(share)
+        if len(calls) == 2 and rank() == 1:
+            raise RuntimeError("no answer on the second rank")
+        return answer(scorer, model, *share)
+
+    def listed(scorer, answers):
+        (out / f"answers-{len(calls)}.json").write_text(json.dumps(sorted(one["image_id"] for one in answers)))
+        if len(calls) == 3:
+            raise RuntimeError("no score on the first rank")
+        return score(scorer, answers)
+
+    CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score = take_or_fail, answer_or_fail, listed
+    run_cut(config.model_copy(update={"evaluation": section}), base, out)
+    CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score = take, answer, score
+
+
 def count_optimizer_state():
     """Write down how many numbers of optimizer state this rank holds when a LoRA run ends."""
     from coord_trainer.swift.trainer import CoordTrainer
@@ -165,6 +197,7 @@ def main(cut_base, lora_base, out):
         for name, training in CUTS.items():
             run_cut(cut_config(objective, training), cut_base, out / f"{objective}-{name}")
     story.sample_set = sample_set
+    scored_run(cut_base, out / "scored")
     count_optimizer_state()
     resume(out, "plain")
     for way, changed in WAYS.items():

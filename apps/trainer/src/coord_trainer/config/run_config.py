@@ -5,6 +5,7 @@ It is composed of YAML files with one `extends` each and of `section.key=value` 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -168,12 +169,17 @@ def check_run_config(values: Any, source: str, trains: bool = True) -> RunConfig
             values = {"custom": {}} | values  # a section that is not there would be checked without the context
         return RunConfig.model_validate(values, context={"trains": trains})
     except ValidationError as error:
-        lines = [_message(item) for item in error.errors()]
+        lines = list({_field(item): _message(item) for item in reversed(error.errors())}.values())[::-1]
         raise InputError(f"{source}: " + "\n".join(lines)) from None
 
 
+def _field(item: Any) -> str:
+    """Return the dotted name of a field, without the names that pydantic gives the members of a union."""
+    return ".".join(str(part) for part in item["loc"] if not re.search(r"[\[(]", str(part)))
+
+
 def _message(item: Any) -> str:
-    field = ".".join(str(part) for part in item["loc"])
+    field = _field(item)
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         return f"{field}: unknown key{_near(item['loc'])}"

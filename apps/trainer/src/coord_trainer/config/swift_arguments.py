@@ -74,7 +74,8 @@ class SwiftArgument:
         type: names of Python types, `|` between alternatives, `?` at the end when null is allowed.
         values: choices or range of a forwarded argument; empty when every value of the type is allowed.
         needs: `name` or `name=value`, without which a forwarded argument has no effect.
-        reason: the key to use instead (owned) or why there is no use for it (refused).
+        reason: the key to use instead (owned), why there is no use for it (refused), or what a forwarded argument needs
+            to act beyond a machine without a GPU; the others have a test that shows them act.
     """
 
     name: str

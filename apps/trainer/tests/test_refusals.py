@@ -1,0 +1,154 @@
+"""Wrong invocations and files through the command line itself: exit code 2, one line that names key or file."""
+
+import copy
+import json
+import re
+
+import pytest
+from PIL import Image
+
+from coord_trainer import cli
+
+SOFT = "custom.coord_soft_ce_w1.enabled=true"
+DATA = ("data.annotations=a.json", "data.images=.", "evaluation.pictures=train")
+COCO = {
+    "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 64}],
+    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "area": 1200.0, "iscrowd": 0}],
+    "categories": [{"id": 1, "name": "cat"}],
+}
+WRONG = (None, "x", -1, 1.5, float("nan"), 10**400, [], {}, [None] * 4, ["1", 2, 3, 4], "\ud800")
+
+
+@pytest.fixture
+def call(monkeypatch, capsys, tmp_path):
+    """Run the command line in a folder of right and wrong things; returns exit code and the lines of stderr."""
+    monkeypatch.chdir(tmp_path)
+    Image.new("RGB", (64, 64)).save("a.png")
+    for name in ("empty", "whole", "run/checkpoints"):
+        (tmp_path / name).mkdir(parents=True)
+    files = {
+        "a.json": json.dumps(COCO),
+        "broken.json": '{"images": [',
+        "list.json": "[1, 2]",
+        "broken.yaml": "run: [",
+        "text.jsonl": "no json\n",
+        "whole/config.json": "{}",
+        "zero3.json": '{"zero_optimization": {"stage": 3}}',
+        "bad.json": "{",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    def run(*words):
+        monkeypatch.setattr("sys.argv", ["coord-trainer", *map(str, words)])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        error = capsys.readouterr().err
+        assert "Traceback" not in error
+        # Progress bars write over themselves.
+        lines = [line.rsplit("\r", 1)[-1].strip() for line in error.splitlines()]
+        return stopped.value.code or 0, [line for line in lines if line and "img/s" not in line]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        # settings
+        ("train training.learning_rate=fast", "training.learning_rate"),
+        ("train training.learning_rate=nan", "training.learning_rate"),
+        ("train training.max_steps=-5", "training.max_steps"),
+        ("train training.save_strategy=no", "training.save_strategy"),
+        ("train training.warmup_steps=5 training.warmup_ratio=.1", "training.warmup_ratio"),
+        ("train training.truncation_strategy=split", "training.truncation_strategy"),
+        ("train training.loss_type=mse", "training.loss_type"),
+        ("train training.label_smoothing_factor=.1", "training.label_smoothing_factor"),
+        ("train training.output_dir=x", "run.dir"),
+        ("train training.lr_scheduler_type=cosin", "training.lr_scheduler_type"),
+        ("train training.optim=adam", "training.optim"),
+        ("train training.deepspeed=zero9", "training.deepspeed"),
+        ("train training.deepspeed=bad.json evaluation.ap_steps=1", "bad.json"),
+        ("train training.deepspeed=zero3.json evaluation.ap_steps=1", "evaluation.ap_steps"),
+        ("train run.seed=-1", "run.seed"),
+        ("train run.seed=1.5", "run.seed"),
+        ("train run.threads=0", "run.threads"),
+        ("train data.min_pixels=900 data.max_pixels=100", "data.min_pixels"),
+        ("train custom.coord_tokens.skip_bbox_norm=false", "custom.coord_tokens.skip_bbox_norm"),
+        ("train custom.coord_offset.enabled=true custom.coord_offset.embed_lr=inf", "custom.coord_offset.embed_lr"),
+        ("train custom.coord_offset.ids.start=5 custom.coord_offset.ids.end=2", "custom.coord_offset"),
+        ("train evaluation.ap_patience=2", "evaluation.ap_steps"),
+        ("train evaluation.readings=[telepathy]", "evaluation.readings"),
+        ("train use_coord_ce=true", "custom.coord_objective.use_coord_ce"),
+        ("train run=3", "run"),
+        ("train run.dir=[", "run.dir"),
+        ("train seed", "seed"),
+        # files
+        ("train -c nowhere.yaml", "nowhere.yaml"),
+        ("train -c broken.yaml", "broken.yaml"),
+        ("train -c empty", "empty"),
+        ("train -c a.png", "a.png"),
+        ("train data.annotations=nowhere.json", "nowhere.json"),
+        ("train data.annotations=empty", "empty"),
+        ("train data.annotations=broken.json", "broken.json"),
+        ("train data.annotations=list.json", "list.json"),
+        ("train data.annotations=text.jsonl", "text.jsonl"),
+        ("train data.annotations=a.png", "a.png"),
+        ("train data.images=a.json", "data.images"),
+        ("train data.images=empty", "a.json"),
+        ("train run.dir=run run.resume=true", "run"),
+        # checkpoints
+        ("train model.path=nowhere", "model.path"),
+        ("train model.path=empty", "config.json"),
+        ("train model.path=a.png", "model.path"),
+        ("predict nowhere --out out.jsonl", "nowhere"),
+        ("predict empty --out out.jsonl", "empty"),
+        ("predict run --out out.jsonl", "run: a run folder without a complete checkpoint"),
+        ("evaluate whole --out out", "whole"),
+        ("predict empty --out a.png", "--out"),
+        # other commands
+        ("prepare nowhere.json . --out out.jsonl", "nowhere.json"),
+        ("prepare a.json nowhere --out out.jsonl", "nowhere"),
+        ("prepare a.json a.png --out out.jsonl", "a.png"),
+        ("prepare empty . --out out.jsonl", "empty"),
+        ("inspect -n 7", "7"),
+        ("compare nowhere.yaml", "--base"),
+        ("config data.nothing", "data.nothing"),
+    ],
+)
+def test_wrong_invocation_is_one_line_that_names_it(call, words, told):
+    command, *rest = words.split()
+    given = [SOFT, *DATA] if command in ("train", "inspect", "evaluate", "predict") else []
+    if command in ("train", "inspect") and any("data.annotations=" in word for word in rest):
+        given.remove(DATA[0])
+    code, lines = call(command, *given, *rest) if command in ("train", "inspect") else call(command, *rest, *given)
+    assert (code, len(lines)) == (2, 1), lines
+    assert told in lines[0]
+
+
+def test_several_wrong_settings_are_a_line_each(call):
+    code, lines = call("train", SOFT, "training.max_steps=-5", "training.optim=adam", "run.seed=x")
+    assert code == 2 and len(lines) == 3
+    assert {"training.max_steps", "training.optim", "run.seed"} == {
+        found for line in lines for found in re.findall(r"(?:training|run)\.\w+(?=:)", line)[:1]
+    }
+
+
+def test_more_ranks_than_images_is_one_line(call, monkeypatch, tmp_path):
+    from coord_trainer import run
+
+    monkeypatch.setattr(run, "world_size", lambda: 2)
+    code, (line,) = call("train", SOFT, *DATA, "run.dir=new")
+    assert code == 2 and "1 usable training images for 2 ranks" in line and not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("table", COCO)
+def test_coco_field_of_a_wrong_type_is_listed_or_one_line(call, tmp_path, table):
+    (row,) = COCO[table]
+    documents = [COCO | {table: value} for value in WRONG] + [COCO | {table: [value]} for value in WRONG]
+    documents += [COCO | {table: [row | {name: value}]} for name in row for value in WRONG]
+    for number, document in enumerate(copy.deepcopy(documents)):
+        (tmp_path / "wrong.json").write_text(json.dumps(document))
+        code, lines = call("prepare", "wrong.json", ".", "--out", f"{number}.jsonl")
+        assert (code, lines) == (0, []) or (code, len(lines)) == (2, 1), (document, lines)
+        assert code == 0 or "wrong.json" in lines[0]
