@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,10 @@ class Examination:
     raw: RawBoxes
     files: tuple[ImageFile, ...] = field(repr=False)
     root: Path
+
+    def with_findings(self, more: Sequence[Finding]) -> Examination:
+        """Return the same with further findings."""
+        return replace(self, findings=tuple(most_severe_first([*self.findings, *more])))
 
     @property
     def spoils(self) -> bool:

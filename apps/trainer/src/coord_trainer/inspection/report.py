@@ -8,13 +8,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from coord_codec import InputError
+import numpy as np
+
+from coord_codec import InputError, Instance
 from coord_codec.files import read_json
+from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, say
+from coord_trainer.data.image_set import load_sets
 from coord_trainer.inspection.examine import DataSource, Examination, examine
-from coord_trainer.inspection.findings import Finding, write_findings
+from coord_trainer.inspection.findings import Finding, by_share, write_findings
+from coord_trainer.inspection.page import write_page
+from coord_trainer.inspection.shown import ModelView, with_model, without_model
 
+_SHOWN = 12  # images on the page
+_SCORED = 2000  # images whose ceilings are computed
 FINDINGS_VERSION = 1
 """Raised when the same data gives other findings than before."""
 
@@ -41,12 +49,77 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
     """
     source, heldout = sources(config)
     found = examine(source, config.data.max_objects, heldout)
-    out.mkdir(parents=True, exist_ok=True)
-    write_findings(out / "findings.json", found.findings)
+    usable = [i for i in found.annotations.instances if i.image in _readable(found)]
+    view = _model_view(config, with_model and bool(usable))
+    if view is not None:
+        found = found.with_findings(token_findings(view))
+    write_all(config, found, usable, view, out)
     say_findings(found)
-    say(f"findings: {out / 'findings.json'}")
+    say(f"page: {out / 'inspect.html'}")
     refuse(found.findings, strict, f"see {out}")
     return found
+
+
+def _readable(found: Examination) -> set[str]:
+    return {name for name, file in zip(found.raw.files, found.files, strict=True) if not file.fault}
+
+
+def _model_view(config: RunConfig, wanted: bool) -> ModelView | None:
+    """Return what the model is given; None where none is wanted, or no image of the set can be trained on."""
+    if not wanted:
+        return None
+    try:
+        images, _ = load_sets(config)
+    except InputError as error:
+        say(f"  nothing can be shown as the model is given it: {error}")
+        return None
+    return with_model(config, images, _spread(len(images)))
+
+
+def _spread(count: int) -> list[int]:
+    """Return indices of the images that are shown, from all over the set."""
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(_SHOWN, count)).tolist()}) if count else []
+
+
+def write_all(
+    config: RunConfig, found: Examination, usable: Sequence[Instance], view: ModelView | None, out: Path
+) -> None:
+    """Write findings.json and inspect.html into a folder, which is made if missing."""
+    out.mkdir(parents=True, exist_ok=True)
+    write_findings(out / "findings.json", found.findings)
+    chosen = [usable[i] for i in _spread(len(usable))]
+    shown = view.shown if view is not None else without_model(config, chosen, found.root)
+    write_page(out / "inspect.html", found, shown, ceilings(config, found), view)
+
+
+def ceilings(config: RunConfig, found: Examination) -> dict[str, float]:
+    """Return the AP of perfect answers: against the objects they may name, and against all that were given.
+
+    The first loses to quantisation alone; the second also to refused records and to data.max_objects.
+    """
+    kept = found.annotations.select(found.annotations.instances[:_SCORED])
+    limited = oracle_predictions(kept, markers=config.data.markers, max_objects=config.data.max_objects)
+    try:
+        of_kept = score(kept, oracle_predictions(kept, markers=config.data.markers)).coco["AP"]
+        given = found.annotations if len(found.annotations.instances) <= _SCORED else kept
+        return {"Quantisation ceiling": of_kept, "Ceiling of all given objects": score(given, limited).coco["AP"]}
+    except InputError:  # sizes that nobody states
+        return {}
+
+
+def token_findings(view: ModelView) -> list[Finding]:
+    """Return what only a tokenizer can find: samples beyond the context, class names that fall to pieces."""
+    findings = []
+    if long := [length for length in view.lengths if length > view.limit]:
+        message = f"{len(long)} of {len(view.lengths)} samples have more tokens than training.max_length={view.limit}"
+        fix = f"training.max_length={max(long)}, or a lower data.max_objects or data.max_pixels"
+        severity = by_share(len(long), len(view.lengths))
+        findings.append(Finding("long_samples", severity, message, f"the longest {max(long)}", len(long), fix))
+    if split := {name: n for name, n in view.pieces.items() if n > 3 * len(name.split())}:
+        shown = ", ".join(f"{name!r} {n}" for name, n in sorted(split.items(), key=lambda item: -item[1])[:10])
+        message = f"{len(split)} class names are split into more than three tokens a word"
+        findings.append(Finding("split_names", "note", message, shown, len(split), "use common words where you can"))
+    return findings
 
 
 def say_findings(found: Examination) -> None:

@@ -1,0 +1,91 @@
+"""What the page shows is what the model is given: image from patches, boxes from token ids, roles and weights."""
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coord_trainer.inspection.examine import examine
+from coord_trainer.inspection.page import write_page
+from coord_trainer.inspection.report import ceilings, token_findings
+from coord_trainer.inspection.shown import ModelView, Shown, with_model, without_model
+
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
+
+
+@pytest.fixture(scope="module")
+def view(opened_run):
+    config, _, train, _ = opened_run
+    return config, train, with_model(config, train, [0, 3])
+
+
+def test_image_is_put_together_from_the_patches_of_the_processor(view):
+    _, train, found = view
+    for one, index in zip(found.shown, (0, 3), strict=True):
+        given = train.image(index).resize(one.image.size)
+        difference = np.abs(np.asarray(given, float) - np.asarray(one.image, float))
+        assert difference.mean() < 3  # another filter; patches in a wrong place would differ by tens
+
+
+def test_boxes_are_read_back_from_the_token_ids(view):
+    _, train, found = view
+    for one, index in zip(found.shown, (0, 3), strict=True):
+        assert [name for name, _ in one.said] == [name for name, _ in one.truth]
+        assert len(one.truth) == len(train.instances[index].objects)
+        assert 0 < one.off_by <= 0.0005 * max(one.size) + 1e-6  # half a bin
+
+
+def test_a_lost_object_is_no_small_difference():
+    box = (0.1, 0.1, 0.2, 0.2)
+    one = Shown("a.png", None, (10, 10), (("cat", box),), (), "")
+    assert one.off_by is None
+    assert replace(one, said=(("cat", (0.1, 0.1, 0.2, 0.3)),)).off_by == pytest.approx(1.0)
+
+
+def test_tokens_have_roles_and_weights(view):
+    _, _, found = view
+    tokens = found.shown[0].tokens
+    objects = len(found.shown[0].truth)
+    assert sum(t.role.startswith("object ") for t in tokens) == 4 * objects
+    assert {t.weight for t in tokens if t.role.startswith("object ")} == {3.0}  # soft CE, W1 and gate
+    assert {t.weight for t in tokens if t.role in ("prompt", "image")} == {0.0}
+    assert {t.weight for t in tokens if t.role in ("structure", "description")} == {1.0}
+    assert sum(t.role == "image" for t in tokens) == 1
+    assert len(found.lengths) == 8 and min(found.lengths) > 20
+
+
+def test_only_a_tokenizer_finds_long_samples_and_split_names():
+    view = ModelView((), (90, 120, 400), 100, {"cat": 1, "xylograph": 5, "traffic light": 4})
+    long, split = token_findings(view)
+    assert (long.code, long.severity, long.count) == ("long_samples", "error", 2) and "400" in long.evidence
+    assert (split.code, split.severity, split.count) == ("split_names", "note", 1) and "xylograph" in split.evidence
+    assert token_findings(replace(view, lengths=(90,), pieces={})) == []
+
+
+def test_page_is_whole_and_escapes_what_files_say(view, tmp_path):
+    config, _, of_model = view
+    draft = BENCHMARK["shapes"](12)
+    named = replace(draft, labels=tuple(("<script>alert(1)</script>",) * len(names) for names in draft.labels))
+    found = examine(named.write(tmp_path), 30)
+    shown = without_model(config, found.annotations.instances[:3], found.root)
+    assert all(one.off_by < 0.1 for one in shown)
+    for name, images, model in (("plain", shown, None), ("model", of_model.shown, of_model)):
+        write_page(tmp_path / f"{name}.html", found, images, ceilings(config, found), model)
+        text = (tmp_path / f"{name}.html").read_text()
+        assert text.count('<svg class="overlay"') == len(images) and "<script" not in text
+        assert "Quantisation ceiling" in text and "Refused records" in text and text.endswith("</html>\n")
+    assert "coord_" in text and "weight 3" in text
+
+
+def test_ceiling_of_all_given_objects_counts_what_is_not_taught(view, tmp_path):
+    config, _, _ = view
+    found = examine(BENCHMARK["shapes"](20).write(tmp_path), 30)
+    whole, limited = (
+        ceilings(config.model_copy(update={"data": config.data.model_copy(update={"max_objects": n})}), found)
+        for n in (30, 1)
+    )
+    assert whole["Quantisation ceiling"] == limited["Quantisation ceiling"] > 0.9
+    assert whole["Ceiling of all given objects"] == whole["Quantisation ceiling"]
+    assert limited["Ceiling of all given objects"] < 0.8
