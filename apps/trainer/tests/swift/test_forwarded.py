@@ -167,7 +167,7 @@ RUNS = {
         },
     ),
     "clipped": (
-        {"lr_scheduler_type": "constant", "learning_rate": 0.1},
+        {"lr_scheduler_type": "constant", "learning_rate": 0.1, "weight_decay": 0.0},
         {
             "optim": ("sgd", lambda s: "betas" in s.trainer.optimizer.param_groups[0], False),
             "max_grad_norm": (0.01, lambda s: 0 < moved(s) <= 4 * 0.1 * 0.01 * 1.01, True),
@@ -295,7 +295,6 @@ RUNS = {
         {"target_modules": ["all-linear"]},
         {"tuner_type": ("lora", lambda s: (s.checkpoint / "adapter_config.json").exists(), True)},
     ),
-    "muon": ({}, {"optimizer": ("muon", lambda s: type(s.trainer.optimizer.optimizer).__name__, DIFFERS)}),
     "recomputed": (
         {},
         {
@@ -315,7 +314,7 @@ TUNED = {
         {
             "lora_rank": (5, lora("r"), 5),
             "lora_alpha": (7.0, lora("lora_alpha"), 7.0),
-            "lora_dropout": (0.3, lambda s: layer(s).lora_dropout["default"].p, 0.3),
+            "lora_dropout": (0.3, lambda s: getattr(layer(s).lora_dropout["default"], "p", 0.0), 0.3),
             "use_rslora": (True, lambda s: round(layer(s).scaling["default"], 4), round(7 / math.sqrt(5), 4)),
             "init_weights": (
                 "gaussian",
