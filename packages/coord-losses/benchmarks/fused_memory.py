@@ -6,7 +6,7 @@ all gradients are. Time is that of the fastest pass; on a machine that is busy u
 
     python packages/coord-losses/benchmarks/fused_memory.py           # H 1024, N 512 and 2048, frozen head
     python packages/coord-losses/benchmarks/fused_memory.py --hidden 2048 --rows 4096 --passes 1
-    python packages/coord-losses/benchmarks/fused_memory.py --rows 512 --cases trained_cross_entropy trained_fused_a
+    python packages/coord-losses/benchmarks/fused_memory.py --cases trained_cross_entropy trained_known_a
 """
 
 import argparse
@@ -39,6 +39,7 @@ CASES = {
     "trained_cross_entropy": "trained head: F.cross_entropy",
     "trained_torch": "trained head: F.linear_cross_entropy, 512 rows",
     "trained_fused_a": "trained head: fused, group A",
+    "trained_known_a": "trained head: fused, group A, denominators given",
 }
 DEFAULT_CASES = [case for case in CASES if not case.startswith("trained") and case != "liger"]
 
@@ -78,6 +79,10 @@ def forward_backward(case: str, chunk_vocab: int | None, states, weight, targets
         objective = CoordObjective(configs[name], VOCAB)
         objective.fused(states, weight, targets, objects, chunk_vocab=chunk_vocab).total().backward()
 
+    def known() -> None:
+        objective, counts = CoordObjective(configs[name], VOCAB), {"tokens": len(targets)}
+        objective.fused(states, weight, targets, objects, denominators=counts).total(counts).backward()
+
     @torch.no_grad()
     def products() -> None:
         size = chunk_vocab or max(1024, (1 << 23) // (weight.itemsize * len(states)))
@@ -104,6 +109,7 @@ def forward_backward(case: str, chunk_vocab: int | None, states, weight, targets
         "cross": cross_entropy,
         "readable": readable,
         "fused": fused,
+        "known": known,
         "products": products,
         "torch": torch_chunks,
         "liger": liger,

@@ -5,7 +5,7 @@ Shapes: N supervised rows, V vocabulary, H hidden, K coordinate tokens, C rows w
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import ParamSpec
+from typing import Literal, ParamSpec
 
 import torch
 from torch import Tensor
@@ -132,6 +132,9 @@ class CoordObjective:
         bias_V: Tensor | None = None,
         logit_scale: float = 1.0,
         softcap: float | None = None,
+        denominators: Mapping[str, Tensor | float] | None = None,
+        kernel: Literal["torch", "triton"] = "torch",
+        gradient_filter: float = 0.0,
     ) -> ObjectiveOutput:
         """Compute the same terms from hidden states, with the logits of one block of the vocabulary at a time.
 
@@ -153,6 +156,14 @@ class CoordObjective:
             bias_V: the head's bias, frozen or trained; None for no bias
             logit_scale: what the model multiplies its logits by, bias included (Cohere; Granite divides)
             softcap: the model's logits are `softcap · tanh(logits / softcap)` (Gemma 2); None for no cap
+            denominators: what `total` will be given, where it is known by now: it spares a trained head one product
+                of four. Gradients are exact whatever `total` is given
+            kernel: "triton" passes over the vocabulary without logits in the device's memory; by atomic additions,
+                so that gradients differ in their last digits from run to run. Compiled for GPUs and tested in
+                Triton's interpreter, but not run on a GPU yet
+            gradient_filter: with "triton", tiles of logits whose gradients all lie below it are left out: a row's
+                gradient is then wrong by less than `gradient_filter` times the sum of the weight's rows' norms. 0
+                for none
 
         Raises:
             ValueError: as the readable form, or the head's parts do not fit together
@@ -162,7 +173,18 @@ class CoordObjective:
         if logit_scale != 1:
             hidden_NH = hidden_NH * logit_scale
             bias_V = None if bias_V is None else bias_V * logit_scale
-        head = LinearHead(coord, head_weight_VH, offsets_KH, offset_ids_K, chunk_rows, chunk_vocab, bias_V, softcap)
+        head = LinearHead(
+            coord,
+            head_weight_VH,
+            offsets_KH,
+            offset_ids_K,
+            chunk_rows,
+            chunk_vocab,
+            bias_V,
+            softcap,
+            kernel,
+            gradient_filter,
+        )
         if hidden_NH.shape[1:] != head_weight_VH.shape[1:]:
             raise ValueError(
                 f"hidden_NH is {list(hidden_NH.shape)}, head_weight_VH {list(head_weight_VH.shape)}: "
@@ -175,7 +197,7 @@ class CoordObjective:
             nll_N = head.apply(hidden_NH, targets_N, nothing, nothing)[0]
             given = {"text_rows": nll_N, **_of_all_rows(needs, head, hidden_NH, targets_N, nll_N)}
             return self._output(given, batch, dict)
-        return self._output(*_fused(needs, self.config, vocab, head, hidden_NH, targets_N, batch))
+        return self._output(*_fused(needs, self.config, vocab, head, hidden_NH, targets_N, batch, denominators))
 
     def _output(
         self, given: Mapping[Need, Tensor], batch: Batch, diagnose: Callable[[], dict[str, LossTerm]]
@@ -220,6 +242,32 @@ def _of_all_rows(
     return found
 
 
+def _factors(
+    config: ObjectiveConfig,
+    grid: CoordGrid,
+    batch: Batch,
+    of_nlls: Callable[[Tensor, Tensor], dict[Need, Tensor]],
+    like: Tensor,
+    sizes: tuple[int, int],
+    denominators: Mapping[str, Tensor | float],
+) -> Tensor | None:
+    """Return the gradients of the total by nlls and gates, where the terms are linear in them; else None."""
+    terms = registered_terms()
+    reading = {n for n in config.weights if not {"text_rows", "coord_rows", "gate", "log_z"}.isdisjoint(terms[n].needs)}
+    if not reading or not reading <= {"text_ce", "coord_ce", "gate"}:
+        return None
+    wide = torch.promote_types(like.dtype, torch.float32)
+    with torch.enable_grad():
+        nlls = [like.new_zeros(size, dtype=wide, requires_grad=True) for size in sizes]
+        given = {**of_nlls(*nlls), "margin": like.new_zeros(len(batch.text_rows) + len(batch.bins_C), dtype=wide)}
+        inputs = TermInputs(config, grid, batch, given)
+        found = {name: inputs.loss_term(terms[name]) for name in reading}
+        total = ObjectiveOutput(found, config.weights, batch.counts, dict).total(denominators)
+        factors_R = torch.cat(torch.autograd.grad(total, nlls, allow_unused=True, materialize_grads=True))
+    # Half precision ends at 6e-8: the common factor is left to the backward pass.
+    return factors_R / factors_R.max() if like.dtype == torch.float16 and len(factors_R) else factors_R
+
+
 def _fused(
     needs: set[Need],
     config: ObjectiveConfig,
@@ -228,6 +276,7 @@ def _fused(
     hidden_NH: Tensor,
     targets_N: Tensor,
     batch: Batch,
+    denominators: Mapping[str, Tensor | float] | None,
 ) -> tuple[dict[Need, Tensor], Batch, Callable[[], dict[str, LossTerm]]]:
     """Apply the full vocabulary to coordinate rows only where a term needs it; the rest is as in the readable form."""
     nothing = hidden_NH[:0]
@@ -247,27 +296,36 @@ def _fused(
         ce_hidden, ce_targets = hidden_NH[rows], targets_N[rows]
         text = coord_rows = slice(None)
 
+    def of_nlls(nll: Tensor, gate_G: Tensor) -> dict[Need, Tensor]:
+        gate_C = nll[coord_rows] - coord_nll_C if gate_from_ce else gate_G
+        return {"text_rows": nll[text], "coord_rows": nll[coord_rows], "gate": gate_C}
+
+    coord_nll_C: Tensor | int = 0
+    gate_hidden = coord_hidden_CH if gate_from_head else nothing
+    factors_R = None
+    if denominators is not None and head.trained:
+        sizes = len(ce_hidden), len(gate_hidden)
+        factors_R = _factors(config, vocab.grid, batch, of_nlls, hidden_NH, sizes, denominators)
     nll, gate_C, coord_logits_CK = head.apply(
         ce_hidden,
         ce_targets,
-        coord_hidden_CH if gate_from_head else nothing,
+        gate_hidden,
         coord_hidden_CH if wants_coord_logits else nothing,
         config.temperature,
+        factors_R,
     )
     if gate_from_ce:
         coord_nll_C = torch.nn.functional.cross_entropy(coord_logits_CK, batch.bins_C, reduction="none")
-        gate_C = nll[coord_rows] - coord_nll_C
+    from_nlls = of_nlls(nll, gate_C)
     found: dict[Need, Tensor] = {
-        "text_rows": nll[text],
-        "coord_rows": nll[coord_rows],
-        "gate": gate_C,
+        **from_nlls,
         "coord_logits": coord_logits_CK,
         **_of_all_rows(needs, head, hidden_NH, targets_N, nll),
     }
     wanted = {*needs, "coord_logits"} if wants_coord_logits else needs
     given = {need: x for need, x in found.items() if need in wanted}
     detached_CH = coord_hidden_CH.detach()
-    gates = {config.temperature: gate_C.detach()} if "gate" in needs else {}
+    gates = {config.temperature: from_nlls["gate"].detach()} if "gate" in needs else {}
 
     def diagnose() -> dict[str, LossTerm]:
         nothing, no_targets = detached_CH[:0], batch.bins_C[:0]

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from coord_codec import CoordGrid, CoordVocab
 from coord_losses import CoordObjective, ObjectiveConfig
+from coord_losses.fused import autograd, blocks
 
 TERMS = ("text_weight", "coord_ce_weight", "soft_ce_weight", "w1_weight", "gate_weight", "box_weight")
 
@@ -176,6 +177,52 @@ def test_fused_computes_logits_of_a_small_vocabulary_once(trained):
     with LogitProducts(len(targets)) as seen:
         CoordObjective(ObjectiveConfig.group_a(), VOCAB).fused(hidden, weight, targets, slots).total().backward()
     assert seen.count == 1
+
+
+class ExpOfBlocks(TorchDispatchMode):
+    """Counts exponentials of logits of the whole vocabulary."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.overloadpacket == torch.ops.aten.exp_ and args[0].ndim == 2 and args[0].shape[1] == V
+        return func(*args, **(kwargs or {}))
+
+
+@by_config
+@pytest.mark.parametrize("dtype", [F64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_trained_head_needs_three_products_where_denominators_are_known(config, dtype, softcap, monkeypatch):
+    """Exact for the total of those denominators times any factor, and, computed again, for every other total."""
+    monkeypatch.setattr(blocks, "_KEPT_BYTES", 0)
+    monkeypatch.setattr(autograd, "_KNOWN_BYTES", 8 * torch.promote_types(dtype, torch.float32).itemsize * V)
+    hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 4)
+    slots = replace(slots, weights_M=torch.linspace(0.5, 2, len(slots), dtype=F64))
+    after = {"bias_V": torch.linspace(-1, 1, V, dtype=F64), "softcap": softcap}
+    denominators = {"tokens": 50, "coord_tokens": torch.tensor(40), "objects": 9}
+    objective = CoordObjective(config.model_copy(update={"label_smoothing": 0.1}), VOCAB)
+
+    def inputs(dtype):
+        return [x.to(dtype, copy=True).requires_grad_() for x in (hidden, weight, after["bias_V"])]
+
+    exact, used = inputs(F64), inputs(dtype)
+    expected = readable(objective, *exact[:2], targets, slots, bias_V=exact[2], softcap=softcap)
+    close = {"rtol": 1e-10, "atol": 1e-10} if dtype == F64 else {"rtol": 0.05, "atol": 0.05}
+    others = {"tokens": 2, "coord_tokens": 1, "objects": 5}
+    for divisors, factor in ((denominators, 3.0), (denominators, 1.0), (others, 1.0)):
+        found = objective.fused(*used[:2], targets, slots, bias_V=used[2], softcap=softcap, denominators=denominators)
+        loss = factor * found.total(divisors)
+        with ExpOfBlocks() as seen:
+            gradients = torch.autograd.grad(loss, used, retain_graph=True)
+        again = torch.autograd.grad(loss, used)
+        # Both cross-entropies are divided by all tokens: without the gate there is a common factor.
+        assert (seen.count > 0) == (divisors is others and "gate" in config.weights)
+        wanted = torch.autograd.grad(factor * expected.total(divisors), exact, retain_graph=True)
+        for g, a, e in zip(gradients, again, wanted, strict=True):
+            torch.testing.assert_close(g.to(F64), e, **close)
+            torch.testing.assert_close(a.to(F64), e, **close)
 
 
 def test_fused_terms_over_coordinate_tokens_use_their_rows_of_the_weight_alone():

@@ -18,6 +18,7 @@ CHANGES = {
     "Cohere": {"logit_scale": 0.25},
     "Granite": {"logits_scaling": 2.0},
 }
+DENOMINATORS = {"tokens": 50, "coord_tokens": 40, "objects": 9}
 
 
 @pytest.fixture
@@ -59,8 +60,8 @@ def test_patched_model_computes_the_objective(name, fused, fused_calls):
     model = tiny_models.model(name, **CHANGES.get(name, {}))
     if name == "Phi":
         nn.init.normal_(model.lm_head.bias)
-    expected = loss_and_gradients(model, denominators={"tokens": 50, "coord_tokens": 40, "objects": 9})
-    found = loss_and_gradients(model, fused, denominators={"tokens": 50, "coord_tokens": 40, "objects": 9})
+    expected = loss_and_gradients(model, denominators=DENOMINATORS)
+    found = loss_and_gradients(model, fused, denominators=DENOMINATORS)
     assert_same(found, expected)
     changed = {
         "Phi": {"bias_V": model.get_output_embeddings().bias},
@@ -68,7 +69,7 @@ def test_patched_model_computes_the_objective(name, fused, fused_calls):
         "Cohere": {"logit_scale": 0.25},
         "Granite": {"logit_scale": 0.5},
     }
-    plain = {"bias_V": None, "logit_scale": 1.0, "softcap": None}
+    plain = {"denominators": DENOMINATORS, "bias_V": None, "logit_scale": 1.0, "softcap": None}
     # PaliGemma's text model announces a cap, which PaliGemma does not apply: seen in its first forward pass.
     wrong = [plain | {"softcap": 3.0}] if name == "PaliGemma" else []
     assert fused_calls == ([*wrong, plain | changed.get(name, {})] if fused else [])

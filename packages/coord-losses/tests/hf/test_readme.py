@@ -15,7 +15,9 @@ pytest.importorskip("accelerate", reason="a recipe for accelerate")
 def test_recipes_of_the_readme_run_and_scale_gradients(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    base, _fused, _terms, plain, trainer, accelerate = re.findall(r"```python[^\n]*\n(.*?)```", readme, re.DOTALL)
+    base, _fused, _terms, plain, trainer, accelerate, _lightning = re.findall(
+        r"```python[^\n]*\n(.*?)```", readme, re.DOTALL
+    )
     names = {}
     exec(base, names)
     exec(plain.replace("optimizer.step()", "plain = model"), names)
@@ -24,6 +26,18 @@ def test_recipes_of_the_readme_run_and_scale_gradients(tmp_path, monkeypatch, ca
     assert "box" in capsys.readouterr().out
     names["model"].zero_grad()
     exec(accelerate.replace("optimizer.step()", ""), names)
+    assert_gradients(names, lambda ids: names["model"](input_ids=ids).logits, names["model"])
+
+
+def test_recipe_for_lightning_scales_gradients(monkeypatch, tmp_path):
+    pytest.importorskip("lightning", reason="a recipe for it")
+    monkeypatch.chdir(tmp_path)
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    base, _fused, _terms, plain, trainer, _, recipe = re.findall(r"```python[^\n]*\n(.*?)```", readme, re.DOTALL)
+    names = {}
+    for block in (base, plain, trainer.replace("trainer.train()\n", "").split("print(")[0]):
+        exec(block, names)
+    exec(recipe.replace("optimizer.step()", ""), names)
     assert_gradients(names, lambda ids: names["model"](input_ids=ids).logits, names["model"])
 
 

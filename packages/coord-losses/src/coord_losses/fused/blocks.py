@@ -50,6 +50,8 @@ class HeadSpec:
         grad: whether gradients will be needed
         cap: logits become `cap · tanh(logits / cap)` (Gemma 2); None for no cap
         gate_temperature: what logits of the gate are divided by, after the cap; their hidden states are already
+        kernel: what passes over the vocabulary, "torch" or "triton"
+        gradient_filter: see `triton_walk`
     """
 
     coord: slice
@@ -60,6 +62,8 @@ class HeadSpec:
     grad: bool
     cap: float | None = None
     gate_temperature: float = 1.0
+    kernel: str = "torch"
+    gradient_filter: float = 0.0
 
 
 class Block(NamedTuple):
@@ -140,6 +144,22 @@ class BlockwiseHead:
         if self.offsets_KH is not None:
             grad_RH += grad_RV[:, index_of(self.columns)] @ self.offsets_KH
         return grad_RH
+
+    def final_logits(self, hidden_RH: Tensor, factor_R1: Tensor, columns: Columns) -> Tensor:
+        """Return the logits in a part of the vocabulary or in the columns of the offsets, after bias and cap."""
+        logits_RC = (hidden_RH.to(self.dtype) @ self.weight_VH[index_of(columns)].to(self.dtype).T).to(self.wide)
+        added_RK = self.offset_logits(hidden_RH)
+        if added_RK is not None and columns is self.columns:
+            logits_RC += added_RK
+        elif added_RK is not None and isinstance(columns, slice):
+            chosen, here = shared_columns(self.columns, columns)
+            logits_RC[:, index_of(here)] += added_RK[:, chosen]
+        if self.bias_V is not None:
+            logits_RC.addcmul_(factor_R1, self.bias_V[index_of(columns)])
+        if self.cap is not None:
+            cap_R1 = self.cap * factor_R1
+            logits_RC.div_(cap_R1).tanh_().mul_(cap_R1)
+        return logits_RC
 
     def block_columns(self, hidden_RH: Tensor, chunk_vocab: int | None, keep: bool = False) -> int:
         """Return how many columns each block has, except the last one.

@@ -4,6 +4,7 @@ Shapes: R, G, C rows, H hidden, V vocabulary, K rows of the offset table, J coor
 """
 
 from collections.abc import Iterable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -29,6 +30,8 @@ class LinearHead:
         chunk_vocab: see `HeadSpec`
         bias_V: added to the logits, frozen or trained, or None
         cap: logits become `cap · tanh(logits / cap)`; None for no cap
+        kernel: see `HeadSpec`
+        gradient_filter: see `triton_walk`
 
     Raises:
         ValueError: shapes disagree, or an id is repeated or outside the vocabulary
@@ -44,7 +47,15 @@ class LinearHead:
         chunk_vocab: int | None = None,
         bias_V: Tensor | None = None,
         cap: float | None = None,
+        kernel: Literal["torch", "triton"] = "torch",
+        gradient_filter: float = 0.0,
     ) -> None:
+        if kernel not in ("torch", "triton"):
+            raise ValueError(f"kernel must be 'torch' or 'triton', got {kernel!r}")
+        if kernel == "triton" and (chunk_rows or chunk_vocab):
+            raise ValueError("chunk_rows and chunk_vocab have no effect with kernel='triton': leave them out")
+        if gradient_filter < 0 or (gradient_filter and kernel != "triton"):
+            raise ValueError(f"gradient_filter must be 0, or positive with kernel='triton', got {gradient_filter}")
         if bias_V is not None and bias_V.shape != weight_VH.shape[:1]:
             raise ValueError(f"bias_V must be [{len(weight_VH)}], one per row of the weight, got {list(bias_V.shape)}")
         if cap is not None and not cap > 0:
@@ -72,6 +83,12 @@ class LinearHead:
                 offsets_KH = offsets_KH[torch.tensor(order, device=offsets_KH.device)]
         self.offsets_KH = offsets_KH
         self.bias_V, self.cap = bias_V, cap
+        self.kernel, self.gradient_filter = kernel, gradient_filter
+
+    @property
+    def trained(self) -> bool:
+        """Whether gradients of weight or bias are needed."""
+        return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (self.weight_VH, self.bias_V))
 
     def apply(
         self,
@@ -80,6 +97,7 @@ class LinearHead:
         gate_hidden_GH: Tensor,
         coord_hidden_CH: Tensor,
         gate_temperature: float = 1.0,
+        factors_R: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Apply the head and return what the losses need, all of it differentiable, float32 or better.
 
@@ -92,6 +110,8 @@ class LinearHead:
             gate_hidden_GH: rows whose gate is needed
             coord_hidden_CH: rows whose coordinate logits are needed
             gate_temperature: of the gate
+            factors_R: what the gradients of the losses, then of the gates will be, up to a common factor; None if
+                that is unknown. A trained head then needs one product less
 
         Returns:
             Cross-entropy [R], gate [G] and coordinate logits [C, J].
@@ -105,11 +125,19 @@ class LinearHead:
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
         grad = torch.is_grad_enabled()
-        trained = any(x is not None and x.requires_grad for x in (self.weight_VH, self.bias_V))
         spec = HeadSpec(
-            self.coord, self.offset_columns, dtype, self.chunk_rows, self.chunk_vocab, grad, self.cap, gate_temperature
+            self.coord,
+            self.offset_columns,
+            dtype,
+            self.chunk_rows,
+            self.chunk_vocab,
+            grad,
+            self.cap,
+            gate_temperature,
+            self.kernel,
+            self.gradient_filter,
         )
-        function = ApplyTrainedHead if grad and trained else ApplyFrozenHead
+        function = ApplyTrainedHead if self.trained else ApplyFrozenHead
         nll_R, gate_G, coord_logits_CJ = function.apply(
             self.weight_VH,
             self.offsets_KH,
@@ -119,6 +147,7 @@ class LinearHead:
             coord_hidden_CH,
             targets_R,
             spec,
+            factors_R,
         )
         return nll_R, gate_G, self._final(coord_logits_CJ, self.coord)
 

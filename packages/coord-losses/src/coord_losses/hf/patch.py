@@ -15,6 +15,7 @@ from coord_losses.output import ObjectiveOutput, denominator_of
 from coord_losses.terms.registry import registered_terms
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
+Denominators = Mapping[str, Tensor | float] | None
 _OWN = ("labels", "objects", "denominators")
 _STATE = "_coord_state"
 _PROBE = (-90.0, -12.0, -1.0, -0.25, 0.5, 3.0, 40.0)
@@ -185,14 +186,14 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
         *args: Any,
         labels: Tensor | None = None,
         objects: ObjectSlots | None = None,
-        denominators: Mapping[str, Tensor | float] | None = None,
+        denominators: Denominators = None,
         **kwargs: Any,
     ) -> Any:
         if labels is None:
             return original(self, *args, **kwargs)
         kwargs.pop("num_items_in_batch", None)
         state: PatchState = self.__dict__[_STATE]
-        with _row_head(self, state, labels, objects) as rows:
+        with _row_head(self, state, labels, objects, denominators) as rows:
             outputs = original(self, *args, **{**kwargs, "return_dict": True})
         output = rows.finish(outputs.logits)
         if self.training:
@@ -216,6 +217,7 @@ class _Rows:
     state: PatchState
     head: Any
     objects: ObjectSlots | None
+    denominators: Denominators
     candidates: list[AfterTheHead]
     hidden_NH: Tensor | None = None
     targets_N: Tensor | None = None
@@ -226,7 +228,13 @@ class _Rows:
         """Compute the fused form."""
         assert self.hidden_NH is not None and self.targets_N is not None
         return self.state.objective.fused(
-            self.hidden_NH, self.head.weight, self.targets_N, self.objects, bias_V=self.head.bias, **vars(after)
+            self.hidden_NH,
+            self.head.weight,
+            self.targets_N,
+            self.objects,
+            bias_V=self.head.bias,
+            denominators=self.denominators,
+            **vars(after),
         )
 
     def finish(self, logits: Tensor) -> ObjectiveOutput:
@@ -249,10 +257,12 @@ class _Rows:
 
 
 @contextmanager
-def _row_head(model: nn.Module, state: PatchState, labels_BT: Tensor, objects: ObjectSlots | None) -> Iterator[_Rows]:
+def _row_head(
+    model: nn.Module, state: PatchState, labels_BT: Tensor, objects: ObjectSlots | None, denominators: Denominators
+) -> Iterator[_Rows]:
     """Let the head of the model see supervised rows alone, within this block only."""
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
-    rows = _Rows(state, head, objects, AfterTheHead.candidates(model))
+    rows = _Rows(state, head, objects, denominators, AfterTheHead.candidates(model))
     original, own = head.forward, head.__dict__.get("forward")
     fused = state.fused and _is_plain(head)
 
