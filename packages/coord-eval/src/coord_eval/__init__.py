@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coord_eval.intake.ranking import SCORE_SOURCES
     from coord_eval.metrics.bootstrap import Resamples, resample
     from coord_eval.metrics.coco import COCO_KEYS
+    from coord_eval.metrics.own import CocoParams
     from coord_eval.objects import ScoredObject, scored_objects
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
     from coord_eval.parse.formats import FORMATS, TextFormat, register_format
@@ -35,6 +36,7 @@ _MODULES = {
     "coord_eval.intake.ranking": ("SCORE_SOURCES",),
     "coord_eval.metrics.bootstrap": ("Resamples", "resample"),
     "coord_eval.metrics.coco": ("COCO_KEYS",),
+    "coord_eval.metrics.own": ("CocoParams",),
     "coord_eval.objects": ("ScoredObject", "scored_objects"),
     "coord_eval.parse.answer": ("DROP_REASONS", "Answer", "Drop", "ParsedObject"),
     "coord_eval.parse.formats": ("FORMATS", "TextFormat", "register_format"),
@@ -52,6 +54,7 @@ __all__ = [
     "FORMATS",
     "SCORE_SOURCES",
     "Answer",
+    "CocoParams",
     "Comparison",
     "Detections",
     "Difference",

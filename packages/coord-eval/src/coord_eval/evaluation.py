@@ -27,6 +27,7 @@ from coord_eval.metrics.bootstrap import few_objects_note, resample
 from coord_eval.metrics.coco import BACKENDS, CocoScores, CocoTable, beyond_limit, coco_scores, one_label
 from coord_eval.metrics.detection import micro_rates
 from coord_eval.metrics.evaluation import EvaluationData, point
+from coord_eval.metrics.own import CocoParams, own_scores, pr_curves
 from coord_eval.parse.parser import parse_answer
 from coord_eval.report.evaluation import ReportSection, write_report
 
@@ -86,6 +87,7 @@ def score(
     bootstrap: int = 0,
     seed: int = 0,
     lenient: bool = False,
+    params: CocoParams | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score answers against ground truth.
@@ -115,6 +117,7 @@ def score(
         bootstrap: number of resamples of the images for intervals, 0 for none
         seed: seed of the resamples
         lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
+        params: IoU thresholds, areas and detection limits of your own; AP and AR with these are in `coco_own`
         progress: called with the name of a stage, what is done and what there is to do
 
     Raises:
@@ -193,6 +196,8 @@ def score(
         matches_any_label=scored.matches_any_label,
         answers=by_image,
         bins=scored.bins,
+        pr_curves=pr_curves(scores),
+        coco_own=own_scores(ground_truth, detections, params) if params else {},
     )
     if not bootstrap:
         return evaluation

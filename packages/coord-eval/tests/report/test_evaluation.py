@@ -53,7 +53,7 @@ def test_report_is_one_well_formed_file_without_scripts_or_references(evaluation
     assert page.stack == []
     assert page.outside == []
     assert "script" not in page.tags
-    assert page.tags.count("svg") == 5
+    assert page.tags.count("svg") == 6
 
 
 def test_report_escapes_what_a_model_wrote(evaluation, tmp_path):
@@ -107,7 +107,7 @@ def test_report_without_pillow_says_so(evaluation, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
     text = evaluation.write_report(tmp_path / "out", image_root=tmp_path).read_text()
     assert "Pillow is not installed" in text
-    assert text.count("<svg") == 5
+    assert text.count("<svg") == 6
 
 
 def test_report_shows_images_with_the_lowest_and_the_highest_f1(evaluation, tmp_path):
@@ -115,7 +115,7 @@ def test_report_shows_images_with_the_lowest_and_the_highest_f1(evaluation, tmp_
     shown = re.findall(r"<figcaption>(\d)\.png: F1 ([\d.]+)", text)
     assert shown[0] == ("2", "0.00")
     assert shown[1][1] == "1.00"
-    assert evaluation.write_report(tmp_path, max_overlays=0).read_text().count("<svg") == 0
+    assert evaluation.write_report(tmp_path, max_overlays=0).read_text().count("<svg") == 1
 
 
 def test_report_has_the_permissions_of_any_file(evaluation, tmp_path):

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        typer.main.get_command(app)(args=options.repeat_option(words, "--iou"), prog_name="coord-eval")
+        typer.main.get_command(app)(args=options.repeat_options(words, "--iou", "--max-dets"), prog_name="coord-eval")
     except SystemExit as left:
         code = int(left.code or 0)
     except KeyboardInterrupt:
@@ -89,7 +89,7 @@ examples:
   coord-eval score --ground-truth instances.json --predictions detector_results.json --out report --json
 """
 )
-@options.takes(options.answers, options.scoring)
+@options.takes(options.answers, options.scoring, options.parameters)
 def score(
     ground_truth: options.GroundTruthFile,
     predictions: options.PredictionsFile,

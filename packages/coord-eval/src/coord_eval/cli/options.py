@@ -122,6 +122,33 @@ def scoring(
     return dict(locals())
 
 
+def parameters(
+    iou: Annotated[list[float] | None, Option(metavar="T...", help="IoU thresholds of your own for AP and AR.")] = None,
+    max_dets: Annotated[
+        list[int] | None, Option(metavar="N...", help="Limits of your own on the boxes of one label and image.")
+    ] = None,
+    area: Annotated[
+        list[str] | None,
+        Option(metavar="NAME=LOW:HIGH", help="An area range of your own in square pixels; repeatable."),
+    ] = None,
+) -> dict[str, Any]:
+    """Return `params` of `coord_eval.score`: None where COCO's own are enough."""
+    from coord_eval.metrics.own import CocoParams
+
+    if not (iou or max_dets or area):
+        return {"params": None}
+    areas = {}
+    for text in area or ():
+        name, _, bounds = text.partition("=")
+        try:
+            low, high = map(float, bounds.split(":"))
+        except ValueError:
+            raise BadParameter(f"--area: expected NAME=LOW:HIGH, found {text!r}") from None
+        areas[name] = (low, high)
+    given: dict[str, Any] = {"iou_thresholds": iou, "max_detections": max_dets, "areas": areas}
+    return {"params": CocoParams(**{name: value for name, value in given.items() if value})}
+
+
 def takes(*groups: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options of each group to a command, which receives what the groups return as `settings`."""
 
@@ -155,15 +182,15 @@ def _read_synonyms(path: Path | None) -> dict[str, list[str]] | None:
     return dict(data)
 
 
-def repeat_option(words: Sequence[str], option: str) -> list[str]:
+def repeat_options(words: Sequence[str], *names: str) -> list[str]:
     """Turn `--iou 0.5 0.75` into `--iou 0.5 --iou 0.75`, since an option of typer takes one value at a time."""
     result: list[str] = []
-    listing = False
+    listing = ""
     for word in words:
         if word.startswith("-"):
-            listing = word == option
-        elif listing and result[-1] != option:
-            result.append(option)
+            listing = word if word in names else ""
+        elif listing and result[-1] != listing:
+            result.append(listing)
         result.append(word)
     return result
 

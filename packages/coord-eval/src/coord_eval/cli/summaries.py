@@ -36,6 +36,8 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
         yield f"{unknown} boxes with labels that the ground truth does not have, counted as false"
     if evaluation.join.unknown:
         yield f"{evaluation.join.unknown} predictions about unknown images, left out"
+    for name, value in evaluation.coco_own.items():
+        yield f"{name:9} {number(value)}  own parameters"
     for name, row in evaluation.intervals.items():
         if name in HEADLINE:
             yield f"{name:9} {row['value']:.4f}  95 % interval {row['low']:.4f} to {row['high']:.4f}"

@@ -18,9 +18,9 @@ import numpy as np
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Prediction, from_records, read_predictions
+from coord_eval.intake.joining import with_prompt_label
 from coord_eval.match.overlaps import box_iou
 from coord_eval.parse.answer import OVERSHOOT, Answer, Drop, ParsedObject, corners
-from coord_eval.parse.formats import LISTS
 from coord_eval.parse.parser import candidate_formats, parse_answer
 from coord_eval.parse.scalars import plain
 
@@ -161,21 +161,6 @@ def unrecognised_notes(answers: Sequence[Answer], predictions: Sequence[Predicti
     text, where = found[0]
     shown = ascii(text[:80]) + ("…" if len(text) > 80 else "")
     return [f"{len(found)} answers hold nothing that a format reads; the first ({where}): {shown}"]
-
-
-def with_prompt_label(answer: Answer, label: str | None) -> Answer:
-    """Give the boxes without a label, and those whose label is a guess, the one that the prompt asked for."""
-    if label is None:
-        return answer
-
-    def named(item: ParsedObject) -> ParsedObject:
-        if item.desc and answer.format != LISTS.name:
-            return item
-        repairs = tuple(repair for repair in item.repairs if repair != "no_label")
-        state = "complete" if item.completeness == "repaired" and not repairs else item.completeness
-        return replace(item, desc=label, repairs=repairs, completeness=state)
-
-    return replace(answer, objects=tuple(map(named, answer)))
 
 
 def with_expected_boxes(answer: Answer, prediction: Prediction) -> Answer:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from coord_codec import InputError
 from coord_eval.data.ground_truth import GroundTruth, ImageId
+from coord_eval.parse.answer import Answer, ParsedObject
+from coord_eval.parse.formats import LISTS
 
 _SHOWN = 5
 LABEL_LAYERS = ("exact", "normalized", "synonym", "callback", "unknown")
@@ -115,6 +117,21 @@ def check_any_known(total: int, unknown: Sequence[str], ground_truth: GroundTrut
 
 def _path(name: str) -> str:
     return str(PurePosixPath(name.replace("\\", "/")))
+
+
+def with_prompt_label(answer: Answer, label: str | None) -> Answer:
+    """Give the boxes without a label, and those whose label is a guess, the one that the prompt asked for."""
+    if label is None:
+        return answer
+
+    def named(item: ParsedObject) -> ParsedObject:
+        if item.desc and answer.format != LISTS.name:
+            return item
+        repairs = tuple(repair for repair in item.repairs if repair != "no_label")
+        state = "complete" if item.completeness == "repaired" and not repairs else item.completeness
+        return replace(item, desc=label, repairs=repairs, completeness=state)
+
+    return replace(answer, objects=tuple(map(named, answer)))
 
 
 def normalize_label(label: str) -> str:

@@ -23,7 +23,7 @@ _JSON_KEYS = (
     *("coco", "coco_constant_score", "coco_class_agnostic", "score_source", "backend"),
     *("detection", "detection_class_agnostic", "mean_iou", "mean_iou_class_agnostic"),
     *("format", "labels", "unknown_labels", "ceiling", "counts", "join", "per_class"),
-    *("analysis", "intervals", "notes"),
+    *("analysis", "pr_curves", "coco_own", "intervals", "notes"),
 )
 """Keys of `evaluation.json`, in order."""
 _COUNTS = ("count", "objects", "images", "detections", "duplicates")
@@ -55,6 +55,8 @@ class EvaluationData(Scored):
         per_class: AP, AP50, objects and detections of each category
         notes: conditions to know when reading the metrics
         answers: text and parsed answer by image index; empty for results lists
+        pr_curves: precision at 101 recalls, mean over labels, at IoU .5, .75 and over .5:.95, and the recalls
+        coco_own: AP and AR with parameters of the caller, empty without any
         intervals: metrics with their 95 % confidence intervals over images, if a bootstrap was asked for
     """
 
@@ -75,6 +77,8 @@ class EvaluationData(Scored):
     per_class: dict[str, dict[str, float]]
     notes: tuple[str, ...]
     answers: dict[int, tuple[str, Answer]] = field(repr=False)
+    pr_curves: dict[str, list[float]] = field(default_factory=dict, repr=False)
+    coco_own: dict[str, float] = field(default_factory=dict)
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @cached_property

@@ -15,7 +15,7 @@ from coord_eval.metrics.detection import SCORE_THRESHOLDS, f1_name, image_table
 from coord_eval.metrics.errors import ERROR_KINDS, confused_name, confused_pairs
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.report.page import LEGEND, columns, draw, headline_first, number, page, safe, section, shown_name, table
-from coord_eval.report.plot import INK, PALETTE, chart
+from coord_eval.report.plot import INK, PALETTE, chart, legend, line_chart
 
 _COCO_NAMES = {
     "AP": "AP, IoU .50:.95",
@@ -197,6 +197,12 @@ def analysis_sections(evaluation: EvaluationData) -> list[str]:
             },
         ),
         "Error kinds and their cost": _errors(found["errors"]),
+        "AP and AR with own parameters": table(
+            ("metric", "value"), [(name, number(value)) for name, value in evaluation.coco_own.items()]
+        )
+        if evaluation.coco_own
+        else "",
+        "Precision and recall": _pr_curves(evaluation.pr_curves),
         "Localisation and counts": _breakdowns(found),
         "F1 by score, and calibration": _curves(found, intervals),
         "Confusion of labels": _confusions(found["confusion"], intervals),
@@ -214,6 +220,16 @@ def _errors(errors: dict[str, Any]) -> str:
         + table(("kind", "count", "AP50 lost"), rows)
         + f"<p>{safe(kinds)}.</p>"
     )
+
+
+def _pr_curves(curves: Mapping[str, list[float]]) -> str:
+    lines = {f"IoU {name}": (curves["recall"], ys) for name, ys in curves.items() if name != "recall"}
+    if not lines:
+        return ""
+    caption = "precision at each recall, mean over labels; the mean of a curve is its AP"
+    svg = line_chart(lines, caption, x_label="recall", y_label="precision")
+    names = legend(dict(zip(lines, PALETTE, strict=False)))
+    return f"{svg}{names}<p>{safe(caption)}.</p>"
 
 
 def _breakdowns(found: dict[str, Any]) -> str:

@@ -1,0 +1,102 @@
+"""A dataset for VLMEvalKit: COCO JSON or instance JSON lines, answers as text, scored by coord_eval.
+
+Put this file beside `vlmeval/dataset/image_base.py`, add `CoordDetection` to `IMAGE_DATASET` in
+`vlmeval/dataset/__init__.py`, and run `run.py --data CoordDetection`. Environment: COORD_EVAL_GROUND_TRUTH, the
+annotations; COORD_EVAL_IMAGES, the folder of the images; COORD_EVAL_SCALE, what plain numbers are divided by.
+RefCOCO: `CoordExpressions`, one object a line, whose description is the phrase.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pandas as pd
+from vlmeval.dataset.image_base import ImageBaseDataset
+from vlmeval.smp import dump, load
+from vlmeval.smp.file import get_intermediate_file_path
+
+from coord_codec import read_annotations
+from coord_eval import score, score_expression_files
+
+PROMPT = 'Locate every object. Answer with JSON only: [{"bbox_2d": [x1, y1, x2, y2], "label": "name"}], in thousandths.'
+PHRASE = 'Locate "{}". Answer with JSON only: {{"bbox_2d": [x1, y1, x2, y2]}}, in thousandths of the image.'
+
+
+def _scale():
+    scale = os.environ.get("COORD_EVAL_SCALE")
+    return float(scale) if scale and scale.replace(".", "").isdigit() else scale or None
+
+
+class CoordDetection(ImageBaseDataset):
+    """All objects of each image, by COCO's metrics."""
+
+    TYPE = "VQA"
+    MODALITY = "IMAGE"
+    NAMES = ("CoordDetection",)
+
+    @classmethod
+    def supported_datasets(cls):
+        """Return the names that `--data` takes."""
+        return list(cls.NAMES)
+
+    def load_data(self, dataset):
+        """Read the annotations into a table, a row an image."""
+        truth = Path(os.environ["COORD_EVAL_GROUND_TRUTH"])
+        images = Path(os.environ.get("COORD_EVAL_IMAGES", truth.parent))
+        rows = [
+            {
+                "index": i,
+                "image_path": str(images / instance.image),
+                "image_id": instance.image_id,
+                "question": self.question(instance),
+            }
+            for i, instance in enumerate(read_annotations(truth).instances)
+        ]
+        return pd.DataFrame(rows)
+
+    def question(self, instance):
+        """Return the prompt of an image."""
+        return PROMPT
+
+    def build_prompt(self, line):
+        """Return image and question as VLMEvalKit's messages."""
+        line = self.data.iloc[line] if isinstance(line, int) else line
+        return [{"type": "image", "value": line["image_path"]}, {"type": "text", "value": line["question"]}]
+
+    def evaluate(self, eval_file, **judge_kwargs):
+        """Score the answers; evaluation.json and the report stand beside the answers."""
+        answers = load(eval_file)
+        predictions = [
+            {"image_id": image_id, "text": str(text)}
+            for image_id, text in zip(answers["image_id"].tolist(), answers["prediction"], strict=True)
+        ]
+        evaluation = score(os.environ["COORD_EVAL_GROUND_TRUTH"], predictions, scale=_scale())
+        evaluation.write_report(Path(eval_file).with_suffix(""))
+        return self.keep(eval_file, {**evaluation.coco, "F1": evaluation.detection["0.5"]["f1"]})
+
+    def keep(self, eval_file, values):
+        """Write the metrics where VLMEvalKit looks for them, and return them."""
+        found = pd.DataFrame([values])
+        dump(found, get_intermediate_file_path(eval_file, "_acc", "csv"))
+        return found
+
+
+class CoordExpressions(CoordDetection):
+    """The object of each phrase, by RefCOCO's Acc@.5."""
+
+    NAMES = ("CoordExpressions",)
+
+    def question(self, instance):
+        """Return the prompt of a phrase."""
+        return PHRASE.format(instance.objects[0].desc)
+
+    def evaluate(self, eval_file, **judge_kwargs):
+        """Score the answers in the order of the phrases."""
+        answers = load(eval_file).sort_values("index")
+        truth = Path(os.environ["COORD_EVAL_GROUND_TRUTH"])
+        images = [json.loads(line)["image"] for line in truth.read_text().splitlines() if line.strip()]
+        predictions = [
+            {"image": image, "text": str(text)} for image, text in zip(images, answers["prediction"], strict=True)
+        ]
+        scores = score_expression_files(truth, predictions, scale=_scale())
+        return self.keep(eval_file, {f"Acc@{iou}": value for iou, value in scores.accuracy.items()})

@@ -1,0 +1,91 @@
+"""Own thresholds, areas and limits against pycocotools with the same parameters, and precision-recall curves."""
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from coord_eval import CocoParams, InputError, score
+from coord_eval.cli.main import main
+
+PARAMS = CocoParams(
+    iou_thresholds=(0.3, 0.5, 0.9), areas={"tiny": (0, 40.0**2), "huge": (300.0**2, 1e10)}, max_detections=(1, 3, 200)
+)
+
+
+def by_pycocotools(truth, results):
+    """Return AP and AR by `COCOeval` with its parameters set by hand."""
+    truth = {**truth, "annotations": [{**a, "id": a["id"] + 1} for a in truth["annotations"]]}
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco = COCO()
+        coco.dataset = truth
+        coco.createIndex()
+        run = COCOeval(coco, coco.loadRes(results), "bbox")
+        run.params.iouThrs = np.array(PARAMS.iou_thresholds)
+        run.params.maxDets = list(PARAMS.max_detections)
+        run.params.areaRng = [[0, 1e10], *map(list, PARAMS.areas.values())]
+        run.params.areaRngLbl = ["all", *PARAMS.areas]
+        run.evaluate()
+        run.accumulate()
+    precision, recall = run.eval["precision"], run.eval["recall"]
+
+    def mean(part):
+        return part[part > -1].mean() if (part > -1).any() else -1
+
+    found = {"AP": mean(precision[..., 0, -1])}
+    found |= {f"AP@{t:g}": mean(precision[i, ..., 0, -1]) for i, t in enumerate(PARAMS.iou_thresholds)}
+    found |= {f"AR@{n}": mean(recall[..., 0, i]) for i, n in enumerate(PARAMS.max_detections)}
+    for i, name in enumerate(PARAMS.areas, 1):
+        found |= {f"AP_{name}": mean(precision[..., i, -1]), f"AR_{name}": mean(recall[..., i, -1])}
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_own_parameters_equal_pycocotools(coco_set, noisy_results, seed):
+    results = noisy_results(coco_set, seed)
+    evaluation = score(coco_set, results, params=PARAMS)
+    assert evaluation.coco_own == pytest.approx(by_pycocotools(coco_set, results), abs=1e-12)
+    assert evaluation.to_dict()["coco_own"] == evaluation.coco_own
+    assert score(coco_set, results).coco_own == {}
+
+
+def test_pr_curves_have_ap_as_their_mean(coco_set, noisy_results, tmp_path):
+    evaluation = score(coco_set, noisy_results(coco_set, 0))
+    for name, key in (("0.5", "AP50"), ("0.75", "AP75"), ("0.5:0.95", "AP")):
+        curve = evaluation.pr_curves[name]
+        assert np.mean(curve) == pytest.approx(evaluation.coco[key])
+        assert (np.diff(curve) <= 1e-12).all()
+    assert evaluation.pr_curves["recall"][::50] == [0.0, 0.5, 1.0]
+    assert "precision at each recall" in evaluation.write_report(tmp_path).read_text()
+    assert score({**coco_set, "annotations": []}, []).pr_curves == {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"iou_thresholds": [1.5]}, "iou_thresholds"),
+        ({"max_detections": [0]}, "max_detections"),
+        ({"areas": {"x": (5, 1)}}, r"areas\['x'\]"),
+    ],
+)
+def test_coco_params_refuse(settings, message):
+    with pytest.raises(InputError, match=message):
+        CocoParams(**settings)
+
+
+def test_score_command_takes_own_parameters(coco_set, noisy_results, tmp_path, capsys):
+    import json
+
+    for name, data in (("t", coco_set), ("p", noisy_results(coco_set, 0))):
+        (tmp_path / f"{name}.json").write_text(json.dumps(data))
+    words = ["score", "--ground-truth", str(tmp_path / "t.json"), "--predictions", str(tmp_path / "p.json")]
+    words += ["--out", str(tmp_path / "out"), "--iou", "0.3", "0.5", "--max-dets", "300", "--area", "tiny=0:1600"]
+    assert main(words) == 0
+    assert "AP_tiny" in capsys.readouterr().out
+    found = json.loads((tmp_path / "out" / "evaluation.json").read_text())["coco_own"]
+    assert list(found) == ["AP", "AP@0.3", "AP@0.5", "AR@300", "AP_tiny", "AR_tiny"]
+    assert main([*words[:-1], "tiny"]) == 2
+    assert "NAME=LOW:HIGH" in capsys.readouterr().err
