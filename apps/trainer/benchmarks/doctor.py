@@ -21,10 +21,9 @@ from coord_eval.diagnosis import swap_axes
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.shapes import draw_shapes
 from coord_trainer.inspection.edges import SIDE, EdgeMaps
-from coord_trainer.inspection.examine import DataSource
 from coord_trainer.inspection.geometry import examine_geometry
 from coord_trainer.inspection.meaning import Sample
-from coord_trainer.inspection.raw import RawBoxes
+from coord_trainer.inspection.raw import DataSource, RawBoxes
 
 
 def _sized(b):

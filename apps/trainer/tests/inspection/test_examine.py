@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coord_trainer.inspection.examine import DataSource, examine
+from coord_trainer.inspection.examine import examine
+from coord_trainer.inspection.raw import DataSource
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
 COCO, JSONL, shapes = BENCHMARK["COCO"], BENCHMARK["JSONL"], BENCHMARK["shapes"]
@@ -176,6 +177,27 @@ def test_set_without_boxes_is_no_crash(tmp_path, text):
     (tmp_path / "a.jsonl").write_text(text)
     Image.new("RGB", (32, 32)).save(tmp_path / "a.jpg")
     assert told(DataSource(tmp_path / "a.jsonl"))[0] <= {"refused"}
+
+
+@pytest.mark.parametrize("fault", [None, "yxyx", "resized"])
+def test_other_formats_are_examined_as_they_are_read(clean, tmp_path, fault):
+    """Pascal VOC, corners in pixels."""
+    draft = replace(clean, unit=lambda size: size * (0.5 if fault == "resized" else 1), layout=None)
+    draft = JSONL["yxyx"](draft) if fault == "yxyx" else draft
+    (tmp_path / "Annotations").mkdir()
+    (tmp_path / "JPEGImages").mkdir()
+    for (name, image), boxes, labels in zip(draft.images.items(), draft.numbers(), draft.labels, strict=True):
+        image.save(tmp_path / "JPEGImages" / name)
+        objects = "".join(
+            f"<object><name>{d}</name><bndbox><xmin>{b[0] + 1}</xmin><ymin>{b[1] + 1}</ymin><xmax>{b[2]}</xmax>"
+            f"<ymax>{b[3]}</ymax></bndbox></object>"
+            for d, b in zip(labels, boxes, strict=True)
+        )
+        size = f"<size><width>{image.width}</width><height>{image.height}</height></size>"
+        text = f"<annotation><filename>{name}</filename>{size}{objects}</annotation>"
+        (tmp_path / "Annotations" / f"{name[:-4]}.xml").write_text(text)
+    codes, found = told(DataSource(tmp_path))
+    assert len(found.raw.files) == len(clean.images) and codes == ({fault} if fault else set())
 
 
 @pytest.mark.shared

@@ -68,7 +68,7 @@ def test_inspect_takes_a_prepared_folder_with_its_held_out_set(run, clean, tmp_p
     ("words", "told"),
     [
         (["gone.json"], "gone.json"),
-        (["."], "train.jsonl or instances.jsonl"),
+        (["."], "expected annotations in this folder"),
         (["a.jsonl", "b.jsonl"], "one data set"),
         (["a.jsonl", "--images", "nowhere"], "nowhere"),
         (["a.jsonl", "data.max_objcts=3"], "max_objects"),

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coord_codec import CoordGrid, InputError
 from coord_codec.files import read_json, read_json_lines, write_text
 from coord_eval import Evaluation, ReportSection, score
@@ -99,12 +101,25 @@ def score_predictions(
         scale=None if config.custom.coord_tokens.enabled else float(CoordGrid().scale),
         markers=config.data.markers,
         order=config.data.order,
-        max_objects=config.data.max_objects,
     )
+    left_out = _left_out(config, images)
     lines = diagnose(evaluation, predictions) if isinstance(predictions, Path) else []
     for line in lines:
         say(line)
-    return replace(evaluation, notes=(*evaluation.notes, *lines))
+    return replace(evaluation, notes=(*left_out, *evaluation.notes, *lines))
+
+
+_LEFT_OUT = "beside the ceiling: "
+
+
+def _left_out(config: RunConfig, images: ImageSet) -> list[str]:
+    """Return what no answer can win back besides quantisation, which alone is the ceiling's."""
+    cap = config.data.max_objects
+    beyond = int(np.maximum(images.target_counts[: config.evaluation.limit] - cap, 0).sum())
+    notes = [f"{beyond} objects beyond data.max_objects={cap} are scored and not taught"] if beyond else []
+    if images.problems:
+        notes.append(f"{len(images.problems)} records were refused, and are neither trained nor scored")
+    return [_LEFT_OUT + note for note in notes]
 
 
 def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path:
@@ -149,6 +164,7 @@ def summary(evaluation: Evaluation) -> list[str]:
         f"mean IoU {values['mean_iou']:.3f}",
         f"{share:.1%} of {form['answers']} answers parse, {form['truncated']} were cut off; "
         f"ranking score: {values['score_source']}",
+        *(note for note in evaluation.notes if note.startswith(_LEFT_OUT)),
     ]
 
 

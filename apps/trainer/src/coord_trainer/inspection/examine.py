@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coord_codec import AnnotationSet, read_annotations
-from coord_eval import ImageError, image_facts
+from coord_codec import AnnotationSet
 from coord_trainer.data.image_set import FULL_CHECK_LIMIT
 from coord_trainer.inspection import records
 from coord_trainer.inspection.edges import EdgeMaps
@@ -17,19 +16,11 @@ from coord_trainer.inspection.findings import Finding, most_severe_first
 from coord_trainer.inspection.geometry import examine_geometry
 from coord_trainer.inspection.images import ImageFile, look_at_all
 from coord_trainer.inspection.meaning import Sample
-from coord_trainer.inspection.raw import RawBoxes, raw_boxes
+from coord_trainer.inspection.raw import DataSource, RawBoxes, read_raw
 from coord_trainer.inspection.turned import examine_turned
 
 SAMPLE = 300
 """Images whose pixels are compared with their boxes."""
-
-
-@dataclass(frozen=True)
-class DataSource:
-    """A file of annotations and the folder of its images; the file's own folder when None."""
-
-    annotations: Path
-    images: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -96,22 +87,13 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | None = N
 
 
 def _look(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, list[ImageFile]]:
-    root = source.images or source.annotations.parent
-    found = read_annotations(source.annotations, source.images, image_size=lambda name: _size(root / name))
-    raw = raw_boxes(found, source.annotations)
+    found, raw, root = read_raw(source)
     with_boxes = np.unique(raw.image_N)
     chosen = with_boxes[np.unique(np.linspace(0, len(with_boxes) - 1, min(SAMPLE, len(with_boxes))).astype(int))]
     looked_at = range(len(raw.files))
     if len(raw.files) > FULL_CHECK_LIMIT:
         looked_at = sorted({*chosen.tolist(), *range(0, len(raw.files), -(-len(raw.files) // FULL_CHECK_LIMIT))})
     return found, raw, root, look_at_all(root, raw.files, looked_at, chosen.tolist())
-
-
-def _size(path: Path) -> tuple[int, int] | None:
-    try:
-        return image_facts(path).size
-    except ImageError:
-        return None
 
 
 def _sample(raw: RawBoxes, files: Sequence[ImageFile]) -> Sample:

@@ -8,14 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from coord_codec import AnnotationSet, InputError, Object
+from coord_codec import AnnotationSet, InputError, Object, read_annotations
 from coord_codec.files import finite_numbers, parse_json_line, read_text
+from coord_eval import ImageError, image_facts
+from coord_trainer.config.formats import Format
+from coord_trainer.data.formats.collect import collect
+from coord_trainer.data.formats.raw import Reading, Source
+from coord_trainer.data.formats.registry import FORMATS, read_source, recognise
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,62 @@ class RawBoxes:
         return len(self.numbers_N4)
 
 
+@dataclass(frozen=True)
+class DataSource:
+    """Annotations of any format that training reads, and the folder of their images."""
+
+    annotations: Path
+    images: Path | None = None
+    format: Format = "auto"
+
+
+def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path]:
+    """Return the annotations with every box that can be used, what their file states, and the folder of the images.
+
+    Raises:
+        InputError: the annotations cannot be read at all.
+    """
+    format, file = recognise(source.annotations) if source.format == "auto" else (source.format, None)
+    file = file or Source(source.annotations)
+    if format in FORMATS:
+        reading = FORMATS[format][1](file, source.images)
+        reading = replace(reading, images=list(reading.images))
+        found = collect(reading, "drop_box", lambda name: size_of(reading.root / name))
+        return found, _of_reading(reading), reading.root
+    root = source.images or file.path.parent
+    if format == "lvis":
+        found = read_source(source.annotations, source.images, format, "drop_box").annotations
+    else:
+        found = read_annotations(file.path, source.images, image_size=lambda name: size_of(root / name))
+    return found, raw_boxes(found, file.path if format == "jsonl" else None), root
+
+
+def size_of(path: Path) -> tuple[int, int] | None:
+    """Return width and height of an image file; None if it cannot be read."""
+    try:
+        return image_facts(path).size
+    except ImageError:
+        return None
+
+
+def _of_reading(reading: Reading) -> RawBoxes:
+    """Return the corners that a format gives, which are pixels unless all of them are fractions."""
+    images = list(reading.images)
+    boxes = [(i, box) for i, image in enumerate(images) for box in image.boxes]
+    boxes = [(i, box) for i, box in boxes if len(box.corners_xyxy) == 4 and not (box.ignored or box.fault)]
+    fractions = bool(boxes) and all(box.unit == "fractions" for _, box in boxes)
+    rows = [(i, box.corners_xyxy) for i, box in boxes]
+    unit = "unit" if fractions else "pixels"
+    names, labels = [image.name for image in images], [box.desc for _, box in boxes]
+    return _raw(names, [image.size or (None, None) for image in images], rows, labels, layout="xyxy", unit=unit)
+
+
 def raw_boxes(found: AnnotationSet, source: Path | None) -> RawBoxes:
     """Return what the file of an annotation set states.
 
     Args:
         found: the set as `read_annotations` returned it; crowd regions are left out
-        source: its file; None where the set was not read from COCO JSON or instance records
+        source: its file of instance records; None where the set was read from COCO JSON
     """
     if found.tables is not None:
         rows = [a for a in found.tables.annotations if not a.iscrowd]

@@ -16,9 +16,11 @@ from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, say
 from coord_trainer.data.image_set import load_sets
-from coord_trainer.inspection.examine import DataSource, Examination, examine
+from coord_trainer.data.large import is_large
+from coord_trainer.inspection.examine import Examination, examine
 from coord_trainer.inspection.findings import Finding, by_share, write_findings
 from coord_trainer.inspection.page import write_page
+from coord_trainer.inspection.raw import DataSource
 from coord_trainer.inspection.shown import ModelView, with_model, without_model
 
 _SHOWN = 12  # images on the page
@@ -30,8 +32,8 @@ FINDINGS_VERSION = 1
 def sources(config: RunConfig) -> tuple[DataSource, DataSource | None]:
     """Return the training set and, where one is named, the held-out set of a configuration."""
     data = config.data
-    heldout = data.heldout_annotations and DataSource(data.heldout_annotations, data.heldout_images)
-    return DataSource(data.annotations, data.images), heldout or None
+    heldout = data.heldout_annotations and DataSource(data.heldout_annotations, data.heldout_images, data.format)
+    return DataSource(data.annotations, data.images, data.format), heldout or None
 
 
 def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool) -> Examination:
@@ -152,9 +154,13 @@ def check_before_training(config: RunConfig, digests: Sequence[str], cache: Path
         RunError: with `data.strict`, for errors and warnings.
     """
     source, heldout = sources(config)
+    if large := is_large(source.annotations, config.data):
+        say(f"  {large} is too large to be examined before every training; run `inspect` on a part of its lines")
+        return []
     key = hashlib.sha256(f"{FINDINGS_VERSION} {config.data.max_objects} {digests}".encode())
     for part in (source, heldout):
-        key.update(part.annotations.read_bytes() if part is not None else b"")
+        if part is not None and part.annotations.is_file():  # of a folder the digests must do
+            key.update(part.annotations.read_bytes())
     kept = cache / f"{key.hexdigest()[:16]}.json"
     if kept.is_file():
         findings = [Finding(**row) for row in read_json(kept)]

@@ -8,16 +8,15 @@ from pathlib import Path
 
 from coord_codec import InputError
 
-PREPARED = ("train.jsonl", "instances.jsonl")
-"""Files of a prepared folder that hold its training set."""
-HELDOUT = "val.jsonl"
+TRAIN, HELDOUT = "train.jsonl", "val.jsonl"
+"""Files of a folder that `prepare --split` wrote."""
 
 
 def split_words(words: Sequence[str], images: Path | None, model: str | None) -> list[str]:
     """Return `section.key=value` words; a word that is none is the data.
 
     Raises:
-        InputError: several data sets, or a folder without one.
+        InputError: several data sets.
     """
     data = [Path(word) for word in words if "=" not in word or Path(word).exists()]
     settings = [word for word in words if Path(word) not in data]
@@ -29,17 +28,11 @@ def split_words(words: Sequence[str], images: Path | None, model: str | None) ->
         return [*settings, *([_word("data.images", images)] if images is not None else [])]
     (path,) = data
     heldout = None
-    if path.is_dir():
-        found = [path / name for name in PREPARED if (path / name).is_file()]
-        if not found:
-            raise InputError(
-                f"{path}: expected annotations, or a folder with {' or '.join(PREPARED)}, found neither; name the file"
-            )
+    if (path / TRAIN).is_file():
         heldout = path / HELDOUT if (path / HELDOUT).is_file() else None
-        path = found[0]
-    if images is None and path.suffix == ".json":
-        # As many data sets have it: the images beside the file, or in a folder `images` beside it.
-        images = path.parent / "images" if (path.parent / "images").is_dir() else path.parent
+        path /= TRAIN
+    if images is None and path.suffix == ".json" and (path.parent / "images").is_dir():
+        images = path.parent / "images"  # as many data sets have it
     settings.append(_word("data.annotations", path))
     settings.append(_word("evaluation.pictures", "train" if heldout is None else "heldout"))
     if images is not None:
