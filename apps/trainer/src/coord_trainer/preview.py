@@ -132,7 +132,7 @@ def inspect_sample(config: RunConfig, number: int) -> None:
             raise InputError(f"--number: expected 0 to {len(train) - 1}, found {number}")
         one = train.select([train.instances[number]])
         opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
-        sample = sample_set(config, opened, one)[0]
+        sample = sample_set(config, opened, one, augments=True)[0]
     instance = one.instances[0]
     say(f"image {instance.image}, {instance.width} x {instance.height} pixels, {len(instance.targets)} objects")
     grid = sample["image_grid_thw"][0].tolist()

@@ -160,9 +160,11 @@ def train_model(
     say("loading ms-swift")
     opened = open_run(config, folder, base, evaluates=scored is not None)
     _report_long_samples(config, opened, train)
-    samples = sample_set(config, opened, train)
+    samples = sample_set(config, opened, train, augments=True)
     workers = _report_samples(config, samples)
-    scored_samples = samples if scored is train else scored and sample_set(config, opened, scored)
+    scored_samples = (
+        samples if scored is train and not config.data.augment.active else scored and sample_set(config, opened, scored)
+    )
     interruption = interruption or Interruption()
     known = newest_complete(folder / "checkpoints")[0] if config.run.resume else None
     before = (steps_of(known), seconds_of(known)) if known is not None else (0, 0.0)

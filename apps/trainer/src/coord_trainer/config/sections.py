@@ -14,6 +14,7 @@ from coord_trainer.config.formats import Format
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
 DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their bounding boxes: {classes}"
 
@@ -106,6 +107,26 @@ class ShapesConfig(Section):
         return self
 
 
+class AugmentConfig(Section):
+    """Changes of training images that move their boxes along, drawn anew in each epoch; none by default."""
+
+    flip: Probability = Field(0.0, description="probability of mirroring an image left to right")
+    crop: Probability = Field(
+        0.0, description="probability of a crop that cuts no box; objects outside it are left out of the answer"
+    )
+    min_crop: Fraction = Field(0.5, description="smallest side of a crop, as a fraction of the image's")
+    scale: Probability = Field(0.0, description="probability of reducing the size")
+    min_scale: Fraction = Field(0.5, description="smallest factor by which sides are reduced")
+    colour: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="brightness, contrast and saturation are multiplied by 1 - colour to 1 + colour"
+    )
+
+    @property
+    def active(self) -> bool:
+        """Whether any image is changed."""
+        return bool(self.flip or self.crop or self.scale or self.colour)
+
+
 class DataSection(Section):
     """Annotations and images, or the generated shapes when there are none."""
 
@@ -148,6 +169,9 @@ class DataSection(Section):
     )
     class_prompt: str = Field(
         DEFAULT_CLASS_PROMPT, description="the user's message of a query; {classes} is replaced by what is asked for"
+    )
+    augment: AugmentConfig = Field(
+        default_factory=AugmentConfig, description="changes of the training images and their boxes"
     )
     prompt: str = Field(DEFAULT_PROMPT, description="the user's message beside the image")
     max_objects: PositiveInt = Field(
@@ -206,6 +230,8 @@ class DataSection(Section):
         """Return the setting that makes a sample another one in each epoch, so that it cannot be kept encoded."""
         if self.order == "random":
             return "data.order is random"
+        if self.augment.active:
+            return "data.augment is on"
         return f"data.queries is {self.queries}" if self.queries != "all" else None
 
     @model_validator(mode="after")

@@ -40,6 +40,7 @@ from coord_eval import ImageError
 from coord_losses import ObjectSlots
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError
+from coord_trainer.data.augment import augment
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.queries import LONGEST_LIST, draw_query
 from coord_trainer.data.workers import leave_signals_to_the_parent
@@ -62,12 +63,12 @@ class TargetWriter:
 
     def ask(self, instance: Instance, epoch: int = 0) -> tuple[str, Instance]:
         """Return the prompt of a sample in that epoch, and the instance with the objects that answer it."""
-        query = draw_query(instance, self.data, self.classes, self._seed(instance, epoch))
+        query = draw_query(instance, self.data, self.classes, self.seed_of(instance, epoch))
         return query.prompt, query.answer(instance)
 
     def objects(self, instance: Instance, epoch: int = 0) -> tuple[list[Object], int]:
         """Return the objects in training order, and how many `data.max_objects` leaves out."""
-        seed = self._seed(instance, epoch)
+        seed = self.seed_of(instance, epoch)
         kept, dropped = select_objects(instance, self.data.order, self.data.max_objects, seed)
         return list(kept), dropped
 
@@ -80,7 +81,7 @@ class TargetWriter:
             form="tokens" if self.coord_tokens else "numbers",
             order=self.data.order,
             max_objects=self.data.max_objects,
-            seed=self._seed(instance, epoch),
+            seed=self.seed_of(instance, epoch),
         )
 
     def longest(self, instance: Instance) -> str:
@@ -90,7 +91,8 @@ class TargetWriter:
         names = ", ".join(sorted(self.classes, key=len)[-LONGEST_LIST:])
         return self.text(instance) + self.data.class_prompt.replace("{classes}", names)
 
-    def _seed(self, instance: Instance, epoch: int) -> int:
+    def seed_of(self, instance: Instance, epoch: int) -> int:
+        """Return the seed of everything that is drawn for an image in an epoch."""
         return zlib.crc32(f"{self.seed} {epoch} {instance.image_id} {instance.image}".encode())
 
 
@@ -114,7 +116,9 @@ class SampleSet(Dataset):
         encode: Callable[..., dict[str, Any]],
         writer: TargetWriter,
         marker_ids: tuple[int, ...] | None,
+        augments: bool = False,
     ) -> None:
+        self._augments = augments and writer.data.augment.active
         self.images, self._encoder, self._writer, self._marker_ids = images, encode, writer, marker_ids
         self.dropped_objects = int((images.target_counts - writer.data.max_objects).clip(min=0).sum())
         self._kept: list[dict[str, Any]] | None = None
@@ -155,6 +159,10 @@ class SampleSet(Dataset):
             image = self.images.image(index)
         except ImageError as error:
             raise RunError(f"{self.images.root / instance.image}: became unreadable during the run ({error})") from None
+        if self._augments:
+            image, instance = augment(
+                image, instance, self._writer.data.augment, self._writer.seed_of(instance, self._epoch)
+            )
         prompt, instance = self._writer.ask(instance, self._epoch)
         sample = self._encoder(
             {

@@ -217,12 +217,12 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
     return OpenRun(config, folder, vocab, markers, pipeline)
 
 
-def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet) -> SampleSet:
-    """Return the torch Dataset of an image set, encoded by the template of `opened`."""
+def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet, augments: bool = False) -> SampleSet:
+    """Return the torch Dataset of an image set, encoded by the template of `opened`, augmented if it trains."""
     writer = TargetWriter(
         config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, images.classes
     )
-    return SampleSet(images, opened.encode, writer, opened.markers)
+    return SampleSet(images, opened.encode, writer, opened.markers, augments)
 
 
 def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:

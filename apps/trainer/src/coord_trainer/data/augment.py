@@ -1,0 +1,70 @@
+"""Changes of an image that move its boxes along, by torchvision's transforms v2.
+
+Every box is exact afterwards: a crop is taken only where it cuts none, so that no answer has to name half an object.
+"""
+
+from __future__ import annotations
+
+import random
+
+import torch
+from PIL import Image
+from torchvision.transforms.v2 import functional
+from torchvision.tv_tensors import BoundingBoxes, wrap
+
+from coord_codec import Instance
+from coord_trainer.config.sections import AugmentConfig
+
+_TRIES = 20
+
+
+def augment(image: Image.Image, instance: Instance, config: AugmentConfig, seed: int) -> tuple[Image.Image, Instance]:
+    """Return an image and its record after the changes that are drawn.
+
+    Args:
+        image: upright, in RGB
+        instance: its record; boxes in [0, 1]
+        config: what may be changed
+        seed: of this image in this epoch
+    """
+    draw = random.Random(seed)
+    scale_M4 = torch.tensor([image.width, image.height] * 2, dtype=torch.float64)
+    boxes_M4 = torch.tensor([found.bbox for found in instance.objects], dtype=torch.float64).reshape(-1, 4) * scale_M4
+    boxes = BoundingBoxes(boxes_M4, format="XYXY", canvas_size=(image.height, image.width))
+    kept = list(range(len(boxes)))
+    if draw.random() < config.flip:
+        image, boxes = functional.horizontal_flip(image), functional.horizontal_flip(boxes)
+    if draw.random() < config.crop and (place := _whole_crop(boxes, config.min_crop, draw)) is not None:
+        window, kept = place
+        image, boxes = functional.crop(image, *window), functional.crop(wrap(boxes[kept], like=boxes), *window)
+    size = torch.tensor([image.width, image.height] * 2, dtype=torch.float64)
+    fractions_M4 = (boxes.as_subclass(torch.Tensor) / size).clamp(0, 1).tolist()
+    if draw.random() < config.scale:
+        factor = draw.uniform(config.min_scale, 1)
+        sides = [max(1, round(side * factor)) for side in (image.height, image.width)]
+        image = functional.resize(image, sides, antialias=True)
+    if config.colour:
+        changes = (functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation)
+        for change in changes:
+            image = change(image, draw.uniform(1 - config.colour, 1 + config.colour))
+    objects = tuple(
+        instance.objects[position].model_copy(update={"bbox": tuple(box)})
+        for position, box in zip(kept, fractions_M4, strict=True)
+    )
+    return image, instance.model_copy(update={"objects": objects, "width": image.width, "height": image.height})
+
+
+def _whole_crop(
+    boxes: BoundingBoxes, smallest: float, draw: random.Random
+) -> tuple[int, int, int, int, list[int]] | None:
+    """Return top, left, height and width of a crop that cuts no box, and the boxes inside; None if none is found."""
+    rows, columns = boxes.canvas_size
+    for _ in range(_TRIES):
+        height, width = (max(1, round(side * draw.uniform(smallest, 1))) for side in (rows, columns))
+        top, left = draw.randint(0, rows - height), draw.randint(0, columns - width)
+        x1_M, y1_M, x2_M, y2_M = boxes.as_subclass(torch.Tensor).unbind(1)
+        inside_M = (x1_M >= left) & (y1_M >= top) & (x2_M <= left + width) & (y2_M <= top + height)
+        outside_M = (x2_M <= left) | (y2_M <= top) | (x1_M >= left + width) | (y1_M >= top + height)
+        if bool((inside_M | outside_M).all()):
+            return (top, left, height, width), inside_M.nonzero()[:, 0].tolist()
+    return None

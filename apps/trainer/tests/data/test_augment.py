@@ -1,0 +1,117 @@
+"""Augmented images: every box is where its rectangle is in the pixels, corner by corner."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coord_codec import Instance
+from coord_trainer.config.run_config import check_run_config
+from coord_trainer.config.sections import AugmentConfig, DataSection
+from coord_trainer.data.augment import augment
+from coord_trainer.data.samples import SampleSet, TargetWriter
+
+COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250)}
+BOXES = {"red": (0, 0, 30, 20), "green": (60, 10, 100, 40), "blue": (35, 50, 64, 80)}
+WIDTH, HEIGHT = 100, 80
+
+
+def picture():
+    pixels = np.zeros((HEIGHT, WIDTH, 3), dtype=np.uint8)
+    for name, (x1, y1, x2, y2) in BOXES.items():
+        pixels[y1:y2, x1:x2] = COLOURS[name]
+    objects = [
+        {"desc": name, "bbox": (x1 / WIDTH, y1 / HEIGHT, x2 / WIDTH, y2 / HEIGHT)}
+        for name, (x1, y1, x2, y2) in BOXES.items()
+    ]
+    return Image.fromarray(pixels), Instance(image="a.png", width=WIDTH, height=HEIGHT, image_id=1, objects=objects)
+
+
+def seen(image):
+    """Corners in pixels of each rectangle, from the pixels themselves."""
+    pixels, found = np.asarray(image), {}
+    for name, colour in COLOURS.items():
+        rows, columns = np.nonzero((pixels == colour).all(axis=2))
+        if len(rows):
+            found[name] = (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1)
+    return found
+
+
+def stated(instance):
+    w, h = instance.width, instance.height
+    return {o.desc: tuple(v * s for v, s in zip(o.bbox, (w, h, w, h), strict=True)) for o in instance.objects}
+
+
+def test_flip_mirrors_every_corner():
+    image, instance = augment(*picture(), AugmentConfig(flip=1), 0)
+    assert stated(instance) == {n: pytest.approx((100 - c, b, 100 - a, d)) for n, (a, b, c, d) in BOXES.items()}
+    assert seen(image) == {name: (100 - c, b, 100 - a, d) for name, (a, b, c, d) in BOXES.items()}
+
+
+@pytest.mark.parametrize("flip", [0, 0.5])
+def test_crop_cuts_no_box_and_leaves_out_what_is_outside(flip):
+    sizes, counts = set(), set()
+    for seed in range(300):
+        image, instance = augment(*picture(), AugmentConfig(crop=1, min_crop=0.3, flip=flip), seed)
+        assert (instance.width, instance.height) == image.size
+        there = {name: pytest.approx(box, abs=1e-9) for name, box in seen(image).items()}
+        assert stated(instance) == there
+        areas = {name: (c - a) * (d - b) for name, (a, b, c, d) in seen(image).items()}
+        assert all(areas[n] == (BOXES[n][2] - BOXES[n][0]) * (BOXES[n][3] - BOXES[n][1]) for n in areas)
+        sizes.add(image.size)
+        counts.add(len(there))
+    assert len(sizes) > 20 and {0, 3} <= counts
+
+
+def test_scale_keeps_boxes_as_fractions():
+    before, sizes = picture()[1], set()
+    for seed in range(50):
+        image, instance = augment(*picture(), AugmentConfig(scale=1, min_scale=0.4), seed)
+        sizes.add(image.size)
+        assert [o.bbox for o in instance.objects] == [pytest.approx(o.bbox, abs=1e-15) for o in before.objects]
+        for name, corners in seen(image).items():  # the edge of a reduced rectangle is mixed with its surroundings
+            assert np.abs(np.subtract(corners, stated(instance)[name])).max() <= 1.5
+    assert min(sizes) < (50, 40) and all(w <= WIDTH and h <= HEIGHT for w, h in sizes)
+
+
+def test_colour_changes_pixels_alone():
+    image, instance = augment(*picture(), AugmentConfig(colour=0.5), 3)
+    assert instance == picture()[1] and image.size == (WIDTH, HEIGHT)
+    assert (np.asarray(image) != np.asarray(picture()[0])).any()
+
+
+def test_same_seed_same_change():
+    config = AugmentConfig(flip=0.5, crop=0.5, scale=0.5, colour=0.3)
+    one, again, other = (augment(*picture(), config, seed) for seed in (1, 1, 2))
+    assert one[0].tobytes() == again[0].tobytes() and one[1] == again[1]
+    assert one[0].tobytes() != other[0].tobytes()
+
+
+class Images:
+    name, instances, classes = "train", (picture()[1],), ("red",)
+    target_counts, image_sizes = np.array([3]), np.array([[WIDTH, HEIGHT]])
+
+    def __len__(self):
+        return 1
+
+    def image(self, index):
+        return picture()[0]
+
+
+@pytest.mark.parametrize("augments", [True, False])
+def test_training_samples_alone_are_augmented_anew_in_each_epoch(augments):
+    data = DataSection(augment={"flip": 0.5, "colour": 0.5})
+    samples = SampleSet(
+        Images(), lambda record, **_: record | {"labels": []}, TargetWriter(data, True, 0, None), None, augments
+    )
+    assert not samples.kept
+    pixels = set()
+    for epoch in range(6):
+        samples.set_epoch(epoch)
+        pixels.add(samples[0]["images"][0].tobytes())
+    assert len(pixels) == (6 if augments else 1)
+
+
+def test_augmented_samples_cannot_be_kept_encoded():
+    values = {"data": {"augment": {"flip": 0.5}, "preload": True}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
+    with pytest.raises(ValueError, match=r"data\.augment is on"):
+        check_run_config(values, "test")
