@@ -185,7 +185,7 @@ def _category(record: Mapping[str, Any]) -> Category:
 
 def _image(record: Mapping[str, Any]) -> CocoImage:
     file_name = record.get("file_name", "")
-    if not isinstance(file_name, str):
+    if not isinstance(file_name, str) or any("\ud800" <= letter <= "\udfff" for letter in file_name):
         raise InputError(f"file_name: expected a path, found {file_name!r:.80}")
     image_id = identifier(record.get("id"), "id")
     if record.get("width") is None or record.get("height") is None:
