@@ -185,9 +185,10 @@ def _category(record: Mapping[str, Any]) -> Category:
 
 def _image(record: Mapping[str, Any]) -> CocoImage:
     file_name = record.get("file_name", "")
-    if not isinstance(file_name, str):
-        raise InputError(f"file_name: expected a path, found {file_name!r:.80}")
     image_id = identifier(record.get("id"), "id")
+    for name, value in (("file_name: expected a path", file_name), ("id: expected readable text", str(image_id))):
+        if not isinstance(value, str) or any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InputError(f"{name}, found {value!r:.80}")
     if record.get("width") is None or record.get("height") is None:
         return CocoImage(image_id, file_name, None, None)
     return CocoImage(image_id, file_name, _side(record, "width"), _side(record, "height"))
