@@ -18,6 +18,8 @@ from coord_exporter.checkpoint.staging import ExportError
 from coord_exporter.convert import from_peft, to_peft
 from coord_exporter.expand import expand_vocab
 from coord_exporter.merge import merge
+from coord_exporter.push import check_repository
+from coord_exporter.push import push as push_folder
 
 _EXIT_CODES = "Exit codes: 0 when OUT is complete, 1 when writing or verifying failed, 2 for bad usage or bad input."
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -95,11 +97,24 @@ def merge_command(
             metavar="ADAPTER[=WEIGHT]", help="A further adapter of the same BASE; may be given several times."
         ),
     ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            metavar="REPOSITORY", help="Upload OUT to a new repository of the hub; with --force to one it has."
+        ),
+    ] = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Make the new repository public; it is private else.")
+    ] = False,
     quiet: _Quiet = False,
 ) -> None:
     """Merge LoRA, DoRA, saved modules and coordinate offsets into the weights."""
     started = time.monotonic()
     size = parse_size(max_shard_size)
+    if public and push is None:
+        raise InputError("--public: says how --push makes a repository; name one with --push")
+    if push is not None:
+        check_repository(push)
     others = [parse_weighted(text) for text in add or ()]
     options = {"force": force, "max_shard_size": size, "verify": verify, "quiet": quiet}
     report = merge(base, adapter, out, **options, dtype=dtype, weight=weight, add=others)
@@ -116,6 +131,8 @@ def merge_command(
         typer.echo(f"verified: {figures['compared']} changed tensors are PEFT's{logits}")
     seconds = time.monotonic() - started
     typer.echo(f"{out}: {report.changed} of {report.tensors} tensors changed, {seconds:.1f} s")
+    if push is not None:
+        typer.echo(f"pushed: {push_folder(out, push, public=public, force=force)}")
 
 
 @app.command(

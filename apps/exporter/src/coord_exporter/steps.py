@@ -10,8 +10,10 @@ Shapes: O outputs, I inputs, R rank of the factors, K rows of a table, H hidden 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from coord_codec.files import InputError
@@ -137,7 +139,12 @@ class RowsStep(Step):
 
     def touches(self, lo: int, hi: int) -> bool:
         """Whether an id lies in lo..hi-1."""
-        return any(lo <= token_id < hi for token_id in self.ids)
+        at = bisect_left(self._sorted, lo)
+        return at < len(self._sorted) and self._sorted[at] < hi
+
+    @cached_property
+    def _sorted(self) -> list[int]:
+        return sorted(self.ids)
 
     def open(self) -> RowFunction:
         """Load the table."""

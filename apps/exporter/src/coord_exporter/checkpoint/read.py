@@ -37,14 +37,12 @@ _MAX_HEADER = 100_000_000  # the format's own limit
 
 
 @dataclass(frozen=True)
-class TensorInfo:
-    """Where a tensor lies: `nbytes` bytes at `start` of `path`, row-major, `rows` rows of `row_bytes`."""
+class TensorKind:
+    """Name, type and shape of a tensor: row-major, `rows` rows of `row_bytes`."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    path: Path
-    start: int
 
     @property
     def nbytes(self) -> int:
@@ -60,6 +58,14 @@ class TensorInfo:
     def row_bytes(self) -> int:
         """Size of one row."""
         return math.prod(self.shape[1:]) * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class TensorInfo(TensorKind):
+    """Where a tensor lies: `nbytes` bytes at `start` of `path`."""
+
+    path: Path
+    start: int
 
     def read(self, lo: int, hi: int) -> bytearray:
         """Read the bytes of rows lo..hi-1.

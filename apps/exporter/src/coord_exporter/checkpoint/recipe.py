@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coord_exporter.checkpoint.read import ITEM_BYTES, TensorInfo
+from coord_exporter.checkpoint.read import TensorInfo, TensorKind
 
 if TYPE_CHECKING:
     import torch
@@ -42,29 +42,16 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Recipe(TensorKind):
     """An output tensor: name, type and shape, the stored tensor it starts from, and the steps in order.
 
     Rows beyond those of the source start as zeros. With no steps and the source's own type it is a byte copy. A tensor
     at hand brings its `data` and has no use for the source.
     """
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
     source: TensorInfo
     steps: tuple[Step, ...] = ()
     data: memoryview | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the data."""
-        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
-
-    @property
-    def rows(self) -> int:
-        """Length of the first dimension; 1 for a scalar."""
-        return self.shape[0] if self.shape else 1
 
     @property
     def copied(self) -> bool:
@@ -83,7 +70,7 @@ class Recipe:
         of rows, and a product in chunks has the bits of the product in one piece only where these blocks coincide.
         Experts are matrices of their own.
         """
-        width = max(1, self.nbytes // ITEM_BYTES[self.dtype] // max(1, self.rows))
+        width = max(1, math.prod(self.shape[1:]))
         block = max((step.block_rows for step in self.steps), default=_BLOCK_ROWS)
         size = max(block, _CHUNK_VALUES // width // block * block)
         if any(step.needs_all_rows for step in self.steps):
@@ -138,9 +125,8 @@ def read_float(tensor: TensorInfo) -> torch.Tensor:
 
 
 def first_not_finite(rows: torch.Tensor) -> int | None:
-    """Return the first row with NaN or infinity, if any: both pass through to the extremes, which are quick to find."""
-    import torch
-
-    if not rows.numel() or all(extreme.isfinite() for extreme in torch.aminmax(rows)):
+    """Return the first row with NaN or infinity, if any: both pass through to the sum, which is quick to find."""
+    if rows.sum().isfinite():
         return None
-    return int((~rows.isfinite()).reshape(len(rows), -1).any(1).nonzero()[0])
+    found = (~rows.isfinite()).reshape(len(rows), -1).any(1).nonzero()
+    return int(found[0]) if len(found) else None

@@ -145,7 +145,7 @@ def _write_tensor(fd: int, at: int, recipe: Recipe, advance: Advance) -> None:
         _pwrite(fd, recipe.data, at)
         advance(recipe.nbytes)
         return
-    source, row_bytes = recipe.source, recipe.nbytes // max(1, recipe.rows)
+    source, row_bytes = recipe.source, recipe.row_bytes
     with source.path.open("rb", buffering=0) as file:
         if recipe.copied:
             _copy(file.fileno(), source.start, fd, at, recipe.nbytes, advance)
