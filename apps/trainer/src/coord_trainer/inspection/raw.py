@@ -64,6 +64,8 @@ def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path]:
     Raises:
         InputError: the annotations cannot be read at all.
     """
+    if source.images is not None and not source.images.is_dir():
+        raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {source.images}")
     format, file = recognise(source.annotations) if source.format == "auto" else (source.format, None)
     file = file or Source(source.annotations)
     if format in FORMATS:
