@@ -142,7 +142,7 @@ MISTAKES = {
         {"a.jsonl": '{"messages": [{"role": "user", "content": "hi"}], "objects": {}}\n'},
         ["a.jsonl"],
         2,
-        "a conversation without boxes; list its file under data.sources",
+        "a conversation without boxes: there is nothing to detect in it",
     ),
     "a file that is no text": ({"a.json": b"\x93NUMPY\x01\x00"}, A, 2, "not UTF-8 text"),
     "a split of all": ({"a.json": coco()}, [*A, "--split", "1"], 2, "no image falls into train.jsonl"),

@@ -1,8 +1,8 @@
 """ms-swift's grounding records: `messages` with `<ref-object>` and `<bbox>`, whose values stand in `objects`.
 
 `objects.bbox` is x1, y1, x2, y2 in pixels (`bbox_type: real`, the default) or in fractions (`norm1`). A `<bbox>`
-belongs to the last `<ref-object>` before it. Records without boxes are conversations: they train text
-(`data.sources`), and here they are left out and counted.
+belongs to the last `<ref-object>` before it. Records without boxes are
+left out and listed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
     names = [item.get("path", item) if isinstance(item, Mapping) else item for item in as_list(record.get("images"))]
     objects = record.get("objects")
     if not isinstance(objects, Mapping) or not objects.get("bbox"):
-        yield RawImage("", where, fault="a conversation without boxes; list its file under data.sources to train on it")
+        yield RawImage("", where, fault="a conversation without boxes: there is nothing to detect in it; take it out")
         return
     if not names or not all(isinstance(name, str) for name in names):
         yield RawImage("", where, fault=f"images: expected paths, found {as_json(record.get('images'))}")
