@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from coord_codec import AnnotationSet, InputError, read_annotations
-from coord_eval import ImageError, image_facts
-
-_SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif", ".tga"}
+from coord_codec import AnnotationSet, InputError
+from coord_trainer.data.formats.raw import IMAGE_SUFFIXES
+from coord_trainer.data.formats.registry import read_source
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def find_sources(words: Sequence[str], images: Path | None = None) -> Sources:
 
     Args:
         words: folders (searched to any depth), image files, patterns such as `photos/*.jpg`, or one file of
-            annotations (COCO JSON or instance JSONL)
+            annotations of any format that is a file
         images: the folder of the images of annotations
 
     Raises:
@@ -70,7 +69,7 @@ def find_sources(words: Sequence[str], images: Path | None = None) -> Sources:
         passed_over += others
         found |= dict.fromkeys(path.absolute() for path in files)
     if not found:
-        raise InputError(f"{' '.join(words)}: no image there; known are files in {', '.join(sorted(_SUFFIXES))}")
+        raise InputError(f"{' '.join(words)}: no image there; known are files in {', '.join(IMAGE_SUFFIXES)}")
     parents = [path.parent for path in found]
     root = Path(os.path.commonpath(parents))
     sources = [Source(path, path.relative_to(root).as_posix(), path.relative_to(root).as_posix()) for path in found]
@@ -79,7 +78,7 @@ def find_sources(words: Sequence[str], images: Path | None = None) -> Sources:
 
 
 def _annotates(word: str) -> bool:
-    return Path(word).suffix.lower() in (".json", ".jsonl")
+    return Path(word).suffix.lower() in (".json", ".jsonl", ".csv")
 
 
 def _expand(word: str) -> tuple[list[Path], int]:
@@ -87,7 +86,7 @@ def _expand(word: str) -> tuple[list[Path], int]:
     path = Path(word)
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if file.is_file() and not _hidden(file, path)]
-        chosen = [file for file in files if file.suffix.lower() in _SUFFIXES]
+        chosen = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
         return chosen, len(files) - len(chosen)
     if path.is_file():
         return [path], 0
@@ -95,7 +94,7 @@ def _expand(word: str) -> tuple[list[Path], int]:
     matches = [Path(match) for match in sorted(glob(word, recursive=True)) if Path(match).is_file()]  # noqa: PTH207
     if not matches:
         raise InputError(f"{word}: no such file or folder, and no file matches it as a pattern")
-    chosen = [file for file in matches if file.suffix.lower() in _SUFFIXES]
+    chosen = [file for file in matches if file.suffix.lower() in IMAGE_SUFFIXES]
     return chosen, len(matches) - len(chosen)
 
 
@@ -104,24 +103,16 @@ def _hidden(file: Path, below: Path) -> bool:
 
 
 def _annotated(file: Path, images: Path | None) -> Sources:
-    if images is not None and not images.is_dir():
-        raise InputError(f"--images {images}: no such folder")
-    root = images or file.parent
-    truth = read_annotations(file, images, image_size=lambda name: _size(root / name))
+    found = read_source(file, images, on_bad_box="drop_box")  # an image with a bad record is answered all the same
+    truth = found.annotations
+    root = images or truth.root or file.parent
     sources = [
         Source(root / i.image, i.image, i.image_id if i.image_id is not None else number)
         for number, i in enumerate(truth.instances, start=1)
     ]
     if not sources:
         raise InputError(f"{file}: no image is left to answer; the first problem: {next(iter(truth.problems), 'none')}")
-    notes = ()
+    notes = list(found.notes)
     if truth.problems:
-        notes = (f"{len(truth.problems)} records of {file} are bad and left out; the first: {truth.problems[0]}",)
-    return Sources(root, tuple(sources), truth, notes)
-
-
-def _size(path: Path) -> tuple[int, int] | None:
-    try:
-        return image_facts(path).size
-    except ImageError:
-        return None
+        notes.append(f"{len(truth.problems)} records of {file} are bad and left out; the first: {truth.problems[0]}")
+    return Sources(root, tuple(sources), truth, tuple(notes))
