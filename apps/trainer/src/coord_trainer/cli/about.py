@@ -1,0 +1,37 @@
+"""Commands that tell what is there: `config`, `doctor`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coord_trainer.cli.main import app
+from coord_trainer.cli.options import load_libraries
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command("config")
+def list_config(
+    prefix: Annotated[str, typer.Argument(help="A section, a key or the beginning of one, for example data.max.")] = "",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables, one per section.")] = False,
+) -> None:
+    """List configuration keys with their type, default and meaning.
+
+    Example: uv run apps/trainer config custom.coord_offset
+    """
+    from coord_trainer.config.reference import as_markdown, as_text, config_keys
+
+    keys = config_keys(prefix)
+    typer.echo(as_markdown(keys) if markdown else as_text(keys))
+
+
+@app.command()
+def doctor() -> None:
+    """Check versions, devices, and that ms-swift still has the functions which training overrides."""
+    load_libraries()
+    from coord_trainer.swift.doctor import examine
+
+    examine()

@@ -1,0 +1,111 @@
+"""Commands that ask a model: `evaluate`, `predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coord_codec import InputError
+from coord_trainer.cli.main import app
+from coord_trainer.cli.options import (
+    Checkpoint,
+    ConfigFile,
+    NewPlace,
+    Overrides,
+    Strict,
+    asked_model,
+    load_libraries,
+    must_not_exist,
+    print_scores,
+    resolve_config,
+)
+from coord_trainer.console import say
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command()
+def evaluate(
+    checkpoint: Checkpoint,
+    out: NewPlace,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    strict: Strict = False,
+) -> None:
+    """Answer the images that evaluation.pictures names with a checkpoint, score the answers and write a report.
+
+    Example: uv run apps/trainer evaluate runs/a/checkpoints/checkpoint-500 --out scored -c runs/a/config.yaml
+    """
+    checkpoint, config = asked_model(checkpoint, config)
+    resolved = resolve_config(config, overrides, strict, checkpoint)
+    must_not_exist(out)
+    load_libraries()
+    from coord_trainer.answers.score import evaluate_checkpoint
+
+    print_scores(evaluate_checkpoint(resolved, checkpoint, out), out)
+
+
+@app.command()
+def predict(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL [SRC]... [section.key=value]...",
+            help="A checkpoint, adapter, export or run folder; then images: folders, files, patterns, or one file of "
+            "annotations, which the answers are scored by.",
+            show_default=False,
+        ),
+    ],
+    *,
+    out: Annotated[Path, typer.Option("--out", help="The folder of the answers; a second call goes on in it.")],
+    config: ConfigFile = None,
+    images: Annotated[Path | None, typer.Option(help="The folder of the images of annotations.")] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Ask an OpenAI-compatible server, for example http://localhost:8000/v1."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The model as the server of --endpoint calls it.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests to the server at a time.")] = 8,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(help="Also write annotations for labelstudio, coco, yolo, voc or fiftyone; may be repeated."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Throw the answers in --out away and start anew.")] = False,
+    draw: Annotated[bool, typer.Option(help="Draw the images and write index.html.")] = True,
+    strict: Strict = False,
+) -> None:
+    """Find objects in images with a trained model: boxes, drawn images and a page in the folder --out.
+
+    Example: uv run apps/trainer predict runs/a photos --out found
+
+    Without SRC it answers the images of the configuration into the file --out, as `evaluate` does, without scoring.
+    """
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.detect.words import split_words
+
+    model, sources, settings = split_words(words, endpoint is not None)
+    if not sources:
+        _predict_configured(model, out, settings, config, strict)
+        return
+    resolved = load_run_config(config, settings, trains=False)
+    load_libraries()
+    from coord_trainer.detect.command import Request, answer_request
+
+    exports = tuple(export or ())
+    request = Request(model, sources, out, images, endpoint, name, concurrency, exports, force, draw)
+    answer_request(request, resolved)
+
+
+def _predict_configured(model: Path | None, out: Path, settings: list[str], config: Path | None, strict: bool) -> None:
+    if model is None:
+        raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
+    model, config = asked_model(model, config)
+    resolved = resolve_config(config, settings, strict, model)
+    must_not_exist(out)
+    load_libraries()
+    from coord_trainer.answers.score import predict_checkpoint
+
+    say(f"{predict_checkpoint(resolved, model, out)} answers in {out}")

@@ -1,0 +1,93 @@
+"""Commands about data: `prepare`, `inspect`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coord_codec.boxes import OnBadBox
+from coord_trainer.cli.main import app
+from coord_trainer.cli.options import ConfigFile, NewPlace, Strict, load_libraries, must_not_exist
+from coord_trainer.config.formats import Format
+
+if TYPE_CHECKING:
+    pass
+
+
+@app.command()
+def prepare(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SRC...",
+            help="Files or folders of annotations; the last one may be the folder of their images.",
+            show_default=False,
+        ),
+    ],
+    out: NewPlace,
+    images: Annotated[Path | None, typer.Option(help="The folder that image paths are relative to.")] = None,
+    format: Annotated[Format, typer.Option(help="The format of the annotations; auto tells it by content.")] = "auto",
+    split: Annotated[
+        float | None, typer.Option(min=0, max=1, help="The share of images for val.jsonl; by their content.")
+    ] = None,
+    on_bad_box: Annotated[
+        OnBadBox, typer.Option(help="What a wrong object does: takes its image along, goes alone, or is an error.")
+    ] = "drop_image",
+    strict: Strict = False,
+) -> None:
+    """Turn annotations (COCO, VOC, YOLO, CSV, LVIS, ...) into instance JSONL, and list what is left out.
+
+    Example: uv run apps/trainer prepare annotations.json images --out prepared
+    """
+    must_not_exist(out)
+    from coord_trainer.config.sections import DataSection
+    from coord_trainer.data.prepare import prepare as write_prepared
+
+    data = DataSection.model_construct(
+        **DataSection().model_dump() | {"images": images, "format": format, "on_bad_box": on_bad_box, "strict": strict}
+    )
+    write_prepared(sources, out, data, split)
+
+
+@app.command()
+def inspect(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DATA] [section.key=value]...",
+            help="The annotations, or the folder that `prepare` made; and settings of the configuration.",
+        ),
+    ] = None,
+    images: Annotated[Path | None, typer.Option(help="The folder that image paths are relative to.")] = None,
+    config: ConfigFile = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="M", help="The checkpoint whose processor and tokenizer the page shows.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of findings.json and inspect.html.")] = Path("runs/inspect"),
+    sample: Annotated[
+        int | None,
+        typer.Option("--sample", "--number", "-n", min=0, help="Print image N of the training set token by token."),
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
+) -> None:
+    """Examine data before training: what is wrong with annotations and images, with evidence, and what mends it.
+
+    Writes findings.json and inspect.html. Exits with 1 if something would spoil training.
+
+    Example: uv run apps/trainer inspect annotations.json --images photos
+    """
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.inspection.words import split_words
+
+    resolved = load_run_config(config, split_words(words or [], images, model), trains=False)
+    if sample is None and resolved.data.annotations is not None:
+        from coord_trainer.inspection.report import inspect_data
+
+        inspect_data(resolved, out, with_model=model is not None or config is not None, strict=strict)
+        return
+    load_libraries()
+    from coord_trainer.preview import inspect_sample
+
+    inspect_sample(resolved, sample or 0)

@@ -1,0 +1,115 @@
+"""Options that several commands have, and what they make of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coord_codec import InputError
+from coord_trainer.console import say
+
+if TYPE_CHECKING:
+    from coord_eval import Evaluation
+    from coord_trainer.config.run_config import RunConfig
+
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[section.key=value]...", help="Settings that override the configuration's; `config` lists them all."
+    ),
+]
+
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("-c", "--config", metavar="FILE", help="The YAML configuration; configs/ has examples.")
+]
+
+
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Make any bad record of the annotations an error; otherwise bad records are left out and listed.",
+    ),
+]
+
+
+NewPlace = Annotated[
+    Path, typer.Option("--out", help="The place that the result is written to, which must not exist yet.")
+]
+
+
+Checkpoint = Annotated[
+    Path,
+    typer.Argument(
+        help="A run folder, or the folder of a checkpoint or of an adapter whose base is on disk.", show_default=False
+    ),
+]
+
+
+def resolve_config(
+    config: Path | None, overrides: list[str] | None, strict: bool, checkpoint: Path | None = None
+) -> RunConfig:
+    """Return the checked configuration, with what the user did not set as `checkpoint` wants it."""
+    from coord_trainer.config.run_config import load_run_config
+
+    words = [*(overrides or []), *(["data.strict=true"] if strict else [])]
+    resolved = load_run_config(config, words, trains=checkpoint is None)
+    if checkpoint is not None:
+        resolved = _as_trained(resolved, checkpoint)
+    if resolved.model.attention != "flash_attention_2":
+        return resolved
+    from coord_trainer.model.checkpoint import with_usable_attention
+
+    return with_usable_attention(resolved)
+
+
+def asked_model(model: Path, config: Path | None) -> tuple[Path, Path | None]:
+    """Return the checkpoint that `model` names, and its run's configuration where none is given."""
+    from coord_trainer.checkpoints import find_checkpoint
+
+    checkpoint = find_checkpoint(model)
+    own = model / "config.yaml"
+    if checkpoint != model:
+        say(f"{model}: a run folder; {checkpoint.name} answers")
+        config = own if config is None and own.is_file() else config
+    return checkpoint, config
+
+
+def _as_trained(resolved: RunConfig, checkpoint: Path) -> RunConfig:
+    from coord_trainer.model.card import CARD_FILE, follow_card, read_card
+
+    card = read_card(checkpoint)
+    if card is not None:
+        return follow_card(resolved, card, checkpoint)
+    if checkpoint.is_dir():
+        say(f"{checkpoint}: no {CARD_FILE}, so prompt, markers and pixels are the configuration's, unchecked")
+    return resolved
+
+
+def must_not_exist(out: Path) -> None:
+    """Raise an InputError when the result's place is taken."""
+    if out.exists():
+        raise InputError(f"--out: {out} exists already; choose another name or move it away")
+
+
+def load_libraries() -> None:
+    """Say that the slow imports begin."""
+    say("coord-trainer: loading PyTorch and Transformers")
+    import torch
+
+    # DeepSpeed would otherwise guess, and warn about it on stdout.
+    os.environ.setdefault("DS_ACCELERATOR", "cuda" if torch.cuda.is_available() else "cpu")
+
+
+def print_scores(evaluation: Evaluation, folder: Path) -> None:
+    """Print the scores and where the report lies."""
+    from coord_trainer.answers.score import summary
+
+    for line in summary(evaluation):
+        say(line)
+    say(f"report: {folder / 'report.html'}")

@@ -1,0 +1,142 @@
+"""Commands that train: the first run, `train`, `compare`."""
+
+from __future__ import annotations
+
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from coord_trainer.cli.main import app
+from coord_trainer.cli.options import ConfigFile, Overrides, Strict, load_libraries, print_scores, resolve_config
+from coord_trainer.console import say
+
+if TYPE_CHECKING:
+    from coord_trainer.config.run_config import RunConfig
+
+
+@app.command("first-run")
+def first_run(
+    overrides: Overrides = None,
+    adapter: Annotated[
+        Literal["none", "offset"],
+        typer.Option(
+            help="What is trained: the whole model, or LoRA and coordinate offsets on a frozen model (`offset`)."
+        ),
+    ] = "none",
+) -> None:
+    """Train a tiny Qwen3-VL on generated shapes and score it: runs/first-run/report.html.
+
+    This is what runs without a command.
+    """
+    from coord_trainer.config.run_config import load_run_config
+
+    name = "first-run" if adapter == "none" else f"first-run-{adapter}"
+    with as_file(files("coord_trainer") / f"{name}.yaml") as file:
+        _train(load_run_config(file, overrides or []), name)
+
+
+@app.command()
+def train(
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    strict: Strict = False,
+    dry: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print settings, data, vocabulary, learning rates and memory without loading weights or training.",
+        ),
+    ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Measure a few steps and report where their time goes.")
+    ] = False,
+) -> None:
+    """Train from a configuration, score the result and write a report.
+
+    Example: uv run apps/trainer train -c configs/memorise.yaml data.annotations=a.json data.images=images
+    """
+    overrides = [*(overrides or []), *(["run.profile=true"] if profile else [])]
+    resolved = resolve_config(config, overrides, strict)
+    if not dry:
+        _train(resolved, config.stem if config is not None else "train")
+        return
+    load_libraries()
+    from coord_trainer.preview import dry_run
+
+    dry_run(resolved)
+
+
+@app.command()
+def compare(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CONFIG... [section.key=value]...",
+            help="The configurations, one per group, and settings that hold for all of them.",
+            show_default=False,
+        ),
+    ],
+    *,
+    seeds: Annotated[int, typer.Option(min=1, help="Train each group with the seeds 0 to N-1.")] = 3,
+    base: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The setting that all configurations are laid over; base/shapes.yaml beside them when not given.",
+        ),
+    ] = None,
+    sweep: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Variants that replace some configurations; see configs/sweeps.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of the comparison; finished runs in it are kept.")] = Path(
+        "runs/compare"
+    ),
+    jobs: Annotated[
+        int, typer.Option(min=1, help="How many runs train side by side, with one thread each if several.")
+    ] = 2,
+    resamples: Annotated[
+        int, typer.Option(min=0, help="Bootstrap resamples of the images for confidence intervals.")
+    ] = 300,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Resolve and print everything; train and write nothing.")
+    ] = False,
+) -> None:
+    """Train several configurations with the same data and seeds, and write one report.
+
+    Example: uv run apps/trainer compare configs/phase1/*.yaml --seeds 3
+    """
+    from coord_trainer.comparison.plan import default_base, plan_groups
+
+    configs = [Path(word) for word in words if "=" not in word or Path(word).is_file()]
+    overrides = [word for word in words if Path(word) not in configs]
+    base = base or default_base(configs)
+    plan_groups(configs, base, overrides, sweep)  # mistakes are told before the slow imports
+    load_libraries()
+    from coord_trainer.comparison.run import compare_configs
+
+    report = compare_configs(
+        configs,
+        overrides,
+        seeds=seeds,
+        base=base,
+        sweep=sweep,
+        out=out,
+        jobs=jobs,
+        resamples=resamples,
+        dry_run=dry_run,
+    )
+    if report is not None:
+        say(f"report: {report}")
+
+
+def _train(resolved: RunConfig, name: str) -> None:
+    load_libraries()
+    from coord_trainer.console import leave_process_group
+    from coord_trainer.run import train_and_score
+
+    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name)
+    leave_process_group()
+    if result.evaluation is not None:
+        print_scores(result.evaluation, result.folder)
