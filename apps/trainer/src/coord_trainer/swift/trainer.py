@@ -183,6 +183,8 @@ class CoordTrainer(Seq2SeqTrainer):
         """Count tokens, coordinate tokens and objects of the global batch: all ranks, all micro-batches."""
         if not batch_samples or "labels" not in batch_samples[0]:
             return None
+        if not self.model.training:  # evaluations count by themselves, and must not wait for a rank that failed
+            return None
         counts = sum(self._count(batch) for batch in batch_samples).to(device)
         if self.args.world_size > 1:
             counts = self.accelerator.gather(counts[None]).sum(dim=0)
