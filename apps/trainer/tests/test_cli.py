@@ -123,7 +123,7 @@ print("CODE", code, heavy)
 )
 def test_first_run_takes_settings_without_a_command(monkeypatch, words, adapter, seed):
     started = []
-    monkeypatch.setattr(cli, "_train", lambda config, name: started.append((config, name)))
+    monkeypatch.setattr(cli.training, "_train", lambda config, name: started.append((config, name)))
     monkeypatch.setattr("sys.argv", ["coord-trainer", *words])
     with pytest.raises(SystemExit) as stopped:
         cli.main()
@@ -137,7 +137,7 @@ def test_interrupt_is_one_line_and_exit_code_130(run, monkeypatch):
     def interrupted(*words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_train", interrupted)
+    monkeypatch.setattr(cli.training, "_train", interrupted)
     code, error, _ = run("train", SOFT)
     assert code == 130
     assert error == "interrupted\n"
@@ -150,7 +150,7 @@ def test_config_lists_keys_of_a_prefix(run):
     assert name == "evaluation.max_new_tokens: whole number above 0 or null; default null"
     assert "longest answer" in meaning
     _, _, out = run("config", "--markdown")
-    assert out.count("\n## ") + out.startswith("## ") == 11
+    assert out.count("\n## ") + out.startswith("## ") == 12
     assert "| `run.seed` | whole number of at least 0 | `0` | seed of" in out
 
 
@@ -203,6 +203,6 @@ def test_what_the_system_refuses_is_one_line(error, code, told, run, monkeypatch
     def refuse(*words, **more):
         raise error
 
-    monkeypatch.setattr(cli, "_resolve", refuse)
+    monkeypatch.setattr(cli.training, "resolve_config", refuse)
     found, printed, _ = run("train", SOFT)
     assert found == code and told in printed and printed.count("\n") == 1

@@ -164,7 +164,8 @@ def _source(base: Path, adapter: Adapter, weight: float) -> dict:
     """
     path = adapter.file.path
     digest = sha256_of(path)
-    merged = [one for entry in history_of(base) for one in (entry.get("adapter", {}), *entry.get("added", ()))]
+    merges = [entry for entry in history_of(base) if entry.get("kind") == "merge"]
+    merged = [one for entry in merges for one in (entry.get("adapter", {}), *entry.get("added", ()))]
     if any(one.get(path.name) == digest for one in merged):
         raise InputError(f"{adapter.folder}: is merged into {base} already (its export.json says so)")
     stated = {"name": adapter.folder.name, path.name: digest, adapter.config.path.name: sha256_of(adapter.config.path)}
