@@ -95,6 +95,7 @@ def call(monkeypatch, capsys, tmp_path):
         ("train data.annotations=text.jsonl", "text.jsonl"),
         ("train data.annotations=a.png", "a.png"),
         ("train data.images=a.json", "data.images"),
+        ("train data.images=empty", "a.json"),
         ("train run.dir=run run.resume=true", "run"),
         # checkpoints
         ("train model.path=nowhere", "model.path"),

@@ -69,6 +69,8 @@ class EdgeMaps:
 
         NaN where no side lies inside the image. `images` are indices that broadcast against the boxes.
         """
+        if not len(self):
+            return np.full(np.broadcast_shapes(boxes.shape[:-1], np.shape(images)), np.nan)
         start, width, height = self.starts_I[images], self.widths_I[images], self.heights_I[images]
         stride = width + 1
         left, top, right, bottom = (boxes[..., k] * (height if k % 2 else width) for k in range(4))
