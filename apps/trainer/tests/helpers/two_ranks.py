@@ -80,8 +80,8 @@ def run_cut(config, base, folder):
 def with_an_unlearnt_sample(sample_set):
     """Wrap `run.sample_set`: nothing of one training sample is supervised."""
 
-    def wrapped(config, opened, images):
-        samples = sample_set(config, opened, images)
+    def wrapped(config, opened, images, **more):
+        samples = sample_set(config, opened, images, **more)
         if images.name == "train":
             sample = samples._kept[UNLEARNT]
             sample["labels"] = [-100] * len(sample["labels"])

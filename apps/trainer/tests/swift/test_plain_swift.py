@@ -53,8 +53,8 @@ def test_run_without_offsets_is_plain_swift_bit_for_bit(tmp_path, monkeypatch):
         def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
             groups.extend(groups_of(model, optimizer))
 
-    def keep_samples(*words, make=run.sample_set):
-        samples = make(*words)
+    def keep_samples(*words, make=run.sample_set, **more):
+        samples = make(*words, **more)
         encoded = [{k: v for k, v in s.items() if not k.startswith("coord_")} for s in samples]
         torch.save(encoded, plain / "samples.pt")
         return samples

@@ -149,7 +149,7 @@ FAILING = """
 import os, sys
 from coord_trainer import cli, run
 if os.environ["RANK"] == "1":
-    def fail(*_):
+    def fail(*_, **__):
         raise RuntimeError("the second rank breaks")
     run.sample_set = fail
 sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
