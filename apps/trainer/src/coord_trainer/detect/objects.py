@@ -85,6 +85,7 @@ class Detections(Sequence[DetectedObject]):
             x1, y1, x2, y2 = (side * scale for side in item.box)
             draw.rectangle((x1, y1, x2, y2), outline=colour, width=line)
             words = f"{item.label} {item.score:.2f}"
+            x1 = max(min(x1, canvas.width - draw.textlength(words, font_size=size) - 2 * line), 0)  # inside the image
             left, top, right, bottom = draw.textbbox((x1, y1), words, font_size=size)
             up = min(bottom - top + 2 * line, max(y1, 0))  # above the box where there is room, else inside it
             draw.rectangle((left, top - up, right + 2 * line, bottom - up + line), fill=colour)
