@@ -2,9 +2,10 @@
 
 The projects in tests/outside, which use two or three of them together, are run the same way.
 
-    python tools/wheels.py             all four on the running Python; the tests of codec and eval at the lowest
-                                       requirements on the oldest Python there is: what CI runs
-    python tools/wheels.py --full      codec and eval on Python 3.10 to 3.13, each also at the lowest requirements
+    python tools/wheels.py             all four on the running Python, installed, imported, README examples run; the tests
+                                       of codec and eval at the lowest requirements on the oldest Python: what CI runs
+    python tools/wheels.py --full      with the tests of all; codec and eval on Python 3.10 to 3.13, each also at the
+                                       lowest requirements
     python tools/wheels.py coord-eval  one package alone
 
 Prints what ran and what didn't; exit 1 where anything failed.
@@ -49,7 +50,7 @@ def places(name: str, *, full: bool) -> list[tuple[Place, bool]]:
     there = [version for version in PYTHONS if interpreter(version)]
     current = Place(running_python())
     if name not in LIGHT:
-        return [(current, True)]
+        return [(current, full)]
     if not full:
         return [(current, False), (Place(there[0], lowest=True), True)]
     return [(Place(version, lowest), True) for version in there for lowest in (False, True)]

@@ -10,17 +10,20 @@ from coord_codec import CoordGrid, CoordVocab
 from coord_trainer.answers.generate import StepRecorder
 from coord_trainer.answers.grammar import CoordGrammar
 
-GRID = CoordGrid(bins=2, scale=2)
-# One letter a token: w a word, 0 and 1 coordinates, e the end of the turn, x something foreign.
-LETTERS = {2: "w01SEex", 4: "w01SRBEex"}
-LANGUAGE = {2: r"(Sw+[01]{4}E)*e", 4: r"(Sw+RB[01]{4}E)*e"}
+GRID = CoordGrid(bins=3, scale=3)
+# One letter a token: w a word, 0 to 2 coordinates, e the end of the turn, x something foreign.
+LETTERS = {2: "w012SEex", 4: "w012SRBEex"}
+BOXES = [f"{x1}{y1}{x2}{y2}" for x1, y1, x2, y2 in itertools.product(range(3), repeat=4) if x1 < x2 and y1 < y2]
+BOX = f"({'|'.join(BOXES)})"
+LANGUAGE = {2: rf"(Sw+{BOX}E)*e", 4: rf"(Sw+RB{BOX}E)*e"}
 VOCAB = CoordVocab(1, GRID)
 
 
-def grammar(markers, limit=None, prompt=0):
+def grammar(markers, limit=None, prompt=0, most=None):
     letters = LETTERS[markers]
     ids = [letters.index(c) for c in ("SE" if markers == 2 else "SRBE")]
-    return CoordGrammar(VOCAB, ids, letters.index("e"), [0], prompt_length=prompt, max_new_tokens=limit)
+    end = letters.index("e")
+    return CoordGrammar(VOCAB, ids, end, [0], prompt_length=prompt, max_new_tokens=limit, max_objects=most)
 
 
 def allowed(rules, letters, beginning):
@@ -29,29 +32,39 @@ def allowed(rules, letters, beginning):
     return {letters[i] for i in (scores[0] == 0).nonzero()[:, 0].tolist()}
 
 
-def enumerate_answers(shapes, limit):
-    """All answers of objects in `shapes` within the limit, and the tokens that continue each beginning of one."""
-    answers, frontier = {"e"}, {""}
+def continuations(objects, limit, most):
+    """The tokens that go on from every beginning of an answer of different `objects`, at most `most`, in the limit."""
+    answers, frontier = {("e",)}, {()}
     while frontier:
-        frontier = {a + s for a in frontier for s in shapes if len(a + s) < limit}
-        answers |= {a + "e" for a in frontier}
-    continuations = {}
-    for answer in answers:
+        longer = {(*a, o) for a in frontier for o in objects if o not in a and len(a) < most}
+        frontier = {a for a in longer if sum(map(len, a)) < limit}
+        answers |= {(*a, "e") for a in frontier}
+    found = {}
+    for answer in map("".join, answers):
         for cut in range(len(answer)):
-            continuations.setdefault(answer[:cut], set()).update("01" if answer[cut] == "c" else answer[cut])
-    return answers, continuations
+            found.setdefault(answer[:cut], set()).add(answer[cut])
+    return found
 
 
-@pytest.mark.parametrize(("markers", "limit"), [(2, 16), (2, 9), (2, 7), (4, 11), (4, 10)])
-def test_grammar_allows_a_token_exactly_if_a_well_formed_answer_goes_on_like_that(markers, limit):
+@pytest.mark.parametrize(("markers", "limit", "most"), [(2, 15, 9), (2, 23, 1), (2, 9, 9), (2, 7, 9), (4, 11, 9)])
+def test_grammar_allows_a_token_exactly_if_a_well_formed_answer_goes_on_like_that(markers, limit, most):
     """Against an enumeration of the whole language up to the limit."""
-    shapes = [f"S{'w' * n}{'RB' * (markers == 4)}cccc{'E'}" for n in range(1, limit)]
-    answers, continuations = enumerate_answers(shapes, limit)
-    assert all(re.fullmatch(LANGUAGE[markers], a.replace("c", "0")) for a in answers)
-    rules, letters = grammar(markers, limit), LETTERS[markers]
-    for beginning, expected in continuations.items():
-        for side in "01":
-            assert allowed(rules, letters, beginning.replace("c", side)) == expected, beginning
+    objects = [f"S{'w' * n}{'RB' * (markers == 4)}{box}E" for n in range(1, limit) for box in BOXES]
+    rules, letters = grammar(markers, limit, most=most), LETTERS[markers]
+    for beginning, expected in continuations([o for o in objects if len(o) < limit], limit, most).items():
+        assert allowed(rules, letters, beginning) == expected, beginning
+
+
+@pytest.mark.parametrize("said", [1, 7, 8])
+def test_grammar_never_leads_where_every_box_of_a_name_is_said(said):
+    """Of nine boxes so many are said already; what is left is reachable, side by side, and nothing else."""
+    rules = grammar(2)
+    answer = "".join(f"Sw{box}E" for box in BOXES[:said])
+    for begun in {box[:n] for box in BOXES[said:] for n in range(4)}:
+        expected = {box[len(begun)] for box in BOXES[said:] if box.startswith(begun)}
+        found = allowed(rules, LETTERS[2], answer + "Sw" + begun) - {"w"}
+        assert found == expected, begun
+    assert "1" in allowed(rules, LETTERS[2], answer + "Sww001")  # another name may have the same box
 
 
 NAMES = ("w", "wv", "vvw")
@@ -69,15 +82,15 @@ def named(markers, limit=None):
 @pytest.mark.parametrize(("markers", "limit"), [(2, 16), (2, 9), (2, 7), (4, 11), (4, 10)])
 def test_grammar_allows_known_names_and_no_others_within_the_limit(markers, limit):
     """Against an enumeration of the language whose objects have one of three names."""
-    shapes = [f"S{name}{'RB' * (markers == 4)}ccccE" for name in NAMES]
+    objects = [f"S{name}{'RB' * (markers == 4)}{box}E" for name in NAMES for box in BOXES]
     letters, rules = named(markers, limit)
-    for beginning, expected in enumerate_answers(shapes, limit)[1].items():
-        assert allowed(rules, letters, beginning.replace("c", "0")) == expected, beginning
+    for beginning, expected in continuations(objects, limit, 9).items():
+        assert allowed(rules, letters, beginning) == expected, beginning
 
 
 @pytest.mark.parametrize(
     ("beginnings", "may_follow"),
-    [("", "Se"), ("S", "wv"), ("Sw", "v01"), ("Swv Svvw Svvw0", "01"), ("Sv Sw0000ESv", "v"), ("Svv", "w")],
+    [("", "Se"), ("S", "wv"), ("Sw", "v01"), ("Swv Svvw Svvw0", "01"), ("Sv Sw0011ESv", "v"), ("Svv", "w")],
 )
 def test_grammar_ends_a_known_name_where_it_is_complete(beginnings, may_follow):
     letters, rules = named(2)
@@ -124,7 +137,7 @@ class Scripted(torch.nn.Module):
 
 @pytest.mark.parametrize(
     ("markers", "script"),
-    [(2, ["Sw0110ESww1111Ee", "Sw0000Ee", "e"]), (4, ["SwRB0110ESwwRB1111Ee", "SwwRB0000Ee", "e"])],
+    [(2, ["Sw0112ESww1122Ee", "Sw0012Ee", "e"]), (4, ["SwRB0112ESwwRB1122Ee", "SwwRB0022Ee", "e"])],
 )
 def test_grammar_leaves_a_well_formed_answer_as_it_is(markers, script):
     letters = LETTERS[markers]
@@ -137,7 +150,7 @@ def test_grammar_leaves_a_well_formed_answer_as_it_is(markers, script):
 
 def test_grammar_closes_an_answer_within_the_limit_and_gives_it_a_box():
     answers = Scripted(LETTERS[2], ["Swwwwwwwwwwwwwww"]).answer(StepRecorder(VOCAB, grammar(2, 12)), [[]])
-    assert re.fullmatch(r"Sw{5}[01]{4}Ee", answers[0][:12])
+    assert re.fullmatch(rf"Sw{{5}}{BOX}Ee", answers[0][:12])
     answers = Scripted(LETTERS[2], ["SeSxS0", "xxxxxx"]).answer(StepRecorder(VOCAB, grammar(2)), [[], []])
     # the end, the foreign token and the nested start are ruled out
     assert answers[0] == "Swwww0"
@@ -147,4 +160,4 @@ def test_grammar_remembers_nothing_between_calls_so_beams_may_change_places():
     rules, letters = grammar(2, 20), LETTERS[2]
     first = allowed(rules, letters, "Sw01")
     allowed(rules, letters, "")
-    assert allowed(rules, letters, "Sw01") == first == {"0", "1"}
+    assert allowed(rules, letters, "Sw01") == first == {"1", "2"}

@@ -134,7 +134,6 @@ def test_custom_switches_resolve_or_name_both_sides_in_every_combination(tmp_pat
 @pytest.mark.parametrize(
     ("sections", "named"),
     [
-        ({"evaluation": {"readings": ["grammar"]}, "data": {"style": "json"}}, ("evaluation.readings", "data.style")),
         (
             {"evaluation": {"readings": ["greedy", "names"]}, "custom": {"coord_tokens": {"enabled": False}}},
             ("evaluation.readings", "custom.coord_tokens.enabled"),

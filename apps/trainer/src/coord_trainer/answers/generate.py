@@ -20,7 +20,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from coord_codec import CoordVocab, InputError, Instance, Object
 from coord_codec.files import atomic_write
-from coord_trainer.answers.grammar import CoordGrammar
+from coord_trainer.answers.grammar import AnswerForm, CoordGrammar, MatchedGrammar
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
@@ -151,15 +151,23 @@ def answer_images(
     markers = marker_ids(data, tokenizer)
     inputs = prompt_inputs(checkpoint, list(images), data.prompt)
     prompt_length = inputs["input_ids"].shape[1]
-    grammar = None
+    grammar: LogitsProcessor | None = None
     if strategy.grammar:
-        grammar = CoordGrammar.for_tokenizer(
-            tokenizer,
-            data.markers,
-            prompt_length=prompt_length,
-            max_new_tokens=max_new_tokens,
-            descriptions=names if strategy.known_names else None,
-        )
+        known = names if strategy.known_names else None
+        if data.style == "json":
+            form = AnswerForm.for_tokenizer(
+                tokenizer, data.markers, style="json", names=known, max_objects=data.max_objects
+            )
+            grammar = MatchedGrammar(tokenizer, form, prompt_length=prompt_length)
+        else:
+            grammar = CoordGrammar.for_tokenizer(
+                tokenizer,
+                data.markers,
+                prompt_length=prompt_length,
+                max_new_tokens=max_new_tokens,
+                descriptions=known,
+                max_objects=data.max_objects,
+            )
     recorder = StepRecorder(checkpoint.vocab, grammar, strategy.feed_expectation)
     ids_BT = checkpoint.model.generate(
         **inputs,
@@ -192,7 +200,7 @@ class StepRecorder(LogitsProcessor):
     Args:
         vocab: the coordinate tokens; None records `log_p` alone
         grammar: applied first; `log_p` is then the probability among what it allows
-        feed_expectation: where a coordinate would be generated, generate the bin nearest to the expectation
+        feed_expectation: where a coordinate would be generated, generate the allowed bin nearest to the expectation
 
     Attributes:
         log_p: per step [B], log-probability of the generated token.
@@ -216,12 +224,21 @@ class StepRecorder(LogitsProcessor):
         if self._vocab is not None:
             mean_bin_B = self._record_coordinate(raw_BV, self._vocab)
             if self._feed:
-                nearest_B = mean_bin_B.round().long() + self._vocab.first_id
-                next_B = torch.where(self._vocab.mask(next_B), nearest_B, next_B)
+                next_B = torch.where(
+                    self._vocab.mask(next_B), self._nearest(mean_bin_B, logits_BV, self._vocab), next_B
+                )
         self.log_p.append(logits_BV.gather(1, next_B[:, None])[:, 0] - logits_BV.logsumexp(dim=1))
         if not self._feed:
             return scores if self._grammar is None else logits_BV
         return torch.full_like(logits_BV, -torch.inf).scatter(1, next_B[:, None], 0.0)
+
+    @staticmethod
+    def _nearest(mean_bin_B: torch.Tensor, logits_BV: torch.Tensor, vocab: CoordVocab) -> torch.Tensor:
+        """The allowed coordinate token [B] whose bin is nearest to the expectation."""
+        coord_BK = logits_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
+        bins_K = torch.arange(coord_BK.shape[1], device=coord_BK.device)
+        distance_BK = (bins_K - mean_bin_B[:, None]).abs().masked_fill(coord_BK.isneginf(), torch.inf)
+        return distance_BK.argmin(dim=1) + vocab.first_id
 
     def _record_coordinate(self, raw_BV: torch.Tensor, vocab: CoordVocab) -> torch.Tensor:
         """Record expectation, spread and mass; returns the expected bin [B]."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -23,8 +24,8 @@ from coord_trainer.cli.options import (
 )
 from coord_trainer.console import say
 
-if TYPE_CHECKING:
-    pass
+Server = Enum("Server", {name: name for name in ("vllm", "sglang")}, type=str)
+GrammarForm = Enum("GrammarForm", {name: name for name in ("lark", "ebnf")}, type=str)
 
 
 @app.command()
@@ -73,6 +74,13 @@ def predict(
         list[str] | None,
         typer.Option(help="Also write annotations for labelstudio, coco, yolo, voc or fiftyone; may be repeated."),
     ] = None,
+    label: Annotated[
+        list[str] | None, typer.Option(help="A label that may be given, and no other may; may be repeated.")
+    ] = None,
+    grammar: Annotated[
+        Server | None,
+        typer.Option(help="Hold the server of --endpoint to well-formed answers, in the spelling of vllm or sglang."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Throw the answers in --out away and start anew.")] = False,
     draw: Annotated[bool, typer.Option(help="Draw the images and write index.html.")] = True,
     strict: Strict = False,
@@ -95,8 +103,49 @@ def predict(
     from coord_trainer.detect.command import Request, answer_request
 
     exports = tuple(export or ())
-    request = Request(model, sources, out, images, endpoint, name, concurrency, exports, force, draw)
+    if grammar is not None and endpoint is None:
+        raise InputError("--grammar is for --endpoint; in this process evaluation.readings=[grammar] decodes under one")
+    request = Request(
+        model,
+        sources,
+        out,
+        images=images,
+        endpoint=endpoint,
+        served_name=name,
+        concurrency=concurrency,
+        exports=exports,
+        labels=tuple(dict.fromkeys(label or ())),
+        server=grammar.value if grammar else None,
+        force=force,
+        draw=draw,
+    )
     answer_request(request, resolved)
+
+
+@app.command()
+def grammar(
+    model: Checkpoint,
+    form: Annotated[
+        GrammarForm, typer.Option(help="lark for llguidance (vLLM's guidance backend), ebnf for xgrammar (SGLang).")
+    ] = GrammarForm.lark,
+    label: Annotated[list[str] | None, typer.Option(help="A label that may be given; any if none is named.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Print the grammar that holds a server to well-formed answers, in the ids of the model's tokenizer.
+
+    Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
+    """
+    from coord_trainer.answers.grammar.served import AnswerForm, ebnf_grammar, lark_grammar, read_tokenizer
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.detect.detector import as_trained
+    from coord_trainer.model.locate import locate_model
+
+    folder = locate_model(model)
+    data = as_trained(load_run_config(None, overrides or [], trains=False), folder).data
+    allowed = AnswerForm.for_tokenizer(
+        read_tokenizer(folder), data.markers, style=data.style, names=label, max_objects=data.max_objects
+    )
+    print((lark_grammar if form is GrammarForm.lark else ebnf_grammar)(allowed), end="")
 
 
 def _predict_configured(model: Path | None, out: Path, settings: list[str], config: Path | None, strict: bool) -> None:

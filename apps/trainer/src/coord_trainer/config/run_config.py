@@ -87,12 +87,10 @@ class RunConfig(Section):
                 "encoded; switch one of the two"
             )
         constrained = [name for name in evaluation.readings if STRATEGIES[name].grammar]
-        tokens = custom.coord_tokens.enabled
-        if constrained and (not tokens or data.style == "json"):
-            free_text = "data.style is json" if tokens else "custom.coord_tokens.enabled is false"
+        if constrained and not custom.coord_tokens.enabled:
             yield (
-                f"evaluation.readings names {constrained[0]} but {free_text}: the grammar is that of markers with "
-                "coordinate tokens; decode such answers greedily"
+                f"evaluation.readings names {constrained[0]} but custom.coord_tokens.enabled is false: the grammar is "
+                "that of coordinate tokens; decode such answers greedily"
             )
         targets = training.get("target_modules") or []
         named = {str(name).rsplit(".", 1)[-1] for name in ([targets] if isinstance(targets, str) else targets)}

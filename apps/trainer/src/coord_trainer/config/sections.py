@@ -261,7 +261,8 @@ class EvaluationSection(Section):
     limit: PositiveInt | None = Field(None, description="score the first so many images; all when not given")
     batch_size: PositiveInt = Field(50, description="images per batch when answers are generated")
     max_new_tokens: PositiveInt | None = Field(
-        None, description="longest answer in tokens; the longest target + 16 when not given"
+        None,
+        description="longest answer in tokens; room for data.max_objects objects with the longest name when not given",
     )
     overlays: PositiveInt = Field(24, description="images that the report shows with their boxes")
     readings: tuple[str, ...] = Field(

@@ -32,6 +32,8 @@ class Request:
         served_name: what the server calls the model
         concurrency: requests at a time
         exports: forms that answers are written in as well
+        labels: the only labels that may be given
+        server: whose spelling of a grammar the requests use, `vllm` or `sglang`; None asks without one
         force: throw earlier answers away
         draw: whether to draw the images
     """
@@ -44,6 +46,8 @@ class Request:
     served_name: str | None = None
     concurrency: int = 8
     exports: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    server: str | None = None
     force: bool = False
     draw: bool = True
 
@@ -59,7 +63,11 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     say(f"{len(sources.images):,} images below {sources.root}")
     for note in sources.notes:
         say(f"  {note}")
-    names = sorted({o.desc for i in sources.truth.instances for o in i.targets}) if sources.truth else []
+    names = list(request.labels)
+    if names:
+        config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"readings": ("names",)})})
+    elif sources.truth:
+        names = sorted({o.desc for i in sources.truth.instances for o in i.targets})
     detector = _endpoint(request, config) if request.endpoint else Detector.load(_model(request), config, names)
     answered = answer_sources(
         detector,
@@ -100,8 +108,29 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
         data.markers if data.style == "markers" else None,
         resolved.evaluation.max_new_tokens or room_without_tokenizer(resolved),
         request.concurrency,
+        constraint=_constraint(request, resolved, folder),
     )
     return Detector(engine, resolved)
+
+
+def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dict[str, Any]:
+    """Return what the request says of the grammar; where it comes from is told in docs/guides/serving.md."""
+    if request.server is None:
+        if request.labels:
+            raise InputError("--label: a server is held to labels by its grammar; say which one it is with --grammar")
+        return {}
+    if folder is None:
+        raise InputError("--grammar: the grammar is in ids of the served model's tokenizer; give its folder as MODEL")
+    from coord_trainer.answers.grammar.served import SERVERS, AnswerForm, read_tokenizer
+
+    form = AnswerForm.for_tokenizer(
+        read_tokenizer(folder),
+        config.data.markers,
+        style=config.data.style,
+        names=request.labels or None,
+        max_objects=config.data.max_objects,
+    )
+    return SERVERS[request.server](form)
 
 
 def _settings(request: Request, detector: Detector) -> dict[str, Any]:
@@ -110,7 +139,8 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
         "model": detector.engine.name,
         "endpoint": request.endpoint,
         "prompt": config.data.prompt,
-        "decoding": "server" if request.endpoint else config.evaluation.readings[0],
+        "decoding": f"server {request.server or ''}".strip() if request.endpoint else config.evaluation.readings[0],
+        "labels": list(request.labels),
         "max_new_tokens": detector.engine.max_new_tokens,
         "pixels": [config.data.min_pixels, config.data.max_pixels],
     }

@@ -11,9 +11,9 @@ import base64
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,7 @@ class EndpointEngine:
         timeout: seconds that one request may take
         retries: of a request that was refused for now (429, 5xx) or lost, with growing pauses
         grid: of the coordinates
+        constraint: fields of the request that hold the answer to a grammar, in the server's own spelling
     """
 
     url: str
@@ -52,6 +53,7 @@ class EndpointEngine:
     timeout: float = 300.0
     retries: int = 4
     grid: CoordGrid = CoordGrid()
+    constraint: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def _client(self) -> Any:
@@ -80,7 +82,8 @@ class EndpointEngine:
                 temperature=0,
                 logprobs=True,
                 top_logprobs=_TOP,
-                extra_body={"skip_special_tokens": False, "spaces_between_special_tokens": False},
+                extra_body={"skip_special_tokens": False, "spaces_between_special_tokens": False}
+                | dict(self.constraint),
             )
         except APIStatusError as error:
             return _error(f"the server answered {error.status_code}: {_short(error.message)}")

@@ -1,8 +1,8 @@
 """The target's grammar as a `LogitsProcessor`: marker, description, exactly four coordinates, end.
 
-Usable with any `generate` of transformers; the last tokens decide what may follow, so beams and batches need no
+Usable with any `generate` of transformers; the answer so far decides what may follow, so beams and batches need no
 bookkeeping. Description tokens are all but markers, coordinates and control tokens, or those of known
-descriptions alone. The turn ends only between objects.
+descriptions alone. Boxes have area, no object is said twice, and the turn ends only between objects.
 
 Shapes: B answers, T tokens so far, V vocabulary.
 """
@@ -17,6 +17,7 @@ from transformers import LogitsProcessor
 
 from coord_codec import CoordVocab
 from coord_codec.vocab import marker_family
+from coord_trainer.answers.grammar.boxes import BoxRules
 
 _SIDES = 4
 _BOX = {str(n): [("coord", str(n + 1))] for n in range(1, _SIDES)}
@@ -60,6 +61,7 @@ class CoordGrammar(LogitsProcessor):
         max_new_tokens: the length limit given to `generate`; None for no limit of its own
         descriptions: token ids of the only descriptions that may be given, each of `description_ids`; None: any.
             A known one is over where it is complete, even if the model was never taught to stop there.
+        max_objects: the most objects of an answer; None for no limit
     """
 
     def __init__(
@@ -72,12 +74,15 @@ class CoordGrammar(LogitsProcessor):
         prompt_length: int,
         max_new_tokens: int | None = None,
         descriptions: Iterable[Sequence[int]] | None = None,
+        max_objects: int | None = None,
     ) -> None:
         if len(marker_ids) not in _RULES:
             raise ValueError(f"marker_ids: expected two or four ids, found {list(marker_ids)}")
         if max_new_tokens is not None and max_new_tokens < 1:
             raise ValueError(f"max_new_tokens: expected None or at least 1, found {max_new_tokens}")
-        self._vocab, self._end_id = vocab, end_id
+        self._vocab, self._end_id, self._max_objects = vocab, end_id, max_objects
+        markers = frozenset(marker_ids)
+        self._boxes = BoxRules(vocab, lambda between: tuple(token for token in between if token not in markers))
         self._rules = _RULES[len(marker_ids)]
         self._after = dict(zip(marker_ids, _AFTER_MARKER[len(marker_ids)], strict=True))
         excluded = {*marker_ids, end_id, *vocab.ids}
@@ -91,10 +96,8 @@ class CoordGrammar(LogitsProcessor):
         self._prompt_length, self._limit = prompt_length, max_new_tokens
         self._cost = _costs(self._rules)
         self._known = None if descriptions is None else DescriptionTrie(descriptions)
-        self._reach = _SIDES + 1
         if self._known is not None:
             self._cost["begun"] = self._known.left(()) + self._cost["named"]
-            self._reach = max(self._reach, self._known.longest + 1)
         self._masks: dict[tuple[Any, ...], torch.Tensor] = {}
 
     @classmethod
@@ -106,6 +109,7 @@ class CoordGrammar(LogitsProcessor):
         prompt_length: int,
         max_new_tokens: int | None = None,
         descriptions: Iterable[str] | None = None,
+        max_objects: int | None = None,
     ) -> CoordGrammar:
         """Return the grammar of a marker family (`"obj"`, `"qwen"`) in a tokenizer's ids; `descriptions` as texts.
 
@@ -126,6 +130,7 @@ class CoordGrammar(LogitsProcessor):
             descriptions=None
             if descriptions is None
             else [tokenizer(text, add_special_tokens=False)["input_ids"] for text in descriptions],
+            max_objects=max_objects,
         )
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -141,29 +146,41 @@ class CoordGrammar(LogitsProcessor):
                 f"prompt_length is {self._prompt_length}, but generation is at {input_ids.shape[1]} tokens"
             )
         left = None if self._limit is None else self._limit - generated
-        tails = input_ids[:, -min(generated, self._reach) :].tolist() if generated else [[]] * len(input_ids)
-        allowed_BV = torch.stack([self._allowed(tail, left, scores) for tail in tails])
+        allowed_BV = torch.stack(
+            [self._allowed(answer, left, scores) for answer in input_ids[:, self._prompt_length :].tolist()]
+        )
         return scores.masked_fill(~allowed_BV, -torch.inf)
 
-    def _state(self, tail: list[int]) -> str:
-        """The state after an answer whose last tokens are `tail`."""
-        if not tail:
+    def _state(self, answer: list[int]) -> str:
+        """The state after an answer."""
+        if not answer:
             return "outside"
-        if tail[-1] in self._vocab.ids:
+        if answer[-1] in self._vocab.ids:
             sides = 0
-            while sides < min(len(tail), _SIDES) and tail[-1 - sides] in self._vocab.ids:
+            while sides < min(len(answer), _SIDES) and answer[-1 - sides] in self._vocab.ids:
                 sides += 1
             return str(sides)
         # Whatever is neither marker nor word ends an answer: the end of the turn, and the padding after it.
-        return self._after.get(tail[-1]) or ("named" if tail[-1] in self._description else "done")
+        return self._after.get(answer[-1]) or ("named" if answer[-1] in self._description else "done")
 
-    def _allowed(self, tail: list[int], left: int | None, scores: torch.Tensor) -> torch.Tensor:
-        """Which tokens [V] may come after `tail` with `left` tokens to go."""
-        state = self._state(tail)
+    def _allowed(self, answer: list[int], left: int | None, scores: torch.Tensor) -> torch.Tensor:
+        """Which tokens [V] may come after `answer` with `left` tokens to go."""
+        state = self._state(answer)
         if self._known is None or state not in {"begun", "named"}:
-            return self._mask(state, left, scores)
-        begins = max(place for place, token in enumerate([None, *tail]) if token not in self._description)
-        beginning = tuple(tail[begins:])
+            mask_V = self._mask(state, left, scores)
+        else:
+            mask_V = self._known_names(answer, left, scores)
+        if any(name == "coord" for name, _ in self._rules[state]):
+            return self._boxes.restrict(mask_V, self._boxes.read(answer))
+        if state == "outside" and self._max_objects is not None and self._boxes.read(answer).count >= self._max_objects:
+            return self._mask("done", left, scores)
+        return mask_V
+
+    def _known_names(self, answer: list[int], left: int | None, scores: torch.Tensor) -> torch.Tensor:
+        """Which tokens [V] continue a known description, or follow one that is complete."""
+        assert self._known is not None
+        begins = max(place for place, token in enumerate([None, *answer]) if token not in self._description)
+        beginning = tuple(answer[begins:])
         ids = [
             token
             for token in self._known.following(beginning)
@@ -217,7 +234,6 @@ class DescriptionTrie:
         known = {tuple(ids) for ids in descriptions}
         if not known or () in known:
             raise ValueError("descriptions: expected at least one, none of them empty")
-        self.longest = max(map(len, known))
         self._left: dict[tuple[int, ...], int] = {}
         self._next: dict[tuple[int, ...], list[int]] = {}
         for ids in sorted(known):

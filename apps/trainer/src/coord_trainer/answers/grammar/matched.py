@@ -1,0 +1,74 @@
+"""The served grammar in this process: a `LogitsProcessor` over llguidance, for any style of answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+from transformers import LogitsProcessor
+
+from coord_trainer.answers.grammar.boxes import BoxRules
+from coord_trainer.answers.grammar.served import AnswerForm, lark_grammar
+
+
+class MatchedGrammar(LogitsProcessor):
+    """Allows the tokens that the grammar of `lark_grammar` allows, and no second object with the same name and box.
+
+    Unlike `CoordGrammar` it knows no length limit: let the number of objects keep answers short.
+
+    Args:
+        tokenizer: a fast one
+        form: how answers are written
+        prompt_length: tokens in front of the answer (the padded prompt's length)
+    """
+
+    def __init__(self, tokenizer: Any, form: AnswerForm, *, prompt_length: int) -> None:
+        import llguidance
+        import llguidance.hf
+
+        tokens = llguidance.hf.from_tokenizer(tokenizer, n_vocab=len(tokenizer))
+        self._start = llguidance.LLMatcher(tokens, llguidance.grammar_from("lark", lark_grammar(form)))
+        self._size, self._end, self._prompt_length = len(tokenizer), tokenizer.eos_token_id, prompt_length
+        self._rows: list[tuple[list[int], Any]] = []
+        markers = frozenset(form.marker_ids or ())
+
+        def name_of(between: tuple[int, ...]) -> Hashable:
+            if not form.as_json:
+                return tokenizer.decode([token for token in between if token not in markers])
+            _, found, rest = tokenizer.decode(between).partition('{"desc": ')
+            return json.JSONDecoder().raw_decode(rest)[0] if found else None
+
+        self._boxes = BoxRules(form.vocab, name_of)
+        self._coordinates = form.vocab.ids
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Return scores [B, V] with -inf at every token that the grammar rules out; see `CoordGrammar`."""
+        import llguidance.torch
+
+        answers = input_ids[:, self._prompt_length :].tolist()
+        self._rows = [self._followed(row, answer) for row, answer in enumerate(answers)]
+        packed_BW = llguidance.torch.allocate_token_bitmask(len(answers), self._size)
+        for row, (_, matcher) in enumerate(self._rows):
+            if not matcher.is_stopped():
+                llguidance.torch.fill_next_token_bitmask(matcher, packed_BW, row)
+        bits_BW = (packed_BW[..., None] >> torch.arange(32)) & 1
+        allowed_BV = torch.zeros(scores.shape, dtype=torch.bool)
+        allowed_BV[:, : self._size] = bits_BW.flatten(1)[:, : self._size].bool()
+        for row, (answer, matcher) in enumerate(self._rows):
+            if matcher.is_stopped():
+                allowed_BV[row] = torch.arange(scores.shape[1]) == self._end
+            elif allowed_BV[row, self._coordinates.start : self._coordinates.stop].any():
+                allowed_BV[row] = self._boxes.restrict(allowed_BV[row], self._boxes.read(answer))
+        return scores.masked_fill(~allowed_BV.to(scores.device), -torch.inf)
+
+    def _followed(self, row: int, answer: list[int]) -> tuple[list[int], Any]:
+        """A matcher that has consumed `answer`: the row's own one where it goes on, else a new one (beams move)."""
+        before, matcher = self._rows[row] if row < len(self._rows) else ([], None)
+        if matcher is None or answer[: len(before)] != before:
+            before, matcher = [], self._start.deep_copy()
+        for token in answer[len(before) :]:
+            if not matcher.is_stopped():  # what follows the end of the turn is padding
+                matcher.consume_token(token)
+        return answer, matcher

@@ -1,0 +1,146 @@
+"""The same grammar as text that inference servers compile: Lark for llguidance, EBNF for xgrammar.
+
+Coordinates and markers stand in it as token ids. As text or as a regular expression the grammar leaks: a tokenizer
+spells `<|coord_1|>` in more ways than by its one token. Lark says the order of the corners too, through llguidance's
+parametric rules; EBNF cannot, nor can either say that no object comes twice: read such answers with the parser, which
+counts what it drops.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from coord_codec import CoordVocab, InputError
+from coord_codec.vocab import marker_family
+
+_NAME_CHARACTERS = 64
+
+
+@dataclass(frozen=True)
+class AnswerForm:
+    """How answers are written, in the ids of a tokenizer.
+
+    Attributes:
+        vocab: the coordinate tokens
+        marker_ids: two or four; None for JSON
+        names: the only descriptions that may be given; None for any of up to 64 characters
+        max_objects: the most objects of an answer
+    """
+
+    vocab: CoordVocab
+    marker_ids: tuple[int, ...] | None
+    names: tuple[str, ...] | None
+    max_objects: int
+
+    @classmethod
+    def for_tokenizer(
+        cls,
+        tokenizer: Any,
+        markers: str,
+        *,
+        style: str = "markers",
+        names: Iterable[str] | None = None,
+        max_objects: int = 60,
+    ) -> AnswerForm:
+        """Return the form of answers in a tokenizer's ids, for a marker family and a style of `encode_target`.
+
+        Raises:
+            ValueError: the tokenizer lacks a coordinate token or a marker, or no name or object is allowed
+        """
+        known = None if names is None else tuple(sorted(set(names)))
+        if known == () or (known is not None and "" in known):
+            raise ValueError("names: expected at least one, none of them empty")
+        if max_objects < 1:
+            raise ValueError(f"max_objects: expected at least 1, found {max_objects}")
+        ids = None if style == "json" else marker_family(markers).ids(tokenizer)
+        return cls(CoordVocab.from_tokenizer(tokenizer), ids, known, max_objects)
+
+    @property
+    def as_json(self) -> bool:
+        """Whether answers are JSON."""
+        return self.marker_ids is None
+
+
+def lark_grammar(form: AnswerForm) -> str:
+    """Return the grammar in llguidance's Lark: exactly four coordinates, x1 < x2, y1 < y2, names, number of objects."""
+    first, last = form.vocab.first_id, len(form.vocab.ids) - 1
+    bits = last.bit_length()
+    comma = f"{_quoted(', ')} " if form.as_json else ""
+    spans = [(k, f"<[{first + k + 1}-{first + last}]>") for k in range(last)]
+    rules = {
+        "start": _repeated(form, "object"),
+        "object": _object(form, lambda token: f"<[{token}]>", "x1::0x0"),
+        "name": _names(form, "/[^{}]{{1,{}}}/"),
+        "x1::_": " | ".join(f"<[{first + k}]> {comma}y1::bit_or({k})" for k in range(last)),
+        "y1::_": " | ".join(f"<[{first + k}]> {comma}x2::bit_or({k << bits})" for k in range(last)),
+        "x2::_": " | ".join(f"{span} {comma}y2::_ %if eq([0:{bits}], {k})" for k, span in spans),
+        "y2::_": " | ".join(f"{span} %if eq([{bits}:{2 * bits}], {k})" for k, span in spans),
+    }
+    return "".join(f"{name}: {body}\n" for name, body in rules.items())
+
+
+def ebnf_grammar(form: AnswerForm) -> str:
+    """Return the grammar in xgrammar's EBNF: exactly four coordinates in any order, names, number of objects."""
+    comma = f" {_quoted(', ')} " if form.as_json else " "
+    rules = {
+        "root": _repeated(form, "object"),
+        "object": _object(form, lambda token: f"Token({token})", comma.join(["side"] * 4)),
+        "name": _names(form, "[^{}]{{1,{}}}"),
+        "side": f"Token({', '.join(map(str, form.vocab.ids))})",
+    }
+    return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
+
+
+def _object(form: AnswerForm, token: Any, box: str) -> str:
+    if form.marker_ids is None:
+        return " ".join((_quoted('{"desc": "'), "name", _quoted('", "bbox": ['), box, _quoted("]}")))
+    start, *middle, end = map(token, form.marker_ids)
+    return " ".join((start, "name", *middle, box, end))
+
+
+def _repeated(form: AnswerForm, name: str) -> str:
+    if not form.as_json:
+        return f"{name}{{0,{form.max_objects}}}"
+    comma = _quoted(", ")
+    return f'"[" ({name} ({comma} {name}){{0,{form.max_objects - 1}}})? "]"'
+
+
+def _names(form: AnswerForm, any_name: str) -> str:
+    if form.names is None:
+        # Nothing that looks like the beginning of a special token, and in JSON nothing that would have to be escaped.
+        return any_name.format(r"<\n" + (r'"\\' if form.as_json else ""), _NAME_CHARACTERS)
+    spelled = [json.dumps(name, ensure_ascii=False)[1:-1] if form.as_json else name for name in form.names]
+    return " | ".join(map(_quoted, spelled))
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+SERVERS: Mapping[str, Callable[[AnswerForm], dict[str, Any]]] = MappingProxyType(
+    {
+        "vllm": lambda form: {"structured_outputs": {"grammar": lark_grammar(form)}},
+        "sglang": lambda form: {"ebnf": ebnf_grammar(form)},
+    }
+)
+"""What a request to a server says beside the OpenAI fields: vLLM (>= 0.12) with `--structured-outputs-config.backend
+guidance`, SGLang with its default backend, xgrammar."""
+
+
+def read_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of a model's folder.
+
+    Raises:
+        InputError: there is none
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{folder}: found no tokenizer that can be read: {str(error).splitlines()[0]}") from None

@@ -1,0 +1,152 @@
+"""The grammar that servers compile, compiled: llguidance's Lark, xgrammar's EBNF, and the processor over Lark."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from coord_codec import Instance, Object, encode_target
+from coord_eval import parse_answer
+from coord_trainer.answers.grammar import AnswerForm, CoordGrammar, MatchedGrammar, ebnf_grammar, lark_grammar
+
+llguidance = pytest.importorskip("llguidance")
+NAMES = ("blue circle", 'the "big" square')
+WAYS = [("obj", "markers"), ("qwen", "markers"), ("obj", "json")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """The tiny model's, with both families of markers."""
+    from coord_codec.vocab import MARKERS, coord_tokens
+    from coord_trainer.model.tiny import train_tokenizer
+
+    made = train_tokenizer(['blue circle the "big" square [{"desc": "x", "bbox": []}], '])
+    made.add_tokens([t for family in MARKERS.values() for t in family.tokens] + coord_tokens(), special_tokens=False)
+    return made
+
+
+def lark_matcher(tokenizer, form):
+    import llguidance.hf
+
+    tokens = llguidance.hf.from_tokenizer(tokenizer, n_vocab=len(tokenizer))
+    grammar = llguidance.grammar_from("lark", lark_grammar(form))
+    assert not llguidance.LLMatcher.validate_grammar(grammar, tokens)
+    start = llguidance.LLMatcher(tokens, grammar)
+
+    def accepts(ids):
+        matcher = start.deep_copy()
+        return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
+
+    return accepts
+
+
+def ebnf_matcher(tokenizer, form):
+    xgrammar = pytest.importorskip("xgrammar")
+    info = xgrammar.TokenizerInfo.from_huggingface(
+        tokenizer, vocab_size=len(tokenizer), stop_token_ids=[tokenizer.eos_token_id]
+    )
+    compiled = xgrammar.GrammarCompiler(info).compile_grammar(ebnf_grammar(form))
+
+    def accepts(ids):
+        matcher = xgrammar.GrammarMatcher(compiled)
+        return all(map(matcher.accept_token, ids)) and matcher.accept_token(tokenizer.eos_token_id)
+
+    return accepts
+
+
+def written(objects, markers, style):
+    instance = Instance(image="x.png", objects=[Object(desc=d, bbox=b) for d, b in objects])
+    return encode_target(instance, markers=markers, style=style, order="given")
+
+
+@pytest.mark.parametrize(("markers", "style"), WAYS)
+@pytest.mark.parametrize("engine", [lark_matcher, ebnf_matcher])
+def test_servers_accept_what_targets_are_and_refuse_the_rest(tokenizer, engine, markers, style):
+    form = AnswerForm.for_tokenizer(tokenizer, markers, style=style, names=NAMES, max_objects=2)
+    accepts = engine(tokenizer, form)
+    first, second = (NAMES[0], (0.1, 0.2, 0.3, 0.4)), (NAMES[1], (0.0, 0.5, 0.999, 0.9))
+    good = [written(objects, markers, style) for objects in ([], [first], [second, first])]
+    one, two = good[1], written([first, second, ("blue circle", (0.5, 0.5, 0.6, 0.6))], markers, style)
+    side = re.search(r"<\|coord_\d+\|>(, )?", one)[0]
+    bad = [one.replace(side, "", 1), one.replace(side, side + side, 1), two, one.replace("blue", "red"), one[:-1]]
+    bad += [one.replace(side, side.replace("coord", "cord"), 1), one + "x"]
+    for text in good:
+        assert accepts(tokenizer(text, add_special_tokens=False)["input_ids"]), text
+    for text in bad:
+        assert not accepts(tokenizer(text, add_special_tokens=False)["input_ids"]), text
+    if engine is lark_matcher:
+        for swapped in ((0.3, 0.2, 0.1, 0.4), (0.1, 0.4, 0.3, 0.4)):
+            text = one
+            for was, now in zip((0.1, 0.2, 0.3, 0.4), swapped, strict=True):
+                text = text.replace(f"coord_{round(was * 1000)}|", f"coord_@{round(now * 1000)}|")
+            assert not accepts(tokenizer(text.replace("@", ""), add_special_tokens=False)["input_ids"]), text
+
+
+@pytest.mark.parametrize("engine", [lark_matcher, ebnf_matcher])
+def test_coordinates_are_tokens_and_never_their_spelling(tokenizer, engine):
+    """As text, `<|coord_5|>` may be spelled by its characters; a free name may not begin to spell it either."""
+    form = AnswerForm.for_tokenizer(tokenizer, "obj", names=None, max_objects=2)
+    accepts = engine(tokenizer, form)
+    ids = tokenizer(written([("cat", (0.1, 0.2, 0.3, 0.4))], "obj", "markers"), add_special_tokens=False)["input_ids"]
+    assert accepts(ids)
+    place = next(i for i, token in enumerate(ids) if token in form.vocab.ids)
+    spelled = [t for c in "<|coord_100|>" for t in tokenizer(c, add_special_tokens=False)["input_ids"]]
+    assert tokenizer.decode(spelled) == tokenizer.decode([ids[place]])
+    assert not accepts([*ids[:place], *spelled, *ids[place + 1 :]])
+
+
+def answers_of_noise(tokenizer, processor, count, steps):
+    """Answers of a model that knows nothing: random logits under a processor."""
+    generator = torch.Generator().manual_seed(7)
+    bias = torch.zeros(len(tokenizer))
+    bias[tokenizer.eos_token_id] = 4.0  # ends are one of two thousand tokens
+    ids = torch.zeros(count, 0, dtype=torch.long)
+    for _ in range(steps):
+        scores = torch.randn(count, len(tokenizer), generator=generator) * 2 + bias
+        ids = torch.cat([ids, processor(ids, scores).argmax(dim=1, keepdim=True)], dim=1)
+    return [row[: row.index(tokenizer.eos_token_id)] for row in ids.tolist() if tokenizer.eos_token_id in row]
+
+
+@pytest.mark.parametrize(("markers", "style"), WAYS)
+def test_a_thousand_answers_of_noise_are_whole(tokenizer, markers, style):
+    """Whole by the parser, with area, without duplicates, in the served language of both engines; a third a way."""
+    form = AnswerForm.for_tokenizer(tokenizer, markers, style=style, names=NAMES, max_objects=3)
+    accepts = [engine(tokenizer, form) for engine in (lark_matcher, ebnf_matcher)]
+    processors = [MatchedGrammar(tokenizer, form, prompt_length=0)]
+    if style == "markers":
+        limits = {"descriptions": NAMES, "max_objects": 3, "max_new_tokens": 60}
+        processors.append(CoordGrammar.for_tokenizer(tokenizer, markers, prompt_length=0, **limits))
+    for processor in processors:
+        answers = answers_of_noise(tokenizer, processor, 334, 110 if style == "json" else 60)
+        assert len(answers) == 334
+        for ids in answers:
+            assert all(accept(ids) for accept in accepts)
+            text = tokenizer.decode(ids)
+            found = parse_answer(text)
+            assert not found.dropped, (text, found.dropped)
+            objects = [(o.desc, tuple(o.box)) for o in found.objects]
+            assert len(set(objects)) == len(objects) == text.count("<|coord_") // 4 <= 3
+            assert all(x1 < x2 and y1 < y2 and name in NAMES for name, (x1, y1, x2, y2) in objects)
+            if style == "json":
+                assert len(json.loads(re.sub(r"<\|coord_(\d+)\|>", r"\1", text))) == len(objects)
+
+
+def test_beams_may_change_places(tokenizer):
+    form = AnswerForm.for_tokenizer(tokenizer, "obj", names=NAMES, max_objects=3)
+    processor, fresh = (MatchedGrammar(tokenizer, form, prompt_length=0) for _ in range(2))
+    ids = [
+        tokenizer(written([(name, (0.1, 0.2, 0.3, 0.4))], "obj", "markers"), add_special_tokens=False)["input_ids"]
+        for name in NAMES
+    ]
+    scores = torch.zeros(2, len(tokenizer))
+    processor(torch.tensor([row[:3] for row in ids]), scores)
+    swapped = torch.tensor([row[:4] for row in reversed(ids)])
+    assert np.array_equal(processor(swapped, scores).numpy(), fresh(swapped, scores).numpy())
+
+
+@pytest.mark.parametrize("options", [{"names": []}, {"names": ["a", ""]}, {"max_objects": 0}])
+def test_a_form_without_names_or_objects_is_refused(tokenizer, options):
+    with pytest.raises(ValueError, match="names|max_objects"):
+        AnswerForm.for_tokenizer(tokenizer, "obj", **options)

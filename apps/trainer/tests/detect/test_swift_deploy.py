@@ -1,0 +1,81 @@
+"""`swift deploy` of the tiny model on the loopback says what the same weights say in this process, token by token."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("swift")
+pytest.importorskip("openai")
+PLUGIN = Path(__file__).parents[2] / "src/coord_trainer/swift/serving.py"
+
+
+@contextmanager
+def deployed(model, log):
+    """A server of `model`; yields its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["--model", model, "--model_type", "qwen3_vl_coord", "--external_plugins", PLUGIN]
+    words += ["--infer_backend", "transformers", "--torch_dtype", "float32", "--max_logprobs", "20"]
+    words += ["--host", "127.0.0.1", "--port", port, "--served_model_name", "tiny"]
+    quiet = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "no_proxy": "127.0.0.1"}
+    with log.open("w") as file:
+        command = [sys.executable, "-m", "swift.cli.main", "deploy", *map(str, words)]
+        server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=quiet, start_new_session=True)
+    url = f"http://127.0.0.1:{port}/v1"
+    try:
+        until = time.monotonic() + 240
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/models", timeout=5).close()
+                break
+            except (urllib.error.URLError, OSError):
+                assert server.poll() is None and time.monotonic() < until, log.read_text()[-2000:]
+                time.sleep(0.5)
+        yield url
+    finally:
+        os.killpg(server.pid, 15)
+        server.wait(30)
+
+
+@pytest.mark.slow
+def test_answers_of_swift_deploy_are_those_of_this_process(tmp_path, run):
+    from tiny_run import tiny_config
+
+    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.model.tiny import base_checkpoint
+
+    config = tiny_config()
+    train, _ = draw_sets(config, tmp_path / "data")
+    model = Path(base_checkpoint(config, tmp_path, train))
+    images = tmp_path / "images"
+    images.mkdir()
+    for name, size in (("a.png", (96, 96)), ("b.png", (96, 64)), ("c.png", (64, 96))):
+        pixels = np.random.default_rng(len(name) + size[0]).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(images / name)
+    words = ("predict", model, images, "--no-draw", "evaluation.max_new_tokens=24", "data.markers=obj")
+    assert run(*words, "--out", tmp_path / "here")[0] == 0
+    with deployed(model, tmp_path / "server.log") as url:
+        code, _, told = run(*words, "--out", tmp_path / "there", "--endpoint", url, "--name", "tiny")
+        assert code == 0, told
+    here, there = (
+        [json.loads(line) for line in (tmp_path / name / "predictions.jsonl").read_text().splitlines()]
+        for name in ("here", "there")
+    )
+    assert len(here) == 3
+    for mine, served in zip(here, there, strict=True):
+        assert mine["text"] and mine["text"] == served["text"]
+        assert mine["finish_reason"] == served["finish_reason"]
+        assert served["coord_logprobs"] == pytest.approx(mine["coord_logprobs"], abs=1e-4)
+        assert all(low <= high + 1e-6 for low, high in zip(served["coord_mass"], mine["coord_mass"], strict=True))
