@@ -2,7 +2,7 @@
 
 The projects in tests/outside, which use two or three of them together, are run the same way.
 
-    python tools/wheels.py             all four on the running Python, installed, imported, README examples run; the tests
+    python tools/wheels.py             all four on the running Python: imports, README examples; the tests
                                        of codec and eval at the lowest requirements on the oldest Python: what CI runs
     python tools/wheels.py --full      with the tests of all; codec and eval on Python 3.10 to 3.13, each also at the
                                        lowest requirements

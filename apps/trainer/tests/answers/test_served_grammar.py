@@ -148,5 +148,5 @@ def test_beams_may_change_places(tokenizer):
 
 @pytest.mark.parametrize("options", [{"names": []}, {"names": ["a", ""]}, {"max_objects": 0}])
 def test_a_form_without_names_or_objects_is_refused(tokenizer, options):
-    with pytest.raises(ValueError, match="names|max_objects"):
+    with pytest.raises(ValueError, match=r"names|max_objects"):
         AnswerForm.for_tokenizer(tokenizer, "obj", **options)

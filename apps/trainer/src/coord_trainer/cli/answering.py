@@ -158,3 +158,34 @@ def _predict_configured(model: Path | None, out: Path, settings: list[str], conf
     from coord_trainer.answers.score import predict_checkpoint
 
     say(f"{predict_checkpoint(resolved, model, out)} answers in {out}")
+
+
+@app.command()
+def demo(
+    model: Checkpoint,
+    overrides: Overrides = None,
+    *,
+    config: ConfigFile = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for everybody on the network.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 7860,
+) -> None:
+    """Open a page on which one drops an image and sees boxes, scores and the answer (needs the extra demo).
+
+    Example: uv run --extra demo apps/trainer demo runs/a
+    """
+    from importlib.util import find_spec
+
+    from coord_trainer.config.run_config import load_run_config
+
+    if find_spec("gradio") is None:
+        raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
+    resolved = load_run_config(config, overrides or [], trains=False)
+    load_libraries()
+    from coord_trainer.detect.demo import serve_demo
+    from coord_trainer.detect.detector import Detector
+
+    detector = Detector.load(model, resolved)
+    say(f"http://{host}:{port} (Ctrl-C ends it)")
+    serve_demo(detector, host, port)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,6 +98,27 @@ class Detector:
             )
             for image, answer in zip(opened, answers, strict=True)
         ]
+
+    def asking(self, prompt: str | None = None, labels: Sequence[str] = ()) -> Detector:
+        """Return a detector over the same weights that asks otherwise.
+
+        Args:
+            prompt: the user's message; None for the one at hand
+            labels: the only labels that may be given; none leaves them free
+
+        Raises:
+            InputError: the model is behind an endpoint
+        """
+        if not isinstance(self.engine, LocalEngine):
+            raise InputError("asking: a model behind an endpoint is asked as it was set up; set up another one")
+        changes: dict[str, Any] = {}
+        if prompt is not None:
+            changes["data"] = self.config.data.model_copy(update={"prompt": prompt})
+        if labels:
+            changes["evaluation"] = self.config.evaluation.model_copy(update={"readings": ("names",)})
+        config = self.config.model_copy(update=changes)
+        names = frozenset(labels) or self.engine.names
+        return Detector(replace(self.engine, config=config, names=names), config)
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -1,0 +1,60 @@
+"""A page on which one drops an image and sees what the model finds in it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from coord_codec import InputError
+from coord_trainer.detect.detector import Detector
+
+
+def build_demo(detector: Detector) -> Any:
+    """Return the page as `gradio.Blocks`; nothing on it is loaded from elsewhere.
+
+    Raises:
+        InputError: gradio is not installed
+    """
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
+    try:
+        import gradio as gr
+    except ImportError:
+        raise InputError(
+            "gradio is not installed: uv sync --extra demo, or pip install 'coord-trainer[demo]'"
+        ) from None
+
+    def find(image: Any, prompt: str, labels: str) -> tuple[Any, list[list[Any]], str]:
+        if image is None:
+            raise gr.Error("Drop an image first.")
+        wanted = [label for label in map(str.strip, labels.split(",")) if label]
+        try:
+            found = detector.asking(prompt.strip() or None, wanted)(image)
+        except InputError as error:
+            raise gr.Error(str(error)) from None
+        marks = [(tuple(round(side) for side in item.box), f"{item.label} {item.score:.2f}") for item in found]
+        rows = [[item.label, round(item.score, 3), *(round(side, 1) for side in item.box)] for item in found]
+        return (image, marks), rows, found.text
+
+    with gr.Blocks(title=f"coordexp: {detector.engine.name}", analytics_enabled=False) as page:
+        gr.Markdown(f"### What does `{detector.engine.name}` find?")
+        with gr.Row():
+            with gr.Column():
+                image = gr.Image(type="pil", image_mode="RGB", label="Image")
+                prompt = gr.Textbox(detector.config.data.prompt, label="Prompt")
+                labels = gr.Textbox("", label="Labels, separated by commas", info="Empty: any label may be given.")
+                button = gr.Button("Find", variant="primary")
+            with gr.Column():
+                drawn = gr.AnnotatedImage(label="Boxes")
+                table = gr.Dataframe(headers=["label", "score", "x1", "y1", "x2", "y2"], label="Objects, in pixels")
+                text = gr.Textbox(label="Answer", lines=4)
+        button.click(find, [image, prompt, labels], [drawn, table, text], api_name="find")
+    return page
+
+
+def serve_demo(detector: Detector, host: str, port: int) -> None:
+    """Serve the page until Ctrl-C."""
+    page = build_demo(detector)
+    import gradio as gr
+
+    look = gr.themes.Base(font=["sans-serif"], font_mono=["monospace"])  # the machine's own: no font is fetched
+    page.launch(server_name=host, server_port=port, share=False, theme=look, quiet=True, inbrowser=False)

@@ -1,0 +1,47 @@
+"""The demo's page: an image in, boxes, table and answer out; labels hold the answer, mistakes are said on the page."""
+
+import pytest
+from PIL import Image
+from tiny_run import tiny_config
+
+from coord_codec import InputError
+from coord_trainer import Detector
+from coord_trainer.config.run_config import load_run_config
+from coord_trainer.data.image_set import draw_sets
+from coord_trainer.detect.demo import build_demo
+from coord_trainer.model.tiny import base_checkpoint
+
+gradio = pytest.importorskip("gradio")
+
+
+@pytest.fixture(scope="module")
+def find(tmp_path_factory):
+    config = tiny_config()
+    folder = tmp_path_factory.mktemp("model")
+    model = base_checkpoint(config, folder, draw_sets(config, folder / "data")[0])
+    words = ["data.markers=obj", "evaluation.max_new_tokens=24"]
+    page = build_demo(Detector.load(model, load_run_config(None, words, trains=False)))
+    (event,) = [function for function in page.fns.values() if function.api_name == "find"]
+    return event.fn
+
+
+def test_an_untrained_model_held_to_two_labels_says_those_alone(find):
+    image = Image.effect_noise((96, 64), 80).convert("RGB")
+    (shown, marks), rows, text = find(image, "Find everything.", "red circle, blue square")
+    assert shown is image and len(marks) == len(rows) > 0
+    for (box, words), (label, score, *sides) in zip(marks, rows, strict=True):
+        assert label in {"red circle", "blue square"} and words == f"{label} {score:.2f}"
+        assert list(box) == [round(side) for side in sides]
+        assert 0 <= box[0] <= box[2] <= 96 and 0 <= box[1] <= box[3] <= 64
+    assert text.startswith("<obj_start>")
+    assert find(image, "Find everything.", "")[2] != text
+
+
+def test_without_an_image_the_page_says_so(find):
+    with pytest.raises(gradio.Error, match="image"):
+        find(None, "", "")
+
+
+def test_a_model_behind_an_endpoint_cannot_be_asked_otherwise():
+    with pytest.raises(InputError, match="endpoint"):
+        Detector(object(), tiny_config()).asking("x")
