@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.predictions import Prediction, from_records
-from coord_eval.intake.answers import with_expected_boxes
+from coord_eval.intake.answers import with_boxes_from
 from coord_eval.intake.ranking import choose_source, object_scores
 from coord_eval.parse.parser import parse_answer
 
@@ -41,7 +41,7 @@ def scored_objects(
 
     Args:
         record: with `text`, `image` or `image_id`, and what the score source needs
-        boxes: `"tokens"`, or `"expected"` for those of `coord_expected`
+        boxes: a key of `BOX_SOURCES`: `"tokens"`, `"expected"`, `"median"` or `"best_iou"`
         format: as for `parse_answer`
         scale: what plain numbers are divided by; the grid's when None
         score_source: one of `SCORE_SOURCES`, or `"auto"`
@@ -62,10 +62,9 @@ def scored_objects(
     (prediction,) = from_records([record])
     if not isinstance(prediction, Prediction):
         raise InputError("the record has no text: expected one of an answer, found a box of a results list")
-    expected = boxes == "expected"
-    answer = parse_answer(prediction.text, format, scale=scale, grid=grid, keep_flat=expected)
-    if expected:
-        answer = with_expected_boxes(answer, prediction)
+    answer = parse_answer(prediction.text, format, scale=scale, grid=grid, keep_flat=boxes != "tokens")
+    if boxes != "tokens":
+        answer = with_boxes_from(boxes, answer, prediction)
     source, _ = choose_source(score_source, [answer], [prediction])
     dropped: dict[str, int] = {}
     for drop in answer.dropped:

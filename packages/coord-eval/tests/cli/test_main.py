@@ -183,7 +183,7 @@ def test_choices_of_options_equal_those_of_the_library():
     assert all(options._known_format(name) == name for name in ("auto", *FORMATS))
     with pytest.raises(typer.BadParameter, match="expected one of auto, obj"):
         options._known_format("yaml")
-    assert choices(options.answers, "boxes") == BOX_SOURCES
+    assert choices(options.answers, "boxes") == tuple(BOX_SOURCES)
     assert choices(options.answers, "score_source") == ("auto", *(s for s in SCORE_SOURCES if s != "results"))
     assert choices(options.scoring, "backend") == BACKENDS
     assert set(choices(options.scoring, "markers")) == set(MARKERS)

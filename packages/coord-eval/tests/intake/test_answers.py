@@ -28,6 +28,17 @@ def test_expected_boxes_replace_those_of_tokens():
     assert read.format == said.format
 
 
+def test_boxes_by_median_and_by_expected_iou():
+    sides = {"coord_expected": [0.1, 0.2, 0.5, 0.6], "coord_spread": [0.0] * 4, "coord_median": [0.11, 0.2, 0.5, 0.6]}
+    median, best = (score(TRUTH, [record(**sides)], boxes=boxes) for boxes in ("median", "best_iou"))
+    assert median.mean_iou == pytest.approx(0.39 / 0.3996, rel=1e-6)
+    assert best.mean_iou == pytest.approx(0.3996 / 0.4, rel=1e-6)
+    with pytest.raises(InputError, match="coord_median: expected one value"):
+        score(TRUTH, [record()], boxes="median")
+    with pytest.raises(InputError, match="coord_spread: expected one value"):
+        score(TRUTH, [record(coord_expected=[0.1, 0.2, 0.5, 0.6])], boxes="best_iou")
+
+
 def test_expected_boxes_are_sorted_and_dropped_without_area():
     swapped = score(TRUTH, [record(coord_expected=[0.5, 0.6, 0.1004, 0.2])], boxes="expected")
     assert swapped.mean_iou == pytest.approx(1.0, rel=1e-9)

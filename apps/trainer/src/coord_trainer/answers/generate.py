@@ -206,6 +206,7 @@ class StepRecorder(LogitsProcessor):
         log_p: per step [B], log-probability of the generated token.
         expected: per step [B], expectation of the coordinate in [0, 1], softmax over the K tokens alone.
         spread: per step [B], standard deviation of that coordinate in [0, 1].
+        median: per step [B], its median in [0, 1]: the first bin that half of the probability lies at or below.
         mass: per step [B], probability of all coordinate tokens together before the grammar; where it is
             small the model would have generated something else.
     """
@@ -214,7 +215,7 @@ class StepRecorder(LogitsProcessor):
         self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None, feed_expectation: bool = False
     ) -> None:
         self._vocab, self._grammar, self._feed = vocab, grammar, feed_expectation
-        self.log_p, self.expected, self.spread, self.mass = ([] for _ in range(4))
+        self.log_p, self.expected, self.spread, self.median, self.mass = ([] for _ in range(5))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Record, and return the logits [B, V] whose argmax is the next token."""
@@ -249,6 +250,7 @@ class StepRecorder(LogitsProcessor):
         variance_B = (p_BK * (bins_K - mean_B[:, None]) ** 2).sum(dim=1)
         self.expected.append(mean_B / vocab.grid.scale)
         self.spread.append(variance_B.sqrt() / vocab.grid.scale)
+        self.median.append((p_BK.cumsum(dim=1) < 0.5).sum(dim=1).clamp(max=p_BK.shape[1] - 1) / vocab.grid.scale)
         self.mass.append((coord_BK.logsumexp(dim=1) - raw_BV.logsumexp(dim=1)).exp())
         return mean_B
 
@@ -276,6 +278,7 @@ def answer_record(
         ("coord_logprobs", recorder.log_p),
         ("coord_expected", recorder.expected),
         ("coord_spread", recorder.spread),
+        ("coord_median", recorder.median),
         ("coord_mass", recorder.mass),
     ):
         record[key] = [steps[position][row].item() for position in sides]

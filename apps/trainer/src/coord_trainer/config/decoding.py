@@ -17,7 +17,8 @@ class DecodingStrategy:
         grammar: whether the grammar excludes everything that is no well-formed answer.
         feed_expectation: whether the bin nearest to the expectation is generated instead of the likeliest one. It
             then stands in the context of the next side; a bin that was never trained can derail what follows.
-        boxes: `"tokens"`: the bins generated; `"expected"`: the expectation at the same places, unrounded.
+        boxes: `"tokens"`: the bins generated; `"expected"`, `"median"`: expectation or median at the same places,
+            unrounded; `"best_iou"`: the box of the highest expected IoU.
         meaning: one line for readers of a report.
         known_names: whether descriptions are limited to those in the annotations. A model that was never taught
             where a name ends, as under two markers without cross-entropy on coordinates, then stops where it is
@@ -45,8 +46,15 @@ _EVERY = (
         "the same answers; each side is the expectation over the coordinate tokens",
     ),
     DecodingStrategy(
+        *("grammar-median", True, False, "median"), "the same answers; each side is the median of the coordinate tokens"
+    ),
+    DecodingStrategy(
+        *("grammar-best-iou", True, False, "best_iou"),
+        "the same answers; each box is the one of the highest expected IoU",
+    ),
+    DecodingStrategy(
         *("grammar-feedback", True, True, "expected"),
-        "as before, with the rounded expectation generated and fed back instead of the likeliest bin",
+        "as grammar-expectation, with the rounded expectation generated and fed back instead of the likeliest bin",
     ),
     DecodingStrategy("names", True, False, "tokens", "the grammar, with the names in the annotations alone", True),
     DecodingStrategy(

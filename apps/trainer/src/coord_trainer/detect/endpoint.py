@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from PIL import Image
@@ -108,21 +109,19 @@ class EndpointEngine:
         steps = steps[:ended]
         if not steps or not all(math.isfinite(step.logprob) for step in steps):
             return {}
-        found: dict[str, Any] = {"coord_logprobs": [], "coord_expected": [], "coord_spread": [], "coord_mass": []}
+        found: dict[str, Any] = {f"coord_{name}": [] for name in ("logprobs", "expected", "spread", "median", "mass")}
         for step in steps:
             if not is_coord_token(step.token):
                 continue
             found["coord_logprobs"].append(min(step.logprob, 0.0))
-            mean, spread, mass = self._moments(step)
-            found["coord_expected"].append(mean)
-            found["coord_spread"].append(spread)
-            found["coord_mass"].append(mass)
+            for name, value in zip(("expected", "spread", "median", "mass"), self._moments(step), strict=True):
+                found[f"coord_{name}"].append(value)
         if self.markers is not None:
             found |= self._descriptions(steps)
         return found
 
-    def _moments(self, step: Any) -> tuple[float, float, float]:
-        """Return mean and spread in [0, 1] of a coordinate, and the mass of the coordinate tokens seen."""
+    def _moments(self, step: Any) -> tuple[float, float, float, float]:
+        """Return mean, spread and median in [0, 1] of a coordinate, and the mass of the coordinate tokens seen."""
         seen = {item.token: item.logprob for item in step.top_logprobs or ()} | {step.token: step.logprob}
         pairs = [
             (token_to_int(token) / self.grid.scale, math.exp(log_p))
@@ -131,10 +130,13 @@ class EndpointEngine:
         ]
         mass = sum(p for _, p in pairs)
         if not mass:
-            return token_to_int(step.token) / self.grid.scale, 0.0, 0.0
+            side = token_to_int(step.token) / self.grid.scale
+            return side, 0.0, side, 0.0
         mean = sum(side * p for side, p in pairs) / mass
         variance = sum((side - mean) ** 2 * p for side, p in pairs) / mass
-        return min(mean, 1.0), math.sqrt(variance), min(mass, 1.0)
+        sides, weights = zip(*sorted(pairs), strict=True)
+        median = sides[sum(below < mass / 2 for below in accumulate(weights[:-1]))]
+        return min(mean, 1.0), math.sqrt(variance), median, min(mass, 1.0)
 
     def _descriptions(self, steps: Sequence[Any]) -> dict[str, Any]:
         tokens = marker_family(str(self.markers)).tokens

@@ -78,7 +78,11 @@ def answers(
     format: Format = "auto",
     scale: SetScale = None,
     boxes: Annotated[
-        Literal["tokens", "expected"], Option(help="Take boxes from the tokens of the text or from coord_expected.")
+        Literal["tokens", "expected", "median", "best_iou"],
+        Option(
+            help="Take boxes from the tokens of the text, from coord_expected, from coord_median, or those of the "
+            "highest expected IoU under coord_expected and coord_spread."
+        ),
     ] = "tokens",
     synonyms: Annotated[
         Path | None, Option(metavar="FILE", help='Other names: JSON {"category": ["other name"]}.')

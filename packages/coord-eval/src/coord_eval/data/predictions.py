@@ -40,6 +40,7 @@ class Prediction:
         where: file and line, for messages
         coord_expected: expectation in [0, 1] of each coordinate token of the text, in order
         coord_spread: standard deviation in [0, 1] of each, in order
+        coord_median: median in [0, 1] of each, in order
         label: what the prompt asked for, the label of boxes that the answer gives none
         tile: `x, y, width, height` in pixels of the part of the image that the model was given, None for all of it
     """
@@ -56,6 +57,7 @@ class Prediction:
     where: str = "prediction"
     coord_expected: tuple[float, ...] | None = None
     coord_spread: tuple[float, ...] | None = None
+    coord_median: tuple[float, ...] | None = None
     label: str | None = None
     tile: tuple[float, ...] | None = None
 
@@ -145,6 +147,7 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
         where=where,
         coord_expected=_expected(record.get("coord_expected"), f"{where}, coord_expected"),
         coord_spread=_expected(record.get("coord_spread"), f"{where}, coord_spread"),
+        coord_median=_expected(record.get("coord_median"), f"{where}, coord_median"),
         label=label,
         tile=tile,
         width=size.get("width"),

@@ -18,9 +18,10 @@ import numpy as np
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Prediction, from_records, read_predictions
+from coord_eval.intake.box_quality import best_boxes
 from coord_eval.intake.joining import with_prompt_label
 from coord_eval.match.overlaps import box_iou
-from coord_eval.parse.answer import OVERSHOOT, Answer, Drop, ParsedObject, corners
+from coord_eval.parse.answer import OVERSHOOT, Answer, Drop, corners
 from coord_eval.parse.parser import candidate_formats, parse_answer
 from coord_eval.parse.scalars import plain
 
@@ -28,7 +29,12 @@ PredictionSource = str | Path | Iterable[Mapping[str, Any]]
 """A path, or the records that the file would hold."""
 Scale = float | Literal["pixels", "input_pixels", "infer"] | None
 Progress = Callable[[str, int, int], None]
-BOX_SOURCES = ("tokens", "expected")
+BOX_SOURCES = {
+    "tokens": "the tokens of the text",
+    "expected": "coord_expected",
+    "median": "coord_median",
+    "best_iou": "the box of the highest expected IoU under coord_expected and coord_spread",
+}
 """What a box can be taken from."""
 _NAMED_SCALES = ("pixels", "input_pixels", "infer")
 
@@ -83,12 +89,12 @@ def parse_all(
         The parsed answers, and notes about how they were parsed.
     """
     notes: list[str] = []
-    scale, expected = options.scale, options.boxes == "expected"
+    scale, from_text = options.scale, options.boxes == "tokens"
     if scale == "infer":
         choice = infer_scale(ground_truth, predictions, images, options.format, options.grid)
         scale, notes = choice.scale, choice.lines()
-    if expected:
-        notes.append("boxes are taken from coord_expected, not from the tokens")
+    if not from_text:
+        notes.append(f"boxes are taken from {BOX_SOURCES[options.boxes]}, not from the tokens")
     answers: list[Answer] = []
     whole_set: Counter[str] = Counter()
     ambiguous = []
@@ -101,11 +107,11 @@ def parse_all(
             scale=(size and "pixels") if isinstance(scale, str) else scale,
             image_size=size,
             grid=options.grid,
-            keep_flat=expected,  # the sides may differ where the tokens are the same
+            keep_flat=not from_text,  # the sides may differ where the tokens are the same
             preferred=preferred,
         )
         answer = with_prompt_label(answer, prediction.label)
-        return with_expected_boxes(answer, prediction) if expected else answer
+        return answer if from_text else with_boxes_from(options.boxes, answer, prediction)
 
     for prediction, image in zip(predictions, images, strict=True):
         answers.append(parse(prediction, image))
@@ -163,28 +169,31 @@ def unrecognised_notes(answers: Sequence[Answer], predictions: Sequence[Predicti
     return [f"{len(found)} answers hold nothing that a format reads; the first ({where}): {shown}"]
 
 
-def with_expected_boxes(answer: Answer, prediction: Prediction) -> Answer:
-    """Return the answer with the box of each object taken from `coord_expected`.
+def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answer:
+    """Return the answer with the box of each object taken from what is known of its coordinates' distributions.
 
-    Softmax over the coordinate tokens gives each side a mean in [0, 1], which is not bound to the grid; a producer
-    that knows it states it beside the text. Corners that come out swapped are sorted without a mark, since the text
-    may have them right; a box without area is dropped.
+    Softmax over the coordinate tokens gives each side a distribution in [0, 1], which is not bound to the grid; a
+    producer that knows it states mean, median and standard deviation beside the text. Corners that come out swapped are
+    sorted without a mark, since the text may have them right; a box without area is dropped.
+
+    Args:
+        source: one of `BOX_SOURCES` but `tokens`
+        answer: as parsed
+        prediction: what the producer states
 
     Raises:
-        InputError: if the prediction does not state one expectation for each coordinate token of its text
+        InputError: the prediction does not state one value for each coordinate token of its text
     """
     if not answer.objects:
         return answer
-    given = prediction.coord_expected
-    if given is None or len(given) != answer.coord_count:
-        found = "nothing" if given is None else f"{len(given)} values"
-        raise InputError(
-            f"{prediction.where}, coord_expected: expected one value for each of {answer.coord_count} coordinate "
-            f"tokens, found {found}"
-        )
+    if source == "best_iou":
+        means, spreads = (_sides(answer, prediction, name) for name in ("coord_expected", "coord_spread"))
+        boxes = best_boxes(means, spreads).tolist()
+    else:
+        boxes = _sides(answer, prediction, f"coord_{source}")
     objects, dropped = [], list(answer.dropped)
-    for item in answer.objects:
-        box = _expected_box(item, given, prediction.where)
+    for item, (x1, y1, x2, y2) in zip(answer.objects, boxes, strict=True):
+        box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
         if box[0] < box[2] and box[1] < box[3]:
             objects.append(replace(item, box=box))
         else:
@@ -194,13 +203,24 @@ def with_expected_boxes(answer: Answer, prediction: Prediction) -> Answer:
     return replace(answer, objects=tuple(objects), dropped=tuple(dropped), status=status)
 
 
-def _expected_box(item: ParsedObject, given: tuple[float, ...], where: str) -> tuple[float, float, float, float]:
-    sides = [given[i] for i in item.coord_indices]
-    if not sides or not item.order:
-        raise InputError(f"{where}: an object without four coordinate tokens has no expectation to take its box from")
-    sides = corners(item.order, sides)
-    xs, ys = sides[::2], sides[1::2]
-    return (min(xs), min(ys), max(xs), max(ys))
+def _sides(answer: Answer, prediction: Prediction, name: str) -> list[list[float]]:
+    """Return a field's values at the four sides of each object, as `x1, y1, x2, y2`."""
+    given = getattr(prediction, name)
+    if given is None or len(given) != answer.coord_count:
+        found = "nothing" if given is None else f"{len(given)} values"
+        raise InputError(
+            f"{prediction.where}, {name}: expected one value for each of {answer.coord_count} coordinate tokens, "
+            f"found {found}"
+        )
+    rows = []
+    for item in answer.objects:
+        sides = [given[i] for i in item.coord_indices]
+        if not sides or not item.order:
+            raise InputError(
+                f"{prediction.where}: an object without four coordinate tokens has no distribution to take its box from"
+            )
+        rows.append(corners(item.order, sides))
+    return rows
 
 
 ScaleName = float | Literal["pixels", "input_pixels"]
