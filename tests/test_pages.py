@@ -69,7 +69,7 @@ def test_command_of_a_page_starts_as_written(words, monkeypatch):
     assert words[:2] == ["uv", "run"], "the pages run everything through uv"
     words = words[2:]
     if words[0] == "torchrun":
-        words = words[3:]  # --nproc_per_node N
+        words = words[words.index("apps/trainer") :]
     if words[0] in ("apps/trainer", "apps/exporter", "coord-eval"):
         from coord_eval.cli import app as evaluation
         from coord_exporter.cli import app as exporter
