@@ -183,6 +183,36 @@ def test_failure_of_one_rank_stops_all(tmp_path):
     assert "the second rank breaks" in done.stderr
 
 
+FAILING_EVALUATION = """
+import os, sys
+from two_ranks import without_compiling
+from coord_trainer import cli
+from coord_trainer.swift.trainer import CoordTrainer
+without_compiling()
+take, calls = CoordTrainer.prediction_step, []
+def fail(*_, **__):
+    raise RuntimeError("no memory in the model")
+def fail_on_the_second(trainer, model, *words, **more):
+    calls.append(trainer.state.global_step)
+    if os.environ["RANK"] == "1" and len(calls) == 1:
+        model.get_output_embeddings().register_forward_pre_hook(fail)
+    return take(trainer, model, *words, **more)
+CoordTrainer.prediction_step = fail_on_the_second
+sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
+cli.main()
+"""
+
+
+def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_reason(tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING_EVALUATION)
+    words = [*SMALL, "training.max_steps=2", "training.eval_steps=1", "training.deepspeed=zero3"]
+    done = torchrun(tmp_path / "failing.py", *words, f"run.dir={tmp_path / 'run'}", timeout=400, **ON_THE_CPU)
+    assert done.returncode != 0
+    assert "step 1: the evaluation losses failed inside the model on rank 1" in done.stderr, done.stderr
+    assert "no memory in the model" in done.stderr and "run.resume=true" in done.stderr
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"].startswith("failed")
+
+
 def test_mistake_is_printed_once_and_all_ranks_stop(tmp_path):
     words = [*SMALL, "data.annotations=gone.json", f"data.images={tmp_path}", "evaluation.pictures=train"]
     done = torchrun(APP, "train", *words, timeout=180)
