@@ -1,6 +1,9 @@
 """Two ranks against one: the same numbers and weights, also accumulated, under DeepSpeed, packed and resumed."""
 
 import json
+import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -181,6 +184,26 @@ def test_failure_of_one_rank_stops_all(tmp_path):
     done = torchrun(tmp_path / "failing.py", *SMALL, f"run.dir={tmp_path / 'run'}", timeout=180)
     assert done.returncode != 0
     assert "the second rank breaks" in done.stderr
+
+
+ALONE = """
+import sys
+from two_ranks import without_compiling
+from coord_trainer import cli
+without_compiling()
+sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
+cli.main()
+"""
+
+
+def test_deepspeed_trains_in_a_process_that_no_launcher_started(tmp_path):
+    words = [*SMALL, "training.deepspeed=zero2", f"run.dir={tmp_path / 'run'}"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    environment |= ON_THE_CPU | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HELPERS)}
+    command = [sys.executable, "-c", ALONE, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "run" / "checkpoints" / "checkpoint-1").glob("global_step*/*optim_states.pt"))
 
 
 FAILING_EVALUATION = """
