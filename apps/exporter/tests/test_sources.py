@@ -67,3 +67,12 @@ def test_merge_of_a_run_into_a_cached_base_writes_a_card_with_the_provenance(cac
     assert (tmp_path / "out" / "README.base.md").read_text().endswith("The base's own card.\n")
     merge_quietly("some/base", run / "checkpoints" / "checkpoint-5", tmp_path / "earlier")
     assert "AP |" not in (tmp_path / "earlier" / "README.md").read_text()  # the scores are another checkpoint's
+
+
+@pytest.mark.parametrize(
+    "text", ["no block", "---\n: [\n---\nbroken", "---\n- a\n---\nlist", "", "---\nlicense: mit\n"]
+)
+def test_card_of_the_base_that_cannot_be_read_states_nothing(files, text):
+    (files / "base" / "README.md").write_text(text)
+    merge_quietly(files / "base", files / "adapter", files / "out")
+    assert "licence of the base | not stated" in (files / "out" / "README.md").read_text()

@@ -87,3 +87,44 @@ def test_fingerprint_of_a_card_is_checked_without_offsets_and_against_them(files
     make_adapter(files / "lora", bases(False))
     put_card(files / "lora", fingerprint=other)
     refused(files, f"fingerprint {other}: the base's tokenizer has", adapter=files / "lora")
+
+
+@pytest.mark.parametrize(
+    ("card", "told"),
+    [
+        ({"grid": {"bins": 1000, "scale": 999}}, "coordexp.json: grid: expected 1000 bins of 1/1000, found"),
+        ({"grid": [1000]}, "coordexp.json: grid: expected 1000 bins"),
+        ({"format": 2}, "coordexp.json: format: expected 1, found 2"),
+        ({"fingerprint": 7}, "which the adapter's offsets carry"),
+    ],
+)
+def test_card_that_cannot_be_followed_is_refused(files, card, told):
+    put_card(files / "adapter", **card)
+    refused(files, told)
+
+
+def test_card_that_is_no_object_is_refused(files):
+    (files / "adapter" / "coordexp.json").write_text("[]")
+    refused(files, "coordexp.json: expected a JSON object")
+
+
+def test_image_processor_that_resizes_otherwise_than_training_is_told(files):
+    right = {"min": 32 * 32, "max": 64 * 64}
+    for pixels, told in ((right, 0), (right | {"max": None}, 0), (right | {"max": 5000}, 1)):
+        put_card(files / "adapter", pixels=pixels, fingerprint=coord_vocab().fingerprint("qwen"))
+        warnings = [warning for warning in merge_in(files, files / "out", force=True).warnings if "pixels" in warning]
+        assert len(warnings) == told
+    assert "trained with max_pixels 5000 (OUT's processor_config.json has 4096)" in warnings[0]
+
+
+def test_adapters_that_were_asked_otherwise_are_told(files, bases):
+    right = coord_vocab().fingerprint("qwen")
+    make_adapter(files / "other", bases(False))
+    put_card(files / "adapter", system=None, fingerprint=right)
+    put_card(files / "other", prompt="Where?", fingerprint=right)
+    (told,) = [
+        warning
+        for warning in merge_in(files, files / "out", add=[(files / "other", 0.5)]).warnings
+        if "coordexp" in warning
+    ]
+    assert "prompt is 'Where?', that of adapter is 'What?'" in told

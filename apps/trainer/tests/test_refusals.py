@@ -70,6 +70,8 @@ def call(monkeypatch, capsys, tmp_path):
         ("train training.deepspeed=zero9", "training.deepspeed"),
         ("train training.deepspeed=bad.json evaluation.ap_steps=1", "bad.json"),
         ("train training.deepspeed=zero3.json evaluation.ap_steps=1", "evaluation.ap_steps"),
+        ("train run.dir=", "run.dir=: expected a value"),
+        ("train -c .", "expected a config file, found a folder"),
         ("train run.seed=-1", "run.seed"),
         ("train run.seed=1.5", "run.seed"),
         ("train run.threads=0", "run.threads"),
@@ -97,6 +99,7 @@ def call(monkeypatch, capsys, tmp_path):
         ("train data.images=a.json", "data.images"),
         ("train data.images=empty", "a.json"),
         ("train run.dir=run run.resume=true", "run"),
+        ("train run.dir=a.png run.resume=true", "run.dir=a.png is a file"),
         # checkpoints
         ("train model.path=nowhere", "model.path"),
         ("train model.path=empty", "config.json"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
 from coord_exporter.adapter import Adapter
 from coord_exporter.checkpoint.read import StoredCheckpoint, read_object
 
@@ -20,11 +22,9 @@ def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[
         adapter: the adapter
         facts: further lines of the provenance, by their title
     """
-    from huggingface_hub import ModelCardData
-    from huggingface_hub.repocard import metadata_load
+    from huggingface_hub.repocard_data import ModelCardData  # repocard itself brings 20 MB of the hub's client
 
-    own = base.folder / "README.md"
-    stated = (metadata_load(own) or {}) if own.is_file() else {}
+    stated = _metadata_of(base.folder / "README.md")
     licence = {key: stated[key] for key in ("license", "license_name", "license_link") if key in stated}
     known = name if "/" in name and not Path(name).exists() else stated.get("base_model")
     data = ModelCardData(
@@ -48,6 +48,18 @@ def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[
         rows = "\n".join(f"| {metric} | {value:.3f} |" for metric, value in coco.items() if isinstance(value, float))
         text += f"\n## Scores of the run's own evaluation\n\n| metric | value |\n|---|---|\n{rows}\n"
     return text
+
+
+def _metadata_of(card: Path) -> dict:
+    """Return the YAML block at the head of a model card; empty where there is no card or none that can be read."""
+    if not card.is_file():
+        return {}
+    parts = card.read_text(encoding="utf-8", errors="replace").split("---\n", 2)
+    try:
+        found = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
+    except yaml.YAMLError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _run_of(adapter: Path) -> Path | None:

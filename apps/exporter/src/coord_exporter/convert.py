@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 from coord_adapter.format import GUARD_NAME, MODULE_NAME, SavedOffsets, offset_part, offset_tensors
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
-from coord_exporter.checkpoint.folder import adapter_companions, sha256_of, versions, write_json
+from coord_exporter.checkpoint.folder import adapter_companions, sha256_of, versions, write_json, write_record
 from coord_exporter.checkpoint.modules import named_as_modules
 from coord_exporter.checkpoint.read import (
     FLOATS,
     ITEM_BYTES,
-    RECORD_FILE,
     StoredCheckpoint,
     TensorInfo,
     open_checkpoint,
@@ -194,6 +193,6 @@ def _write(
                 shutil.copyfile(path, stage / name)
             if figures := verify(stage):
                 entry["verification"] = figures
-            write_json(stage / RECORD_FILE, {"format": 1, "history": [entry]})
+            write_record(stage, [entry])
     except OSError as error:
         raise ExportError(f"OUT {out}: {error.strerror or error}; nothing was written") from None

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
+from coord_exporter.asking import bring_card
 from coord_exporter.card import BASE_CARD, write_card
 from coord_exporter.checkpoint.folder import Export, find_companions, history_of, sha256_of, write_export
 from coord_exporter.checkpoint.modules import named_as_modules
-from coord_exporter.checkpoint.read import CARD_FILE, FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint
+from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint
 from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
 from coord_exporter.checkpoint.staging import check_out
 from coord_exporter.sources import find_adapter, find_folder
@@ -108,7 +109,7 @@ def merge(
     plan = plan_merge(checkpoint, opened, dtype)
     companions, notes = find_companions(checkpoint, first.folder)
     warnings += notes
-    warnings += _bring_card(first.folder, companions)
+    warnings += bring_card([one for one, _ in opened], companions)
     fingerprints = {carried for one, _ in opened if (carried := one.fingerprint()) is not None}
     if len(fingerprints) > 1:
         raise InputError(f"{adapter}: its vocabulary is another than that of an adapter beside it: {fingerprints}")
@@ -170,15 +171,6 @@ def _source(base: Path, adapter: Adapter, weight: float) -> dict:
         raise InputError(f"{adapter.folder}: is merged into {base} already (its export.json says so)")
     stated = {"name": adapter.folder.name, path.name: digest, adapter.config.path.name: sha256_of(adapter.config.path)}
     return stated | ({} if weight == 1 else {"weight": weight})
-
-
-def _bring_card(adapter: Path, companions: dict[str, Path]) -> list[str]:
-    """Let the adapter's card come along, which says how its training asked the model; the base's says how before it."""
-    if (adapter / CARD_FILE).is_file():
-        companions[CARD_FILE] = adapter / CARD_FILE
-    elif companions.pop(CARD_FILE, None) is not None:
-        return [f"{adapter}: no {CARD_FILE}, and the base's is left out: it does not say how the adapter was trained"]
-    return []
 
 
 def plan_merge(

@@ -160,7 +160,7 @@ def test_kill_while_replacing_leaves_the_old_or_the_new(tmp_path, moment, left):
 
 
 def test_check_out_tells_what_was_brought_back_with_force_too(tmp_path):
-    make(tmp_path / "out", "old")
+    make(tmp_path / "out", '{"history": [{}]}')
     subprocess.run([sys.executable, "-c", REPLACE_KILLER, str(tmp_path / "out"), "after the first rename"], check=False)
     (warning,) = check_out(tmp_path / "out", (), force=True)
     assert "brought back" in warning
@@ -271,9 +271,13 @@ def test_check_out_refuses_an_existing_out_without_force(bases, adapters, tmp_pa
     (out / "mine.txt").write_text("a note")
     with pytest.raises(InputError, match="exists already; choose another name, or --force"):
         merge_quietly(bases(True), adapters / "of-tied", out)
+    with pytest.raises(InputError, match="1 files are not of it, first mine"):
+        merge_quietly(bases(True), adapters / "of-tied", out, force=True)
     assert (out / "mine.txt").exists()
+    (out / "mine.txt").unlink()
+    (out / "config.json").write_text("{}")
     merge_quietly(bases(True), adapters / "of-tied", out, force=True)
-    assert not (out / "mine.txt").exists()
+    assert (out / "config.json").read_text() != "{}"
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
@@ -283,7 +287,9 @@ def test_check_out_refuses_to_force_other_things(bases, adapters, tmp_path):
     (tmp_path / "file").write_text("text")
     (tmp_path / "downloaded").mkdir()
     (tmp_path / "downloaded" / "config.json").write_text("{}")
-    for name in ("home", "file", "downloaded"):
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "export.json").write_text("{}")
+    for name in ("home", "file", "downloaded", "half"):
         with pytest.raises(InputError, match="--force replaces what an export wrote"):
             merge_quietly(bases(True), adapters / "of-tied", tmp_path / name, force=True)
     assert (tmp_path / "home" / "thesis.tex").exists() and (tmp_path / "downloaded" / "config.json").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -82,6 +83,17 @@ def rank() -> int:
 def world_size() -> int:
     """Return how many processes train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def be_the_only_rank() -> None:
+    """Give a process that no launcher started what torchrun tells a single one: DeepSpeed looks for MPI else."""
+    if "RANK" in os.environ:
+        return
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    told = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in told.items()})
 
 
 def is_first() -> bool:

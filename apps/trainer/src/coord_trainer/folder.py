@@ -226,6 +226,8 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
     Raises:
         InputError: something that is not a run folder, or a checkpoint whose optimizer cannot be read this way.
     """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"run.resume is true, but run.dir={folder} is a file: name the folder of the run")
     if not folder.exists() or holds_nothing(folder):
         say(f"run folder {folder} (run.resume: nothing there yet, so the run starts from its beginning)")
         folder.mkdir(parents=True, exist_ok=True)

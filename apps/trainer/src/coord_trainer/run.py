@@ -39,7 +39,14 @@ from coord_trainer.inspection.report import check_before_training, explain_unusa
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, check_model_path
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set
-from coord_trainer.training.callbacks import EachEpoch, MetricsFile, OverfittingWatch, StepProfile, TrainingProgress
+from coord_trainer.training.callbacks import (
+    EachEpoch,
+    MetricsFile,
+    OverfittingWatch,
+    SparserLogs,
+    StepProfile,
+    TrainingProgress,
+)
 from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import explain_worker_failure
 from coord_trainer.training.interrupt import (
@@ -172,6 +179,7 @@ def train_model(
     callbacks = (
         TrainingProgress(),
         MetricsFile(folder / "metrics.jsonl"),
+        SparserLogs(),
         EachEpoch(samples.set_epoch),
         OverfittingWatch(config.evaluation.overfitting_after),
         *([StepProfile(folder / "metrics.jsonl")] if config.run.profile else []),

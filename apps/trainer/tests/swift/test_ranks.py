@@ -1,6 +1,9 @@
 """Two ranks against one: the same numbers and weights, also accumulated, under DeepSpeed, packed and resumed."""
 
 import json
+import os
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -181,6 +184,56 @@ def test_failure_of_one_rank_stops_all(tmp_path):
     done = torchrun(tmp_path / "failing.py", *SMALL, f"run.dir={tmp_path / 'run'}", timeout=180)
     assert done.returncode != 0
     assert "the second rank breaks" in done.stderr
+
+
+ALONE = """
+import sys
+from two_ranks import without_compiling
+from coord_trainer import cli
+without_compiling()
+sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
+cli.main()
+"""
+
+
+def test_deepspeed_trains_in_a_process_that_no_launcher_started(tmp_path):
+    words = [*SMALL, "training.deepspeed=zero2", f"run.dir={tmp_path / 'run'}"]
+    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    environment |= ON_THE_CPU | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HELPERS)}
+    command = [sys.executable, "-c", ALONE, *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
+    assert list((tmp_path / "run" / "checkpoints" / "checkpoint-1").glob("global_step*/*optim_states.pt"))
+
+
+FAILING_EVALUATION = """
+import os, sys
+from two_ranks import without_compiling
+from coord_trainer import cli
+from coord_trainer.swift.trainer import CoordTrainer
+without_compiling()
+take, calls = CoordTrainer.prediction_step, []
+def fail(*_, **__):
+    raise RuntimeError("no memory in the model")
+def fail_on_the_second(trainer, model, *words, **more):
+    calls.append(trainer.state.global_step)
+    if os.environ["RANK"] == "1" and len(calls) == 1:
+        model.get_output_embeddings().register_forward_pre_hook(fail)
+    return take(trainer, model, *words, **more)
+CoordTrainer.prediction_step = fail_on_the_second
+sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
+cli.main()
+"""
+
+
+def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_reason(tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING_EVALUATION)
+    words = [*SMALL, "training.max_steps=2", "training.eval_steps=1", "training.deepspeed=zero3"]
+    done = torchrun(tmp_path / "failing.py", *words, f"run.dir={tmp_path / 'run'}", timeout=400, **ON_THE_CPU)
+    assert done.returncode != 0
+    assert "step 1: the evaluation losses failed inside the model on rank 1" in done.stderr, done.stderr
+    assert "no memory in the model" in done.stderr and "run.resume=true" in done.stderr
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"].startswith("failed")
 
 
 def test_mistake_is_printed_once_and_all_ranks_stop(tmp_path):

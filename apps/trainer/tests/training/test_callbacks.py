@@ -1,14 +1,16 @@
-"""Time of a step by part, forward and backward, from torch.profiler's events."""
+"""The interval of log lines, and the time of a step by part, forward and backward, from torch.profiler's events."""
 
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
+from tiny_run import read_lines, tiny_config
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from coord_trainer.training.callbacks import HEAD, StepProfile, mark, seconds_by_part
+from coord_trainer.training.callbacks import HEAD, SparserLogs, StepProfile, log_interval, mark, seconds_by_part
 
 
 class Model(nn.Module):
@@ -68,3 +70,38 @@ def test_step_profile_takes_a_few_steps_once_and_writes_them_down(tmp_path, caps
     short.on_train_begin(None, state, None, model=SimpleNamespace(model=Model()))
     short.on_train_end(None, state, None)
     assert "nothing was profiled" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("first", "lines"), [(1, 8), (10, 8), (3, 16)])
+def test_log_lines_become_sparser_so_that_their_number_grows_with_the_logarithm(first, lines):
+    naive, interval, last = [], first, 0
+    while len(naive) < 4 * lines:
+        if naive and len(naive) % lines == 0:
+            interval *= 2
+        last += interval
+        naive.append(last)
+    found = [step for step in range(1, last + 1) if step % log_interval(first, step - 1, lines) == 0]
+    assert found == naive
+
+
+def test_run_logs_sparser_lines_of_all_steps_and_says_so(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("swift")
+    from coord_trainer import run
+
+    def train(name, **training):
+        settings = {"max_steps": 8, "save_steps": 4, "eval_strategy": "no", "learning_rate": 0.0, "report_to": []}
+        config = tiny_config(evaluation={"pictures": "none"}, training=settings | training)
+        run.train_and_score(config, tmp_path / name)
+        return [line for line in read_lines(tmp_path / name) if "train_total_loss" in line]
+
+    every = train("every")
+    monkeypatch.setattr(run, "SparserLogs", partial(SparserLogs, 2))
+    sparser = train("sparser")
+    assert [line["step"] for line in every] == list(range(1, 9))
+    assert [line["step"] for line in sparser] == [1, 2, 4, 6, 8]
+    assert "the next come every 2 steps" in capsys.readouterr().out
+    # A line is the mean of all tokens since the last one, not of its own step.
+    tokens = {line["step"]: line["coord_diag/coord_tokens"] for line in every}
+    assert sparser[2]["coord_diag/coord_tokens"] == tokens[3] + tokens[4]
+    state = json.loads((tmp_path / "sparser" / "checkpoints" / "checkpoint-8" / "trainer_state.json").read_text())
+    assert len([line for line in state["log_history"] if "train_total_loss" in line]) == 5

@@ -111,7 +111,7 @@ def write_export(
                 sources = {name: digest.result() for name, digest in digests.items()}
                 entry = export.entry | {"base": {"name": base.folder.name} | sources, "versions": versions()}
                 history = [*history, entry | ({"verification": verified} if verified else {})]
-            write_json(stage / RECORD_FILE, {"format": _FORMAT, "history": history})
+            write_record(stage, history)
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         reason = "the disk is full" if full else error.strerror or str(error)
@@ -183,6 +183,12 @@ def history_of(folder: Path) -> list[dict]:
     if content.get("format") != _FORMAT or not isinstance(content.get("history"), list):
         raise InputError(f"{path}: expected format {_FORMAT}, found {content.get('format')!r}; update coord-exporter")
     return content["history"]
+
+
+def write_record(stage: Path, history: list[dict]) -> None:
+    """Write export.json: what a finished folder went through, and its files, by which `--force` knows them."""
+    files = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
+    write_json(stage / RECORD_FILE, {"format": _FORMAT, "history": history, "files": files})
 
 
 def sha256_of(path: Path) -> str:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coord_codec.files import InputError
-from coord_exporter.checkpoint.read import RECORD_FILE
+from coord_exporter.checkpoint.read import RECORD_FILE, read_object
 
 _MARGIN = 16 << 20  # small files and the file system's own bookkeeping
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2(2)
@@ -49,12 +49,26 @@ def check_out(out: Path, inputs: tuple[Path, ...], force: bool) -> list[str]:
         return []
     if not force:
         raise InputError(f"OUT {out}: exists already{back}; choose another name, or --force to replace it")
-    if not out.is_dir() or (any(out.iterdir()) and not (out / RECORD_FILE).exists()):
+    if not out.is_dir() or any(out.iterdir()):
+        _refuse_other_things(out)
+    return [f"OUT {out}: was there already{back}"] if back else []
+
+
+def _refuse_other_things(out: Path) -> None:
+    """Raise an InputError for what no export wrote: a folder without its record, or with further files."""
+    record = read_object(out / RECORD_FILE) if (out / RECORD_FILE).is_file() else {}
+    if not record.get("history"):
         raise InputError(
             f"OUT {out}: --force replaces what an export wrote (a folder with {RECORD_FILE}), and this is something "
             "else; move it away"
         )
-    return [f"OUT {out}: was there already{back}"] if back else []
+    found = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()} - {RECORD_FILE}
+    known = record.get("files", found)  # records of earlier versions list none
+    if further := sorted(found - set(known)):
+        raise InputError(
+            f"OUT {out}: --force replaces what an export wrote, and {len(further)} files are not of it, first "
+            f"{further[0]}; move them away"
+        )
 
 
 def check_space(out: Path, needed: int) -> None:

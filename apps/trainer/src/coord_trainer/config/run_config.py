@@ -148,6 +148,10 @@ def load_run_config(
     for word in overrides:
         if "=" not in word or word.startswith("-"):
             raise InputError(f"{word}: expected section.key=value, for example run.dir=out")
+        if word.endswith("=") and word.count("=") == 1:
+            raise InputError(
+                f"{word}: expected a value, found nothing; {word}null unsets it, {word}'\"\"' is empty text"
+            )
         try:
             merged = OmegaConf.merge(merged, OmegaConf.from_dotlist([word]))
         except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
@@ -225,7 +229,8 @@ def read_yaml(file: Path) -> Any:
 
 def _read(file: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not file.is_file():
-        raise InputError(f"{file}: no such config file{pointer(file.as_posix())}")
+        found = "expected a config file, found a folder" if file.is_dir() else "no such config file"
+        raise InputError(f"{file}: {found}{pointer(file.as_posix())}")
     if file.resolve() in seen:
         raise InputError(f"{file}: extends itself, by way of {' -> '.join(map(str, seen))}")
     values = read_yaml(file) or {}

@@ -42,6 +42,8 @@ Model and template:
         adds our model entry | swift's `qwen3_vl` would run code from a checkpoint
     swift.model:MODEL_MAPPING["qwen3_vl"]
         our model entry is a copy of it | Qwen3-VL cannot be loaded
+    transformers.models.qwen3_vl.modeling_qwen3_vl:Qwen3VLModelOutputWithPast
+        ms-swift's loader imports it | Qwen3-VL cannot be loaded
     swift.model.models.qwen:Qwen3VLLoader.default_trust_remote_code
         set to False | code from a checkpoint is executed
     swift.template:register_template(template_meta)

@@ -16,12 +16,13 @@ from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_a
 from coord_codec import CoordVocab, InputError
 from coord_losses import CoordObjective
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import swift_log
+from coord_trainer.console import be_the_only_rank, swift_log
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.lengths import Lengths
 from coord_trainer.data.samples import SampleSet, TargetWriter, attend_by_sample, collate_samples, marker_ids
 from coord_trainer.model.card import ModelCard, make_card
 from coord_trainer.model.checkpoint import offset_ids, set_pixels
+from coord_trainer.model.named import check_named_parts
 from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import NonFiniteLoss
 
@@ -193,13 +194,16 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         outline: without weights, on the meta device
 
     Raises:
-        InputError: a checkpoint that wants code of its own, or one without usable coordinate tokens.
+        InputError: a checkpoint that wants code of its own, one without usable coordinate tokens, a setting that names
+            a part which the model does not have.
     """
     with swift_log(folder / "swift.log") as take_over_loggers:
         from coord_trainer.swift.pipeline import open_pipeline, swift_arguments
         from coord_trainer.swift.template import apply_coord_template_adapter, refuse_remote_code
 
         take_over_loggers()
+        if config.training.get("deepspeed") and not outline:
+            be_the_only_rank()
         if Path(base).is_dir():
             refuse_remote_code(Path(base))
         tokens = config.custom.coord_tokens
@@ -207,6 +211,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         # swift keeps the first run's value for the life of the process; every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         pipeline = open_pipeline(swift_arguments(config, folder, base, model_type, evaluates), outline)
+    check_named_parts(config.training, pipeline.model)
     if config.data.packing and config.model.attention == "sdpa":
         attend_by_sample(pipeline.model)
     set_pixels(pipeline.processor, config.data)

@@ -6,7 +6,8 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from coord_codec import InputError
 from coord_codec.files import read_json, write_text
 from coord_losses import CoordObjective
 from coord_trainer.checkpoints import AP, COMPLETE, mark_complete
+from coord_trainer.config.swift_arguments import shards_weights
 from coord_trainer.console import RunError, say
 from coord_trainer.data.samples import BatchDigest, WholeRounds, collate_samples
 from coord_trainer.model.card import ModelCard
@@ -54,6 +56,10 @@ class TrainingParts:
     first_batches: BatchDigest = field(default_factory=BatchDigest)
     card: ModelCard | None = None
     answers: AnswerSchedule | None = None
+
+
+class LostPassError(RunError):
+    """A pass of a sharded model that failed on one rank, which ends training on all."""
 
 
 class CoordTrainer(Seq2SeqTrainer):
@@ -113,6 +119,9 @@ class CoordTrainer(Seq2SeqTrainer):
         """Take the evaluation losses and, when it is their turn, the scores of answers.
 
         What fails is reported, logged as `eval_failed` and left out, on all ranks alike; training goes on.
+
+        Raises:
+            LostPassError: the model's own pass failed under ZeRO-3, on several ranks.
         """
         answers, metrics, started = self._parts.answers, {}, time.monotonic()
         here = [self.args.device] if self.args.device.type == "cuda" else []
@@ -130,6 +139,8 @@ class CoordTrainer(Seq2SeqTrainer):
     def _attempt(self, what: str, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
         try:
             return measure()
+        except LostPassError:
+            raise
         except Exception as error:
             _logger.warning("step %d: the %s failed", self.state.global_step, what, exc_info=True)
             told = f"{what}: {type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
@@ -148,10 +159,28 @@ class CoordTrainer(Seq2SeqTrainer):
         for _ in range(len(loader)):
             with failing_together(device):
                 batch = next(batches)
-            with failing_together(device):
+            with self._passing_together(device):
                 self.prediction_step(self.model, batch, prediction_loss_only=True)
         found = self._step_metrics["eval"].flush(self._sum_over_ranks, "eval_")
         return found | {"eval_loss": found["eval_total_loss"]}
+
+    @contextmanager
+    def _passing_together(self, device: torch.device) -> Iterator[None]:
+        """Let a pass of the model fail on all ranks; under ZeRO-3 the others already wait for this one's weights."""
+        if self.args.world_size == 1 or not shards_weights(self.args.deepspeed):
+            with failing_together(device):
+                yield
+            return
+        try:
+            yield
+        except Exception as error:
+            _logger.warning("step %d: the evaluation losses failed", self.state.global_step, exc_info=True)
+            raise LostPassError(
+                f"step {self.state.global_step}: the evaluation losses failed inside the model on rank "
+                f"{self.args.process_index} ({type(error).__name__}: {error}), and under ZeRO-3 no rank can go on "
+                "without another's part of the weights; go on with run.resume=true and a smaller "
+                "training.per_device_eval_batch_size, or training.eval_strategy=no"
+            ) from error
 
     def _answer_scores(self) -> dict[str, float]:
         scorer, device = self._parts.answers.scorer, self.args.device

@@ -1,4 +1,4 @@
-"""Callbacks of a run: progress bar, metrics.jsonl, number of the epoch, and time of a step by part of the model.
+"""Callbacks of a run: progress bar, metrics.jsonl and its interval, number of the epoch, time of a step by part.
 
 Times are those of torch.profiler's events. A backward operation belongs to the part whose forward operation has the
 same sequence number; data loading and the optimizer have ranges of the profiler's own.
@@ -73,6 +73,42 @@ class OverfittingWatch(TrainerCallback):
         if not self._told and (found := find_overfitting(self._lines, self._evaluations)):
             self._told = True
             say(f"  {found}")
+
+
+LINES_AT_AN_INTERVAL = 10_000
+"""So many log lines are `training.logging_steps` apart; after as many again, the distance doubles again."""
+
+
+class SparserLogs(TrainerCallback):
+    """Doubles the distance of log lines again and again, so that logs grow with the logarithm of a run's length.
+
+    A line holds the means since the last one, so that nothing is left out of it. The distance follows from the step
+    alone: a resumed run logs the same lines.
+    """
+
+    def __init__(self, lines: int = LINES_AT_AN_INTERVAL) -> None:
+        self._lines = lines
+
+    def on_step_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
+        interval = log_interval(args.logging_steps, state.global_step, self._lines)
+        if interval != state.logging_steps:
+            state.logging_steps = interval
+            say(f"  step {state.global_step}: {self._lines:,} lines are logged; the next come every {interval} steps")
+
+
+def log_interval(first: int, step: int, lines: int = LINES_AT_AN_INTERVAL) -> int:
+    """Return how many steps lie between log lines after `step` of them.
+
+    Args:
+        first: steps between the first `lines` lines; later ones are twice, 4, 8, ... times as far apart
+        step: finished optimizer steps
+        lines: log lines at each distance
+
+    Example:
+        >>> [log_interval(10, step) for step in (0, 99_999, 100_000, 299_999, 300_000)]
+        [10, 10, 20, 20, 40]
+    """
+    return first << (step // (first * lines) + 1).bit_length() - 1
 
 
 class EachEpoch(TrainerCallback):

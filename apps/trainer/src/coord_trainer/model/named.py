@@ -1,0 +1,64 @@
+"""Settings that name parts of the model: each name has to be one, or it would change nothing without a word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import nn
+
+from coord_codec import InputError
+
+_GROUPS = {"all-linear", "all-embedding", "all-norm", "all-router"}
+"""Words that ms-swift replaces by names."""
+
+
+def check_named_parts(training: Mapping[str, Any], model: nn.Module) -> None:
+    """Check the entries of `training:` that name modules or parameters against a model.
+
+    Args:
+        training: the section of the configuration
+        model: without an adapter
+
+    Raises:
+        InputError: naming the setting, and what is no regular expression or is not in the model.
+
+    Example:
+        >>> check_named_parts({"target_modules": ["0"], "freeze_parameters": ["0.b"]}, nn.Sequential(nn.Linear(2, 2)))
+    """
+    modules = [name for name, _ in model.named_modules() if name]
+    parameters = [name for name, _ in model.named_parameters()]
+    ends: Callable[[str, str], bool] = lambda name, part: name == part or name.endswith(f".{part}")  # noqa: E731
+    for key, names, found in (
+        ("target_modules", modules, ends),
+        ("modules_to_save", modules, str.endswith),
+        ("freeze_parameters", parameters, str.startswith),
+        ("trainable_parameters", parameters, str.startswith),
+    ):
+        for part in _listed(training.get(key)):
+            if not any(found(name, part) for name in names):
+                raise InputError(f"training.{key}: {part!r} is not in the model; its parts are {_sketch(names)}")
+    for key, names, matches in (
+        ("target_regex", modules, re.Pattern.fullmatch),
+        ("freeze_parameters_regex", parameters, re.Pattern.search),
+        ("trainable_parameters_regex", parameters, re.Pattern.search),
+    ):
+        if (text := training.get(key)) is None:
+            continue
+        try:
+            pattern = re.compile(text)
+        except re.error as error:
+            raise InputError(f"training.{key}: expected a regular expression, found {text!r} ({error})") from None
+        if not any(matches(pattern, name) for name in names):
+            raise InputError(f"training.{key}: nothing in the model matches {text!r}; its parts are {_sketch(names)}")
+
+
+def _listed(value: Any) -> list[str]:
+    return [str(part) for part in ([value] if isinstance(value, str) else value or ()) if part not in _GROUPS]
+
+
+def _sketch(names: Iterable[str]) -> str:
+    """Return the names with the numbers of layers left out, each once, the last few of them."""
+    kinds = list(dict.fromkeys(re.sub(r"\b\d+\b", "*", name) for name in names))
+    return ", ".join(kinds[-6:])
