@@ -20,7 +20,8 @@ from coord_trainer.checkpoints import answer_scores, steps_of
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
-from coord_trainer.data.image_set import ImageSet, report_sets, sets_of
+from coord_trainer.data.image_set import ImageSet
+from coord_trainer.data.load import report_sets, sets_of
 from coord_trainer.training.metrics import DIAGNOSTICS, find_overfitting
 
 CHECKPOINT_SCORES = "convergence.json"

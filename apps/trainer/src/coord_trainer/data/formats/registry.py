@@ -115,7 +115,7 @@ def read_source(
             raise InputError(f"{path}: expected annotations, found nothing there; check the path")
         source = Source(path)
     root = images or source.path.parent
-    size = _sizes(root)
+    size = image_sizes(root)
     if format in ("coco", "jsonl"):
         found = read_annotations(source.path, images, image_size=size, on_bad_box=on_bad_box)
         return Annotated(found, images or base_of(source.path), format)
@@ -124,7 +124,7 @@ def read_source(
             raise InputError(f"{path}: --format lvis, but it is no COCO JSON")
         return Annotated(lvis.read_lvis(source, images, size, on_bad_box), root, format)
     reading = FORMATS[format][1](source, images)
-    found = collect(reading, on_bad_box, _sizes(reading.root))
+    found = collect(reading, on_bad_box, image_sizes(reading.root))
     if on_bad_box == "error" and (refused := [p for p in found.problems if p.is_box]):
         raise InputError(f"{refused[0]} ({len(refused)} objects are refused; data.on_bad_box is error)")
     return Annotated(found, reading.root, format, reading.notes)
@@ -137,7 +137,9 @@ def base_of(path: Path) -> Path:
     return path.parent / stated if isinstance(stated, str) else path.parent
 
 
-def _sizes(root: Path) -> Callable[[str], tuple[int, int] | None]:
+def image_sizes(root: Path) -> Callable[[str], tuple[int, int] | None]:
+    """Return what looks up width and height of an image in that folder; None for one that cannot be opened."""
+
     def size(name: str) -> tuple[int, int] | None:
         try:
             return image_facts(root / name).size
