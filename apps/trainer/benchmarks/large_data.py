@@ -95,13 +95,15 @@ def train(path, folder, environment):
     words += ["custom.coord_objective.use_coord_ce=true"]
     started, told = time.monotonic(), {}
     process = subprocess.Popen(
-        [sys.executable, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     for line in process.stdout:
         for name, begin in (("first data line", "train: "), ("first step", "trained 1 steps")):
-            if line.startswith(begin):
+            if begin in line:
                 told.setdefault(name, round(time.monotonic() - started, 1))
-    print(json.dumps(told | {"exit": process.wait(), "load": os.getloadavg()[0]}), flush=True)
+    if process.wait():
+        sys.exit(line)
+    print(json.dumps(told | {"load": os.getloadavg()[0]}), flush=True)
 
 
 def main():

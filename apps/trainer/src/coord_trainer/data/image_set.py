@@ -153,7 +153,7 @@ def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: b
         raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
     if not good:
         reason = f"; the first problem: {problems[0]}" if problems else ""
-        where = "" if named or not problems else "; data.images names the folder that its paths start from"
+        where = "" if named or not problems else "; data.images (--images) names the folder that its paths start from"
         raise InputError(f"{annotations}: no usable image is left{reason}{where}")
 
 

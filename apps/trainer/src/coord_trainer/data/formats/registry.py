@@ -67,10 +67,18 @@ def recognise(path: Path) -> tuple[str, Source]:
         coco = source.glob("_annotations.coco.json", "instances*.json")
         if prepared or (len(coco) == 1 and not refcoco.recognise(source)):
             source = Source((prepared or coco)[0])
-    for name, (fits, _) in FORMATS.items():
-        if fits is not None and fits(source):
-            return name, source
+    fitting = [name for name, (fits, _) in FORMATS.items() if fits is not None and fits(source)]
+    if source.is_dir and {"voc", "yolo"} <= set(fitting):
+        raise InputError(
+            f"{path}: holds Pascal VOC XML and YOLO labels; say which one is meant with --format (data.format) "
+            "voc or yolo"
+        )
+    if fitting:
+        return fitting[0], source
     if source.is_dir:
+        files = source.glob("*.csv", "*.tsv", "*.json", "*.jsonl")
+        if len(files) == 1:
+            return recognise(files[0])
         raise InputError(f"{path}: expected annotations in this folder, found {_listing(source)}")
     if source.path.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError(f"{path}: an image; expected annotations, or a folder of them")
@@ -88,8 +96,10 @@ def _listing(source: Source) -> str:
     names = sorted(p.name for p in source.path.iterdir())
     if names and all(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in names):
         return f"{len(names)} images and no annotations; name the annotations first, then --images {source.path}"
-    several = [name for name in names if name.endswith((".json", ".jsonl", ".csv"))]
-    return (", ".join(names[:6]) or "nothing") + ("; name one of the files" if len(several) > 1 else "")
+    several = [name for name in names if name.endswith((".json", ".jsonl", ".csv", ".tsv"))]
+    return (", ".join([*several, *(name for name in names if name not in several)][:6]) or "nothing") + (
+        "; name one of the files" if len(several) > 1 else ""
+    )
 
 
 def read_source(
