@@ -84,8 +84,7 @@ def load(path):
 def train(path, folder, environment):
     """Train one step by the command line; prints the seconds until its first line about data, and until the step."""
     words = [
-        "-m",
-        "coord_trainer",
+        str(Path(__file__).parents[1]),
         "train",
         f"data.annotations={path}",
         f"run.dir={folder}",
