@@ -62,7 +62,7 @@ def coco_row(number, image, desc, bbox):
     return row | {"area": (x2 - x1) * (y2 - y1), "iscrowd": 0}
 
 
-def load(path):
+def load(path, as_objects):
     """Load as training does, in this process; prints seconds and resident megabytes."""
     from coord_trainer.config.sections import DataSection
     from coord_trainer.data.image_set import load_annotated
@@ -70,7 +70,7 @@ def load(path):
 
     imported = time.process_time()
     data = DataSection(preload=False)
-    found = load_annotated(Path(path), None, "train", False, data)
+    found = load_annotated(Path(path), None, "train", False, data, scored=as_objects)
     loaded = time.process_time()
     SampleSet(found, lambda *_, **__: {"labels": []}, TargetWriter(data, True, 0, None), None)
     ready = time.process_time()
@@ -111,10 +111,13 @@ def main():
     parser.add_argument("--again", type=int, default=1, help="times that the same data are loaded anew")
     parser.add_argument("--format", choices=["jsonl", "coco"], default="jsonl")
     parser.add_argument("--train", action="store_true", help="train a step by the command line instead")
+    parser.add_argument(
+        "--as-objects", action="store_true", help="a COCO file as it was before, and is where it is scored"
+    )
     parser.add_argument("--load", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.load:
-        load(options.load)
+        load(options.load, options.as_objects)
         return
     with tempfile.TemporaryDirectory() as scratch:
         path = write(Path(scratch) / "data", options.records, coco=options.format == "coco")
@@ -123,7 +126,11 @@ def main():
             if options.train:
                 train(path, Path(scratch) / f"run{n}", environment)
                 continue
-            subprocess.run([sys.executable, __file__, "--load", str(path)], env=environment, check=True)
+            subprocess.run(
+                [sys.executable, __file__, "--load", str(path), *["--as-objects"] * options.as_objects],
+                env=environment,
+                check=True,
+            )
 
 
 if __name__ == "__main__":
