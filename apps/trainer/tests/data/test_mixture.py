@@ -218,6 +218,13 @@ def test_missing_file_of_a_source_is_one_line_and_exit_2(run, tmp_path):
         assert code == 2 and "gone" in told and "Traceback" not in told
 
 
+def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp_path):
+    word = f"data.sources={json.dumps(write_sources(tmp_path))}"
+    code, told, _ = run("inspect", word, "--out", tmp_path / "found")
+    assert code == 1, told
+    assert {path.parent.name for path in (tmp_path / "found").glob("*/findings.json")} == {"a", "dogs"}
+
+
 def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     coco = {
         "images": [{"id": 1, "file_name": "big/0.png", "width": 64, "height": 48}],
