@@ -1,10 +1,12 @@
 """How long many records take before the first step, and how much memory they need.
 
-    uv run python apps/trainer/benchmarks/large_data.py --records 100000
+    uv run python apps/trainer/benchmarks/large_data.py --records 100000 [--format coco] [--train]
 
-Writes instance JSONL of that many records over one small image each (hard links of a few files), then loads them in a
-new process as training does: seconds until the data are loaded and samples can be encoded, and resident memory. Seconds
-are of processor time, which depends less on what else the machine does.
+Writes instance JSONL or one COCO file of that many records over one small image each (hard links of a few files), then
+loads them in a new process as training does: seconds until the data are loaded and samples can be encoded, resident
+memory then and at its peak. With --train the command line trains one step of the tiny model: seconds on the clock until
+the first line about the data and until the step is done. Without it seconds are of processor time, which depends less
+on what else the machine does.
 """
 
 import argparse
@@ -23,13 +25,15 @@ NAMES = [f"thing {n}" for n in range(80)]
 IMAGES = 64
 
 
-def write(folder, records, objects=7, seed=0):
+def write(folder, records, objects=7, seed=0, coco=False):
     """Write records with `objects` boxes on average; the images are links of a few files."""
     draw = random.Random(seed)
     (folder / "images").mkdir(parents=True)
     for n in range(IMAGES):
         Image.effect_noise((64, 64), 40).convert("RGB").save(folder / "images" / f"s{n}.jpg")
-    with (folder / "a.jsonl").open("w") as file:
+    images, annotations = [], []
+    path = folder / ("a.json" if coco else "a.jsonl")
+    with path.open("w") as file:
         for n in range(records):
             name = f"images/{n:07d}.jpg"
             os.link(folder / "images" / f"s{n % IMAGES}.jpg", folder / name)
@@ -38,12 +42,27 @@ def write(folder, records, objects=7, seed=0):
                 x, y = draw.uniform(0, 0.7), draw.uniform(0, 0.7)
                 box = [x, y, x + draw.uniform(0.05, 0.3), y + draw.uniform(0.05, 0.3)]
                 boxes.append({"desc": draw.choice(NAMES), "bbox": [round(v, 5) for v in box]})
+            if coco:
+                images.append({"id": n, "file_name": name, "width": 64, "height": 64})
+                annotations += [coco_row(len(annotations) + k, n, **box) for k, box in enumerate(boxes)]
+                continue
             record = {"image": name, "width": 64, "height": 64, "image_id": n, "objects": boxes}
             file.write(json.dumps(record) + "\n")
-    return folder / "a.jsonl"
+        if coco:
+            categories = [{"id": k, "name": name} for k, name in enumerate(NAMES)]
+            draw.shuffle(annotations)  # as in COCO's own files, those of an image do not stand together
+            json.dump({"images": images, "annotations": annotations, "categories": categories}, file)
+    return path
 
 
-def load(path):
+def coco_row(number, image, desc, bbox):
+    """Return an annotation of COCO."""
+    x1, y1, x2, y2 = (64 * side for side in bbox)
+    row = {"id": number, "image_id": image, "category_id": NAMES.index(desc), "bbox": [x1, y1, x2 - x1, y2 - y1]}
+    return row | {"area": (x2 - x1) * (y2 - y1), "iscrowd": 0}
+
+
+def load(path, as_objects):
     """Load as training does, in this process; prints seconds and resident megabytes."""
     from coord_trainer.config.sections import DataSection
     from coord_trainer.data.image_set import load_annotated
@@ -51,30 +70,67 @@ def load(path):
 
     imported = time.process_time()
     data = DataSection(preload=False)
-    found = load_annotated(Path(path), None, "train", False, data)
+    found = load_annotated(Path(path), None, "train", False, data, scored=as_objects)
     loaded = time.process_time()
     SampleSet(found, lambda *_, **__: {"labels": []}, TargetWriter(data, True, 0, None), None)
     ready = time.process_time()
     status = Path("/proc/self/status").read_text()
-    resident = next(int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("VmRSS"))
-    figures = {"loaded": loaded - imported, "samples": ready - loaded, "resident MB": resident}
+    memory = {line.split(":")[0]: int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("Vm")}
+    figures = {"loaded": loaded - imported, "samples": ready - loaded}
+    figures |= {"resident MB": memory["VmRSS"], "peak MB": memory["VmHWM"]}
     print(json.dumps({"records": len(found)} | {k: round(v, 2) for k, v in figures.items()}), flush=True)
+
+
+def train(path, folder, environment):
+    """Train one step by the command line; prints the seconds until its first line about data, and until the step."""
+    words = [
+        str(Path(__file__).parents[1]),
+        "train",
+        f"data.annotations={path}",
+        f"run.dir={folder}",
+        "evaluation.pictures=none",
+    ]
+    words += ["training.max_steps=1", "training.per_device_train_batch_size=8", "training.report_to=[]"]
+    words += ["custom.coord_objective.use_coord_ce=true"]
+    started, told = time.monotonic(), {}
+    process = subprocess.Popen(
+        [sys.executable, *words], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    for line in process.stdout:
+        for name, begin in (("first data line", "train: "), ("first step", "trained 1 steps")):
+            if begin in line:
+                told.setdefault(name, round(time.monotonic() - started, 1))
+    if process.wait():
+        sys.exit(line)
+    print(json.dumps(told | {"load": os.getloadavg()[0]}), flush=True)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--again", type=int, default=1, help="times that the same data are loaded anew")
+    parser.add_argument("--format", choices=["jsonl", "coco"], default="jsonl")
+    parser.add_argument("--train", action="store_true", help="train a step by the command line instead")
+    parser.add_argument(
+        "--as-objects", action="store_true", help="a COCO file as it was before, and is where it is scored"
+    )
     parser.add_argument("--load", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.load:
-        load(options.load)
+        load(options.load, options.as_objects)
         return
     with tempfile.TemporaryDirectory() as scratch:
-        path = write(Path(scratch) / "data", options.records)
+        path = write(Path(scratch) / "data", options.records, coco=options.format == "coco")
         environment = os.environ | {"XDG_CACHE_HOME": f"{scratch}/cache"}
-        for _ in range(options.again + 1):
-            subprocess.run([sys.executable, __file__, "--load", str(path)], env=environment, check=True)
+        for n in range(options.again + 1):
+            if options.train:
+                train(path, Path(scratch) / f"run{n}", environment)
+                continue
+            subprocess.run(
+                [sys.executable, __file__, "--load", str(path), *["--as-objects"] * options.as_objects],
+                env=environment,
+                check=True,
+            )
 
 
 if __name__ == "__main__":

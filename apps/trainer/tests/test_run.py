@@ -178,8 +178,7 @@ def test_random_order_is_another_one_each_epoch_and_the_same_when_repeated(opene
     samples = sample_set(tiny_config(data={"order": "random"}), opened, train)
 
     def targets(epoch):
-        samples.set_epoch(epoch)
-        written = [samples[index] for index in range(len(samples))]
+        written = [samples.sample(index, epoch) for index in range(len(samples))]
         return [sample["labels"] for sample in written], [sample["coord_boxes"] for sample in written]
 
     (first, boxes), (second, others), (again, _) = targets(0), targets(1), targets(0)

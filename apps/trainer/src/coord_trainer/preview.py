@@ -14,7 +14,8 @@ from coord_codec import InputError, SequenceLayout
 from coord_losses import CoordObjective
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say, swift_log, world_size
-from coord_trainer.data.image_set import ImageSet, load_sets, make_shapes, sets_of
+from coord_trainer.data.image_set import ImageSet, make_shapes
+from coord_trainer.data.load import load_training, sets_of
 from coord_trainer.data.samples import SampleSet
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, check_model_path, tiny_outline
@@ -46,12 +47,15 @@ def dry_run(config: RunConfig) -> dict[str, Any]:
 
 
 def _images(config: RunConfig, folder: Path) -> ImageSet:
-    if config.data.annotations is None:
+    if not config.data.given:
         count = min(config.data.shapes.train, _ENCODED)
         say(f"train: generated shapes, {config.data.shapes.train} images ({count} of them encoded)")
         return make_shapes(config.data.shapes, "train", count, folder, keep_files=False)
-    train, _ = load_sets(config)
+    mixture = load_training(config)
+    train = max(mixture.image_sets, key=lambda found: found.target_counts.max(initial=0))
     say(f"train: {len(train)} images, digest {train.digest}; {len(train.problems)} problems")
+    if len(mixture.parts) > 1:
+        say(f"  of {len(mixture.parts)} sources, the one with the most objects in an image")
     return train
 
 
@@ -102,7 +106,7 @@ def _rehearse(config: RunConfig, opened: OpenRun, samples: SampleSet) -> dict[st
 
 def _kept_bytes(config: RunConfig, samples: SampleSet, encoded: list[dict[str, Any]]) -> int:
     """Return the bytes of all samples where they are kept encoded; on a GPU they are in the host's memory."""
-    total = len(samples) if config.data.annotations is not None else config.data.shapes.train
+    total = len(samples) if config.data.given else config.data.shapes.train
     if torch.cuda.is_available() or not samples.keeps(total):
         return 0
     tensors = [value for sample in encoded for value in sample.values() if isinstance(value, torch.Tensor)]
@@ -128,11 +132,15 @@ def inspect_sample(config: RunConfig, number: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         train, _ = sets_of(config, folder / "data")
-        if number >= len(train):
-            raise InputError(f"--number: expected 0 to {len(train) - 1}, found {number}")
-        one = train.select([train.instances[number]])
+        records = [
+            (part, k) for part in train.parts if isinstance(part.content, ImageSet) for k in range(len(part.content))
+        ]
+        if number >= len(records):
+            raise InputError(f"--number: expected 0 to {len(records) - 1}, found {number}")
+        part, place = records[number]
+        one = part.content.select([part.content.instances[place]])
         opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
-        sample = sample_set(config, opened, one, augments=True)[0]
+        sample = sample_set(config.model_copy(update={"data": part.data}), opened, one, augments=True)[0]
     instance = one.instances[0]
     say(f"image {instance.image}, {instance.width} x {instance.height} pixels, {len(instance.targets)} objects")
     grid = sample["image_grid_thw"][0].tolist()

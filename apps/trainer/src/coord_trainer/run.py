@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from coord_trainer.answers.subset import SubsetScorer
 from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, first_rank_first, is_first, say, world_size
-from coord_trainer.data.image_set import ImageSet, draw_sets, load_sets, report_sets
+from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.lengths import longer_than, report_long_samples
+from coord_trainer.data.load import load_sets, report_mixture, report_sets, scored_set, sets_of, source_configs
+from coord_trainer.data.mixed import ConversationSamples, MixedSamples
+from coord_trainer.data.mixture import Mixture, Part
 from coord_trainer.data.samples import SampleSet, TargetWriter
 from coord_trainer.folder import (
     Manifest,
@@ -34,7 +38,7 @@ from coord_trainer.folder import (
     refuse_second_run,
     write_config,
 )
-from coord_trainer.inspection.findings import write_findings
+from coord_trainer.inspection.findings import Finding, write_findings
 from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, check_model_path
@@ -90,12 +94,11 @@ def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held
     with first_rank_first("folder"):
         # Annotated data is checked before a folder is made: a typo in a path leaves nothing behind.
         annotated, findings = None, []
-        if config.data.annotations is not None:
+        if config.data.given:
             with explain_unusable(config) if is_first() else nullcontext():
                 annotated = load_sets(config)
             if is_first():
-                digests = [images.digest for images in annotated if images is not None]
-                findings = check_before_training(config, digests, folder.parent / ".inspected")
+                findings = _check_data(config, *annotated, folder.parent / ".inspected")
         _check_ranks(len(annotated[0]) if annotated is not None else config.data.shapes.train)
         if is_first():
             held.callback(_open_folder(config, folder).release)
@@ -103,17 +106,17 @@ def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held
         if config.run.threads:
             torch.set_num_threads(config.run.threads)
         with first_rank_first("files"):
-            train, heldout = annotated or draw_sets(config, folder / "data")
+            train, heldout = annotated or sets_of(config, folder / "data")
             if is_first():
-                sets = [images for images in (train, heldout) if images is not None]
-                report_sets(folder, sets)
+                report_mixture(train)
+                report_sets(folder, [part.content for part in train.parts] + [heldout] * (heldout is not None))
                 if annotated is not None:
                     write_findings(folder / "findings.json", findings)
-                data = {s.name: {"digest": s.digest, "images": len(s), "problems": len(s.problems)} for s in sets}
+                data = _data_facts(train, heldout)
                 check_same_data(folder, manifest.data_before, data)
                 manifest.update(data=data)
             base = base_checkpoint(config, folder, train)
-        scored = {"heldout": heldout, "train": train, "none": None}[config.evaluation.pictures]
+        scored = scored_set(config, train, heldout)
         checkpoint, facts = train_model(config, folder, base, train, scored, interruption)
         manifest.update(**facts)
         if interruption.signum:
@@ -124,6 +127,27 @@ def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held
             count = predict_images(config, checkpoint, scored, folder / "predictions.jsonl")
             say(f"{count} answers from {checkpoint.name}, loaded from disk")
             return Result(folder, checkpoint, report_on(config, folder, scored))
+
+
+def _check_data(config: RunConfig, train: Mixture, heldout: ImageSet | None, cache: Path) -> list[Finding]:
+    """Print and return the findings about every annotated source."""
+    findings = []
+    for (_, alone), images in zip(source_configs(config), train.image_sets, strict=True):
+        digests = [found.digest for found in (images, heldout) if found is not None]
+        findings += check_before_training(alone, digests, cache)
+    return findings
+
+
+def _data_facts(train: Mixture, heldout: ImageSet | None) -> dict[str, Any]:
+    """Return what the manifest keeps of the data."""
+    sources = train.facts()
+    problems = sum(len(part.content.problems) for part in train.parts)
+    images = sum(map(len, train.image_sets))
+    facts = {"train": {"digest": train.digest, "images": images, "problems": problems, "sources": sources}}
+    if heldout is not None:
+        count = len(heldout.problems)
+        facts[heldout.name] = {"digest": heldout.digest, "images": len(heldout), "problems": count}
+    return facts
 
 
 def _check_ranks(images: int) -> None:
@@ -151,7 +175,7 @@ def train_model(
     config: RunConfig,
     folder: Path,
     base: str,
-    train: ImageSet,
+    train: ImageSet | Mixture,
     scored: ImageSet | None,
     interruption: Interruption | None = None,
 ) -> tuple[Path, dict[str, Any]]:
@@ -165,13 +189,14 @@ def train_model(
         RunError: training left no checkpoint.
     """
     say("loading ms-swift")
+    mixture = Mixture.of_one(train, config.data)
     opened = open_run(config, folder, base, evaluates=scored is not None)
-    _report_long_samples(config, opened, train)
-    samples = sample_set(config, opened, train, augments=True)
+    for part in mixture.parts:
+        _report_long_samples(config, opened, part)
+    samples = MixedSamples(mixture, [_samples_of(config, opened, part) for part in mixture.parts])
     workers = _report_samples(config, samples)
-    scored_samples = (
-        samples if scored is train and not config.data.augment.active else scored and sample_set(config, opened, scored)
-    )
+    shared = scored is mixture.only and not config.data.augment.active
+    scored_samples = samples.parts[0] if shared else scored and sample_set(config, opened, scored)
     interruption = interruption or Interruption()
     known = newest_complete(folder / "checkpoints")[0] if config.run.resume else None
     before = (steps_of(known), seconds_of(known)) if known is not None else (0, 0.0)
@@ -195,13 +220,14 @@ def train_model(
     limits = (config.training.get(name) for name in ("max_steps", "num_train_epochs"))
     if known is not None and is_finished(known, *limits, wanted.ap_patience):
         say(f"training had reached its end with {known.name}")
-        trained, seconds = Trained(known, steps_of(known)), before[1]
+        trained, seconds, seen = Trained(known, steps_of(known)), before[1], {}
     else:
         with interruption.between_steps(), explain_worker_failure():
             trained = opened.train(
                 samples, scored_samples, callbacks=callbacks, resume_from=known, workers=workers, answers=answers
             )
         seconds = clock.seconds
+        seen = _report_seen(mixture, trained.seen)
     parameters = count_parameters(opened.model)
     say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
     if trained.checkpoint is None:
@@ -217,10 +243,20 @@ def train_model(
         "objects_left_out_by_the_cap": samples.dropped_objects,
         "parameters": parameters,
         "first_batches": trained.first_batches,
+        **seen,
         **_told_by_evaluations(folder, trained.checkpoint),
     }
     best = facts["best_checkpoint"]
     return (folder / best["path"] if best else trained.checkpoint), facts
+
+
+def _report_seen(mixture: Mixture, seen: Sequence[int]) -> dict[str, Any]:
+    """Print how many samples of each source were trained on, and return it for the manifest."""
+    counts = {part.name: count for part, count in zip(mixture.parts, seen, strict=True)}
+    total = max(1, sum(counts.values()))
+    if len(counts) > 1:
+        say("seen: " + ", ".join(f"{name} {count:,} samples ({count / total:.1%})" for name, count in counts.items()))
+    return {"samples_seen": counts}
 
 
 def _told_by_evaluations(folder: Path, last: Path) -> dict[str, Any]:
@@ -237,16 +273,32 @@ def _told_by_evaluations(folder: Path, last: Path) -> dict[str, Any]:
     return {"best_checkpoint": path, "failed_evaluations": {"count": len(failed), "which": failed[-10:]}}
 
 
-def _report_long_samples(config: RunConfig, opened: OpenRun, train: ImageSet) -> None:
+def _samples_of(config: RunConfig, opened: OpenRun, part: Part) -> SampleSet | ConversationSamples:
+    if isinstance(part.content, ImageSet):
+        return sample_set(_of_part(config, part), opened, part.content, augments=True)
+    return ConversationSamples(part.content, opened.encode)
+
+
+def _of_part(config: RunConfig, part: Part) -> RunConfig:
+    return config.model_copy(update={"data": part.data})
+
+
+def _report_long_samples(config: RunConfig, opened: OpenRun, part: Part) -> None:
     """Print what `training.max_length` cuts; an InputError where nothing may be cut."""
-    lengths = opened.measure()
-    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, train.classes)
-    found = longer_than(opened.longest_sample, lengths, train.instances, writer.longest)
-    if line := report_long_samples(found, len(train), opened.longest_sample, opened.truncation):
+    limit, found = opened.longest_sample, part.content
+    if isinstance(found, ImageSet):
+        lengths = replace(opened, config=_of_part(config, part)).measure()
+        writer = TargetWriter(
+            part.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, found.classes
+        )
+        long = [(f"image {i.image}", n) for i, n in longer_than(limit, lengths, found.instances, writer.longest)]
+    else:
+        long = found.longer_than(limit, opened.measure().image, opened.length)
+    if line := report_long_samples(long, len(found), limit, opened.truncation):
         say(f"  {line}")
 
 
-def _report_samples(config: RunConfig, samples: SampleSet) -> int | None:
+def _report_samples(config: RunConfig, samples: MixedSamples) -> int | None:
     """Print what is left out of the samples; returns the number of processes that encode them, None for swift's."""
     if samples.dropped_objects:
         say(f"  {samples.dropped_objects} objects beyond data.max_objects={config.data.max_objects} left out")

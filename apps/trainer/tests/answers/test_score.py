@@ -69,6 +69,18 @@ def test_run_section_states_steps_and_seconds_of_both_parts(tmp_path):
     assert "1,200 in 496 s; 500 in 200 s before it was resumed" in html
 
 
+def test_run_section_states_proportions_of_several_sources_and_what_was_seen(tmp_path):
+    sources = [
+        {"name": "cells", "kind": "images", "records": 1200, "share": 0.75, "digest": "ab"},
+        {"name": "talk", "kind": "conversations", "records": 80, "share": 0.25, "digest": "cd"},
+    ]
+    data = {"train": MANIFEST["data"]["train"] | {"sources": sources}}
+    html = run_section(tmp_path, MANIFEST | {"data": data, "samples_seen": {"cells": 3000, "talk": 1001}})
+    assert "1,200 images, 75.0% of the samples, digest ab; 3,000 samples seen" in html
+    assert "80 conversations, 25.0% of the samples, digest cd; 1,001 samples seen" in html
+    assert "source cells" not in run_section(tmp_path, MANIFEST)
+
+
 def test_best_checkpoint_is_named_beside_the_last_one():
     rows = [{"step": step, "AP": ap} for step, ap in ((100, 0.2), (200, 0.4), (300, 0.4), (400, 0.3))]
     assert best_checkpoint(rows) == "best checkpoint by AP: checkpoint-200, 0.400; the last one has 0.300"

@@ -6,7 +6,8 @@ from PIL import Image
 
 from coord_codec import Instance
 from coord_trainer.config.run_config import check_run_config
-from coord_trainer.config.sections import AugmentConfig, DataSection
+from coord_trainer.config.sections import DataSection
+from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.data.augment import augment
 from coord_trainer.data.samples import SampleSet, TargetWriter
 
@@ -106,8 +107,7 @@ def test_training_samples_alone_are_augmented_anew_in_each_epoch(augments):
     assert not samples.kept
     pixels = set()
     for epoch in range(6):
-        samples.set_epoch(epoch)
-        pixels.add(samples[0]["images"][0].tobytes())
+        pixels.add(samples.sample(0, epoch)["images"][0].tobytes())
     assert len(pixels) == (6 if augments else 1)
 
 

@@ -57,8 +57,21 @@ MISTAKES = {
         2,
         "found x.json, y.json; name one of the files",
     ),
+    "two formats in a folder": (
+        {"d/a.png": None, "d/a.xml": VOC, "d/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat"},
+        ["d"],
+        2,
+        "holds Pascal VOC XML and YOLO labels; say which one is meant",
+    ),
+    "annotations beside images": ({"d/images/a.png": None, "d/annotations/a.xml": VOC}, ["d"], 0, "1 records, 1 boxes"),
+    "one table among images": (
+        {"d/a.png": None, "d/b.csv": HEADER + "a.png,cat,4,4,36,36"},
+        ["d"],
+        0,
+        "1 records, 1 boxes",
+    ),
     "the folder of images has a typo": ({"a.json": coco()}, ["a.json", "--images", "imgs"], 2, "at imgs"),
-    "images elsewhere": ({"a.json": coco()}, ["a.json"], 2, "data.images names the folder that its paths start from"),
+    "images elsewhere": ({"a.json": coco()}, ["a.json"], 2, "(--images) names the folder that its paths start from"),
     "a list of detections": (
         {"a.json": '[{"image_id": 1, "bbox": [1, 2, 3, 4], "category_id": 1, "score": 0.5}]'},
         A,

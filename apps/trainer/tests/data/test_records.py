@@ -59,6 +59,81 @@ def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
     assert [found.image(i).tobytes() for i in range(5)] == [small.image(i).tobytes() for i in range(5)]
 
 
+@pytest.fixture
+def coco(tmp_path, monkeypatch):
+    """A COCO file with everything that is left out or counted, annotations in no order, images before or after them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for n in range(6):
+        Image.new("RGB", (40 + n, 20), (n, n, n)).save(tmp_path / f"{n}.png")
+    images = [{"id": 9 - n, "file_name": f"{n}.png", "width": 40 + n, "height": 20} for n in range(6)]
+    images += [{"id": "x", "file_name": "gone.png", "width": 9, "height": 9}, {"id": 8, "file_name": "2.png"}, "no row"]
+    images[5] |= {"width": None}
+    boxes = [
+        [1.5, 2, 8.25, 9],
+        [0, 0, 40.5, 20],
+        [3, 3, 0, 5],
+        [30, 3, 40, 5],
+        [5, 5, -1, 2],
+        [5, 5, 12.125, 7],
+        [1, 1, 5, 5],
+    ]
+    annotations = [
+        {"id": k, "image_id": 9 - (5 * k) % 6, "category_id": (7, 3, 4)[k % 3], "bbox": boxes[k % 7]} for k in range(40)
+    ]
+    annotations[4] |= {"iscrowd": 1, "bbox": [1, 1, 9, 9], "area": 12.5}
+    annotations[6] |= {"area": 0.1 + 0.2}
+    annotations += [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [1, 1, 2, 2]}, 5]
+    categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}, {"id": 4, "name": "bad <|coord_1|>"}]
+    return {"info": {}, "annotations": annotations, "categories": categories, "images": images}
+
+
+@pytest.mark.parametrize("on_bad_box", ["drop_image", "drop_box"])
+@pytest.mark.parametrize("first", ["images", "annotations"])
+def test_large_coco_file_is_the_same_set_as_a_small_one(tmp_path, coco, monkeypatch, on_bad_box, first):
+    document = {first: coco[first]} | coco
+    if on_bad_box == "drop_image":  # otherwise every image goes
+        document["annotations"] = [a for a in coco["annotations"] if a == 5 or a["id"] % 7 in (0, 1, 2, 6)]
+        document["categories"] = coco["categories"][:2]
+    (tmp_path / "a.json").write_text("\ufeff" * (first == "images") + json.dumps(document, indent=1))
+    data = DataSection(on_bad_box=on_bad_box)
+    small = load_annotated(tmp_path / "a.json", None, "train", False, data)
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    found = load_annotated(tmp_path / "a.json", None, "train", False, data)
+    assert isinstance(found.instances, Records) and not isinstance(small.instances, Records)
+    assert dumped(found.instances) == dumped(small.instances) and len(found) > 1 and found.target_counts.sum() > 3
+    assert found.problems == small.problems and len(found.problems) > 4
+    assert dict(found.annotations.notes) == dict(small.annotations.notes)
+    assert found.annotations.categories == small.annotations.categories and found.classes == small.classes
+    again = load_annotated(tmp_path / "a.json", None, "train", False, data)
+    assert (
+        dumped(again.instances) == dumped(small.instances)
+        and again.annotations.categories == small.annotations.categories
+    )
+
+
+def test_large_coco_file_that_is_scored_keeps_its_rows(tmp_path, coco, many):
+    coco["annotations"] = coco["annotations"][:2]
+    (tmp_path / "a.json").write_text(json.dumps(coco))
+    found = load_annotated(tmp_path / "a.json", None, "heldout", False, DataSection(), scored=True)
+    assert found.annotations.tables is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"images": [], "categories": [], "annotations": [', "not JSON"),
+        ('{"images": [], "categories": []}', "found no list annotations"),
+        ('{"images": [], "categories": 3, "annotations": []}', "no usable image is left"),
+    ],
+)
+def test_broken_large_coco_file_is_named(tmp_path, many, text, told, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(InputError, match=told) as error:
+        load_annotated(tmp_path / "a.json", None, "train", False)
+    assert "a.json" in str(error.value)
+
+
 def test_checked_file_is_taken_from_the_cache_until_anything_changes(path, many, capsys, tmp_path):
     first = load_annotated(path, None, "train", False)
     assert "checked before" not in capsys.readouterr().out

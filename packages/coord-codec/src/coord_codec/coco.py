@@ -6,7 +6,7 @@ Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -111,32 +111,36 @@ def read_coco(
     """Return instances, problems, notes, categories and rows of a COCO document; see `read_annotations`."""
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
-    categories = _unique(document["categories"], f"{source}: categories", _category, problems)
-    given = _unique(document["images"], f"{source}: images", _image, problems)
-    given = {where: _with_size(image, where, image_size, problems) for where, image in given.items()}
-    images = sorted(given.values(), key=_by_id)
-    rows = sorted(categories.values(), key=_by_id)
-    reader = _Annotations(images, rows, problems, notes, CoordGrid() if on_bad_box else None)
-    for where, category in categories.items():
-        reader.check_name(category, where)
+    reader = CocoReader(document["categories"], document["images"], source, problems, notes, on_bad_box, image_size)
+    objects: dict[ImageId, list[Object]] = {image_id: [] for image_id in reader.usable}
+    rows: list[CocoAnnotation] = []
     for position, record in enumerate(document["annotations"]):
-        label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
-        reader.read(record, f"{source}: annotations[{position}]{label}")
-    if on_bad_box == "drop_image":
-        left_out = [image_id for image_id in reader.refused if reader.objects.pop(image_id, None) is not None]
-        notes[WITH_REFUSED] += len(left_out)
+        placed = reader.place(record, position)
+        if placed is None:
+            continue
+        row, has_area, corners = placed
+        if corners is not None:
+            fields: dict[str, Any] = {"desc": reader.categories[row.category].name, "bbox": corners}
+            if row.iscrowd:
+                fields["iscrowd"] = True
+            if has_area:
+                fields["area"] = row.area
+            objects[reader.images[row.image].id].append(Object.model_construct(**fields))
+        rows.append(row._replace(is_target=corners is not None and not row.iscrowd))
+    left_out = reader.left_out()
+    notes[WITH_REFUSED] += len(left_out)
     instances = tuple(
         Instance.model_construct(
             image=image.file_name,
             width=image.width,
             height=image.height,
             image_id=image.id,
-            objects=tuple(reader.objects[image.id]),
+            objects=tuple(objects[image.id]),
         )
-        for image in given.values()
-        if image.id in reader.objects
+        for image in reader.given
+        if image.id in objects and image.id not in left_out
     )
-    return instances, tuple(problems), dict(+notes), tuple(rows), CocoTables(tuple(images), tuple(reader.rows))
+    return instances, tuple(problems), dict(+notes), reader.categories, CocoTables(reader.images, tuple(rows))
 
 
 _Row = TypeVar("_Row", Category, CocoImage)
@@ -147,7 +151,7 @@ def _by_id(row: Category | CocoImage) -> tuple[bool, Any]:
 
 
 def _unique(
-    records: Sequence[Any], table: str, parse: Callable[[Mapping[str, Any]], _Row], problems: list[Problem]
+    records: Iterable[Any], table: str, parse: Callable[[Mapping[str, Any]], _Row], problems: list[Problem]
 ) -> dict[str, _Row]:
     """Return the good records of images or categories by where they stand; an id that occurs twice is ambiguous."""
     rows: dict[str, _Row] = {}
@@ -167,13 +171,13 @@ def _unique(
 
 
 @contextmanager
-def _listed(problems: list[Problem], where: str, is_box: bool = False) -> Iterator[None]:
+def _listed(problems: list[Problem], where: str) -> Iterator[None]:
     """Turn an `InputError` with the message `field: fault` into a problem."""
     try:
         yield
     except InputError as error:
         name, _, message = str(error).partition(": ")
-        problems.append(Problem(where, name, message, is_box=is_box))
+        problems.append(Problem(where, name, message))
 
 
 def _category(record: Mapping[str, Any]) -> Category:
@@ -216,61 +220,91 @@ def _with_size(
     return image
 
 
-class _Annotations:
-    """Collects the rows and objects of annotations, and lists what is wrong with the others."""
+class CocoReader:
+    """Places annotations in their images, and lists what is wrong with the others.
+
+    Args:
+        categories: rows of that list.
+        images: rows of that list.
+        source: what problems call the document.
+        problems: filled with what is left out.
+        notes: filled with counted facts that are no faults.
+        on_bad_box: what a refused object does to its image, see `read_annotations`.
+        image_size: looks up the size of an image that states none.
+
+    Attributes:
+        categories: by ascending id.
+        images: by ascending id, numbers before text.
+        given: the images in the order of the document.
+        usable: ids of the images that state a path and a size.
+    """
 
     def __init__(
         self,
-        images: Sequence[CocoImage],
-        categories: Sequence[Category],
+        categories: Iterable[Any],
+        images: Iterable[Any],
+        source: str,
         problems: list[Problem],
         notes: Counter[str],
-        grid: CoordGrid | None,
+        on_bad_box: OnBadBox | None,
+        image_size: Callable[[str], tuple[int, int] | None] | None = None,
     ) -> None:
-        self.images, self.categories, self.grid = images, categories, grid
-        self.problems, self.notes = problems, notes
-        self.image_index = {image.id: i for i, image in enumerate(images)}
-        self.category_index = {category.id: i for i, category in enumerate(categories)}
-        self.unteachable: set[ImageId] = set()
-        self.refused: set[ImageId] = set()
-        self.rows: list[CocoAnnotation] = []
-        self.objects: dict[ImageId, list[Object]] = {i.id: [] for i in images if i.file_name and i.width}
+        self._source, self._problems, self._notes = source, problems, notes
+        self._on_bad_box, self._grid = on_bad_box, CoordGrid() if on_bad_box else None
+        named = _unique(categories, f"{source}: categories", _category, problems)
+        given = _unique(images, f"{source}: images", _image, problems)
+        self.given = tuple(_with_size(image, where, image_size, problems) for where, image in given.items())
+        self.images = tuple(sorted(self.given, key=_by_id))
+        self.categories = tuple(sorted(named.values(), key=_by_id))
+        self.image_index = {image.id: i for i, image in enumerate(self.images)}
+        self.usable = {image.id for image in self.images if image.file_name and image.width}
+        self._category_index = {category.id: i for i, category in enumerate(self.categories)}
+        self._unteachable: set[ImageId] = set()
+        self._refused: set[ImageId] = set()
+        for where, category in named.items():
+            self._check_name(category, where)
 
-    def check_name(self, category: Category, where: str) -> None:
+    def _check_name(self, category: Category, where: str) -> None:
         """List a category whose name cannot stand in a target."""
         try:
             check_description(category.name)
         except ValueError as error:
-            self.unteachable.add(category.id)
-            self.problems.append(Problem(where, "name", str(error), training_only=True))
+            self._unteachable.add(category.id)
+            self._problems.append(Problem(where, "name", str(error), training_only=True))
 
-    def read(self, record: Any, where: str) -> None:
-        """Add one annotation."""
-        with _listed(self.problems, where, is_box=True):
-            row, stated_area = self._row(record)
+    def left_out(self) -> set[ImageId]:
+        """Return the usable images that an object takes along which was refused."""
+        return self._refused & self.usable if self._on_bad_box == "drop_image" else set()
+
+    def place(
+        self, record: Any, position: int
+    ) -> tuple[CocoAnnotation, bool, tuple[float, float, float, float] | None] | None:
+        """Return the row of an annotation, whether it states an area, and its box in [0, 1].
+
+        The box is None where it cannot be a target, and the whole None where the annotation is left out.
+        """
+        label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
+        where = f"{self._source}: annotations[{position}]{label}"
+        try:
+            row, has_area = self._row(record)
             if not row.bbox_xywh[2] or not row.bbox_xywh[3]:
-                self.notes["boxes of zero area"] += 1
+                self._notes["boxes of zero area"] += 1
             if row.iscrowd:
-                self.notes["crowd regions, which are no training targets"] += 1
-            corners = self._corners(row, where)
-            if corners is not None:
-                fields: dict[str, Any] = {"desc": self.categories[row.category].name, "bbox": corners}
-                if row.iscrowd:
-                    fields["iscrowd"] = True
-                if stated_area:
-                    fields["area"] = row.area
-                self.objects[self.images[row.image].id].append(Object.model_construct(**fields))
-            self.rows.append(row._replace(is_target=corners is not None and not row.iscrowd))
-            return
+                self._notes["crowd regions, which are no training targets"] += 1
+            return row, has_area, self._corners(row, where)
+        except InputError as error:
+            name, _, message = str(error).partition(": ")
+            self._problems.append(Problem(where, name, message, is_box=True))
         image_id = record.get("image_id") if isinstance(record, Mapping) else None
         if isinstance(image_id, int | str) and image_id in self.image_index and record.get("iscrowd") != 1:
-            self.refused.add(image_id)
+            self._refused.add(image_id)
+        return None
 
     def _row(self, record: Any) -> tuple[CocoAnnotation, bool]:
         if not isinstance(record, Mapping):
             raise InputError(f": expected an object, found {type(record).__name__}")
         image = self._known(record, "image_id", self.image_index, "an image")
-        category = self._known(record, "category_id", self.category_index, "a category")
+        category = self._known(record, "category_id", self._category_index, "a category")
         x, y, width, height = finite_numbers(record.get("bbox"), 4, "bbox")
         if width < 0 or height < 0:
             raise InputError(
@@ -293,24 +327,24 @@ class _Annotations:
             raise InputError(f"{key}: {value!r} is not the id of {what} of this file, or of one that was left out")
         return index[value]
 
-    def _corners(self, row: CocoAnnotation, where: str) -> tuple[float, ...] | None:
+    def _corners(self, row: CocoAnnotation, where: str) -> tuple[float, float, float, float] | None:
         """Return the box in [0, 1], or None with a problem listed where it cannot be a target."""
         image, category = self.images[row.image], self.categories[row.category]
-        if image.id not in self.objects:
+        if image.id not in self.usable:
             return None  # listed once, with the image
-        if category.id in self.unteachable:
-            self.refused.add(image.id)  # listed once, with the category
+        if category.id in self._unteachable:
+            self._refused.add(image.id)  # listed once, with the category
             return None
         x, y, w, h = row.bbox_xywh
         try:
             corners, clipped = place_box(
-                (x, y, x + w, y + h), float(image.width or 0), float(image.height or 0), grid=self.grid
+                (x, y, x + w, y + h), float(image.width or 0), float(image.height or 0), grid=self._grid
             )
         except InputError as error:
             if not isinstance(error, SmallBoxError) and not row.iscrowd:
-                self.refused.add(image.id)
+                self._refused.add(image.id)
             message = f"[{x:g}, {y:g}, {w:g}, {h:g}] of {image.file_name}: {error}"
-            self.problems.append(Problem(where, "bbox", message, True, is_box=True))
+            self._problems.append(Problem(where, "bbox", message, True, is_box=True))
             return None
-        self.notes[f"boxes clipped by at most {CLIP_PIXELS:g} pixel"] += clipped
+        self._notes[f"boxes clipped by at most {CLIP_PIXELS:g} pixel"] += clipped
         return corners

@@ -135,6 +135,8 @@ def _read_box(bbox: Any) -> tuple[float, ...]:
         bbox = bbox.tolist()
     if not isinstance(bbox, (list, tuple)) or len(bbox) != 4:
         raise ValueError(f"expected four values x1, y1, x2, y2, found {bbox!r}")
+    if all(type(v) is float for v in bbox) and 0 <= bbox[0] < bbox[2] <= 1 and 0 <= bbox[1] < bbox[3] <= 1:
+        return tuple(bbox)  # the usual case, which large files have millions of times
     if any(isinstance(v, str) for v in bbox):
         box = tuple(_GRID.dequantize(k) for k in tokens_to_ints(bbox, _GRID))
     elif not all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in bbox):

@@ -62,7 +62,7 @@ def answer_room(config: RunConfig, tokenizer, names: Iterable[str]) -> int:
         names: that are known; where none is, a name may take 12 tokens
     """
     writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
-    of_shapes = config.data.shapes.max_objects if config.data.annotations is None else config.data.max_objects
+    of_shapes = config.data.shapes.max_objects if not config.data.given else config.data.max_objects
     count = min(config.data.max_objects, of_shapes)
 
     def length(name: str) -> int:
@@ -103,7 +103,7 @@ def predict(
         for index, answer in zip(indices, answers, strict=True):
             instance = images.instances[index]
             yield {
-                "image_id": instance.image_id if instance.image_id is not None else index + 1,
+                "image_id": instance.image_id if instance.image_id is not None else index,
                 "image": instance.image,
                 "width": instance.width,
                 "height": instance.height,

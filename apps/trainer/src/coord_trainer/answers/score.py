@@ -20,7 +20,8 @@ from coord_trainer.checkpoints import answer_scores, steps_of
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
-from coord_trainer.data.image_set import ImageSet, report_sets, sets_of
+from coord_trainer.data.image_set import ImageSet
+from coord_trainer.data.load import report_sets, sets_of
 from coord_trainer.training.metrics import DIAGNOSTICS, find_overfitting
 
 CHECKPOINT_SCORES = "convergence.json"
@@ -204,6 +205,14 @@ def _scores_during_training(lines: list[dict[str, Any]]) -> str:
     return told + (line_chart(points, "AP during training", x_label="step", width=640) if len(scores) > 1 else "")
 
 
+def _source(source: dict[str, Any], manifest: dict[str, Any]) -> str:
+    seen = manifest.get("samples_seen", {}).get(source["name"])
+    return (
+        f"{source['records']:,} {source['kind']}, {source['share']:.1%} of the samples, digest {source['digest']}"
+        + ("" if seen is None else f"; {seen:,} samples seen")
+    )
+
+
 def _facts(manifest: dict[str, Any]) -> str:
     """What was trained, on what, by which versions; all of it is in manifest.json."""
     rows = []
@@ -220,6 +229,8 @@ def _facts(manifest: dict[str, Any]) -> str:
     for name, data in manifest.get("data", {}).items():
         left_out = f"; {data['problems']:,} records left out, see problems.jsonl" * bool(data.get("problems"))
         rows.append((f"images, {name}", f"{data['images']:,}, digest {data['digest']}{left_out}"))
+        if len(sources := data.get("sources", ())) > 1:
+            rows += [(f"source {source['name']}", _source(source, manifest)) for source in sources]
     if count := manifest.get("failed_evaluations", {}).get("count"):
         rows.append(("evaluations that failed", f"{count:,}; the last: {manifest['failed_evaluations']['which'][-1]}"))
     if manifest.get("fingerprint"):

@@ -82,10 +82,19 @@ def inspect(
     from coord_trainer.inspection.words import split_words
 
     resolved = load_run_config(config, split_words(words or [], images, model), trains=False)
-    if sample is None and resolved.data.annotations is not None:
+    if sample is None and resolved.data.given:
+        from coord_trainer.console import RunError
+        from coord_trainer.data.load import source_configs
         from coord_trainer.inspection.report import inspect_data
 
-        inspect_data(resolved, out, with_model=model is not None or config is not None, strict=strict)
+        of_model, failed = model is not None or config is not None, None
+        for name, alone in source_configs(resolved):
+            try:
+                inspect_data(alone, out / name if resolved.data.sources else out, with_model=of_model, strict=strict)
+            except RunError as error:  # noqa: PERF203 - the other sources are looked at as well
+                failed = error
+        if failed is not None:
+            raise failed
         return
     load_libraries()
     from coord_trainer.preview import inspect_sample

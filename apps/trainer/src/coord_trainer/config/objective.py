@@ -8,8 +8,8 @@ from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_
 
 from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
+from coord_trainer.config.base import Section
 from coord_trainer.config.plugins import import_plugins
-from coord_trainer.config.sections import Section
 
 if TYPE_CHECKING:
     from coord_losses import ObjectiveConfig

@@ -72,6 +72,9 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[ConfigKey]:
             continue
         meaning = info.description or explained.get(name, "")
         yield ConfigKey(prefix + name, _type(info.annotation, info.metadata), _default(info), meaning)
+        entry = next(iter(get_args(info.annotation)), None) if get_origin(info.annotation) is tuple else None
+        if isinstance(entry, type) and issubclass(entry, BaseModel):
+            yield from _keys(entry, f"{prefix}{name}[].")
 
 
 def _training_keys() -> Iterator[ConfigKey]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from omegaconf import OmegaConf
@@ -16,9 +16,10 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from coord_codec import InputError
+from coord_trainer.config.base import Section
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.objective import CustomConfig
-from coord_trainer.config.sections import DataSection, EvaluationSection, ModelSection, RunSection, Section
+from coord_trainer.config.sections import DataSection, EvaluationSection, ModelSection, RunSection
 from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean, shards_weights, yaml_word
 from coord_trainer.elsewhere import pointer
 
@@ -81,9 +82,10 @@ class RunConfig(Section):
             )
         if evaluation.ap_steps is not None:
             yield from self._against_ap()
-        if data.preload and data.varies:
+        varies = [section.varies for section in (data, *map(data.of_source, data.sources)) if section.varies]
+        if data.preload and varies:
             yield (
-                f"data.preload is true but {data.varies}: every epoch writes other samples, so nothing can be kept "
+                f"data.preload is true but {varies[0]}: every epoch writes other samples, so nothing can be kept "
                 "encoded; switch one of the two"
             )
         constrained = [name for name in evaluation.readings if STRATEGIES[name].grammar]
@@ -100,7 +102,14 @@ class RunConfig(Section):
                 f"training.use_dora is true and training.target_modules names {hit[0]}: DoRA on the vocabulary merges "
                 "wrongly; leave it out of target_modules (all-linear does), or train its rows with custom.coord_offset"
             )
-        if evaluation.pictures == "heldout" and data.annotations is not None and data.heldout_annotations is None:
+        if evaluation.pictures == "train" and len(data.sources) > 1:
+            yield (
+                f"evaluation.pictures is train but data.sources has {len(data.sources)} sources, which ask in words "
+                "of their own; name data.heldout_annotations with evaluation.pictures: heldout, or set it to none"
+            )
+        if data.sources and not any(source.annotations for source in data.sources):
+            yield "data.sources: expected one source with annotations at least, found conversations alone"
+        if evaluation.pictures == "heldout" and data.given and data.heldout_annotations is None:
             yield (
                 "evaluation.pictures is heldout but data.heldout_annotations is not given: name it, or set "
                 "evaluation.pictures to train (memorising) or none"
@@ -196,6 +205,9 @@ def _near(location: Sequence[Any]) -> str:
     """Return the end of a message about an unknown key: where it lives, the closest one here, or all that are here."""
     model: Any = RunConfig
     for part in location[:-1]:
+        if isinstance(part, int):  # an entry of a list of sections
+            model = get_args(model)[0]
+            continue
         info = getattr(model, "model_fields", {}).get(part)
         model = info.annotation if info is not None else None
     name, known = str(location[-1]), list(getattr(model, "model_fields", ()))

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from coord_codec import MARKERS
 from coord_codec.boxes import OnBadBox
+from coord_trainer.config.base import Fraction, Probability, Section, Seed
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.formats import Format
+from coord_trainer.config.sources import AugmentConfig, ClassNames, ClassPrompt, Prompt, Queries, SourceConfig
 
-Seed = Annotated[int, Field(ge=0, lt=2**32)]
-Fraction = Annotated[float, Field(gt=0, le=1)]
-Probability = Annotated[float, Field(ge=0, le=1)]
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
 DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their bounding boxes: {classes}"
-
-
-class Section(BaseModel):
-    """Frozen, strict about names, and without numbers that are not finite."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class RunSection(Section):
@@ -107,26 +100,6 @@ class ShapesConfig(Section):
         return self
 
 
-class AugmentConfig(Section):
-    """Changes of training images that move their boxes along, drawn anew in each epoch; none by default."""
-
-    flip: Probability = Field(0.0, description="probability of mirroring an image left to right")
-    crop: Probability = Field(
-        0.0, description="probability of a crop that cuts no box; objects outside it are left out of the answer"
-    )
-    min_crop: Fraction = Field(0.5, description="smallest side of a crop, as a fraction of the image's")
-    scale: Probability = Field(0.0, description="probability of reducing the size")
-    min_scale: Fraction = Field(0.5, description="smallest factor by which sides are reduced")
-    colour: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="brightness, contrast and saturation are multiplied by 1 - colour to 1 + colour"
-    )
-
-    @property
-    def active(self) -> bool:
-        """Whether any image is changed."""
-        return bool(self.flip or self.crop or self.scale or self.colour)
-
-
 class DataSection(Section):
     """Annotations and images, or the generated shapes when there are none."""
 
@@ -156,24 +129,32 @@ class DataSection(Section):
     shapes: ShapesConfig = Field(
         default_factory=ShapesConfig, description="the generated data set, used without `data.annotations`"
     )
-    queries: Literal["all", "per_class", "class_list", "mixed"] = Field(
+    sources: tuple[SourceConfig, ...] = Field(
+        (),
+        description="several sources that one run trains on, instead of `data.annotations`; what a source does not say "
+        "is as in this section",
+    )
+    classes: ClassNames | None = Field(
+        None,
+        description="the only descriptions that are taught, scored and asked for, others are left out and counted; all "
+        "of the annotations when not given",
+    )
+    queries: Queries = Field(
         "all",
         description="what a training sample asks for, drawn anew in each epoch: all objects, those of one class, "
         "those of a few classes, or one of the three; a record with a `query` asks for that phrase",
     )
-    negatives: float = Field(
+    negatives: Probability = Field(
         0.25,
-        ge=0,
-        le=1,
         description="share of the queries by class that ask only for what is not in the image; the answer is empty",
     )
-    class_prompt: str = Field(
+    class_prompt: ClassPrompt = Field(
         DEFAULT_CLASS_PROMPT, description="the user's message of a query; {classes} is replaced by what is asked for"
     )
     augment: AugmentConfig = Field(
         default_factory=AugmentConfig, description="changes of the training images and their boxes"
     )
-    prompt: str = Field(DEFAULT_PROMPT, description="the user's message beside the image")
+    prompt: Prompt = Field(DEFAULT_PROMPT, description="the user's message beside the image")
     max_objects: PositiveInt = Field(
         30, description="most objects in a target; those beyond it are left out and counted"
     )
@@ -211,20 +192,6 @@ class DataSection(Section):
             raise ValueError(f"expected one of {', '.join(MARKERS)}, found {value!r}")
         return value
 
-    @field_validator("class_prompt")
-    @classmethod
-    def _says_classes(cls, value: str) -> str:
-        if "{classes}" not in value or "<image>" in value:
-            raise ValueError("expected a prompt with {classes} and without <image>; the image is put in front of it")
-        return value
-
-    @field_validator("prompt")
-    @classmethod
-    def _plain_prompt(cls, value: str) -> str:
-        if not value.strip() or "<image>" in value:
-            raise ValueError("expected a non-empty prompt without <image>; the image is put in front of it")
-        return value
-
     @property
     def varies(self) -> str | None:
         """Return the setting that makes a sample another one in each epoch, so that it cannot be kept encoded."""
@@ -234,6 +201,28 @@ class DataSection(Section):
             return "data.augment is on"
         return f"data.queries is {self.queries}" if self.queries != "all" else None
 
+    @property
+    def given(self) -> bool:
+        """Whether there are annotations to train on, and no shapes have to be drawn."""
+        return self.annotations is not None or bool(self.sources)
+
+    def of_source(self, source: SourceConfig) -> DataSection:
+        """Return the section of one source: what it leaves out is as in this one."""
+        shared = DataSection.model_fields.keys() & SourceConfig.model_fields.keys()
+        stated = {name: getattr(source, name) for name in shared if getattr(source, name) is not None}
+        return self.model_copy(update={"sources": (), "images": None, **stated})
+
+    @model_validator(mode="after")
+    def _one_form(self) -> DataSection:
+        if self.sources and (self.annotations is not None or self.images is not None):
+            named = "annotations" if self.annotations is not None else "images"
+            raise ValueError(f"data.sources and data.{named} are both given: name it within a source, or leave one out")
+        weighed = [source.weight is not None for source in self.sources]
+        if any(weighed) and not all(weighed):
+            number = weighed.index(False)
+            raise ValueError(f"data.sources.{number}.weight: give every source a weight or none, found none here")
+        return self
+
     @model_validator(mode="after")
     def _pairs(self) -> DataSection:
         _in_order("data.min_pixels", self.min_pixels, "data.max_pixels", self.max_pixels)
@@ -241,7 +230,7 @@ class DataSection(Section):
             given, folder = getattr(self, f"{prefix}annotations"), getattr(self, f"{prefix}images")
             if folder is not None and given is None:
                 raise ValueError(f"data.{prefix}images is given but data.{prefix}annotations is not: name both")
-        if self.heldout_annotations is not None and self.annotations is None:
+        if self.heldout_annotations is not None and not self.given:
             raise ValueError("data.heldout_annotations is given but data.annotations is not: name both")
         return self
 

@@ -13,7 +13,7 @@ from torchvision.transforms.v2 import functional
 from torchvision.tv_tensors import BoundingBoxes, wrap
 
 from coord_codec import Instance
-from coord_trainer.config.sections import AugmentConfig
+from coord_trainer.config.sources import AugmentConfig
 
 _TRIES = 20
 

@@ -7,7 +7,6 @@ state, or that lie outside their folder join its problems; whatever is left out 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -20,15 +19,15 @@ from PIL import Image
 from tqdm import tqdm
 
 from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, read_annotations, write_instances
-from coord_codec.annotations import stream_instances
-from coord_codec.files import path_inside, write_text
+from coord_codec.files import path_inside
 from coord_codec.records import raise_for
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection, ShapesConfig
 from coord_trainer.console import is_first, say
-from coord_trainer.data.formats.registry import base_of, read_source
-from coord_trainer.data.large import is_large, keep_records
+from coord_trainer.data.classes import class_categories, of_classes, select_classes
+from coord_trainer.data.formats.registry import base_of, image_sizes, read_source
+from coord_trainer.data.large import is_large, keep_records, stream
 from coord_trainer.data.records import Records
 from coord_trainer.data.shapes import draw_shapes
 
@@ -108,7 +107,12 @@ class ImageSet:
 
 
 def load_annotated(
-    annotations: Path, images: Path | None, name: str, strict: bool, data: DataSection | None = None
+    annotations: Path,
+    images: Path | None,
+    name: str,
+    strict: bool,
+    data: DataSection | None = None,
+    scored: bool = False,
 ) -> ImageSet:
     """Read annotations of any format and check every image.
 
@@ -117,15 +121,17 @@ def load_annotated(
         images: the folder that its paths are relative to; told by the format when None
         name: of the set
         strict: any problem is an error
-        data: `format`, `on_bad_box` and `allow_outside`; their defaults when None
+        data: `format`, `on_bad_box`, `allow_outside` and `classes`; their defaults when None
+        scored: keep the pixel rows of a COCO file, which it is scored by, in memory however large it is
 
     Raises:
         InputError: unreadable annotations, no usable image left, or (when `strict`) any problem.
     """
     data = data or DataSection()
-    if large := is_large(annotations, data):
-        say(f"{name}: reading {large} ({large.stat().st_size / 1e6:,.0f} MB)")
-        return _load_large(large, images, name, strict, data)
+    large = is_large(annotations, data)
+    if large is not None and not (scored and large[1] == "coco"):
+        say(f"{name}: reading {large[0]} ({large[0].stat().st_size / 1e6:,.0f} MB)")
+        return _load_large(*large, images, name, strict, data)
     source = read_source(annotations, images, data.format, data.on_bad_box)
     found, base = source.annotations, None if data.allow_outside else source.base
     root = found.root or source.base
@@ -136,8 +142,9 @@ def load_annotated(
     good = [instance for instance, fault in checked if fault is None]
     problems = (*found.problems, *(fault for _, fault in checked if fault is not None))
     _refuse(annotations, problems, len(good), strict, named=images is not None)
-    usable = replace(found.select(good), problems=problems, notes=dict(notes))
-    return ImageSet(name, usable, root, _digest(good, root), told=source.notes, base=source.base)
+    usable = select_classes(found.select(good), data.classes, str(annotations), notes)
+    usable = replace(usable, problems=problems, notes=dict(+notes))
+    return ImageSet(name, usable, root, _digest(usable.instances, root), told=source.notes, base=source.base)
 
 
 def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: bool, named: bool) -> None:
@@ -146,42 +153,42 @@ def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: b
         raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
     if not good:
         reason = f"; the first problem: {problems[0]}" if problems else ""
-        where = "" if named or not problems else "; data.images names the folder that its paths start from"
+        where = "" if named or not problems else "; data.images (--images) names the folder that its paths start from"
         raise InputError(f"{annotations}: no usable image is left{reason}{where}")
 
 
-def _load_large(path: Path, images: Path | None, name: str, strict: bool, data: DataSection) -> ImageSet:
-    """Stream an instance file into an Arrow file, or take the one that was made of the same file and images before."""
+def _load_large(path: Path, kind: str, images: Path | None, name: str, strict: bool, data: DataSection) -> ImageSet:
+    """Stream a file into an Arrow file, or take the one that was made of the same file and images before."""
     root, base = images or path.parent, images or base_of(path)
     notes: Counter[str] = Counter()
     problems: list[Problem] = []
+    stated: list[Category] | None = None
     names: set[str] = set()
 
     def check() -> Iterator[Instance]:
-        records = stream_instances(path, data.on_bad_box)
-        for instance, faults in tqdm(records, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5):
-            problems.extend(faults)
-            if instance is None:
-                continue
+        nonlocal stated
+        stated, records = stream(path, kind, data.on_bad_box, problems, notes, image_sizes(root))
+        for instance in tqdm(records, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5):
             fault = _look_at(root, None if data.allow_outside else base, instance, False, notes)
             if fault is not None:
                 problems.append(fault)
                 continue
             names.update(found.desc for found in instance.objects)
-            yield instance
+            yield of_classes(instance, data.classes, notes)
 
     def facts() -> dict[str, Any]:
         listed = [asdict(problem) for problem in problems]
-        return {"problems": listed, "notes": dict(notes), "names": sorted(names)}
+        categories = list(enumerate(sorted(names), start=1)) if stated is None else stated
+        return {"problems": listed, "notes": dict(+notes), "categories": categories}
 
-    settings = (str(root.resolve()), str(base.resolve()), data.on_bad_box, data.allow_outside)
+    settings = (kind, str(root.resolve()), str(base.resolve()), data.on_bad_box, data.allow_outside, data.classes)
     store = keep_records(path, root, settings, check, facts)
     told = tuple(Problem(**fault) for fault in store.facts["problems"])
     if data.on_bad_box == "error":
         refused = [problem for problem in told if problem.is_box]
         raise_for(refused, f"{len(refused)} objects are refused; data.on_bad_box is error")
     _refuse(path, told, len(store.records), strict, named=images is not None)
-    categories = tuple(Category(n, desc) for n, desc in enumerate(store.facts["names"], start=1))
+    categories = class_categories([Category(*row) for row in store.facts["categories"]], data.classes, str(path))
     found = AnnotationSet(store.records, told, categories, store.facts["notes"], root)
     return ImageSet(name, found, root, store.digest, base=base)
 
@@ -274,47 +281,3 @@ def draw_sets(config: RunConfig, folder: Path) -> tuple[ImageSet, ImageSet]:
         for drawn in (train, heldout):
             write_instances(folder / f"{drawn.name}.jsonl", drawn.instances)
     return train, heldout
-
-
-def load_sets(config: RunConfig) -> tuple[ImageSet, ImageSet | None]:
-    """The annotated training set and, when it is scored, the held-out set.
-
-    Raises:
-        InputError: bad input, or when both sets turn out to be the same data.
-    """
-    data = config.data
-    train = load_annotated(data.annotations, data.images, "train", data.strict, data)
-    if config.evaluation.pictures != "heldout":
-        return train, None
-    heldout = load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict, data)
-    if heldout.digest == train.digest:
-        raise InputError(
-            "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
-            "evaluation.pictures: train to measure memorising"
-        )
-    return train, heldout
-
-
-def sets_of(config: RunConfig, folder: Path) -> tuple[ImageSet, ImageSet | None]:
-    """`load_sets` or `draw_sets`, whichever the configuration asks for."""
-    return load_sets(config) if config.data.annotations is not None else draw_sets(config, folder)
-
-
-def report_sets(folder: Path, sets: Sequence[ImageSet]) -> None:
-    """Print what was read and what was left out; `folder/problems.jsonl` lists every problem."""
-    path = folder / "problems.jsonl"
-    listed = [{"set": images.name} | asdict(problem) for images in sets for problem in images.problems]
-    if listed:
-        write_text(path, "".join(json.dumps(line) + "\n" for line in listed))
-    for images in sets:
-        boxes = images.target_counts.sum()
-        say(f"{images.name}: {len(images)} images, {boxes} boxes, digest {images.digest}")
-        for line in images.told:
-            say(f"  {line}")
-        for reason, count in images.annotations.notes.items():
-            say(f"  {count} {reason}")
-        if images.problems:
-            say(
-                f"  {len(images.problems)} problems: these records are left out of training and scoring, see {path}; "
-                f"the first: {images.problems[0]}"
-            )

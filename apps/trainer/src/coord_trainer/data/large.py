@@ -1,4 +1,4 @@
-"""Large instance files: read and checked once, then kept in a cache as an Arrow file under their digest.
+"""Large instance and COCO files: read and checked once, then kept in a cache as an Arrow file under their digest.
 
 The cache lies in `$XDG_CACHE_HOME/coordexp` (`~/.cache/coordexp`); its files may be deleted at any time.
 """
@@ -8,12 +8,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from codecs import BOM_UTF8
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coord_codec import InputError, Instance
+import ijson
+
+from coord_codec import Category, InputError, Instance, Problem
+from coord_codec.annotations import stream_instances
+from coord_codec.boxes import OnBadBox
+from coord_codec.coco_stream import stream_coco
 from coord_codec.files import read_json, write_text
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
@@ -21,9 +28,10 @@ from coord_trainer.data.formats.registry import recognise
 from coord_trainer.data.records import Records, write_records
 
 LARGE_BYTES = 16_000_000
-"""Instance files above this size, some 25,000 records, are streamed into an Arrow file."""
+"""Files above this size, some 25,000 records, are streamed into an Arrow file."""
 
-_VERSION = "1"
+_STREAMED = ("jsonl", "coco")
+_VERSION = "2"
 """Changes with the rules of what is left out, and with the layout of the file."""
 
 
@@ -42,13 +50,68 @@ class Store:
     digest: str
 
 
-def is_large(annotations: Path, data: DataSection) -> Path | None:
-    """Return the instance file of a source when it is too large to be kept as objects."""
-    if data.format not in ("auto", "jsonl") or not annotations.exists():
+def is_large(annotations: Path, data: DataSection) -> tuple[Path, str] | None:
+    """Return the instance or COCO file of a source, and its format, when it is too large to be kept as objects."""
+    if data.format not in ("auto", *_STREAMED) or not annotations.exists():
         return None
-    kind, source = ("jsonl", None) if data.format == "jsonl" else recognise(annotations)
+    kind, source = (data.format, None) if data.format != "auto" else recognise(annotations)
     path = annotations if source is None else source.path
-    return path if kind == "jsonl" and path.is_file() and path.stat().st_size > LARGE_BYTES else None
+    large = kind in _STREAMED and path.is_file() and path.stat().st_size > LARGE_BYTES
+    return (path, kind) if large else None
+
+
+def stream(
+    path: Path,
+    kind: str,
+    on_bad_box: OnBadBox,
+    problems: list[Problem],
+    notes: Counter[str],
+    image_size: Callable[[str], tuple[int, int] | None],
+) -> tuple[list[Category] | None, Iterator[Instance]]:
+    """Return the records of an instance or COCO file one by one, and a COCO file's categories.
+
+    Args:
+        path: the file
+        kind: its format
+        on_bad_box: what a refused object does to its image
+        problems: filled with what is left out
+        notes: filled with counted facts
+        image_size: looks up the size of an image for which a COCO file states none
+
+    Raises:
+        InputError: a COCO file is no JSON, or lacks one of its lists.
+    """
+    if kind == "coco":
+        categories, instances = stream_coco(
+            lambda name: _table(path, name), str(path), on_bad_box, problems, notes, image_size
+        )
+        return list(categories), instances
+    return None, _good(path, on_bad_box, problems)
+
+
+def _good(path: Path, on_bad_box: OnBadBox, problems: list[Problem]) -> Iterator[Instance]:
+    for instance, faults in stream_instances(path, on_bad_box):
+        problems.extend(faults)
+        if instance is not None:
+            yield instance
+
+
+def _table(path: Path, name: str) -> Iterator[Any]:
+    """Yield the rows of a list of a JSON document, which is never in memory."""
+    found = False
+    try:
+        with path.open("rb") as file:
+            if file.read(len(BOM_UTF8)) != BOM_UTF8:
+                file.seek(0)
+            for row in ijson.items(file, f"{name}.item", use_float=True):
+                found = True
+                yield row
+            if not found:
+                file.seek(0)
+                if next(ijson.items(file, name), None) is None:
+                    raise InputError(f"{path}: expected COCO JSON, found no list {name}")
+    except ijson.JSONError as error:
+        raise InputError(f"{path}: not JSON ({str(error).splitlines()[0]}); repair the file") from None
 
 
 def keep_records(
@@ -61,7 +124,7 @@ def keep_records(
     """Return the records of a file, from the cache when file, settings and images are as they were.
 
     Args:
-        path: the instance file
+        path: the file
         root: folder of its images
         settings: what decides which records are left out
         check: yields the good records

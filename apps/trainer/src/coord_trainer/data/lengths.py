@@ -53,13 +53,11 @@ def longer_than(
     return sorted(found, key=lambda pair: -pair[1])
 
 
-def report_long_samples(
-    found: Sequence[tuple[Instance, int]], total: int, limit: int, truncation: str | None
-) -> str | None:
+def report_long_samples(found: Sequence[tuple[str, int]], total: int, limit: int, truncation: str | None) -> str | None:
     """Return the line that says what `training.truncation_strategy` cuts; None when nothing is too long.
 
     Args:
-        found: of `longer_than`
+        found: which samples are too long, in words, with their number of tokens; the longest first
         total: samples of the set
         limit: tokens that a sample may have
         truncation: `left`, `right`, or None where nothing may be cut
@@ -69,10 +67,10 @@ def report_long_samples(
     """
     if not found:
         return None
-    instance, length = found[0]
+    which_one, length = found[0]
     which = (
         f"{len(found)} of {total} samples have more than training.max_length={limit} tokens, the longest {length} "
-        f"(image {instance.image})"
+        f"({which_one})"
     )
     if truncation in ("left", "right"):
         side = "their last objects are" if truncation == "right" else "the beginning of their text is"

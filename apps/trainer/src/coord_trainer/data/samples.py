@@ -122,22 +122,21 @@ class SampleSet(Dataset):
         self.images, self._encoder, self._writer, self._marker_ids = images, encode, writer, marker_ids
         self.dropped_objects = int((images.target_counts - writer.data.max_objects).clip(min=0).sum())
         self._kept: list[dict[str, Any]] | None = None
-        self._epoch = 0
         if self.keeps(len(images)):
             steps = tqdm(range(len(images)), desc=f"encoding {images.name}", unit="img", mininterval=0.5)
             with _one_thread():
-                self._kept = [self._make(index) for index in steps]
+                self._kept = [self._make(index, 0) for index in steps]
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         leave_signals_to_the_parent()
-        return dict(self._kept[index]) if self._kept is not None else self._make(index)
+        return self.sample(index, 0)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Write what varies between epochs (random order, queries) as that epoch has it from now on."""
-        self._epoch = epoch
+    def sample(self, index: int, epoch: int) -> dict[str, Any]:
+        """Return the sample of an image, with what varies (order, queries, augmentation) as that epoch has it."""
+        return dict(self._kept[index]) if self._kept is not None else self._make(index, epoch)
 
     @property
     def kept(self) -> bool:
@@ -153,22 +152,20 @@ class SampleSet(Dataset):
         pixels_N = self.images.image_sizes.astype(np.int64).prod(axis=1)
         return int(pixels_N.clip(max=self._writer.data.max_pixels).sum()) * _BYTES_PER_PIXEL
 
-    def _make(self, index: int) -> dict[str, Any]:
+    def _make(self, index: int, epoch: int = 0) -> dict[str, Any]:
         instance = self.images.instances[index]
         try:
             image = self.images.image(index)
         except ImageError as error:
             raise RunError(f"{self.images.root / instance.image}: became unreadable during the run ({error})") from None
         if self._augments:
-            image, instance = augment(
-                image, instance, self._writer.data.augment, self._writer.seed_of(instance, self._epoch)
-            )
-        prompt, instance = self._writer.ask(instance, self._epoch)
+            image, instance = augment(image, instance, self._writer.data.augment, self._writer.seed_of(instance, epoch))
+        prompt, instance = self._writer.ask(instance, epoch)
         sample = self._encoder(
             {
                 "messages": [
                     {"role": "user", "content": "<image>" + prompt},
-                    {"role": "assistant", "content": self._writer.text(instance, self._epoch)},
+                    {"role": "assistant", "content": self._writer.text(instance, epoch)},
                 ],
                 "images": [image],
             },
@@ -177,7 +174,7 @@ class SampleSet(Dataset):
         layout, boxes = None, None
         if self._writer.vocab is not None:
             layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids)
-            boxes = [tuple(found.bbox) for found in self._writer.objects(instance, self._epoch)[0]]
+            boxes = [tuple(found.bbox) for found in self._writer.objects(instance, epoch)[0]]
         name = str(instance.image if instance.image_id is None else instance.image_id)
         return {**sample, "coord_layout": layout, "coord_boxes": boxes, "coord_sample": name}
 
@@ -226,6 +223,7 @@ def collate_samples(
         packing: put the batch into one row
     """
     names = [sample.pop("coord_sample", None) for sample in samples]
+    sources = [sample.pop("coord_source", None) for sample in samples]
     extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
     if packing:
         batch, starts = pack([collate([sample]) for sample in samples])
@@ -235,6 +233,7 @@ def collate_samples(
         # Where each sample begins: column 0 unless it is padded on the left.
         places = {"starts": batch["attention_mask"].long().argmax(dim=1).tolist()}
     batch["coord_samples"] = [name for name in names if name is not None]
+    batch["coord_sources"] = [source for source in sources if source is not None]
     if vocab is None:  # all is text: no coordinates, no objects
         nothing = torch.zeros(0, 4)
         batch["coord_slots"] = ObjectSlots(nothing.long(), nothing, torch.zeros(0, dtype=torch.long))
@@ -258,10 +257,14 @@ def pack(batches: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
     for batch in batches:
         starts.append(length)
         length += batch["input_ids"].shape[1]
+    if any("mm_token_type_ids" in batch for batch in batches):  # a sample of text alone has none
+        batches = [{"mm_token_type_ids": torch.zeros_like(batch["input_ids"])} | batch for batch in batches]
     packed = {
         name: torch.cat([batch[name] for batch in batches], dim=1) for name in _ALONG_TOKENS if name in batches[0]
     }
-    packed |= {name: torch.cat([b[name] for b in batches if name in b]) for name in _ALONG_IMAGES if name in batches[0]}
+    for name in _ALONG_IMAGES:
+        if of_images := [batch[name] for batch in batches if name in batch]:
+            packed[name] = torch.cat(of_images)
     packed["labels"][:, starts] = -100
     rows_41T = [torch.cat([batch["text_position_ids"][None], batch["position_ids"]]) for batch in batches]
     packed["position_ids"] = torch.cat(rows_41T, dim=2)

@@ -15,8 +15,8 @@ from coord_codec.files import read_json
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, say
-from coord_trainer.data.image_set import load_sets
 from coord_trainer.data.large import is_large
+from coord_trainer.data.load import load_training, source_configs
 from coord_trainer.inspection.examine import Examination, examine
 from coord_trainer.inspection.findings import Finding, by_share, write_findings
 from coord_trainer.inspection.page import write_page
@@ -71,7 +71,7 @@ def _model_view(config: RunConfig, wanted: bool) -> ModelView | None:
     if not wanted:
         return None
     try:
-        images, _ = load_sets(config)
+        images = load_training(config).image_sets[0]
     except InputError as error:
         say(f"  nothing can be shown as the model is given it: {error}")
         return None
@@ -155,7 +155,7 @@ def check_before_training(config: RunConfig, digests: Sequence[str], cache: Path
     """
     source, heldout = sources(config)
     if large := is_large(source.annotations, config.data):
-        say(f"  {large} is too large to be examined before every training; run `inspect` on a part of its lines")
+        say(f"  {large[0]} is too large to be examined before every training; run `inspect` on a part of it")
         return []
     key = hashlib.sha256(f"{FINDINGS_VERSION} {config.data.max_objects} {digests}".encode())
     for part in (source, heldout):
@@ -181,6 +181,7 @@ def explain_unusable(config: RunConfig) -> Iterator[None]:
     try:
         yield
     except InputError:
-        with suppress(InputError, OSError):
-            say_findings(examine(sources(config)[0], config.data.max_objects))
+        for _, alone in source_configs(config):
+            with suppress(InputError, OSError):
+                say_findings(examine(sources(alone)[0], config.data.max_objects))
         raise

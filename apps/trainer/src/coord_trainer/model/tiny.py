@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coord_trainer.config.run_config import RunConfig
     from coord_trainer.config.sections import TinyModelConfig
     from coord_trainer.data.image_set import ImageSet
+    from coord_trainer.data.mixture import Mixture
 
 
 # Qwen3's specials that a vision-language sample uses, in Qwen's order.
@@ -51,7 +52,7 @@ _CHAT_TEMPLATE = (
 PATCH, MERGE = 16, 2
 
 
-def tiny_outline(config: RunConfig, folder: Path, train: ImageSet) -> str:
+def tiny_outline(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> str:
     """The built-in checkpoint without its weights: configuration, tokenizer and processor in `folder`."""
     processor = build_processor(train_tokenizer(_texts(config, train)), config.model.tiny)
     with torch.device("meta"):
@@ -63,10 +64,20 @@ def tiny_outline(config: RunConfig, folder: Path, train: ImageSet) -> str:
     return str(folder)
 
 
-def _texts(config: RunConfig, train: ImageSet) -> list[str]:
-    words = {found.desc for instance in train.instances for found in instance.targets}
-    asked = [config.data.class_prompt.replace("{classes}", ",")] if config.data.queries != "all" else []
-    return [config.data.prompt, *asked, *sorted(words)]
+def _texts(config: RunConfig, train: ImageSet | Mixture) -> list[str]:
+    from coord_trainer.data.image_set import ImageSet
+    from coord_trainer.data.mixture import Mixture
+
+    mixture = Mixture.of_one(train, config.data)
+    words = {found.desc for instance in mixture.instances for found in instance.targets}
+    asked = [config.data.prompt]
+    for part in mixture.parts:
+        if isinstance(part.content, ImageSet):
+            asked.append(part.data.prompt)
+            asked += [part.data.class_prompt.replace("{classes}", ",")] if part.data.queries != "all" else []
+        else:
+            words.update(part.content.texts)
+    return [*dict.fromkeys(asked), *sorted(words)]
 
 
 def check_model_path(config: RunConfig) -> None:
@@ -84,7 +95,7 @@ def check_model_path(config: RunConfig) -> None:
             raise InputError(f"model.path: {path}/config.json: expected an object; the checkpoint is damaged")
 
 
-def base_checkpoint(config: RunConfig, folder: Path, train: ImageSet) -> str:
+def base_checkpoint(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> str:
     """Return where training starts: `model.path`, or a tiny model built into `folder` for the words of `train`."""
     if config.model.path is not None:
         return config.model.path

@@ -19,6 +19,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import be_the_only_rank, swift_log
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.lengths import Lengths
+from coord_trainer.data.mixed import MixedSamples
 from coord_trainer.data.samples import SampleSet, TargetWriter, attend_by_sample, collate_samples, marker_ids
 from coord_trainer.model.card import ModelCard, make_card
 from coord_trainer.model.checkpoint import offset_ids, set_pixels
@@ -29,14 +30,15 @@ from coord_trainer.training.faults import NonFiniteLoss
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training leaves: its last checkpoint, if any, and digests of the batches that it began with.
+    """What a training leaves: its last checkpoint, if any, digests of its first batches, and samples seen by source.
 
-    Optimizer steps before a resume count as well.
+    Optimizer steps and samples before a resume count as well.
     """
 
     checkpoint: Path | None
     steps: int
     first_batches: dict[str, Any] = field(default_factory=dict)
+    seen: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,15 @@ class OpenRun:
             ) from None
         return Lengths(len(small["input_ids"]) - of_image(size, size) - of_answer(answer), of_answer, of_image)
 
+    def length(self, conversation: dict[str, Any]) -> int:
+        """Return the number of tokens of messages with images, whatever `training.max_length` says."""
+        template, limit = self.pipeline.template, self.pipeline.template.max_length
+        template.max_length = None
+        try:
+            return len(self.encode(conversation)["input_ids"])
+        finally:
+            template.max_length = limit
+
     def collate(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the batch of `samples` that a training step would get, with its object slots."""
         collate = self.pipeline.template.data_collator
@@ -134,7 +145,7 @@ class OpenRun:
 
     def train(
         self,
-        samples: SampleSet,
+        samples: MixedSamples,
         scored: Dataset | None,
         *,
         callbacks: Sequence[TrainerCallback] = (),
@@ -163,7 +174,7 @@ class OpenRun:
             if workers is not None:
                 arguments.dataloader_num_workers = workers
                 # Started anew they learn of the next epoch's order; kept, a short epoch does not wait for them.
-                arguments.dataloader_persistent_workers = not config.data.varies
+                arguments.dataloader_persistent_workers = not samples.varies
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
             pipeline.parts = parts = TrainingParts(
@@ -175,12 +186,14 @@ class OpenRun:
                 gradient_norms=config.run.gradient_norms,
                 card=self.card,
                 answers=answers,
+                sources=len(samples.parts),
                 non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
             )
             finished = pipeline.main()
             unset_hf_deepspeed_config()  # what is loaded next is not to be sharded
         last = finished.get("last_model_checkpoint")
-        return Trained(Path(last) if last else None, finished["global_step"], parts.first_batches.values())
+        steps, digests = finished["global_step"], parts.first_batches.values()
+        return Trained(Path(last) if last else None, steps, digests, tuple(parts.seen))
 
 
 def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False) -> OpenRun:

@@ -56,6 +56,9 @@ class TrainingParts:
     first_batches: BatchDigest = field(default_factory=BatchDigest)
     card: ModelCard | None = None
     answers: AnswerSchedule | None = None
+    sources: int = 1
+    seen: list[int] = field(default_factory=list)
+    """Filled when training ends: samples of each source, on all ranks, before a resume as well."""
 
 
 class LostPassError(RunError):
@@ -69,6 +72,7 @@ class CoordTrainer(Seq2SeqTrainer):
         self._parts, self._objective = coord_parts, coord_parts.objective
         self.offset_config = coord_parts.offset
         self._norms: dict[str, float] = {}
+        self._seen_S = torch.zeros(coord_parts.sources, dtype=torch.float64)
         super().__init__(*args, **kwargs)
         # Not transformers' affair: it rotates before a checkpoint is complete, and in the end deletes the last of all
         # when the limit is 1 and another one is the best.
@@ -228,13 +232,16 @@ class CoordTrainer(Seq2SeqTrainer):
         for name in _NOT_FOR_FORWARD:
             inputs.pop(name, None)
         labels_BT, slots, samples = inputs.pop("labels"), inputs.pop("coord_slots"), inputs.pop("coord_samples", ())
+        sources = inputs.pop("coord_sources", ())
         slots = slots.to(labels_BT.device)
         training = self.model.training
         if training:
             self._parts.first_batches.add(inputs, labels_BT)
+            self._seen_S += torch.bincount(torch.tensor(sources, dtype=torch.long), minlength=len(self._seen_S))
         wanted = not training or self._logs_next()
-        rows = RowHead(self._objective, labels_BT, slots, want_diagnostics=wanted, fused=self._parts.fused)
         unwrapped = self.accelerator.unwrap_model(model)
+        idle = () if "pixel_values" in inputs else idle_vision(unwrapped)
+        rows = RowHead(self._objective, labels_BT, slots, want_diagnostics=wanted, fused=self._parts.fused, idle=idle)
         with row_selecting_head(unwrapped, active_head(unwrapped), rows):
             # With a cache, transformers would not look for sample boundaries in packed position ids.
             outputs = model(**inputs, use_cache=False)
@@ -258,7 +265,7 @@ class CoordTrainer(Seq2SeqTrainer):
         """Save, mark the checkpoint as complete, and only then delete older ones."""
         folder = Path(self.args.output_dir)
         checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        sums = self._step_metrics["train"].sums(self._sum_over_ranks)
+        sums = self._step_metrics["train"].sums(self._sum_over_ranks) | {"seen": self._samples_seen()}
         if self.args.should_save:
             (checkpoint / COMPLETE).unlink(missing_ok=True)  # before it is written again
         try:
@@ -278,7 +285,18 @@ class CoordTrainer(Seq2SeqTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         path = Path(checkpoint or "") / _METRICS
         if checkpoint is not None and path.is_file() and self.args.process_index == 0:
-            self._step_metrics["train"].go_on_from(read_json(path))
+            sums = read_json(path)
+            self._step_metrics["train"].go_on_from(sums)
+            self._seen_S += torch.tensor(sums.get("seen", 0), dtype=self._seen_S.dtype)
+
+    def _samples_seen(self) -> list[int]:
+        """Return how many samples of each source were trained on, on all ranks, before a resume as well."""
+        return [round(count) for count in self._sum_over_ranks(self._seen_S.to(self.args.device)).tolist()]
+
+    def train(self, *args, **kwargs):  # noqa: D102
+        output = super().train(*args, **kwargs)
+        self._parts.seen[:] = self._samples_seen()
+        return output
 
     def _logs_next(self) -> bool:
         step = self.state.global_step + 1
@@ -294,6 +312,11 @@ class CoordTrainer(Seq2SeqTrainer):
 
     def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:
         return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
+
+
+def idle_vision(model: nn.Module) -> tuple[nn.Parameter, ...]:
+    """Return the trained parameters of the vision tower, which a batch of text alone does not use."""
+    return tuple(p for name, p in model.named_parameters() if p.requires_grad and "visual" in name.split("."))
 
 
 def active_head(model: nn.Module) -> Head:

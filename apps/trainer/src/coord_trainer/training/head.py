@@ -9,7 +9,7 @@ Shapes: B samples, T tokens, N supervised rows, H hidden, V vocabulary, K rows w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -50,6 +50,8 @@ class RowHead:
         fused: from hidden states, without the logits of all rows; else the readable form on the logits of all
             positions. Where that is plain cross-entropy (group A) it is summed as Hugging Face's own loss is:
             the same loss and gradients to the last bit.
+        idle: parameters that this batch does not use. Their gradient is 0 and not missing, so that all ranks have one,
+            and an optimizer treats them alike however a batch is cut.
         rows: how many rows the head was applied to.
         causal_lm: plain cross-entropy of all supervised tokens in one sum [], where it is the whole loss.
     """
@@ -59,6 +61,7 @@ class RowHead:
     slots: ObjectSlots | None
     want_diagnostics: bool
     fused: bool = True
+    idle: Sequence[nn.Parameter] = ()
     rows: int = 0
     causal_lm: torch.Tensor | None = None
     output: ObjectiveOutput | None = None
@@ -87,7 +90,7 @@ class RowHead:
                 logits_BTV.flatten(0, 1).float(), targets_BT.flatten(), reduction="sum"
             )
             sums.append(self.causal_lm)
-        return torch.stack(sums)[None]
+        return torch.stack(sums)[None] + sum(parameter.sum() * 0 for parameter in self.idle)
 
     def rejoin(self, sums_1T: torch.Tensor) -> ObjectiveOutput:
         """Return the output on the tensor that came back through the wrapper, so that its backward hooks fire."""

@@ -11,18 +11,23 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+import ijson
+
 from coord_codec import AnnotationSet, read_annotations
 from coord_codec.annotations import ImageSize
 from coord_codec.boxes import OnBadBox
-from coord_codec.coco import is_coco
 from coord_trainer.data.formats.raw import Source
 
 
 def recognise(source: Source) -> bool:
     """Whether it is COCO JSON with the keys that LVIS adds."""
-    if source.head[:1] != "{" or source.record is not None or not is_coco(source.document):
+    if source.head[:1] != "{" or source.record is not None:
         return False
-    first = (source.document["images"] or [{}])[0]
+    try:
+        with source.path.open("rb") as file:  # not the document: it may be a gigabyte
+            first = next(ijson.items(file, "images.item"), None)
+    except ijson.JSONError:
+        return False  # the reader says what is wrong
     return (
         isinstance(first, Mapping) and ("coco_url" in first or "neg_category_ids" in first) and "file_name" not in first
     )

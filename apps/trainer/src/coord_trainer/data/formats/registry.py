@@ -67,10 +67,18 @@ def recognise(path: Path) -> tuple[str, Source]:
         coco = source.glob("_annotations.coco.json", "instances*.json")
         if prepared or (len(coco) == 1 and not refcoco.recognise(source)):
             source = Source((prepared or coco)[0])
-    for name, (fits, _) in FORMATS.items():
-        if fits is not None and fits(source):
-            return name, source
+    fitting = [name for name, (fits, _) in FORMATS.items() if fits is not None and fits(source)]
+    if source.is_dir and {"voc", "yolo"} <= set(fitting):
+        raise InputError(
+            f"{path}: holds Pascal VOC XML and YOLO labels; say which one is meant with --format (data.format) "
+            "voc or yolo"
+        )
+    if fitting:
+        return fitting[0], source
     if source.is_dir:
+        files = source.glob("*.csv", "*.tsv", "*.json", "*.jsonl")
+        if len(files) == 1:
+            return recognise(files[0])
         raise InputError(f"{path}: expected annotations in this folder, found {_listing(source)}")
     if source.path.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError(f"{path}: an image; expected annotations, or a folder of them")
@@ -88,8 +96,10 @@ def _listing(source: Source) -> str:
     names = sorted(p.name for p in source.path.iterdir())
     if names and all(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in names):
         return f"{len(names)} images and no annotations; name the annotations first, then --images {source.path}"
-    several = [name for name in names if name.endswith((".json", ".jsonl", ".csv"))]
-    return (", ".join(names[:6]) or "nothing") + ("; name one of the files" if len(several) > 1 else "")
+    several = [name for name in names if name.endswith((".json", ".jsonl", ".csv", ".tsv"))]
+    return (", ".join([*several, *(name for name in names if name not in several)][:6]) or "nothing") + (
+        "; name one of the files" if len(several) > 1 else ""
+    )
 
 
 def read_source(
@@ -115,7 +125,7 @@ def read_source(
             raise InputError(f"{path}: expected annotations, found nothing there; check the path")
         source = Source(path)
     root = images or source.path.parent
-    size = _sizes(root)
+    size = image_sizes(root)
     if format in ("coco", "jsonl"):
         found = read_annotations(source.path, images, image_size=size, on_bad_box=on_bad_box)
         return Annotated(found, images or base_of(source.path), format)
@@ -124,7 +134,7 @@ def read_source(
             raise InputError(f"{path}: --format lvis, but it is no COCO JSON")
         return Annotated(lvis.read_lvis(source, images, size, on_bad_box), root, format)
     reading = FORMATS[format][1](source, images)
-    found = collect(reading, on_bad_box, _sizes(reading.root))
+    found = collect(reading, on_bad_box, image_sizes(reading.root))
     if on_bad_box == "error" and (refused := [p for p in found.problems if p.is_box]):
         raise InputError(f"{refused[0]} ({len(refused)} objects are refused; data.on_bad_box is error)")
     return Annotated(found, reading.root, format, reading.notes)
@@ -137,7 +147,9 @@ def base_of(path: Path) -> Path:
     return path.parent / stated if isinstance(stated, str) else path.parent
 
 
-def _sizes(root: Path) -> Callable[[str], tuple[int, int] | None]:
+def image_sizes(root: Path) -> Callable[[str], tuple[int, int] | None]:
+    """Return what looks up width and height of an image in that folder; None for one that cannot be opened."""
+
     def size(name: str) -> tuple[int, int] | None:
         try:
             return image_facts(root / name).size

@@ -26,11 +26,12 @@ from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading, Source, find_root, number
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
+_FILES = ("*.xml", "Annotations/*.xml", "annotations/*.xml")
 
 
 def recognise(source: Source) -> bool:
     """Whether it is an XML file, a folder of them, a VOC tree, or one of its lists in ImageSets."""
-    return source.head[:1] == "<" or bool(source.glob("*.xml", "Annotations/*.xml")) or _is_list(source)
+    return source.head[:1] == "<" or bool(source.glob(*_FILES)) or _is_list(source)
 
 
 def _is_list(source: Source) -> bool:
@@ -49,7 +50,7 @@ def read(source: Source, images: Path | None) -> Reading:
         # Lists of a class have a second column: 1 the class is there, 0 it is difficult, -1 it is not.
         files = [folder / f"{words[0]}.xml" for words in names if words[1:] != ["-1"]]
     else:
-        files = source.glob("*.xml", "Annotations/*.xml") or [source.path]
+        files = sorted(set(source.glob(*_FILES))) or [source.path]
         folder = files[0].parent
     root = find_root(images, folder.parent / "JPEGImages", folder.parent / "images", folder / "images", folder)
     index = ImageIndex(root)

@@ -1,0 +1,106 @@
+"""One of several sources that a run trains on, and what a source may have of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, PositiveFloat, model_validator
+
+from coord_codec.boxes import OnBadBox
+from coord_codec.records import check_description
+from coord_trainer.config.base import Fraction, Probability, Section
+from coord_trainer.config.formats import Format
+
+Queries = Literal["all", "per_class", "class_list", "mixed"]
+
+
+def _plain_prompt(value: str) -> str:
+    if not value.strip() or "<image>" in value:
+        raise ValueError("expected a non-empty prompt without <image>; the image is put in front of it")
+    return value
+
+
+def _says_classes(value: str) -> str:
+    if "{classes}" not in value or "<image>" in value:
+        raise ValueError("expected a prompt with {classes} and without <image>; the image is put in front of it")
+    return value
+
+
+def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
+    for name in value:
+        check_description(name)
+    if not value or len(set(value)) < len(value):
+        raise ValueError("expected one or more names of classes, each once")
+    return value
+
+
+Prompt = Annotated[str, AfterValidator(_plain_prompt)]
+ClassPrompt = Annotated[str, AfterValidator(_says_classes)]
+ClassNames = Annotated[tuple[str, ...], AfterValidator(_class_names)]
+
+
+class AugmentConfig(Section):
+    """Changes of training images that move their boxes along, drawn anew in each epoch; none by default."""
+
+    flip: Probability = Field(0.0, description="probability of mirroring an image left to right")
+    crop: Probability = Field(
+        0.0, description="probability of a crop that cuts no box; objects outside it are left out of the answer"
+    )
+    min_crop: Fraction = Field(0.5, description="smallest side of a crop, as a fraction of the image's")
+    scale: Probability = Field(0.0, description="probability of reducing the size")
+    min_scale: Fraction = Field(0.5, description="smallest factor by which sides are reduced")
+    colour: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="brightness, contrast and saturation are multiplied by 1 - colour to 1 + colour"
+    )
+
+    @property
+    def active(self) -> bool:
+        """Whether any image is changed."""
+        return bool(self.flip or self.crop or self.scale or self.colour)
+
+
+class SourceConfig(Section):
+    """One of several sources: annotated images, or conversations without boxes; as `data` says where it is silent."""
+
+    name: str | None = Field(None, description="what reports call it; the file's or folder's name when not given")
+    annotations: Path | None = Field(None, description="annotations of any format that `prepare` reads")
+    conversations: Path | None = Field(
+        None,
+        description="conversations of text and any number of images in ms-swift's JSONL; they train the text alone",
+    )
+    images: Path | None = Field(None, description="the folder that its image paths are relative to")
+    weight: PositiveFloat | None = Field(
+        None,
+        description="its share of the samples is its weight by the sum of all weights; by size when no source has one",
+    )
+    format: Format | None = Field(None, description="format of its annotations")
+    on_bad_box: OnBadBox | None = Field(None, description="what its wrong objects do")
+    allow_outside: bool | None = Field(None, description="whether its images may lie outside their folder")
+    classes: ClassNames | None = Field(None, description="its class list")
+    prompt: Prompt | None = Field(None, description="its user's message")
+    class_prompt: ClassPrompt | None = Field(None, description="its user's message of a query")
+    queries: Queries | None = Field(None, description="what its samples ask for")
+    negatives: Probability | None = Field(None, description="its share of queries for what is not there")
+    augment: AugmentConfig | None = Field(None, description="changes of its images")
+
+    @property
+    def path(self) -> Path:
+        """The file or folder that it is read from."""
+        path = self.annotations or self.conversations
+        assert path is not None  # checked below
+        return path
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> SourceConfig:
+        if (self.annotations is None) == (self.conversations is None):
+            found = "neither" if self.annotations is None else "both"
+            raise ValueError(f"expected either annotations or conversations, found {found}")
+        if self.conversations is not None:
+            allowed = {"name", "conversations", "images", "weight", "allow_outside"}
+            for name in sorted(self.model_fields_set - allowed):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"conversations have their own text and no boxes: {name} has no effect; leave it out"
+                    )
+        return self

@@ -1,0 +1,40 @@
+"""Answers to images without ids are joined with the ground truth of the same images."""
+
+import json
+
+import pytest
+from PIL import Image
+from tiny_run import tiny_config
+
+from coord_codec import encode_target
+from coord_trainer.answers import generate
+from coord_trainer.answers.score import score_predictions
+from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.data.image_set import load_annotated
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_perfect_answers_to_images_without_ids_score_1(tmp_path, monkeypatch, limit):
+    """As VOC, YOLO and tables have them; the ids that are given are those that scoring gives."""
+    boxes = [[0.1 * n, 0.2, 0.1 * n + 0.3, 0.9] for n in range(5)]
+    for n in range(5):
+        Image.new("RGB", (64, 48)).save(tmp_path / f"{n}.png")
+    lines = [
+        {"image": f"{n}.png", "width": 64, "height": 48, "objects": [{"desc": "cat", "bbox": boxes[n]}]}
+        for n in range(5)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    images = load_annotated(tmp_path / "a.jsonl", None, "heldout", strict=True)
+    config = tiny_config(evaluation={"limit": limit, "batch_size": 2})
+    written = iter(images.instances)
+
+    def answers(checkpoint, batch, *_):
+        return [{"text": encode_target(next(written), markers="obj"), "finish_reason": "stop"} for _ in batch]
+
+    monkeypatch.setattr(generate, "answer_images", answers)
+    found = list(generate.predict(None, config, images, STRATEGIES["greedy"], 9))
+    assert len(found) == (limit or 5)
+    path = tmp_path / "predictions.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in found))
+    evaluation = score_predictions(config, path, images, STRATEGIES["greedy"])
+    assert evaluation.coco["AP"] == pytest.approx(1)

@@ -1,0 +1,310 @@
+"""Several sources in one run: proportions, orders, what each has of its own, conversations, and what is refused."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mixed_sources import CAT, DOG, TALK, write_sources
+from PIL import Image
+
+from coord_codec import InputError
+from coord_trainer.config.run_config import RunConfig, check_run_config
+from coord_trainer.config.sections import DataSection
+from coord_trainer.data.conversations import load_conversations
+from coord_trainer.data.image_set import load_annotated
+from coord_trainer.data.load import load_sets, load_training
+from coord_trainer.data.mixed import ConversationSamples, MixedSamples
+from coord_trainer.data.mixture import Mixture, Plan
+from coord_trainer.data.samples import SampleSet, TargetWriter
+
+SOFT = {"coord_soft_ce_w1": {"enabled": True}}
+
+
+def config(sources, **more):
+    values = {"data": {"sources": sources} | more, "custom": SOFT, "evaluation": {"pictures": "none"}}
+    return check_run_config(values, "test")
+
+
+def naive_counts(sizes, weights):
+    """One sample after the other goes to the source that is furthest behind its share (largest remainder)."""
+    total = sum(sizes)
+    exact = [weight / sum(weights) * total for weight in weights]
+    counts = [int(share + 1e-9) for share in exact]
+    while sum(counts) < total:
+        counts[max(range(len(sizes)), key=lambda i: exact[i] - counts[i])] += 1
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("sizes", "weights"),
+    [((5, 3, 2), (4, 2, 4)), ((1000, 10), (1, 1)), ((7,), (3.5,)), ((10, 10, 10), (1, 1, 1)), ((97, 31), (0.7, 0.2))],
+)
+def test_share_of_a_source_is_its_weight(sizes, weights):
+    plan = Plan.of(sizes, weights, seed=3)
+    seen = Counter(plan.locate(index, 0)[0] for index in range(len(plan)))
+    assert [seen[part] for part in range(len(sizes))] == naive_counts(sizes, weights)
+    assert len(plan) == sum(sizes)
+    for part, weight in enumerate(weights):
+        assert abs(seen[part] - weight / sum(weights) * len(plan)) < 1
+
+
+def test_without_weights_an_epoch_is_every_record_once():
+    plan = Plan.of((4, 3))
+    for epoch in (0, 1):
+        places = [plan.locate(index, epoch) for index in range(7)]
+        assert places == [(0, n, epoch) for n in range(4)] + [(1, n, epoch) for n in range(3)]
+    assert not plan.varies and Plan.of((5, 3), (1, 1)).varies
+
+
+def test_no_record_is_seen_twice_before_all_were_seen_once():
+    plan = Plan.of((10, 4), (1, 6), seed=5)  # the first is seen in part, the second several times an epoch
+    walks = ([], [])
+    for epoch in range(15):
+        for index in range(len(plan)):
+            part, record, seen = plan.locate(index, epoch)
+            assert seen == len(walks[part]) // plan.sizes[part]
+            walks[part].append(record)
+    for walk, size in zip(walks, plan.sizes, strict=True):
+        rounds = [walk[start : start + size] for start in range(0, len(walk) - size + 1, size)]
+        assert len(rounds) > 1 and all(sorted(one) == list(range(size)) for one in rounds)
+        assert len({tuple(one) for one in rounds}) > 1  # shuffled anew
+
+
+def test_plan_follows_from_seed_and_epoch_alone():
+    def walk(seed):
+        plan = Plan.of((50, 8), (1, 1), seed)
+        return [plan.locate(index, 3) for index in range(len(plan))]
+
+    assert walk(1) == walk(1) != walk(2)
+    with pytest.raises(IndexError):
+        Plan.of((2, 2)).locate(4, 0)
+
+
+def test_share_of_less_than_a_sample_is_refused():
+    with pytest.raises(InputError, match=r"data\.sources\.1\.weight: its share is less than one of the 12 samples"):
+        Plan.of((10, 2), (1000, 1))
+
+
+def test_every_source_has_its_own_prompt_classes_root_and_augmentation(tmp_path):
+    mixture = load_training(config(write_sources(tmp_path)))
+    assert [part.name for part in mixture.parts] == ["a", "dogs", "talk"]
+    data = DataSection()
+    parts = [
+        SampleSet(p.content, given, TargetWriter(p.data, True, 0, None, p.content.classes), None, augments=True)
+        for p in mixture.parts[:2]
+    ]
+    samples = MixedSamples(mixture, [*parts, ConversationSamples(mixture.parts[2].content, given)])
+    found = {0: set(), 1: set(), 2: set()}
+    flipped = set()
+    for epoch in range(8):
+        samples.set_epoch(epoch)
+        for index in range(len(samples)):
+            sample = samples[index]
+            found[sample["coord_source"]].add((sample["messages"][0]["content"], sample["images"][0].size))
+            if sample["coord_source"] == 1:
+                assert "cat" not in sample["messages"][1]["content"] and "dog" in sample["messages"][1]["content"]
+                flipped.add(sample["messages"][1]["content"])
+            if sample["coord_source"] == 2:
+                assert sample["coord_boxes"] == [] and sample["coord_layout"].objects == ()
+    assert found[0] == {("<image>Find every animal.", (64, 48))}
+    assert found[1] == {(f"<image>{data.prompt}", (40, 40))}
+    assert {text for text, _ in found[2]} == {"What is 2 + 2?", "Be brief."}
+    assert len(flipped) == 2  # mirrored and as it is
+    assert mixture.image_sets[1].annotations.notes["objects of other classes than data.classes names, left out"] == 3
+
+
+def given(record, **_):
+    """In the place of swift's template: messages and images as they were given."""
+    return {"labels": [1], "messages": record["messages"], "images": record["images"] or [Image.new("RGB", (1, 1))]}
+
+
+def test_annotations_alone_are_the_case_of_one_source(tmp_path):
+    path = write_sources(tmp_path)[0]["annotations"]
+    one = load_training(check_run_config({"data": {"annotations": path}, "custom": SOFT, "evaluation": NONE}, "test"))
+    other = load_training(config([{"annotations": path}]))
+    assert one.digest == other.digest == load_annotated(tmp_path / "big/a.jsonl", None, "x", True).digest
+    assert one.plan == replace(other.plan, seed=one.plan.seed) and one.only is not None
+    assert list(one.instances) == list(other.instances)
+
+
+NONE = {"pictures": "none"}
+
+
+def test_manifest_has_proportions_and_digests(tmp_path):
+    mixture = load_training(config(write_sources(tmp_path)))
+    facts = mixture.facts()
+    assert [(f["name"], f["kind"], f["records"], f["share"]) for f in facts] == [
+        ("a", "images", 5, 0.4),
+        ("dogs", "images", 3, 0.2),
+        ("talk", "conversations", 2, 0.4),
+    ]
+    assert len({f["digest"] for f in facts}) == 3
+    sources = write_sources(tmp_path)
+    (tmp_path / "talk.jsonl").write_text(json.dumps(TALK[0]) + "\n" + json.dumps(TALK[1]).replace("brief", "short"))
+    again = load_training(config(sources))
+    assert again.facts()[:2] == facts[:2] and again.facts()[2]["digest"] != facts[2]["digest"]
+    assert again.digest != mixture.digest
+
+
+def test_sources_of_the_same_name_are_numbered(tmp_path):
+    sources = write_sources(tmp_path)
+    for source in sources:
+        source.pop("name", None)
+    assert [part.name for part in load_training(config(sources)).parts] == ["a-1", "a-2", "talk"]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"weight": 0}, r"data\.sources\.0\.weight: input should be greater than 0, found 0"),
+        ({"weight": "much"}, r"data\.sources\.0\.weight: .*found 'much'"),
+        ({"weight": None}, r"data\.sources\.0\.weight: give every source a weight or none"),
+        ({"conversations": "a.jsonl"}, r"expected either annotations or conversations, found both"),
+        ({"annotations": None}, r"expected either annotations or conversations, found neither"),
+        ({"wieght": 1}, r"data\.sources\.0\.wieght: unknown key; did you mean .*weight"),
+        ({"prompt": " "}, r"data\.sources\.0\.prompt: expected a non-empty prompt"),
+        ({"classes": []}, r"data\.sources\.0\.classes: expected one or more names"),
+        ({"augment": {"flip": 2}}, r"data\.sources\.0\.augment\.flip"),
+    ],
+)
+def test_wrong_source_is_named(tmp_path, change, told):
+    sources = write_sources(tmp_path)
+    sources[0] |= change
+    with pytest.raises(InputError, match=told) as error:
+        config(sources)
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"annotations": "a.json"}, r"data\.sources and data\.annotations are both given"),
+        ({"images": "a"}, r"data\.sources and data\.images are both given"),
+        ({"preload": True}, r"data\.preload is true but data\.augment is on"),
+    ],
+)
+def test_both_forms_are_refused(tmp_path, data, told):
+    with pytest.raises(InputError, match=told):
+        config(write_sources(tmp_path), **data)
+
+
+def test_conversation_may_not_set_what_has_no_effect_on_it(tmp_path):
+    sources = write_sources(tmp_path)
+    sources[2]["prompt"] = "Hello"
+    with pytest.raises(InputError, match="conversations have their own text and no boxes: prompt has no effect"):
+        config(sources)
+    with pytest.raises(InputError, match="expected one source with annotations at least, found conversations alone"):
+        config([{"conversations": str(tmp_path / "talk.jsonl")}])
+
+
+def test_held_out_set_must_not_be_one_of_the_sources(tmp_path):
+    sources = write_sources(tmp_path)
+    values = {"data": {"sources": sources, "heldout_annotations": sources[0]["annotations"]}, "custom": SOFT}
+    with pytest.raises(InputError, match="hold the same data"):
+        load_sets(RunConfig.model_validate(values))
+    with pytest.raises(InputError, match=r"evaluation\.pictures is train but data\.sources has 3 sources"):
+        check_run_config({"data": {"sources": sources}, "custom": SOFT, "evaluation": {"pictures": "train"}}, "test")
+
+
+def test_missing_file_of_a_source_is_one_line_and_exit_2(run, tmp_path):
+    sources = write_sources(tmp_path)
+    for number, key in ((0, "annotations"), (2, "conversations"), (1, "images")):
+        wrong = [dict(source) for source in sources]
+        wrong[number][key] = "gone"
+        word = f"data.sources={json.dumps(wrong)}"
+        code, told, _ = run("train", word, "evaluation.pictures=none", "custom.coord_soft_ce_w1.enabled=true")
+        assert code == 2 and "gone" in told and "Traceback" not in told
+
+
+def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp_path):
+    word = f"data.sources={json.dumps(write_sources(tmp_path))}"
+    code, told, _ = run("inspect", word, "evaluation.pictures=none", "--out", tmp_path / "found")
+    assert code == 1, told
+    assert {path.parent.name for path in (tmp_path / "found").glob("*/findings.json")} == {"a", "dogs"}
+
+
+def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
+    coco = {
+        "images": [{"id": 1, "file_name": "big/0.png", "width": 64, "height": 48}],
+        "categories": [{"id": 3, "name": "cat"}, {"id": 7, "name": "dog"}],
+        "annotations": [
+            {"id": n, "image_id": 1, "category_id": c, "bbox": [5, 5, 20, 20]} for n, c in enumerate((3, 7, 7))
+        ],
+    }
+    write_sources(tmp_path)
+    (tmp_path / "a.json").write_text(json.dumps(coco))
+    found = load_annotated(tmp_path / "a.json", None, "train", True, DataSection(classes=("dog", "bird")))
+    assert [(category.id, category.name) for category in found.annotations.categories] == [(7, "dog"), (8, "bird")]
+    assert found.classes == ("dog", "bird") and found.target_counts.tolist() == [2]
+    assert [row.category for row in found.ground_truth().tables.annotations] == [0, 0]
+    with pytest.raises(
+        InputError, match=r"data\.classes: expected classes of these annotations \(cat, dog\), found bird"
+    ):
+        load_annotated(tmp_path / "a.json", None, "train", True, DataSection(classes=("bird",)))
+
+
+def talk(**change):
+    return {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]} | change
+
+
+USER, ANSWER = talk()["messages"]
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        ({"query": "Hi", "response": "Hello"}, "messages: expected a list of messages"),
+        (talk(messages=[USER]), "expected user and assistant in turns, found user"),
+        (talk(messages=[USER, ANSWER, ANSWER]), "in turns"),
+        (
+            talk(messages=[USER, {"role": "bot", "content": "x"}]),
+            "expected the roles system, user, assistant, found 'bot'",
+        ),
+        (talk(messages=[USER, {"role": "assistant", "content": [{"type": "text"}]}]), "content: expected text"),
+        (talk(messages=[USER, {"role": "assistant", "content": " "}]), "expected an answer at the end"),
+        (talk(messages=[USER, {"role": "assistant", "content": "at <|coord_5|>"}]), "the control token <|coord_5|>"),
+        (talk(messages=[USER, {"role": "assistant", "content": "x<|im_end|>"}]), "the control token <|im_end|>"),
+        (
+            talk(messages=[{"role": "user", "content": "<image>"}, ANSWER]),
+            "expected one for each of 1 <image>, found 0",
+        ),
+        (talk(images=["gone.png"]), "gone.png"),
+        (talk(images=["../secret.png"]), "lies outside"),
+        (talk(videos=["a.mp4"]), "videos: expected text and images alone"),
+        (talk(objects={"ref": ["a"], "bbox": [[1, 2, 3, 4]]}), "objects: expected no boxes"),
+        (["Hi"], "expected a JSON object"),
+    ],
+)
+def test_conversation_that_cannot_be_trained_on_is_left_out_and_told(tmp_path, record, told):
+    (tmp_path / "a").mkdir()
+    path = tmp_path / "a" / "talk.jsonl"
+    path.write_text(json.dumps(talk()) + "\n\n" + json.dumps(record) + "\n" + json.dumps(talk()))
+    found = load_conversations(path, None, "talk", strict=False, allow_outside=False)
+    assert len(found) == 2 and [found.record(i)["messages"] for i in range(2)] == [talk()["messages"]] * 2
+    (problem,) = found.problems
+    assert told in str(problem) and problem.where == f"{path}:3"
+    with pytest.raises(InputError, match=r"data\.strict is on"):
+        load_conversations(path, None, "talk", strict=True, allow_outside=False)
+
+
+def test_long_conversations_are_found_with_their_images(tmp_path):
+    write_sources(tmp_path)
+    found = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=True, allow_outside=False)
+    assert np.array_equal([len(sizes) for sizes in found.image_sizes], [0, 2])
+    asked = []
+
+    def length(record):
+        asked.append(len(record["images"]))
+        return 10_000
+
+    assert found.longer_than(400, lambda w, h: w * h, length) == [("conversation 2", 10_000)]
+    assert asked == [2]
+
+
+def test_one_mixture_is_a_mixture(tmp_path):
+    mixture = load_training(config(write_sources(tmp_path)))
+    assert Mixture.of_one(mixture, DataSection()) is mixture
+    assert len(mixture) == 10 and mixture.varies and mixture.only is None
+    assert {o.desc for i in mixture.instances for o in i.objects} == {CAT["desc"], DOG["desc"]}
