@@ -11,11 +11,10 @@ import numpy as np
 from coord_codec import AnnotationSet
 from coord_trainer.data.image_set import FULL_CHECK_LIMIT
 from coord_trainer.inspection import records
-from coord_trainer.inspection.edges import EdgeMaps
+from coord_trainer.inspection.edges import EdgeMaps, Sample
 from coord_trainer.inspection.findings import Finding, most_severe_first
 from coord_trainer.inspection.geometry import examine_geometry
 from coord_trainer.inspection.images import ImageFile, look_at_all
-from coord_trainer.inspection.meaning import Sample
 from coord_trainer.inspection.raw import DataSource, RawBoxes, read_raw
 from coord_trainer.inspection.turned import examine_turned
 

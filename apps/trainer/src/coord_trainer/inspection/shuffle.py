@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coord_trainer.inspection.edges import is_inside
-from coord_trainer.inspection.meaning import Sample
+from coord_trainer.inspection.edges import Sample, is_inside
 
 _IMAGES, _BOXES = 120, 20  # the cost grows with the square of the first
 _CONTROLS = 20
