@@ -69,7 +69,7 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | None = N
         sizes_I2 = np.where(np.isfinite(sizes_I2), sizes_I2, raw.stated_I2)
         sizes_I2[~np.isfinite(sizes_I2)] = np.nanmedian(sizes_I2) if np.isfinite(sizes_I2).any() else 1
         of_boxes, meaning = examine_geometry(raw, sizes_I2, _sample(raw, files))
-        explained = bool(of_boxes)
+        explained = any(finding.severity == "error" for finding in of_boxes)
         of_turned, turned = examine_turned(raw, files, root, meaning.boxes_N4)
         findings += [*of_boxes, *of_turned]
         unit = meaning.unit

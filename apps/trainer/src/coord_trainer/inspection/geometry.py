@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from coord_eval.diagnosis import LAYOUTS
 from coord_trainer.inspection.edges import Sample
 from coord_trainer.inspection.findings import Finding, Severity
 from coord_trainer.inspection.meaning import Meaning, declared_meaning, find_meaning
@@ -103,7 +104,8 @@ def _differences(raw: RawBoxes, own: Meaning, found: Meaning) -> list[Finding]:
     for code, message in _LAYOUTS.get((own.layout, found.layout), ()):
         parts.append((code, message, f"write {'x1, y1, x2, y2' if own.layout == 'xyxy' else 'x, y, width, height'}"))
     unit = found.unit
-    if unit == "norm1000" and raw.numbers_N4.max() == 999 and (raw.numbers_N4 == 999).sum() >= 3:
+    corners_N4 = LAYOUTS[found.layout](raw.numbers_N4)
+    if unit == "norm1000" and corners_N4.max() == 999 and (corners_N4 == 999).sum() >= 3:
         unit = "norm999"
     if found.unit == "resized":
         parts.append(

@@ -87,7 +87,7 @@ def find_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[M
     best = max([fitted, *rivals, *turned], key=lambda m: m.z)
     if best is not fitted and _beats(best, fitted, STANDS_OUT):
         return best, True
-    if own.inside >= _PLAUSIBLE and max(own.z, fitted.z) >= STANDS_OUT:
+    if fitted.inside >= _PLAUSIBLE and max(own.z, fitted.z) >= STANDS_OUT:
         return own, True
     resized = _scan(raw, units["pixels"], sample)
     if resized is not None and _beats(resized, own, _SCAN_STANDS_OUT):
@@ -102,9 +102,10 @@ def find_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[M
 
 def _fitted(found: Meaning, sample: Sample) -> Meaning:
     """Return the same with the size of its boxes fitted: boxes of the wrong size show little."""
-    if found.inside < _PLAUSIBLE or (offset := find_offset(found.boxes_N4, sample, (TIGHTNESS,))) is None:
+    offset = find_offset(found.boxes_N4, sample, (TIGHTNESS,))
+    if offset is None or (inside := float(is_inside(offset.boxes_N4).mean())) < _PLAUSIBLE:
         return found
-    return replace(found, boxes_N4=offset.boxes_N4, evidence_I=sample.evidence(offset.boxes_N4))
+    return replace(found, boxes_N4=offset.boxes_N4, inside=inside, evidence_I=sample.evidence(offset.boxes_N4))
 
 
 def _beats(rival: Meaning, own: Meaning, threshold: float) -> bool:

@@ -83,14 +83,17 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
     good = []
     for kind in kinds:
         tried = {value: sample.onset(kind.move(boxes_N4, value)) for value in kind.steps.tolist()}
-        value = max(tried, key=lambda v: _mean(tried[v]))
-        after, z = _mean(tried[value]), z_value(tried[value] - before_I)
-        if abs(value - kind.neutral) < kind.least or z < _STANDS_OUT or after < max(kind.gain * before, _LEAST_ONSET):
+        z = {value: z_value(onset_I - before_I) for value, onset_I in tried.items()}
+        value = max((v for v in tried if z[v] >= _STANDS_OUT), key=lambda v: _mean(tried[v]), default=kind.neutral)
+        if abs(value - kind.neutral) < kind.least:
+            continue
+        after = _mean(tried[value])
+        if after < max(kind.gain * before, _LEAST_ONSET):
             continue
         near, far = sorted((kind.neutral, value))
         as_good = [v for v in tried if near < v < far and z_value(tried[value] - tried[v]) < _AS_GOOD]
         least = min([*as_good, value], key=lambda v: abs(v - kind.neutral))
-        good.append(Offset(kind.code, value, least, before, after, z, kind.move(boxes_N4, value)))
+        good.append(Offset(kind.code, value, least, before, after, z[value], kind.move(boxes_N4, value)))
     good = [offset for offset in good if z_value(sample.evidence(offset.boxes_N4)) >= STANDS_OUT]
     return max(good, key=lambda offset: offset.after, default=None)
 
