@@ -122,7 +122,10 @@ def shuffle(draft: Draft) -> Draft:
     """Give every image the boxes of another one."""
     order = np.random.default_rng(3).permutation(len(draft.corners))
     order = np.where(order == np.arange(len(order)), np.roll(order, 1), order)
-    return replace(draft, corners=tuple(draft.corners[i] for i in order), labels=tuple(draft.labels[i] for i in order))
+    sizes = [np.array(image.size * 2) for image in draft.images.values()]
+    zoom = [sizes[i] / own if draft.coco else 1 for i, own in zip(order, sizes, strict=True)]  # pixels stay pixels
+    corners = tuple(draft.corners[i] * z for i, z in zip(order, zoom, strict=True))
+    return replace(draft, corners=corners, labels=tuple(draft.labels[i] for i in order))
 
 
 def _longer_side(size):

@@ -189,6 +189,16 @@ def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
         assert codes == set()
 
 
+def test_shuffled_pixels_are_named_where_sizes_differ(clean, tmp_path):
+    """A box keeps its pixels in an image of another size, and may leave it."""
+    sizes = [(96, 96), (160, 96), (96, 160)]
+    images = {name: image.resize(sizes[k % 3]) for k, (name, image) in enumerate(clean.images.items())}
+    planted = COCO["shuffled"](replace(clean, images=images, coco=True))
+    assert max(c.max() for c in planted.corners) > 1.3
+    codes, _ = told(planted.write(tmp_path))
+    assert "shuffled" in codes <= {"shuffled", "refused"}
+
+
 def test_sizes_of_other_images_mean_shuffled_names(clean, tmp_path):
     grown = {n: i.resize((96 + 2 * k, 120)) for k, (n, i) in enumerate(clean.images.items())}
     source = replace(clean, images=grown).write(tmp_path)

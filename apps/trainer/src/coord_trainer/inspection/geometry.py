@@ -60,7 +60,7 @@ def examine_geometry(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tup
     own = declared_meaning(raw, sizes_I2, sample)
     found, certain = find_meaning(raw, sizes_I2, sample)
     if not certain:
-        return _shuffled(found, sample, len(raw)), own
+        return _shuffled(found, sample, raw, sizes_I2), own
     findings = _differences(raw, own, found) if found is not own else []
     if found.unit == "resized":
         return findings, found
@@ -124,12 +124,15 @@ def _differences(raw: RawBoxes, own: Meaning, found: Meaning) -> list[Finding]:
     return [Finding(code, "error", message, evidence, len(raw), fix) for code, message, fix in parts]
 
 
-def _shuffled(found: Meaning, sample: Sample, count: int) -> list[Finding]:
-    z = shuffle_z(found.boxes_N4, sample)
+def _shuffled(found: Meaning, sample: Sample, raw: RawBoxes, sizes_I2: np.ndarray) -> list[Finding]:
+    sizes_J2 = np.ones((len(sample.maps), 2))
+    if raw.unit == "pixels":
+        sizes_J2[sample.image_n] = sizes_I2[raw.image_N[sample.rows_n]]
+    z = shuffle_z(found.boxes_N4, sample, sizes_J2)
     if z < SHUFFLED:
         return []
     evidence = f"boxes do not lie on edges of their own images (z {found.z:.1f}), but on those of others (z {z:.1f})"
-    return [shuffled(evidence, count)]
+    return [shuffled(evidence, len(raw))]
 
 
 def shuffled(evidence: str, count: int) -> Finding:
