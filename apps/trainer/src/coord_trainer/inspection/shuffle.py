@@ -16,8 +16,8 @@ _LEAST = 10  # images below which nothing can be said
 def shuffle_z(boxes_N4: np.ndarray, sample: Sample, sizes_J2: np.ndarray) -> float:
     """Return by how many standard deviations the best pairing of images and boxes exceeds chance.
 
-    The statistic is the mean fit over pairs that are each other's best. Chance is the same with all boxes moved by
-    one random amount, which keeps their sizes and number. 0 for fewer than 10 images.
+    The statistic is the mean fit over pairs of different images that are each other's best. Chance is the same with
+    all boxes moved by one random amount, which keeps their sizes and number. 0 for fewer than 10 images.
 
     Args:
         boxes_N4: corners in [0, 1] of the image that each is given to
@@ -64,6 +64,7 @@ def _best_pairs(
     fit_IJ = np.where(counts_IJ > 0, sums_IJ / np.maximum(counts_IJ, 1), 0.5)
     fit_IJ = (fit_IJ - fit_IJ.mean(axis=0)) * np.sqrt(np.maximum(counts_IJ, 1))
     fit_IJ -= fit_IJ.mean(axis=1, keepdims=True)
+    np.fill_diagonal(fit_IJ, -np.inf)  # that boxes fit the image they are given to speaks for no other one
     best_J, best_I = fit_IJ.argmax(axis=0), fit_IJ.argmax(axis=1)
     mutual = best_J[best_I] == np.arange(count)
     return float(fit_IJ[np.arange(count), best_I][mutual].sum() / count)
