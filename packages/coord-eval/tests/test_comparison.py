@@ -8,6 +8,7 @@ import pytest
 from coord_eval import InputError, compare, oracle_predictions, resample, score
 from coord_eval.cli.main import main
 from coord_eval.comparison import paired_differences
+from coord_eval.metrics import permutation
 from coord_eval.metrics.bootstrap import HEADLINE, Resamples, interval
 from coord_eval.metrics.permutation import exchange_p_values
 
@@ -107,6 +108,15 @@ def test_paired_differences_adjust_p_by_holm():
     found = paired_differences(drawn, {"b": dict(zip(names, (0.04, 0.02, 0.9), strict=True))})["b"]
     assert [found[name].p for name in names] == pytest.approx([0.08, 0.06, 0.9])
     assert not any(row.differs for row in found.values())
+
+
+def test_permutations_without_a_value_count_against_a_difference(runs, monkeypatch):
+    def figures(weights_BI):
+        own_BI = weights_BI[:, : weights_BI.shape[1] // 2]
+        return {"AP": np.where(own_BI.min(axis=1) == own_BI.max(axis=1), own_BI[:, 0], np.nan)}
+
+    monkeypatch.setattr(permutation, "prepare", lambda scored, metrics: figures)
+    assert exchange_p_values(*runs.values(), 50, seed=0, metrics=("AP",)) == {"AP": 1.0}
 
 
 def test_exchange_p_values_equal_scoring_the_exchanged_answers_again(coco_set, noisy_results):

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from coord_trainer.inspection.edges import inflate
 from coord_trainer.inspection.examine import examine
 from coord_trainer.inspection.raw import DataSource
 
@@ -37,7 +39,9 @@ def test_clean_set_is_quiet(clean, tmp_path, coco):
 
 
 @pytest.mark.parametrize(
-    ("coco", "name"), [*((True, name) for name in COCO), *((False, name) for name in JSONL)], ids=str
+    ("coco", "name"),
+    [*((True, name) for name in COCO if "too_" not in name), *((False, name) for name in JSONL)],
+    ids=str,
 )
 def test_fault_of_all_boxes_is_named_alone(clean, tmp_path, coco, name):
     if name == "resized, 512":
@@ -47,6 +51,28 @@ def test_fault_of_all_boxes_is_named_alone(clean, tmp_path, coco, name):
     assert codes == {name.partition(",")[0]}
     finding = found.findings[0]
     assert finding.severity == "error" and finding.count == len(found.raw) and finding.fix and "z " in finding.evidence
+
+
+@pytest.mark.parametrize("factor", [0.8, 0.9, 1.0, 1.04, 1.1, 1.2, 1.3])
+def test_size_of_the_boxes_is_told_within_some_per_cent(clean, tmp_path, factor):
+    planted = replace(clean, coco=True).moved(lambda b: inflate(b, factor))
+    _, found = told(planted.write(tmp_path))
+    of_boxes = [f for f in found.findings if f.code != "rare_classes"]
+    if abs(factor - 1) < 0.05:
+        assert of_boxes == []
+        return
+    (finding,) = of_boxes
+    assert finding.code == ("too_large" if factor > 1 else "too_small")
+    # A small margin is a habit of annotators; boxes that are too small are cut off.
+    assert finding.severity == ("error" if factor < 1 else "warning" if factor >= 1.2 else "note")
+    share = float(re.search(r"about (\d+)%", finding.message)[1]) / 100
+    assert share == pytest.approx(abs(factor - 1), abs=0.05)
+
+
+@pytest.mark.parametrize("other", ["unit", "cxcywh", "mirrored"])
+def test_boxes_that_are_too_small_and_another_fault_are_both_named(clean, tmp_path, other):
+    planted = COCO[other](COCO["too_small, 20 %"](replace(clean, coco=True)))
+    assert told(planted.write(tmp_path))[0] == {"too_small", other}
 
 
 def _pairs():
@@ -161,6 +187,16 @@ def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
     for name, plant in (("clean", lambda d: d), ("mirrored", COCO["mirrored"]), ("shuffled", COCO["shuffled"])):
         codes, _ = told(plant(replace(clean, images=noise, coco=True)).write(tmp_path / name))
         assert codes == set()
+
+
+def test_shuffled_pixels_are_named_where_sizes_differ(clean, tmp_path):
+    """A box keeps its pixels in an image of another size, and may leave it."""
+    sizes = [(96, 96), (160, 96), (96, 160)]
+    images = {name: image.resize(sizes[k % 3]) for k, (name, image) in enumerate(clean.images.items())}
+    planted = COCO["shuffled"](replace(clean, images=images, coco=True))
+    assert max(c.max() for c in planted.corners) > 1.3
+    codes, _ = told(planted.write(tmp_path))
+    assert "shuffled" in codes <= {"shuffled", "refused"}
 
 
 def test_sizes_of_other_images_mean_shuffled_names(clean, tmp_path):

@@ -1,5 +1,6 @@
 """What the page shows is what the model is given: image from patches, boxes from token ids, roles and weights."""
 
+import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from coord_trainer.inspection.examine import examine
 from coord_trainer.inspection.page import write_page
 from coord_trainer.inspection.report import ceilings, token_findings
-from coord_trainer.inspection.shown import ModelView, Shown, with_model, without_model
+from coord_trainer.inspection.shown import ModelView, Shown, Token, loss_weights, with_model, without_model
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
 
@@ -54,6 +55,31 @@ def test_tokens_have_roles_and_weights(view):
     assert {t.weight for t in tokens if t.role in ("structure", "description")} == {1.0}
     assert sum(t.role == "image" for t in tokens) == 1
     assert len(found.lengths) == 8 and min(found.lengths) > 20
+
+
+def test_tokens_weigh_what_the_objective_gives_their_object(view):
+    """Against the objective itself: its terms with an object weighted, over the same unweighted."""
+    config, _, _ = view
+    boxes = [(0.1, 0.1, 0.2, 0.2), (0.0, 0.0, 0.8, 0.8), (0.5, 0.5, 0.501, 0.501)]
+    objective = config.custom.objective.model_copy(update={"object_weights": "inverse_size"})
+    of_text, of_object = loss_weights(objective, boxes)
+    assert of_text == 1 and of_object == pytest.approx([3 * 0.2 / 0.1, 3 * 0.2 / 0.8, 3 * 4])
+    counted = objective.model_copy(update={"object_weights": "inverse_count", "extra_weights": {"z_loss": 0.5}})
+    assert loss_weights(counted, boxes) == (1.5, pytest.approx([0.5 + 1] * 3))
+    assert loss_weights(objective, []) == (1, [])
+
+
+def test_heavier_tokens_are_darker(view, tmp_path):
+    config, _, of_model = view
+    light = Token("<|coord_1|>", "object 0 x1", 0.5)
+    one = replace(of_model.shown[0], tokens=(light, replace(light, weight=2.0), replace(light, weight=0.0)))
+    found = examine(BENCHMARK["shapes"](12).write(tmp_path), 30)
+    write_page(tmp_path / "a.html", found, [one], ceilings(config, found), of_model)
+    styles = re.findall(
+        r'background:#6f9df0(..)" title="object 0 x1, weight ([\d.]+)"', (tmp_path / "a.html").read_text()
+    )
+    opacity = {weight: int(value, 16) for value, weight in styles}
+    assert opacity["0"] < opacity["0.5"] < opacity["2"] == 255
 
 
 def test_only_a_tokenizer_finds_long_samples_and_split_names():

@@ -73,6 +73,13 @@ def test_diagnose_agrees_with_scoring_on_the_named_scale(coco_set):
     assert f"would give AP {named.coco['AP']:.3f}" in lines[1]
 
 
+def test_diagnose_prefers_the_option_to_a_fit_that_finds_it_again(coco_set):
+    """Rounding to whole pixels makes a map fitted on the objects a little better than the truth."""
+    whole = answers(coco_set, lambda b, s: [round(v) for v in WAYS["--scale pixels)"](b, s)])
+    lines = diagnose(score(coco_set, whole), whole, force=True)
+    assert "--scale pixels)" in lines[1] and not any("times" in line for line in lines)
+
+
 def test_diagnose_keeps_silent_about_good_answers_and_says_when_nothing_fits(coco_set):
     good = answers(coco_set, lambda b, s: _thousandths(b))
     evaluation = score(coco_set, good)

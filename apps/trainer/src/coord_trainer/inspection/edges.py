@@ -5,20 +5,22 @@ For each box the mean rank of the gradient along its four sides is compared with
 their images give zero on average, wherever photographers like to put things. Only images of a set together decide:
 where boxes are loose nothing stands out, and nothing is said.
 
-Shapes: I images, N boxes, K moves; boxes are corners in [0, 1].
+Shapes: I images, N boxes, n boxes of a sample, K moves; boxes are corners in [0, 1].
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from PIL import Image
 
 SIDE = 320
 """Longer side at which images are looked at, in pixels."""
+STANDS_OUT = 3.0
+"""z from which evidence counts."""
 _REACH = 0.01  # an edge counts within this fraction of the longer side, a pixel at least
 _LEVELS = 200  # of the ranks: their sums along a side of 320 pixels fit into 16 bits
 _BORDER = 0.01  # a side this close to the image's border has no edge of its own
@@ -121,11 +123,59 @@ class EdgeMaps:
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
+@dataclass(frozen=True)
+class Sample:
+    """The boxes that are compared with pixels.
+
+    Attributes:
+        maps: of the images of the sample
+        rows_n: indices of their boxes
+        image_n: index of the image of each in `maps`
+    """
+
+    maps: EdgeMaps
+    rows_n: np.ndarray
+    image_n: np.ndarray
+
+    def few(self, count: int) -> Sample:
+        """Return the same sample with at most so many boxes, evenly chosen."""
+        kept = np.unique(np.linspace(0, len(self.rows_n) - 1, min(count, len(self.rows_n))).astype(np.int64))
+        return replace(self, rows_n=self.rows_n[kept], image_n=self.image_n[kept])
+
+    def evidence(self, boxes_N4: np.ndarray) -> np.ndarray:
+        """Return the evidence of each image for the boxes of the whole set."""
+        return self.maps.evidence(boxes_N4[self.rows_n], self.image_n)
+
+    def contrast(self, boxes_N4: np.ndarray) -> np.ndarray:
+        """Return the mean contrast of each image, which is cheaper; see `EdgeMaps.contrast`."""
+        return self.maps.by_image(self.maps.contrast(boxes_N4[self.rows_n], self.image_n), self.image_n)
+
+    def onset(self, boxes_N4: np.ndarray) -> np.ndarray:
+        """Return for each image how much more edge lies under its boxes than a tenth of their size outside of them.
+
+        Largest where boxes are neither too large nor too small, of round objects as well.
+        """
+        chosen_n4 = boxes_N4[self.rows_n]
+        own_n, outside_n = (self.maps.along(b.clip(0, 1), self.image_n) for b in (chosen_n4, inflate(chosen_n4, 1.2)))
+        return self.maps.by_image(own_n - outside_n, self.image_n)
+
+
 def is_inside(boxes_N4: np.ndarray, margin: float = 0.01) -> np.ndarray:
     """Return which boxes have an area and lie in the image."""
     area = (boxes_N4[:, 0] < boxes_N4[:, 2]) & (boxes_N4[:, 1] < boxes_N4[:, 3])
     inside: np.ndarray = area & (boxes_N4.min(axis=1) >= -margin) & (boxes_N4.max(axis=1) <= 1 + margin)
     return inside
+
+
+def inflate(boxes_N4: np.ndarray, factor: float) -> np.ndarray:
+    """Return the boxes enlarged about their centres.
+
+    Example:
+        >>> inflate(np.array([[0.4, 0.4, 0.6, 0.8]]), 2).round(3).tolist()
+        [[0.3, 0.2, 0.7, 1.0]]
+    """
+    centre_N4 = np.tile((boxes_N4[:, :2] + boxes_N4[:, 2:]) / 2, 2)
+    return centre_N4 + (boxes_N4 - centre_N4) * factor
 
 
 def z_value(values_I: np.ndarray) -> float:

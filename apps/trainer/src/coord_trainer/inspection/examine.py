@@ -11,11 +11,10 @@ import numpy as np
 from coord_codec import AnnotationSet
 from coord_trainer.data.image_set import FULL_CHECK_LIMIT
 from coord_trainer.inspection import records
-from coord_trainer.inspection.edges import EdgeMaps
+from coord_trainer.inspection.edges import EdgeMaps, Sample
 from coord_trainer.inspection.findings import Finding, most_severe_first
 from coord_trainer.inspection.geometry import examine_geometry
 from coord_trainer.inspection.images import ImageFile, look_at_all
-from coord_trainer.inspection.meaning import Sample
 from coord_trainer.inspection.raw import DataSource, RawBoxes, read_raw
 from coord_trainer.inspection.turned import examine_turned
 
@@ -70,7 +69,7 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | None = N
         sizes_I2 = np.where(np.isfinite(sizes_I2), sizes_I2, raw.stated_I2)
         sizes_I2[~np.isfinite(sizes_I2)] = np.nanmedian(sizes_I2) if np.isfinite(sizes_I2).any() else 1
         of_boxes, meaning = examine_geometry(raw, sizes_I2, _sample(raw, files))
-        explained = bool(of_boxes)
+        explained = any(finding.severity == "error" for finding in of_boxes)
         of_turned, turned = examine_turned(raw, files, root, meaning.boxes_N4)
         findings += [*of_boxes, *of_turned]
         unit = meaning.unit

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from coord_trainer.inspection.findings import Finding
-from coord_trainer.inspection.meaning import STANDS_OUT, Meaning, Sample, declared_meaning, find_meaning
-from coord_trainer.inspection.offsets import find_offsets
+from coord_eval.diagnosis import LAYOUTS
+from coord_trainer.inspection.edges import Sample
+from coord_trainer.inspection.findings import Finding, Severity
+from coord_trainer.inspection.meaning import Meaning, declared_meaning, find_meaning
+from coord_trainer.inspection.offsets import Offset, find_offsets
 from coord_trainer.inspection.raw import RawBoxes
 from coord_trainer.inspection.shuffle import shuffle_z
 
 SHUFFLED = 4.0
 """Standard deviations above chance from which images count as shuffled."""
+_LOOSE = 0.15
+"""Margin, as a share of the object's size, from which on boxes are too large to be a habit of annotators."""
 
 _XYXY = "instance records hold x1, y1, x2, y2"
 _XYWH = "COCO JSON holds x, y, width, height"
@@ -56,38 +60,39 @@ def examine_geometry(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tup
     own = declared_meaning(raw, sizes_I2, sample)
     found, certain = find_meaning(raw, sizes_I2, sample)
     if not certain:
-        return _shuffled(found, sample, len(raw)), own
+        return _shuffled(found, sample, raw, sizes_I2), own
     findings = _differences(raw, own, found) if found is not own else []
-    if found.unit == "resized" or found.z < STANDS_OUT:
+    if found.unit == "resized":
         return findings, found
     sizes = np.nanmedian(sizes_I2, axis=0)
     for offset in find_offsets(found.boxes_N4, sample):
-        evidence = f"mean edge contrast {offset.before:.3f} as they are, {offset.after:.3f} moved, z {offset.z:.1f}"
-        code, message, fix = _describe(offset.code, offset.value, sizes)
-        findings.append(Finding(code, "error", message, evidence, len(raw), fix))
+        evidence = f"edges that begin at the sides: {offset.before:.3f} as they are, {offset.after:.3f} moved"
+        evidence += f", z {offset.z:.1f}"
+        code, severity, message, fix = _describe(offset, sizes)
+        findings.append(Finding(code, severity, message, evidence, len(raw), fix))
     return findings, found
 
 
-def _describe(code: str, value: float, sizes: np.ndarray) -> tuple[str, str, str]:
-    if code == "resized":
+def _describe(offset: Offset, sizes: np.ndarray) -> tuple[str, Severity, str, str]:
+    """Return code, severity, message and what mends it."""
+    value = offset.value
+    if offset.code == "resized":
         much = f"{abs(1 / value - 1):.0%} too {'small' if value > 1 else 'large'}"
-        return (
-            code,
-            f"all coordinates are about {much}: boxes of a resized copy?",
-            f"multiply them by about {value:.2f}",
-        )
-    if code == "too_small":
-        return (
-            code,
-            f"boxes are about {1 - 1 / value:.0%} too small",
-            f"enlarge them about their centres by {value:.2f}",
-        )
-    axis = code == "shifted_y"
+        message = f"all coordinates are about {much}: boxes of a resized copy?"
+        return "resized", "error", message, f"multiply them by about {value:.2f}"
+    if offset.code == "tightness":
+        fix = f"multiply their sides by about {value:.2f}, the centres stay"
+        if value > 1:
+            return "too_small", "error", f"boxes are about {1 - 1 / value:.0%} smaller than what they show", fix
+        # Many annotators leave a margin, and a model learns it: only a wide one is a fault.
+        severity: Severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
+        return "too_large", severity, f"boxes are about {1 / value - 1:.0%} larger than what they show", fix
+    axis = offset.code == "shifted_y"
     pixels = round(abs(value) * sizes[int(axis)])
     # A box that has to be moved right lies too far left.
     where = (("below", "above") if axis else ("to the right", "to the left"))[value > 0]
     message = f"the boxes lie about {pixels} px {where} of what they show"
-    return "shifted", message, f"add about {value * sizes[int(axis)]:+.0f} px to {'y' if axis else 'x'}"
+    return "shifted", "error", message, f"add about {value * sizes[int(axis)]:+.0f} px to {'y' if axis else 'x'}"
 
 
 def _differences(raw: RawBoxes, own: Meaning, found: Meaning) -> list[Finding]:
@@ -99,7 +104,8 @@ def _differences(raw: RawBoxes, own: Meaning, found: Meaning) -> list[Finding]:
     for code, message in _LAYOUTS.get((own.layout, found.layout), ()):
         parts.append((code, message, f"write {'x1, y1, x2, y2' if own.layout == 'xyxy' else 'x, y, width, height'}"))
     unit = found.unit
-    if unit == "norm1000" and raw.numbers_N4.max() == 999 and (raw.numbers_N4 == 999).sum() >= 3:
+    corners_N4 = LAYOUTS[found.layout](raw.numbers_N4)
+    if unit == "norm1000" and corners_N4.max() == 999 and (corners_N4 == 999).sum() >= 3:
         unit = "norm999"
     if found.unit == "resized":
         parts.append(
@@ -118,12 +124,15 @@ def _differences(raw: RawBoxes, own: Meaning, found: Meaning) -> list[Finding]:
     return [Finding(code, "error", message, evidence, len(raw), fix) for code, message, fix in parts]
 
 
-def _shuffled(found: Meaning, sample: Sample, count: int) -> list[Finding]:
-    z = shuffle_z(found.boxes_N4, sample)
+def _shuffled(found: Meaning, sample: Sample, raw: RawBoxes, sizes_I2: np.ndarray) -> list[Finding]:
+    sizes_J2 = np.ones((len(sample.maps), 2))
+    if raw.unit == "pixels":
+        sizes_J2[sample.image_n] = sizes_I2[raw.image_N[sample.rows_n]]
+    z = shuffle_z(found.boxes_N4, sample, sizes_J2)
     if z < SHUFFLED:
         return []
     evidence = f"boxes do not lie on edges of their own images (z {found.z:.1f}), but on those of others (z {z:.1f})"
-    return [shuffled(evidence, count)]
+    return [shuffled(evidence, len(raw))]
 
 
 def shuffled(evidence: str, count: int) -> Finding:

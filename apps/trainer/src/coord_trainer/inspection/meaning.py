@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from coord_eval.diagnosis import LAYOUTS, TURNS
-from coord_trainer.inspection.edges import EdgeMaps, is_inside, z_value
+from coord_trainer.inspection.edges import STANDS_OUT, Sample, is_inside, z_value
+from coord_trainer.inspection.offsets import TIGHTNESS, find_offset
 from coord_trainer.inspection.raw import RawBoxes
 
-STANDS_OUT = 3.0
-"""z from which evidence counts."""
 _SCAN_STANDS_OUT = 4.0  # of hundreds of scales one reaches 3 by chance
 _INSIDE = 0.98  # share of boxes that must lie inside their images under a rival meaning
 _PLAUSIBLE = 0.95  # the same for the reader's own, where a few bad records are ordinary
@@ -59,40 +58,12 @@ class Meaning:
         return z_value(self.evidence_I - other.evidence_I)
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The boxes that are compared with pixels.
-
-    Attributes:
-        maps: of the images of the sample
-        rows_n: indices of their boxes
-        image_n: index of the image of each in `maps`
-    """
-
-    maps: EdgeMaps
-    rows_n: np.ndarray
-    image_n: np.ndarray
-
-    def few(self, count: int) -> Sample:
-        """Return the same sample with at most so many boxes, evenly chosen."""
-        kept = np.unique(np.linspace(0, len(self.rows_n) - 1, min(count, len(self.rows_n))).astype(np.int64))
-        return replace(self, rows_n=self.rows_n[kept], image_n=self.image_n[kept])
-
-    def evidence(self, boxes_N4: np.ndarray) -> np.ndarray:
-        """Return the evidence of each image for the boxes of the whole set."""
-        return self.maps.evidence(boxes_N4[self.rows_n], self.image_n)
-
-    def contrast(self, boxes_N4: np.ndarray) -> np.ndarray:
-        """Return the mean contrast of each image, which is cheaper; see `EdgeMaps.contrast`."""
-        return self.maps.by_image(self.maps.contrast(boxes_N4[self.rows_n], self.image_n), self.image_n)
-
-
 def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
     """Return the meaning that the reader gives the numbers."""
     stated_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
     unit = "pixels" if np.array_equal(stated_I2, sizes_I2, equal_nan=True) else "stated"
     unit = unit if raw.unit == "pixels" else "unit"
-    return _meaning(raw, sample, raw.layout, unit, _units(raw, sizes_I2)[unit])
+    return _meaning(sample, raw.layout, unit, _corners(raw, raw.layout, _units(raw, sizes_I2)[unit]))
 
 
 def find_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[Meaning, bool]:
@@ -106,17 +77,17 @@ def find_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[M
     own = declared_meaning(raw, sizes_I2, sample)
     units = _units(raw, sizes_I2)
     rivals = [
-        found
+        _meaning(sample, layout, unit, corners_N4)
         for unit, divisor_I2 in units.items()
         for layout in LAYOUTS
-        if (layout, unit) != (own.layout, own.unit)
-        and not _impossible((found := _meaning(raw, sample, layout, unit, divisor_I2)).boxes_N4)
+        if (layout, unit) != (own.layout, own.unit) and not _impossible(corners_N4 := _corners(raw, layout, divisor_I2))
     ]
     turned = [_turned(own, turn, sample) for turn in (2, 3, 4, 6, 8)] if own.inside >= _PLAUSIBLE else []
-    best = max([own, *rivals, *turned], key=lambda m: m.z)
-    if _beats(best, own, STANDS_OUT):
+    fitted = _fitted(own, sample)
+    best = max([fitted, *rivals, *turned], key=lambda m: m.z)
+    if best is not fitted and _beats(best, fitted, STANDS_OUT):
         return best, True
-    if own.inside >= _PLAUSIBLE and own.z >= STANDS_OUT:
+    if fitted.inside >= _PLAUSIBLE and max(own.z, fitted.z) >= STANDS_OUT:
         return own, True
     resized = _scan(raw, units["pixels"], sample)
     if resized is not None and _beats(resized, own, _SCAN_STANDS_OUT):
@@ -129,8 +100,16 @@ def find_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[M
     return own, False
 
 
+def _fitted(found: Meaning, sample: Sample) -> Meaning:
+    """Return the same with the size of its boxes fitted: boxes of the wrong size show little."""
+    offset = find_offset(found.boxes_N4, sample, (TIGHTNESS,))
+    if offset is None or (inside := float(is_inside(offset.boxes_N4).mean())) < _PLAUSIBLE:
+        return found
+    return replace(found, boxes_N4=offset.boxes_N4, inside=inside, evidence_I=sample.evidence(offset.boxes_N4))
+
+
 def _beats(rival: Meaning, own: Meaning, threshold: float) -> bool:
-    if rival is own or rival.z < threshold:
+    if rival.z < threshold:
         return False
     return own.inside < _PLAUSIBLE or rival.above(own) >= STANDS_OUT
 
@@ -153,8 +132,12 @@ def _units(raw: RawBoxes, sizes_I2: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def _meaning(raw: RawBoxes, sample: Sample, layout: str, unit: str, divisor_I2: np.ndarray, scale: str = "") -> Meaning:
-    corners_N4 = LAYOUTS[layout](raw.numbers_N4) / np.tile(divisor_I2, 2)[raw.image_N]
+def _corners(raw: RawBoxes, layout: str, divisor_I2: np.ndarray) -> np.ndarray:
+    corners_N4: np.ndarray = LAYOUTS[layout](raw.numbers_N4) / np.tile(divisor_I2, 2)[raw.image_N]
+    return corners_N4
+
+
+def _meaning(sample: Sample, layout: str, unit: str, corners_N4: np.ndarray, scale: str = "") -> Meaning:
     inside = 0.0 if _is_tiny(corners_N4, _TINY) else float(is_inside(corners_N4).mean())
     return Meaning(layout, unit, corners_N4, inside, sample.evidence(corners_N4), scale=scale)
 
@@ -188,7 +171,7 @@ def _scan(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning | None
     few = sample.few(_SCANNED)
 
     def fit(layout: str, words: str, value: float) -> float:
-        corners_N4 = LAYOUTS[layout](raw.numbers_N4) / np.tile(_COPIES[words](sizes_I2, value), 2)[raw.image_N]
+        corners_N4 = _corners(raw, layout, _COPIES[words](sizes_I2, value))
         return -np.inf if _impossible(corners_N4) else z_value(few.contrast(corners_N4))
 
     found = []
@@ -205,4 +188,5 @@ def _scan(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning | None
         return None
     _, layout, words, near = max(found)
     value = max(near * np.linspace(0.98, 1.02, 17), key=lambda v: fit(layout, words, float(v)))
-    return _meaning(raw, sample, layout, "resized", _COPIES[words](sizes_I2, value), scale=words.format(value))
+    corners_N4 = _corners(raw, layout, _COPIES[words](sizes_I2, value))
+    return _meaning(sample, layout, "resized", corners_N4, scale=words.format(value))

@@ -1,24 +1,22 @@
-"""Small faults of boxes that fit on the whole: a few per cent too far from the origin, or a few pixels to one side.
+"""Small faults of boxes that fit on the whole: a few per cent too far from the origin, shifted, too large, too small.
 
-Boxes that are too large cannot be told: the sides of a smaller box cut through round objects and find edges as well.
+The statistic is `Sample.onset`: the edges of an object begin at the sides of its box and not outside of them. Contrast
+with other places would favour boxes that are too small, whose sides cut through the object and find edges as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from coord_trainer.inspection.edges import z_value
-from coord_trainer.inspection.meaning import Sample
+from coord_trainer.inspection.edges import STANDS_OUT, Sample, inflate, z_value
 
-_STANDS_OUT = 4.0  # of a hundred small moves
-
-
-def _inflate(b: np.ndarray, value: float) -> np.ndarray:
-    centre = np.tile((b[:, :2] + b[:, 2:]) / 2, 2)
-    return centre + (b - centre) * value
+_STANDS_OUT = 3.5  # z of a gain, of a hundred small moves
+_AS_GOOD = 2.0  # z below which a smaller move explains as much
+_ROUNDS = 3
+_LEAST_ONSET = 0.02  # that the moved boxes must reach, in ranks
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Kind:
         move: how boxes are moved by one of them
         neutral: the step that moves nothing
         least: smallest difference from it that is worth telling
-        gain: factor by which the mean contrast must rise: annotators are off by a pixel everywhere
+        gain: factor by which the mean onset must rise: annotators are off by a pixel everywhere
     """
 
     code: str
@@ -43,11 +41,15 @@ class Kind:
 
 
 _SHIFTS = np.round(np.arange(-0.08, 0.0801, 0.01), 4)
+_SMALLER = np.round(np.arange(0.7, 0.98, 0.03), 4)
+_SIZES = np.concatenate([_SMALLER, np.round(1 / _SMALLER[::-1], 4)])
+TIGHTNESS = Kind("tightness", _SIZES, inflate, 1.0, 0.02, 1.2)
+"""Boxes that are too large or too small, about their own centres."""
 KINDS = (
     Kind("resized", np.round(np.arange(0.76, 1.3001, 0.02), 4), lambda b, v: b * v, 1.0, 0.03, 1.5),
     Kind("shifted_x", _SHIFTS, lambda b, v: np.add(b, (v, 0, v, 0)), 0.0, 0.012, 1.4),
     Kind("shifted_y", _SHIFTS, lambda b, v: np.add(b, (0, v, 0, v)), 0.0, 0.012, 1.4),
-    Kind("too_small", np.round(np.arange(1.04, 1.2501, 0.03), 4), _inflate, 1.0, 0.03, 1.3),
+    TIGHTNESS,
 )
 
 
@@ -58,35 +60,58 @@ class Offset:
     Attributes:
         code: which of `KINDS`
         value: the factor, or the shift as a fraction of the image
-        before: mean contrast of the boxes as they are
-        after: mean contrast of the moved boxes
+        least: the smallest move of its kind that explains as much
+        before: mean onset of the boxes as they are
+        after: mean onset of the moved boxes
         z: of the difference, over images
+        boxes_N4: the moved boxes
     """
 
     code: str
     value: float
+    least: float
     before: float
     after: float
     z: float
+    boxes_N4: np.ndarray = field(repr=False)
+
+
+def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
+    """Return the move after which the edges begin most clearly at the sides of the boxes; None if none is clear."""
+    before_I = sample.onset(boxes_N4)
+    before = _mean(before_I)
+    good = []
+    for kind in kinds:
+        tried = {value: sample.onset(kind.move(boxes_N4, value)) for value in kind.steps.tolist()}
+        z = {value: z_value(onset_I - before_I) for value, onset_I in tried.items()}
+        value = max((v for v in tried if z[v] >= _STANDS_OUT), key=lambda v: _mean(tried[v]), default=kind.neutral)
+        if abs(value - kind.neutral) < kind.least:
+            continue
+        after = _mean(tried[value])
+        if after < max(kind.gain * before, _LEAST_ONSET):
+            continue
+        near, far = sorted((kind.neutral, value))
+        as_good = [v for v in tried if near < v < far and z_value(tried[value] - tried[v]) < _AS_GOOD]
+        least = min([*as_good, value], key=lambda v: abs(v - kind.neutral))
+        good.append(Offset(kind.code, value, least, before, after, z[value], kind.move(boxes_N4, value)))
+    good = [offset for offset in good if z_value(sample.evidence(offset.boxes_N4)) >= STANDS_OUT]
+    return max(good, key=lambda offset: offset.after, default=None)
 
 
 def find_offsets(boxes_N4: np.ndarray, sample: Sample) -> list[Offset]:
-    """Return the moves by which the boxes fit better, the one that gains most first; at most two."""
+    """Return the moves by which the boxes fit better, the one that gains most first; each kind once."""
     found: list[Offset] = []
     sample = sample.few(1500)
-    for _ in range(2):
-        before_I = sample.contrast(boxes_N4)
-        if not (before := float(np.nanmean(before_I))) > 0:
+    for _ in range(_ROUNDS):
+        left = [kind for kind in KINDS if kind.code not in {offset.code for offset in found}]
+        offset = find_offset(boxes_N4, sample, left)
+        if offset is None:
             break
-        tried = []
-        for kind in (k for k in KINDS if k.code not in {offset.code for offset in found}):
-            for value in kind.steps[np.abs(kind.steps - kind.neutral) >= kind.least].tolist():
-                after_I = sample.contrast(kind.move(boxes_N4, value))
-                tried.append((float(np.nanmean(after_I)), kind, value, z_value(after_I - before_I)))
-        good = [t for t in tried if t[0] >= t[1].gain * before and t[3] >= _STANDS_OUT]
-        if not good:
-            break
-        after, kind, value, z = max(good, key=lambda t: t[0])
-        found.append(Offset(kind.code, value, before, after, z))
-        boxes_N4 = kind.move(boxes_N4, value)
+        found.append(offset)
+        boxes_N4 = offset.boxes_N4
     return found
+
+
+def _mean(values_I: np.ndarray) -> float:
+    known = values_I[np.isfinite(values_I)]
+    return float(known.mean()) if len(known) else -1.0

@@ -24,10 +24,11 @@ _CLASSES = 60
 _ROLES = {
     "prompt": ("#e8ebef", "prompt, not learnt"),
     "image": ("#d9d2ea", "image, not learnt"),
-    "structure": ("#fde9c8", "structure"),
-    "description": ("#cfe8d6", "description"),
-    "object": ("#cfdffb", "coordinate"),
+    "structure": ("#f2b84b", "structure"),
+    "description": ("#5fbf7f", "description"),
+    "object": ("#6f9df0", "coordinate"),
 }
+"""Colour and name of each role; learnt tokens have it the paler, the less they weigh."""
 _STYLE = """
 .tokens span { display: inline-block; padding: 0 3px; margin: 1px; border-radius: 3px; white-space: pre-wrap;
   font: 12px ui-monospace, Menlo, Consolas, monospace; color: #1c2430; }
@@ -87,24 +88,37 @@ def _images(shown: Sequence[Shown], tokens: bool) -> str:
         f'<i style="background:{_SAID}"></i>read back from the {source}</span></p>'
     )
     key = "".join(f'<span style="background:{colour}">{name}</span> ' for colour, name in _ROLES.values())
-    legend += f'<p class="tokens">{key}; the tip of a token has its role and loss weight</p>' if tokens else ""
+    weights = [t.weight for one in shown for t in one.tokens if t.weight]
+    heaviest = max(weights, default=1.0)
+    told = (
+        f"the darker, the heavier: loss weights {min(weights, default=0):.3g} to {heaviest:.3g}, in the tip of a token"
+    )
+    legend += f'<p class="tokens">{key}; {told}</p>' if tokens else ""
     figures = []
     for one in shown:
         off = "an object is missing" if one.off_by is None else f"at most {one.off_by:.2f} px apart"
         caption = f"{one.name}: {one.image.width} x {one.image.height} shown, file {one.size[0]} x {one.size[1]}; {off}"
-        answer = _tokens(one.tokens) if one.tokens else f"<pre>{safe(one.text)}</pre>"
+        answer = _tokens(one.tokens, heaviest) if one.tokens else f"<pre>{safe(one.text)}</pre>"
         more = f"<details><summary>{len(one.truth)} objects: prompt and answer</summary>{answer}</details>"
         figures.append(f"<figure>{_drawing(one)}<figcaption>{safe(caption)}</figcaption>{more}</figure>")
     return legend + f'<div class="images">{"".join(figures)}</div>' if figures else "<p>No image can be shown.</p>"
 
 
-def _tokens(tokens: Sequence[Token]) -> str:
+def _tokens(tokens: Sequence[Token], heaviest: float) -> str:
     spans = (
-        f'<span style="background:{_ROLES[t.role.split()[0]][0]}" '
-        f'title="{safe(t.role)}, weight {t.weight:g}">{safe(t.text)}</span>'
+        f'<span style="background:{_colour(t, heaviest)}" '
+        f'title="{safe(t.role)}, weight {t.weight:.3g}">{safe(t.text)}</span>'
         for t in tokens
     )
     return f'<div class="tokens">{"".join(spans)}</div>'
+
+
+def _colour(token: Token, heaviest: float) -> str:
+    """Return the colour of its role, mixed with white: a quarter of it for a weight near 0, all for the heaviest."""
+    colour = _ROLES[token.role.split()[0]][0]
+    if not token.weight:
+        return colour if token.role in ("prompt", "image") else f"{colour}26"
+    return f"{colour}{round(255 * (0.25 + 0.75 * token.weight / heaviest)):02x}"
 
 
 def _drawing(one: Shown) -> str:

@@ -16,6 +16,7 @@ from PIL import Image
 
 from coord_codec import CoordGrid, Instance, encode_target, select_objects
 from coord_eval import decode_image, parse_answer
+from coord_losses import ObjectiveConfig
 from coord_trainer.config.run_config import RunConfig
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Token:
     Attributes:
         text: as the tokenizer spells it
         role: `prompt`, `image`, `structure`, `description`, or a side of an object such as `object 0 x1`
-        weight: weight of its loss terms; 0 where it is not learnt
+        weight: sum of the weights of its loss terms, times that of its object; 0 where it is not learnt
     """
 
     text: str
@@ -152,8 +153,7 @@ def handed_over(pixel_values: Any, grid_thw: Any, processor: Any) -> Image.Image
 def _tokens(config: RunConfig, tokenizer: Any, sample: dict[str, Any]) -> list[Token]:
     layout = sample["coord_layout"]
     roles = dict.fromkeys(layout.desc_positions, "description") if layout is not None else {}
-    weights = config.custom.objective
-    of_coordinates = sum(getattr(weights, f"{name}_weight") for name in ("coord_ce", "soft_ce", "w1", "gate", "box"))
+    of_text, of_object = loss_weights(config.custom.objective, sample["coord_boxes"] or [])
     for number, found in enumerate(layout.objects if layout is not None else ()):
         for position, name in zip(found.coord_positions, ("x1", "y1", "x2", "y2"), strict=False):
             roles[position] = f"object {number} {name}"
@@ -171,9 +171,35 @@ def _tokens(config: RunConfig, tokenizer: Any, sample: dict[str, Any]) -> list[T
             tokens.append(Token(tokenizer.decode([token]), "prompt", 0.0))
             continue
         role = roles.get(position, "structure")
-        weight = of_coordinates if role.startswith("object") else weights.text_weight
+        weight = of_object[int(role.split()[1])] if role.startswith("object") else of_text
         tokens.append(Token(tokenizer.decode([token]), role, weight))
     return tokens
+
+
+def loss_weights(objective: ObjectiveConfig, boxes: Sequence[tuple[float, ...]]) -> tuple[float, list[float]]:
+    """Return the weight of a text token, and of a coordinate token of each object.
+
+    Args:
+        objective: the weights of the terms and how objects are weighted
+        boxes: of the objects of one image, corners in [0, 1]
+    """
+    import torch
+
+    from coord_losses import registered_terms
+    from coord_losses.terms.object_weights import inverse_count, inverse_size
+
+    boxes_M4 = torch.tensor(boxes, dtype=torch.float32).view(-1, 4)
+    factors_M = torch.ones(len(boxes))
+    if objective.object_weights == "inverse_size":
+        factors_M = inverse_size(boxes_M4)
+    elif objective.object_weights == "inverse_count":
+        factors_M = inverse_count(torch.zeros(len(boxes)))
+    sums = {"text": 0.0, "all": 0.0, "objects": 0.0}
+    for name, weight in objective.weights.items():
+        need = registered_terms()[name].needs[0]
+        kind = {"text_rows": "text", "log_z": "all", "margin": "all"}.get(need, "objects")
+        sums[kind] += weight
+    return sums["text"] + sums["all"], (sums["all"] + sums["objects"] * factors_M).tolist()
 
 
 def _target(config: RunConfig, instance: Instance) -> str:

@@ -32,6 +32,8 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
             f"{health['parsed']} of {health['answers']} answers parse, {health['truncated']} truncated, "
             f"{health['objects']} objects; dropped: {dropped}"
         )
+        if repairs := ", ".join(f"{n} {repair}" for repair, n in health["repairs"].items()):
+            yield f"repaired: {repairs}"
     if unknown := evaluation.counts["unknown_label_detections"]:
         yield f"{unknown} boxes with labels that the ground truth does not have, counted as false"
     if evaluation.join.unknown:

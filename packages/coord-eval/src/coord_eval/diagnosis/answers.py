@@ -28,6 +28,7 @@ NEAR_ZERO = 0.02
 """AP below which answers are diagnosed without being asked to."""
 _PLAUSIBLE, _CLEARLY = 0.2, 1.25  # mean best IoU that a way must reach, and its ratio to that of the boxes as read
 _TOLD = 3
+_FITTED = 0.01  # of mean best IoU, by which a fitted way must be better than one with a name
 _PAIRS = 8  # objects that an affine map is fitted on, at least
 _RESIZED = ((28, 56 * 56, 28 * 28 * 1280), (28, 56 * 56, 28 * 28 * 16384), (32, 256 * 256, 4096 * 4096))
 """Side of a token's square and limits of pixels, as the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL have them."""
@@ -41,11 +42,13 @@ class Way:
         name: in words, with the option that takes them so where there is one
         unit_B4: corners in [0, 1]
         fit: mean over boxes of the best IoU with any object of their image
+        is_fitted: whether numbers of the way come from the ground truth
     """
 
     name: str
     unit_B4: np.ndarray
     fit: float
+    is_fitted: bool = False
 
 
 def diagnose(
@@ -77,6 +80,9 @@ def diagnose(
     if not len(raw_B4) or not evaluation.counts["objects"]:
         return ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
     ways = sorted(_ways(truth, detections, raw_B4, seen_B2), key=lambda way: -way.fit)
+    # A fitted map that is hardly better has only found a way with a name again.
+    named = max(way.fit for way in ways if not way.is_fitted)
+    ways = [way for way in ways if not way.is_fitted or way.fit >= named + _FITTED]
     own = _fit(truth, evaluation.detections.image_D, _corners(evaluation))
     good = [way for way in _distinct(ways) if way.fit >= max(_PLAUSIBLE, _CLEARLY * own)][:_TOLD]
     lines = [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}"]
@@ -171,7 +177,7 @@ def _affine(truth: GroundTruth, detections: Detections, unit_B4: np.ndarray, wha
         moved_B4[:, axis::2] = a * unit_B4[:, axis::2] + b
         parts.append(f"{name} times {a:.3f} {b:+.3f}")
     told = f"numbers as fractions{what}" if what else "numbers divided by 1000"
-    yield Way(f"{told}, {', '.join(parts)}", moved_B4, _fit(truth, detections.image_D, moved_B4))
+    yield Way(f"{told}, {', '.join(parts)}", moved_B4, _fit(truth, detections.image_D, moved_B4), True)
 
 
 def _sure_pairs(truth: GroundTruth, detections: Detections) -> tuple[np.ndarray, np.ndarray]:

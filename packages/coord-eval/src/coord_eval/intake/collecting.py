@@ -168,7 +168,8 @@ def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) ->
         ranks[image] += 1
     check_any_known(len(results), absent, ground_truth)
     joined = JoinReport(len(ground_truth), len(ranks), 0, len(absent), tuple(dict.fromkeys(absent))[:5])
-    return table.finish("results", format_health([], []), joined, [])
+    empty = f"the predictions are empty: all {len(ground_truth)} images are without an answer"
+    return table.finish("results", format_health([], []), joined, [] if results else [empty])
 
 
 class _Table:

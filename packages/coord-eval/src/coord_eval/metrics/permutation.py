@@ -47,7 +47,8 @@ def exchange_p_values(
     for start in range(0, permutations, _CHUNK):
         swapped_BI = draw.integers(0, 2, (min(_CHUNK, permutations - start), images), np.int32)
         for name, found_B in differences(swapped_BI).items():
-            extreme[name] += int((np.abs(found_B) >= abs(observed[name][0]) - _ROUNDING).sum())
+            # A permutation with nothing to measure counts as extreme: the test must not gain from it.
+            extreme[name] += int((~(np.abs(found_B) < abs(observed[name][0]) - _ROUNDING)).sum())
     return {
         name: (1 + extreme[name]) / (1 + permutations) for name, value in observed.items() if not np.isnan(value[0])
     }
