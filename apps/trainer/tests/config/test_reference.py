@@ -19,7 +19,7 @@ def leaves(values, prefix=""):
 def test_config_keys_are_those_of_a_resolved_configuration_each_with_a_meaning():
     config = check_run_config({"custom": {"coord_soft_ce_w1": {"enabled": True}}}, "test")
     keys = config_keys()
-    assert [key.name for key in keys] == list(leaves(config.model_dump(mode="json")))
+    assert [key.name for key in keys if "[]" not in key.name] == list(leaves(config.model_dump(mode="json")))
     assert [key.name for key in keys if not key.meaning or not key.type] == []
 
 
