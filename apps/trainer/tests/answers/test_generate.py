@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from coord_codec import CoordGrid, CoordVocab
-from coord_trainer.answers.generate import StepRecorder, write_predictions
+from coord_trainer.answers.appended import append_answers
+from coord_trainer.answers.generate import StepRecorder
 from coord_trainer.console import RunError
 from coord_trainer.folder import explain_full_disk
 
@@ -44,7 +45,7 @@ def test_recorder_feeds_back_the_bin_nearest_to_the_expectation_where_a_coordina
     assert recorder.log_p[0][0] < -15  # the model itself would not have chosen that bin
 
 
-def test_write_predictions_on_a_full_disk_leaves_the_older_file(tmp_path):
+def test_answers_on_a_full_disk_leave_the_older_file(tmp_path):
     """A limit on the size of files fails in the middle of a write, as a full disk does."""
     path = tmp_path / "predictions.jsonl"
     path.write_text("older\n")
@@ -52,7 +53,32 @@ def test_write_predictions_on_a_full_disk_leaves_the_older_file(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
         with pytest.raises(RunError, match="no space left"), explain_full_disk(tmp_path):
-            write_predictions(path, ({"text": "x" * 1000} for _ in range(200)))
+            append_answers(path, {}, lambda start: ({"text": "x" * 1000} for _ in range(start, 200)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert [file.name for file in tmp_path.iterdir()] == ["predictions.jsonl"] and path.read_text() == "older\n"
+    assert path.read_text() == "older\n"
+    assert append_answers(path, {}, lambda start: ({"text": str(n)} for n in range(start, 200))) == 200
+    lines = path.read_text().splitlines()
+    assert len(lines) == 200 and "xxx" in lines[0] and '"199"' in lines[-1]
+    assert [file.name for file in tmp_path.iterdir()] == ["predictions.jsonl"]
+
+
+def test_answers_go_on_where_they_stopped_unless_they_would_be_others(tmp_path):
+    path = tmp_path / "predictions.jsonl"
+
+    def stops(start):
+        yield {"n": start}
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            append_answers(path, {"model": "a"}, stops)
+    with (tmp_path / "predictions.jsonl.part").open("a") as part:
+        part.write('{"n": 2, "te')  # torn
+    assert not path.exists()
+    assert append_answers(path, {"model": "a"}, lambda start: iter([{"n": start}])) == 3
+    assert path.read_text() == '{"n": 0}\n{"n": 1}\n{"n": 2}\n'
+    with pytest.raises(KeyboardInterrupt):
+        append_answers(path, {"model": "a"}, stops)
+    assert append_answers(path, {"model": "b"}, lambda start: iter([{"n": start}])) == 1
+    assert path.read_text() == '{"n": 0}\n'

@@ -7,7 +7,6 @@ Shapes: B answers, V vocabulary, K coordinate tokens.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from tqdm import tqdm
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from coord_codec import CoordVocab, InputError, Instance, Object
-from coord_codec.files import atomic_write
+from coord_trainer.answers.appended import append_answers
 from coord_trainer.answers.grammar import AnswerForm, CoordGrammar, MatchedGrammar
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
@@ -35,7 +34,8 @@ _NAME_TOKENS = 12
 def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: Path) -> int:
     """Answer `images` with every decoding strategy that `config` names; returns how many images.
 
-    The first strategy's predictions.jsonl is `out`; the others lie in folders of their own beside it.
+    The first strategy's predictions.jsonl is `out`; the others lie in folders of their own beside it. What
+    a stop leaves unfinished another call continues.
     """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
@@ -49,7 +49,19 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
         if same != path:
             shutil.copyfile(same, path)  # the same answers; only the boxes are taken differently
             continue
-        count = write_predictions(path, predict(opened, config, images, strategy, room))
+        depends_on = {
+            "weights": [
+                (f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(checkpoint.glob("*.safetensors"))
+            ],
+            "images": [images.digest, config.evaluation.limit],
+            "asked": [strategy.name, room, opened.system, config.data.prompt, config.data.max_pixels],
+        }
+
+        def answer_from(start: int, strategy: DecodingStrategy = strategy) -> Iterator[dict[str, Any]]:
+            chosen = range(len(images))[: config.evaluation.limit][start:]
+            return predict(opened, config, images, strategy, room, chosen)
+
+        count = append_answers(path, depends_on, answer_from)
     return count
 
 
@@ -303,13 +315,3 @@ def _description_positions(ids: Sequence[int], vocab: CoordVocab, marker_ids: tu
         elif open_object:
             found[-1].append(position)
     return found
-
-
-def write_predictions(path: Path, records: Iterator[dict[str, Any]]) -> int:
-    """Write predictions.jsonl atomically; returns how many answers there are."""
-    count = 0
-    with atomic_write(path) as file:
-        for record in records:
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
-            count += 1
-    return count

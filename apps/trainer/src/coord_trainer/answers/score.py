@@ -48,12 +48,14 @@ def predict_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> int:
 
 
 def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evaluation:
-    """Answer with a checkpoint and score: predictions, evaluation.json and report.html in the new folder `out`.
+    """Answer with a checkpoint and score: predictions, evaluation.json and report.html in the folder `out`.
+
+    The folder is a new one, or that of an evaluation that was stopped while it answered, which goes on.
 
     Raises:
-        InputError: no checkpoint, bad data.
+        InputError: no checkpoint, bad data
     """
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
     images = _scored_images(config, out / "data")
     report_sets(out, [images])
     predict_images(config, checkpoint, images, out / "predictions.jsonl")

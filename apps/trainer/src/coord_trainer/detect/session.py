@@ -18,12 +18,14 @@ from tqdm import tqdm
 from coord_codec import InputError
 from coord_codec.files import parse_json_line, read_json, write_text
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
+from coord_trainer.answers.appended import cut_torn_lines
 from coord_trainer.console import all_ranks_done, first_rank_first, is_first, rank, say, world_size
 from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.objects import read_objects
 from coord_trainer.detect.sources import Source, Sources
 
 PREDICTIONS = "predictions.jsonl"
+_FIELDS = frozenset({"image", "finish_reason"})
 SESSION = "session.json"
 """What the answers of a folder depend on; a second call has to agree."""
 _PIXEL_STEP = 1.15
@@ -130,21 +132,7 @@ def _open(folder: Path, settings: dict[str, Any], force: bool) -> FileLock:
 
 def _repair(folder: Path) -> int:
     """Cut torn lines off the files of answers; returns how many there were."""
-    torn = 0
-    for path in folder.glob(f"{PREDICTIONS}*"):
-        lines = path.read_bytes().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith(b"\n") and _is_record(line)]
-        if len(whole) != len(lines):
-            torn += len(lines) - len(whole)
-            write_text(path, b"".join(whole).decode())
-    return torn
-
-
-def _is_record(line: bytes) -> bool:
-    try:
-        return {"image", "finish_reason"} <= parse_json_line(line).keys()
-    except ValueError:
-        return False
+    return sum(cut_torn_lines(path, _FIELDS) for path in folder.glob(f"{PREDICTIONS}*"))
 
 
 def _records(folder: Path) -> Iterator[dict[str, Any]]:

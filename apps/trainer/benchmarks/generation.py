@@ -1,0 +1,95 @@
+"""Boxes a second from a trained model: in this process, free and under the grammar, and from a server.
+
+    uv run python apps/trainer/benchmarks/generation.py runs/first-run [1 16 64] [--images 128]
+    uv run python apps/trainer/benchmarks/generation.py runs/first-run --endpoint http://localhost:8000/v1 --name tiny
+
+Rounds of all ways alternate; the median round counts. `grammar` is the time inside the grammar as a share of the rest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+from PIL import Image
+
+from coord_trainer.answers import generate
+from coord_trainer.config.run_config import load_run_config
+from coord_trainer.detect.detector import Detector, as_trained
+from coord_trainer.model.locate import locate_model
+
+
+class Timed:
+    """A grammar that adds up the seconds spent in it."""
+
+    seconds = 0.0
+
+    def __init__(self, inner: Callable) -> None:
+        self.inner = inner
+
+    def __call__(self, input_ids, scores):
+        start = time.perf_counter()
+        result = self.inner(input_ids, scores)
+        Timed.seconds += time.perf_counter() - start
+        return result
+
+
+def main(
+    model: Annotated[Path, typer.Argument(help="a run folder or checkpoint")],
+    batches: Annotated[list[int] | None, typer.Argument(help="batch sizes, or requests at a time")] = None,
+    images: Annotated[int, typer.Option(help="held-out images of the run")] = 128,
+    rounds: Annotated[int, typer.Option(help="of which the median counts")] = 3,
+    endpoint: Annotated[str | None, typer.Option(help="URL of a server of the same model")] = None,
+    name: Annotated[str, typer.Option(help="the model as the server calls it")] = "tiny",
+) -> None:
+    """Print a table of boxes a second."""
+    paths = sorted((model / "data" / "heldout").glob("*"))[:images]
+    opened = [Image.open(path).convert("RGB") for path in paths]
+    ways: dict[str, Detector] = {}
+    for reading in ("greedy", "grammar"):
+        words = [f"evaluation.readings=[{reading}]"]
+        if endpoint is None:
+            ways[reading] = Detector.load(model, load_run_config(None, words, trains=False))
+    inner = generate.CoordGrammar.for_tokenizer
+    generate.CoordGrammar.for_tokenizer = lambda *given, **named: Timed(inner(*given, **named))  # type: ignore[method-assign]
+    print(f"{len(opened)} images\n\n| at a time | way | boxes/s | images/s | grammar, % |\n|---|---|---|---|---|")
+    for size in batches or [1, 16, 64]:
+        if endpoint is not None:
+            ways = {"served": _served(model, endpoint, name, size)}
+        seconds: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+        boxes = {}
+        for _ in range(rounds):
+            for way, detector in ways.items():
+                Timed.seconds, start = 0.0, time.perf_counter()
+                boxes[way] = sum(map(len, _answers(detector, opened, size)))
+                seconds[way].append((time.perf_counter() - start, Timed.seconds))
+        for way, taken in seconds.items():
+            total = median(t for t, _ in taken)
+            share = median(100 * inside / (t - inside) for t, inside in taken)
+            print(
+                f"| {size} | {way} | {boxes[way] / total:.1f} | {len(opened) / total:.1f} | {share:.1f} |", flush=True
+            )
+
+
+def _answers(detector: Detector, images: Sequence[Image.Image], size: int) -> list:
+    return [found for i in range(0, len(images), size) for found in detector.detect(images[i : i + size])]
+
+
+def _served(model: Path, endpoint: str, name: str, concurrency: int) -> Detector:
+    from coord_trainer.answers.generate import room_without_tokenizer
+    from coord_trainer.detect.endpoint import EndpointEngine
+
+    config = as_trained(load_run_config(None, [], trains=False), locate_model(model))
+    data = config.data
+    engine = EndpointEngine(
+        endpoint, name, data.prompt, None, data.markers, room_without_tokenizer(config), concurrency=concurrency
+    )
+    return Detector(engine, config)
+
+
+if __name__ == "__main__":
+    typer.run(main)
