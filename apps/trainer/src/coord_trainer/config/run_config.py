@@ -176,8 +176,9 @@ def load_run_config(
 def check_run_config(values: Any, source: str, trains: bool = True) -> RunConfig:
     """Validate a mapping; every fault in one message, a line each, with the field's dotted name."""
     try:
-        if not trains and isinstance(values, dict):
-            values = {"custom": {}} | values  # a section that is not there would be checked without the context
+        if isinstance(values, dict):
+            # A section that is not there would be checked without the context, and before unknown keys are told.
+            values = {"custom": {}} | values
         return RunConfig.model_validate(values, context={"trains": trains})
     except ValidationError as error:
         lines = list({_field(item): _message(item) for item in reversed(error.errors())}.values())[::-1]
