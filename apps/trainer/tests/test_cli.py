@@ -150,7 +150,7 @@ def test_config_lists_keys_of_a_prefix(run):
     assert name == "evaluation.max_new_tokens: whole number above 0 or null; default null"
     assert "longest answer" in meaning
     _, _, out = run("config", "--markdown")
-    assert out.count("\n## ") + out.startswith("## ") == 12
+    assert out.count("\n## ") + out.startswith("## ") == 13
     assert "| `run.seed` | whole number of at least 0 | `0` | seed of" in out
 
 

@@ -26,7 +26,7 @@ def test_longer_than_counts_prompt_image_and_answer_and_tokenises_only_what_may_
 
 
 def test_long_samples_are_said_where_they_are_cut_and_refused_where_they_are_not():
-    found = [(instances(30)[0], 40)]
+    found = [("image 30.jpg", 40)]
     line = report_long_samples(found, 9, 20, "right")
     assert line.startswith("1 of 9 samples have more than training.max_length=20 tokens, the longest 40 (image 30.jpg)")
     assert "last objects are cut off" in line

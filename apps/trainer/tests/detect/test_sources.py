@@ -62,7 +62,7 @@ def test_words_are_model_sources_and_settings(tmp_path, monkeypatch):
     )
     assert split_words(["a", "b"], True) == (None, ("a", "b"), [])
     (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "coordexp.json").write_text("{}")
+    (tmp_path / "m" / "config.json").write_text("{}")
     model, sources, _ = split_words(["m", "b"], True)
     assert (str(model), sources) == ("m", ("b",))
     (tmp_path / "k=v").mkdir()  # a place may hold an equals sign

@@ -4,6 +4,7 @@ import errno
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 pytest.importorskip("swift")
 
@@ -17,7 +18,8 @@ def test_checkpoint_that_the_disk_has_no_room_for_is_removed_and_the_older_one_s
     from coord_trainer.swift.trainer import CoordTrainer
 
     trainer = CoordTrainer.__new__(CoordTrainer)
-    trainer.args = SimpleNamespace(output_dir=str(tmp_path), should_save=True, world_size=1)
+    trainer.args = SimpleNamespace(output_dir=str(tmp_path), should_save=True, world_size=1, device="cpu")
+    trainer._seen_S = torch.zeros(1)
     trainer._kept_checkpoints = 1
     trainer.state = SimpleNamespace(global_step=4, best_model_checkpoint=None)
     trainer._parts = SimpleNamespace(card=None)

@@ -21,7 +21,7 @@ from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.data.image_set import ImageSet
-from coord_trainer.data.load import report_sets, sets_of
+from coord_trainer.data.load import report_sets, scored_set, sets_of
 from coord_trainer.training.metrics import DIAGNOSTICS, find_overfitting
 
 CHECKPOINT_SCORES = "convergence.json"
@@ -65,8 +65,9 @@ def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evalu
 def _scored_images(config: RunConfig, folder: Path) -> ImageSet:
     if config.evaluation.pictures == "none":
         raise InputError("evaluation.pictures is none: set it to heldout or train")
-    train, heldout = sets_of(config, folder)
-    return train if config.evaluation.pictures == "train" else heldout
+    images = scored_set(config, *sets_of(config, folder))
+    assert images is not None  # the configuration was checked: what is to be scored is there
+    return images
 
 
 def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
