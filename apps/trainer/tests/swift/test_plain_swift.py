@@ -78,5 +78,5 @@ def test_run_without_offsets_is_plain_swift_bit_for_bit(tmp_path, monkeypatch):
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     losses = [line["loss"] for line in read_lines(ours) if "loss" in line]
-    # The logged value alone may differ in its last two bits: ours sums the rows pairwise, torch's mean one after another.
+    # The logged value alone may differ in its last bits: ours sums the rows pairwise, torch's mean one by one.
     assert losses == pytest.approx(json.loads((plain / "losses.json").read_text()), rel=2**-21, abs=0)
