@@ -31,7 +31,7 @@ def test_an_untrained_model_held_to_two_labels_says_those_alone(find):
     assert shown is image and len(marks) == len(rows) > 0
     for (box, words), (label, score, *sides) in zip(marks, rows, strict=True):
         assert label in {"red circle", "blue square"} and words == f"{label} {score:.2f}"
-        assert list(box) == [round(side) for side in sides]
+        assert list(box) == pytest.approx(sides, abs=0.55)  # whole pixels on the page, tenths in the table
         assert 0 <= box[0] <= box[2] <= 96 and 0 <= box[1] <= box[3] <= 64
     assert text.startswith("<obj_start>")
     assert find(image, "Find everything.", "")[2] != text
