@@ -28,8 +28,8 @@ from coord_exporter.checkpoint.read import (
 from coord_exporter.checkpoint.recipe import Recipe, copy_of, made_of, read_float, read_rows, torch_dtype
 from coord_exporter.checkpoint.staging import ExportError, check_out, check_space, staged
 from coord_exporter.checkpoint.write import OutFile, header_of, write_file
+from coord_exporter.plan import check_ids
 from coord_exporter.sources import find_adapter, find_folder
-from coord_exporter.steps import check_ids
 from coord_exporter.vocabulary import Tables, check_fingerprint, find_tables
 
 if TYPE_CHECKING:

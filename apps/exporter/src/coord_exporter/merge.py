@@ -16,8 +16,8 @@ from coord_exporter.checkpoint.modules import named_as_modules
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint
 from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
 from coord_exporter.checkpoint.staging import check_out
+from coord_exporter.plan import adapter_steps, target_of
 from coord_exporter.sources import find_adapter, find_folder
-from coord_exporter.steps import adapter_steps, target_of
 from coord_exporter.vocabulary import DTYPES, Tables, check_fingerprint, find_tables, set_dtype, set_tied
 
 _VERIFIED_BYTES = 1 << 30  # bases up to this size are verified unless told otherwise

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.predictions import Prediction, from_records
-from coord_eval.intake.answers import with_boxes_from
+from coord_eval.intake.box_sources import with_boxes_from
 from coord_eval.intake.ranking import choose_source, object_scores
 from coord_eval.parse.parser import parse_answer
 

@@ -173,7 +173,7 @@ def test_choices_of_options_equal_those_of_the_library():
     from coord_codec import MARKERS, Order
     from coord_eval import FORMATS, SCORE_SOURCES
     from coord_eval.cli import options
-    from coord_eval.intake.answers import BOX_SOURCES
+    from coord_eval.intake.box_sources import BOX_SOURCES
     from coord_eval.metrics.coco import BACKENDS
 
     def choices(group, name):

@@ -11,17 +11,15 @@ from typing import Any
 import numpy as np
 
 from coord_codec.files import write_text
-from coord_eval.html import INK, PALETTE, box_rows, chart, legend, overlay, page, safe, section
+from coord_eval.html import PALETTE, legend, overlay, page, safe, section
+from coord_trainer.comparison.charts import curves, distributions, loss_curves
 from coord_trainer.comparison.plan import differing_settings
 from coord_trainer.comparison.results import (
     BOOTSTRAPPED,
     METRICS,
-    SCALE,
     GroupComparison,
     ScoredRun,
     best_strategies,
-    corners,
-    edge_errors,
     image_f1,
     mean_and_interval,
     paired_difference,
@@ -29,17 +27,7 @@ from coord_trainer.comparison.results import (
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.data.image_set import ImageSet
 
-_SIDES = ("x1", "y1", "x2", "y2")
-_TRUTH_COLOUR = "#1c2430"
 _SHOWN_IMAGES = 6
-_LOSSES = {
-    "train_total_loss": "total",
-    "train_text_loss": "text CE",
-    "train_coord_ce_loss": "coordinate CE, weighted",
-    "train_coord_loss": "box (L1 + GIoU), weighted",
-}
-_TERMS = {"text_ce": "text CE", "coord_ce": "coordinate CE", "soft_ce": "soft CE", "w1": "W1", "gate": "gate"}
-"""Loss terms by their title in the report; a new one goes by its own name."""
 _HELD_OUT = {
     "AP/greedy": "AP of free answers",
     "AP/grammar": "AP under the grammar",
@@ -77,9 +65,9 @@ def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -
         "Metrics": _metric_table(comparison),
         "Differences": difference_table(comparison),
         "Why free and constrained answers differ": _mass_table(comparison),
-        "Convergence": key + _curves(comparison, colours, _HELD_OUT),
-        "Losses, term by term": key + _loss_curves(comparison, colours),
-        "Where the boxes lie": key + _distributions(comparison, colours),
+        "Convergence": key + curves(comparison, colours, _HELD_OUT),
+        "Losses, term by term": key + loss_curves(comparison, colours),
+        "Where the boxes lie": key + distributions(comparison, colours),
         "The same images under each group": _same_images(comparison, images),
         "Settings": _settings_table(comparison),
     }
@@ -246,110 +234,6 @@ def _settings_table(comparison: GroupComparison) -> str:
     )
 
 
-def _loss_curves(comparison: GroupComparison, colours: Mapping[str, str]) -> str:
-    """Draw every term of every group, trained or only logged, and the gradient norm of each."""
-    weighted = [term for group in comparison.groups for term in group.config.custom.objective.weights]
-    terms = _TERMS | {term: _TERMS.get(term, term) for term in weighted}
-    diagnostics = {f"coord_diag/{term}": title for term, title in terms.items()}
-    norms = {f"grad_norm/{term}": f"gradient norm of {title}" for term, title in terms.items()}
-    whole = {"grad_norm": "gradient norm before clipping"}
-    return _curves(comparison, colours, _LOSSES | diagnostics | whole | norms)
-
-
-def _curves(comparison: GroupComparison, colours: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """One chart for each logged figure that any group has."""
-    figures = []
-    for key, title in names.items():
-        series = {}
-        for group, logs in comparison.logs.items():
-            seeds = [[(line["step"], line[key]) for line in log if key in line] for log in logs]
-            # A term that is switched off is 0 throughout; an AP of 0 is a result.
-            if any(y or key.startswith("AP/") for curve in seeds for _, y in curve):
-                series[group] = seeds
-        if series:
-            figures.append(_figure(title, _curve_chart(series, colours, title)))
-    return f'<div class="charts">{"".join(figures)}</div>'
-
-
-def _figure(title: str, svg: str) -> str:
-    return f"<div><h3>{safe(title)}</h3>{svg}</div>"
-
-
-def _curve_chart(series: Mapping[str, list], colours: Mapping[str, str], title: str) -> str:
-    """Curves of each group: the mean over seeds in full, each seed in pale."""
-    points = [point for seeds in series.values() for curve in seeds for point in curve]
-    if len({x for x, _ in points}) < 2:
-        return "<p>Fewer than two log lines: nothing to draw.</p>"
-    low, high = min(0.0, *(y for _, y in points)), max(y for _, y in points)
-    with chart(title) as drawn:
-        for group, seeds in series.items():
-            curves = [dict(curve) for curve in seeds if len(curve) > 1]
-            for curve in curves if len(curves) > 1 else ():
-                drawn.axes.plot(*zip(*curve.items(), strict=True), color=colours[group], alpha=0.25, linewidth=1)
-            common = sorted(set.intersection(*map(set, curves))) if curves else []
-            means = [sum(curve[x] for curve in curves) / len(curves) for x in common]
-            drawn.axes.plot(common, means, color=colours[group])
-        drawn.axes.set(xlabel="step", ylim=(low, high + 0.05 * (high - low or 1.0)))
-    return drawn.svg
-
-
-def _distributions(comparison: GroupComparison, colours: Mapping[str, str]) -> str:
-    """Draw IoU histogram, bins answered against those of the ground truth, and signed error of each side."""
-    strategy = best_strategies(comparison)
-    found = {g: [entry.evaluation for entry in comparison.scored[g, strategy[g]]] for g in strategy}
-    edges = np.linspace(0, 1, 21)
-    ious = {g: _share([e.matches.iou_N[~e.truth.crowd_N] for e in each], edges) for g, each in found.items()}
-    drawn = _outlines(edges, ious, colours, "IoU", "share of objects")
-    charts = [_figure("IoU of every object with its answer (missed: 0)", drawn)]
-    truth = next(iter(found.values()))[0]
-    edges = np.linspace(0, SCALE, 51)
-    for group, each in found.items():
-        shares = {
-            "ground truth": _share([SCALE * corners(truth, truth.truth.boxes_N4, truth.truth.image_N)], edges),
-            group: _share([SCALE * corners(e, e.detections.boxes_D4, e.detections.image_D) for e in each], edges),
-        }
-        both = {**colours, "ground truth": _TRUTH_COLOUR}
-        title = f"{group}: bins answered, ground truth in black"
-        charts.append(_figure(title, _outlines(edges, shares, both, "bin", "share of coordinates")))
-    errors = {group: np.concatenate([edge_errors(e) for e in each]) for group, each in found.items()}
-    sides = [
-        _figure(
-            f"Signed error of {name}, in bins (IoU of at least .5)",
-            _error_chart({g: e[:, side] for g, e in errors.items()}, colours, f"{name}: answer minus ground truth"),
-        )
-        for side, name in enumerate(_SIDES)
-    ]
-    used = ", ".join(f"{group} {name}" for group, name in strategy.items())
-    return (
-        f"<p>All seeds together, each group under the decoding strategy with its highest AP: {safe(used)}. Last "
-        "charts: the line goes from 5 to 95 %, the bar covers the middle half, the stroke is the median; each row "
-        f'gives the mean and the number of pairs.</p><div class="charts">{"".join(charts)}</div>'
-        f'<div class="charts four" style="margin-top:22px">{"".join(sides)}</div>'
-    )
-
-
-def _outlines(edges: np.ndarray, shares: Mapping[str, np.ndarray], colours: Mapping[str, str], x: str, y: str) -> str:
-    with chart(y) as drawn:
-        for name, heights in shares.items():
-            drawn.axes.stairs(heights, edges, color=colours[name], linewidth=1.8)
-        drawn.axes.set(xlabel=x, ylabel=y, xlim=(edges[0], edges[-1]))
-    return drawn.svg
-
-
-def _error_chart(samples: Mapping[str, np.ndarray], colours: Mapping[str, str], title: str) -> str:
-    spans = [np.abs(np.percentile(values, [5, 95])).max() for values in samples.values() if len(values)]
-    reach = 1.1 * (max(spans, default=1.0) or 1.0)
-    rows = {
-        f"{group} {values.mean():+.2f} ({len(values)})" if len(values) else f"{group} (0)": values
-        for group, values in samples.items()
-    }
-    with chart(title, width=340, height=60 + 24 * len(rows)) as drawn:
-        box_rows(drawn.axes, rows, [colours[group] for group in samples])
-        drawn.axes.axvline(0, color=INK, linestyle="--", linewidth=1)
-        drawn.axes.set(xlabel=title, xlim=(-reach, reach))
-    return drawn.svg
-
-
 def _same_images(comparison: GroupComparison, images: ImageSet) -> str:
     """Show ground truth and answers on the same images, from the hardest to the easiest for the first group."""
     strategy = best_strategies(comparison)
@@ -371,8 +255,3 @@ def _same_images(comparison: GroupComparison, images: ImageSet) -> str:
         '<i class="false"></i>answer, false. First seed; from the worst to the best image of the first group.</p>'
         + "".join(rows)
     )
-
-
-def _share(parts: Sequence[np.ndarray], edges: np.ndarray) -> np.ndarray:
-    counts = np.histogram(np.concatenate(parts, axis=None), edges)[0]
-    return counts / max(counts.sum(), 1)

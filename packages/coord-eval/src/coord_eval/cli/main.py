@@ -6,7 +6,6 @@ Help and usage errors have to answer at once: what needs NumPy or pycocotools is
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -14,41 +13,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from coord_codec.files import InputError, read_json_lines, read_text, write_text
 from coord_eval.cli import options
+from coord_eval.cli.group import INTERRUPTED, CommandGroup
 from coord_eval.parse.answer import Answer
 
-_INTERRUPTED = 130
-
-
-class _Group(TyperGroup):
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command; a user's mistake becomes one line on stderr and an exit code."""
-        try:
-            super().invoke(ctx)
-            sys.stdout.flush()
-        except InputError as error:
-            _leave(error, 2)
-        except BrokenPipeError:
-            # The reader of our output is gone (`| head`), which is no error. What Python still flushes at its exit
-            # goes to the null device.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except KeyboardInterrupt:
-            raise typer.Exit(_INTERRUPTED) from None
-        except OSError as error:
-            place = f"{error.filename}: " if error.filename else ""
-            _leave(f"{place}{error.strerror or error}", 1)
-
-
-def _leave(message: object, code: int) -> None:
-    print(f"coord-eval: {message}", file=sys.stderr)
-    raise typer.Exit(code)
-
-
 app = typer.Typer(
-    cls=_Group,
+    cls=CommandGroup,
     add_completion=False,
     rich_markup_mode=None,
     help="Parse the boxes that a vision-language model wrote as text and score them as COCO does.",
@@ -73,10 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as left:
         code = int(left.code or 0)
     except KeyboardInterrupt:
-        code = _INTERRUPTED
+        code = INTERRUPTED
     else:
         code = 0
-    if code == _INTERRUPTED:  # typer exits with it in silence if interrupted while it parses the words
+    if code == INTERRUPTED:  # typer exits with it in silence if interrupted while it parses the words
         print("coord-eval: interrupted", file=sys.stderr)
     return code
 

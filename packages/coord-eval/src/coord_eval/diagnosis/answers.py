@@ -17,9 +17,10 @@ from coord_codec import CoordGrid, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Detections, Prediction
 from coord_eval.diagnosis.transforms import LAYOUTS, smart_resize
-from coord_eval.intake.answers import RAW_SCALE, PredictionSource, load_predictions, mean_best_iou
+from coord_eval.intake.answers import PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.joining import LabelMatcher, join
+from coord_eval.intake.scale import RAW_SCALE, mean_best_iou
 from coord_eval.metrics.coco import coco_scores
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.parse.parser import parse_answer

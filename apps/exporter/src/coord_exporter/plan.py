@@ -1,0 +1,204 @@
+"""Which steps each tensor of a base takes under an adapter, checked against its shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from coord_codec.files import InputError
+from coord_exporter.adapter import Adapter, Factors
+from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
+from coord_exporter.checkpoint.recipe import Step
+from coord_exporter.steps import BiasStep, ExpertStep, LoraStep, RowsStep
+from coord_exporter.vocabulary import Tables
+
+_OTHER_BASE = "was the adapter trained on another base?"
+
+
+def adapter_steps(
+    base: StoredCheckpoint, adapter: Adapter, tables: Tables, weight_of_adapter: float = 1.0
+) -> dict[str, list[Step]]:
+    """Return the steps of each tensor that an adapter changes, by tensor name; offsets come last.
+
+    Args:
+        base: the base
+        adapter: the adapter
+        tables: the base's embedding and head
+        weight_of_adapter: what its changes are multiplied by, where they are sums
+
+    Raises:
+        InputError: naming the module, for factors that do not fit or cannot be merged exactly.
+    """
+    steps: dict[str, list[Step]] = {}
+    transposed = _stored_transposed(base, adapter)
+    # Trained rows first: PEFT adds the low-rank product of a tied head to the embedding's trained rows.
+    for module, factors in sorted(adapter.factors.items(), key=lambda item: item[1].token_rows is None):
+        name = target_of(base, adapter, module)
+        weight = tables.source(base, name)
+        if len(weight.shape) == 3:
+            steps.setdefault(name, []).append(_expert_step(adapter, name, factors, weight))
+        elif factors.token_rows is None:
+            step: Step = _lora_step(adapter, module, factors, weight, tables, transposed)
+            steps.setdefault(name, []).append(step)
+        else:
+            step = _token_rows_step(adapter, module, factors.token_rows, factors, weight)
+            follows = name == tables.embed and _head_follows(adapter, tables)
+            for target in {name, tables.head} if follows else {name}:
+                steps.setdefault(target, []).append(step)
+        if adapter.config.lora_bias or factors.bias is not None:
+            steps.setdefault(f"{module}.bias", []).append(_bias_step(base, adapter, module, factors.bias))
+    for name, step in _offset_steps(base, adapter, tables).items():
+        steps.setdefault(name, []).append(step)
+    if weight_of_adapter != 1:
+        scaled = (LoraStep, ExpertStep, BiasStep, RowsStep)
+        return {
+            name: [replace(step, scale=step.scale * weight_of_adapter) for step in found if isinstance(step, scaled)]
+            for name, found in steps.items()
+        }
+    return steps
+
+
+def target_of(base: StoredCheckpoint, adapter: Adapter, module: str) -> str:
+    """Return the tensor that a module's factors change: its weight, or the one of `target_parameters` that they fit.
+
+    PEFT nests the wrappers of several parameters of one module, and names them `base_layer` then.
+    """
+    plain, factors = module.replace(".base_layer", ""), adapter.factors[module]
+    for parameter in adapter.config.target_parameters:
+        name = f"{plain}.{parameter.rpartition('.')[2]}"
+        tensor = base.tensors.get(name) if f".{name}".endswith(f".{parameter}") else None
+        if tensor is not None and factors.a is not None and factors.b is not None and len(tensor.shape) == 3:
+            widths = (factors.b.shape[0], factors.a.shape[-1])
+            if tensor.shape[1:] in (widths, widths[::-1]):
+                return name
+    return f"{plain}.weight"
+
+
+def _expert_step(adapter: Adapter, name: str, factors: Factors, weight: TensorInfo) -> ExpertStep:
+    where, experts, rank = f"{adapter.file.path}: {name}", weight.shape[0], adapter.config.rank(name)
+    a, b = factors.a, factors.b
+    if a is None or b is None or factors.magnitude is not None or factors.bias is not None:
+        raise InputError(f"{where}: expected two factors for the experts; save the adapter again")
+    if a.shape[0] != rank * experts or b.shape[1] != rank * experts:
+        raise InputError(
+            f"{where}: factors {list(b.shape)} x {list(a.shape)} of rank {rank} do not fit the base's "
+            f"{list(weight.shape)}; {_OTHER_BASE}"
+        )
+    widths = (b.shape[0], a.shape[1])
+    if widths[0] == widths[1]:
+        raise InputError(f"{where}: the experts' matrices are square: cannot tell how they are stored")
+    return ExpertStep(a, b, adapter.config.scale(name), experts, transposed=weight.shape[1:] != widths)
+
+
+def _stored_transposed(base: StoredCheckpoint, adapter: Adapter) -> bool:
+    """Whether weights are stored [I, O]; PEFT goes by the layer's class, the shapes tell the same."""
+    if not adapter.config.fan_in_fan_out:
+        return False
+    for module, factors in adapter.factors.items():
+        weight = base.tensors.get(f"{module}.weight")
+        if weight is None or factors.a is None or factors.b is None or len(weight.shape) != 2:
+            continue
+        if weight.shape[0] != weight.shape[1]:
+            return weight.shape == (factors.a.shape[-1], factors.b.shape[0])
+    raise InputError(
+        f"{adapter.config.path}: fan_in_fan_out is true and every adapted layer is square: cannot tell how they are "
+        "stored; set it to false if the base's layers are nn.Linear"
+    )
+
+
+def _lora_step(
+    adapter: Adapter, module: str, factors: Factors, weight: TensorInfo, tables: Tables, transposed: bool
+) -> LoraStep:
+    where, config = f"{adapter.file.path}: {module}", adapter.config
+    embedding = factors.embedding_a is not None or factors.embedding_b is not None
+    a, b = (factors.embedding_a, factors.embedding_b) if embedding else (factors.a, factors.b)
+    magnitude, turned = factors.magnitude, embedding or transposed
+    if a is None or b is None:
+        raise InputError(f"{where}: a LoRA factor is missing; save the adapter again")
+    if not len(a.shape) == len(b.shape) == len(weight.shape) == 2:
+        raise InputError(f"{where}: LoRA of a layer that is not a matrix cannot be merged exactly")
+    if magnitude is not None and (embedding or f"{module}.weight" in (tables.embed, tables.head)):
+        raise InputError(f"{where}: DoRA on the embedding or the head cannot be merged exactly; use LoRA there")
+    if config.use_dora != (magnitude is not None):
+        found = "none" if config.use_dora else "one"
+        raise InputError(f"{where}: use_dora is {config.use_dora} and of magnitude vectors there is {found}")
+    rank, (rows, columns) = config.rank(module), weight.shape[::-1] if turned else weight.shape
+    if a.shape != (rank, columns) or b.shape != (rows, rank):
+        raise InputError(
+            f"{where}: factors {list(b.shape)} x {list(a.shape)} of rank {rank} do not fit the base's weight "
+            f"{list(weight.shape)}; {_OTHER_BASE}"
+        )
+    if magnitude is not None and magnitude.shape not in ((rows,), (rows, 1), (1, rows)):
+        raise InputError(f"{where}: magnitude {list(magnitude.shape)}, expected {rows} values")
+    return LoraStep(a, b, config.scale(module), magnitude, turned)
+
+
+def _bias_step(base: StoredCheckpoint, adapter: Adapter, module: str, bias: TensorInfo | None) -> BiasStep:
+    where, stored = f"{adapter.file.path}: {module}", base.tensors.get(f"{module}.bias")
+    if bias is None or not adapter.config.lora_bias:
+        raise InputError(f"{where}: lora_bias in the configuration and lora_B.bias disagree")
+    if stored is None:
+        raise InputError(f"{where}: lora_bias cannot be merged, the base's layer has no bias")
+    if stored.shape != bias.shape:
+        raise InputError(f"{where}: bias {list(bias.shape)} on {list(stored.shape)}; {_OTHER_BASE}")
+    return BiasStep(bias, adapter.config.scale(module))
+
+
+def _token_rows_step(
+    adapter: Adapter, module: str, table: TensorInfo, factors: Factors, weight: TensorInfo
+) -> RowsStep:
+    where = f"{adapter.config.path}: trainable_token_indices"
+    if any((factors.a, factors.b, factors.embedding_a, factors.embedding_b)):
+        raise InputError(
+            f"{adapter.file.path}: {module}: LoRA and trainable_token_indices on one module cannot be merged exactly"
+        )
+    listed = [ids for name, ids in adapter.config.token_indices.items() if module.endswith(name)]
+    if len(listed) != 1:
+        raise InputError(f"{where}: no single entry for {module}")
+    check_ids(where, listed[0], weight.rows)
+    if table.shape != (len(listed[0]), *weight.shape[1:]):
+        raise InputError(
+            f"{adapter.file.path}: {table.name} is {list(table.shape)}, expected {len(listed[0])} rows of the base's "
+            f"{list(weight.shape)}; {_OTHER_BASE}"
+        )
+    return RowsStep(listed[0], table)
+
+
+def _head_follows(adapter: Adapter, tables: Tables) -> bool:
+    """PEFT lets a tied head use the embedding's trained rows, unless it has its own."""
+    head = adapter.factors.get(tables.head.removesuffix(".weight"))
+    return tables.tied and (head is None or head.token_rows is None)
+
+
+def _offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, RowsStep]:
+    offsets = adapter.offsets
+    if offsets is None or not offsets.ids:
+        return {}
+    steps = {}
+    for name, table in ((tables.embed, offsets.embed), (tables.head, offsets.head or offsets.embed)):
+        weight = tables.source(base, name)
+        check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
+        if table.shape[1:] != weight.shape[1:]:
+            raise InputError(
+                f"{table.path}: {table.name} has rows of {table.shape[1]} values, the base's {name} of "
+                f"{weight.shape[1]}; {_OTHER_BASE}"
+            )
+        steps[name] = RowsStep(offsets.ids, table, added=True)
+    return steps
+
+
+def check_ids(where: str, ids: Sequence[int], rows: int) -> None:
+    """Refuse ids that are outside a table of so many rows, or repeated.
+
+    Raises:
+        InputError: naming the id.
+    """
+    for token_id in ids:
+        if not 0 <= token_id < rows:
+            raise InputError(
+                f"{where}: id {token_id} is outside the vocabulary, the base has rows 0..{rows - 1}; merge into the "
+                "base it was trained on (expand-vocab makes it)"
+            )
+    if len(set(ids)) != len(ids):
+        repeated = next(token_id for token_id in ids if ids.count(token_id) > 1)
+        raise InputError(f"{where}: id {repeated} is there twice; save the adapter again")

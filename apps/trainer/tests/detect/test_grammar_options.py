@@ -1,0 +1,81 @@
+"""`grammar`, and `predict --grammar` and `--label`: what is printed, what a server is sent, what cannot be asked."""
+
+import json
+from pathlib import Path
+
+import pytest
+from fakes import chat_reply, served
+from PIL import Image
+from tiny_run import tiny_config
+
+from coord_trainer.data.image_set import draw_sets
+from coord_trainer.model.tiny import base_checkpoint
+
+ANSWER = "<obj_start>cat<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    config, folder = tiny_config(), tmp_path_factory.mktemp("model")
+    return Path(base_checkpoint(config, folder, draw_sets(config, folder / "data")[0]))
+
+
+@pytest.fixture
+def image(tmp_path):
+    (tmp_path / "photos").mkdir()
+    Image.new("RGB", (64, 48)).save(tmp_path / "photos" / "a.png")
+    return tmp_path / "photos"
+
+
+def coordinate_ids(model):
+    from transformers import AutoTokenizer
+
+    ids = AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(["<|coord_0|>", "<|coord_999|>", "<obj_start>"])
+    return ids
+
+
+def test_grammar_is_printed_in_the_ids_of_the_models_tokenizer(run, model):
+    first, last, start = coordinate_ids(model)
+    code, _, lark = run("grammar", model, "--label", "cat", "data.markers=obj", "data.max_objects=7")
+    assert code == 0 and "start: object{0,7}" in lark and f"<[{start}]> name x1::0x0" in lark
+    assert 'name: "cat"\n' in lark and f"<[{first + 1}-{last}]>" in lark
+    code, _, ebnf = run("grammar", model, "--form", "ebnf", "data.markers=obj")
+    assert code == 0 and f"Token({start})" in ebnf and f"side ::= Token({first}, {first + 1}, " in ebnf
+
+
+@pytest.mark.parametrize(("server", "place"), [("vllm", ("structured_outputs", "grammar")), ("sglang", ("ebnf",))])
+def test_server_is_sent_the_grammar_in_its_own_spelling(run, model, image, tmp_path, server, place):
+    words = ["predict", model, image, "--out", tmp_path / "found", "--no-draw", "data.markers=obj"]
+    with served(lambda number, request: (200, chat_reply(ANSWER))) as (url, requests):
+        code, told, _ = run(*words, "--endpoint", url, "--name", "m", "--grammar", server, "--label", "cat")
+    assert code == 0, told
+    (sent,) = requests
+    for key in place:
+        sent = sent[key]
+    assert '"cat"' in sent and str(coordinate_ids(model)[0]) in sent
+    (record,) = map(json.loads, (tmp_path / "found" / "predictions.jsonl").read_text().splitlines())
+    assert record["objects"][0]["desc"] == "cat"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["{model}", "--grammar", "vllm"], "--grammar is for --endpoint"),
+        (["{model}", "--endpoint", "http://127.0.0.1:9/v1", "--name", "m", "--label", "cat"], "--label: a server"),
+        (["--endpoint", "http://127.0.0.1:9/v1", "--name", "m", "--grammar", "vllm"], "give its folder as MODEL"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(run, model, image, tmp_path, words, told):
+    first, *rest = [word.format(model=model) for word in words]
+    words = [first, image, *rest] if not first.startswith("--") else [image, first, *rest]
+    code, error, _ = run("predict", *words, "--out", tmp_path / "found")
+    assert code == 2 and told in error and "Traceback" not in error
+
+
+def test_labels_hold_the_model_in_this_process(run, model, image, tmp_path):
+    words = ["data.markers=obj", "evaluation.max_new_tokens=16", "--no-draw", "--out", tmp_path / "found"]
+    assert run("predict", model, image, *words, "--label", "red circle", "--label", "blue square")[0] == 0
+    (record,) = map(json.loads, (tmp_path / "found" / "predictions.jsonl").read_text().splitlines())
+    assert {o["desc"] for o in record["objects"]} <= {"red circle", "blue square"} and record["objects"]
+    code, error, _ = run("predict", model, image, *words)
+    assert code == 2 and "labels" in error  # other settings than those of the answers in that folder
