@@ -12,7 +12,7 @@ import yaml
 from tiny_run import TINY
 
 from coord_codec import InputError
-from coord_trainer.comparison.plan import default_base, differing_settings, plan_groups, plan_runs
+from coord_trainer.comparison.plan import default_base, differing_settings, plan_groups, plan_runs, read_seeds
 from coord_trainer.comparison.report import difference_table
 from coord_trainer.comparison.results import GroupComparison, ScoredRun, mean_and_interval, paired_difference
 from coord_trainer.comparison.run import why_not_kept
@@ -25,7 +25,7 @@ DIGESTS = {"train": "1", "heldout": "2"}
 
 
 def plan(tmp_path, words=(), seeds=1, files=(A, SOFT)):
-    return plan_runs(plan_groups(files, default_base(files), words, None), seeds, tmp_path, 1)
+    return plan_runs(plan_groups(files, default_base(files), words, None), range(seeds), tmp_path, 1)
 
 
 def finish(run, status="finished", digests=DIGESTS):
@@ -33,6 +33,12 @@ def finish(run, status="finished", digests=DIGESTS):
     (run.folder / "config.yaml").write_text(yaml.safe_dump(run.config.model_dump(mode="json")))
     manifest = {"status": status, "data": {name: {"digest": digest} for name, digest in digests.items()}}
     (run.folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("text", ["0", "a", "3-1", "1,1", "-2", "1-", "2.5", ""])
+def test_seeds_that_are_none_are_refused(text):
+    with pytest.raises(InputError, match="--seeds: expected how many"):
+        read_seeds(text)
 
 
 def test_plan_goes_seed_by_seed_under_one_setting(tmp_path):
@@ -84,7 +90,7 @@ def test_comparison_refuses_what_cannot_be_compared(tmp_path, files, sweep, word
     if sweep is not None:
         path = tmp_path / "sweep.yaml"
         path.write_text(sweep)
-    options = {"seeds": 1, "jobs": 1, "resamples": 0, "dry_run": True, "out": tmp_path / "out"}
+    options = {"seeds": [0], "jobs": 1, "resamples": 0, "dry_run": True, "out": tmp_path / "out"}
     base = ROOT / "configs" / "base" / "shapes.yaml"
     words = ["data.annotations=a.jsonl", "data.heldout_annotations=b.jsonl", word]
     with pytest.raises(InputError, match=told):
@@ -146,7 +152,7 @@ def test_comparison_of_two_groups_leaves_one_report_and_keeps_everything_the_sec
     files, out = [A, PHASE1 / "b.yaml"], tmp_path / "out"
 
     def run():
-        options = {"seeds": 1, "jobs": 2, "resamples": 20, "dry_run": False, "sweep": None}
+        options = {"seeds": [0], "jobs": 2, "resamples": 20, "dry_run": False, "sweep": None}
         assert compare_configs(files, words, base=default_base(files), out=out, **options) == (out / "report.html")
         return capsys.readouterr().out
 

@@ -79,7 +79,9 @@ def compare(
         ),
     ],
     *,
-    seeds: Annotated[int, typer.Option(min=1, help="Train each group with the seeds 0 to N-1.")] = 3,
+    seeds: Annotated[
+        str, typer.Option(metavar="N|LIST", help="Train each group with the seeds 0 to N-1, or 11-15, or 3,7.")
+    ] = "3",
     base: Annotated[
         Path | None,
         typer.Option(
@@ -107,10 +109,11 @@ def compare(
 
     Example: uv run apps/trainer compare configs/phase1/*.yaml --seeds 3
     """
-    from coord_trainer.comparison.plan import default_base, plan_groups
+    from coord_trainer.comparison.plan import default_base, plan_groups, read_seeds
 
     configs = [Path(word) for word in words if "=" not in word or Path(word).is_file()]
     overrides = [word for word in words if Path(word) not in configs]
+    wanted = read_seeds(seeds)
     base = base or default_base(configs)
     plan_groups(configs, base, overrides, sweep)  # mistakes are told before the slow imports
     load_libraries()
@@ -119,7 +122,7 @@ def compare(
     report = compare_configs(
         configs,
         overrides,
-        seeds=seeds,
+        seeds=wanted,
         base=base,
         sweep=sweep,
         out=out,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,10 +88,33 @@ def plan_groups(files: Sequence[Path], base: Path | None, overrides: Sequence[st
     return groups
 
 
-def plan_runs(groups: Sequence[Group], seeds: int, out: Path, threads: int | None) -> list[Run]:
+def read_seeds(text: str) -> list[int]:
+    """Return the seeds that `--seeds` names: a number N for 0 to N-1, ranges and lists of them.
+
+    Raises:
+        InputError: neither.
+
+    Example:
+        >>> read_seeds("3"), read_seeds("11-13,20")
+        ([0, 1, 2], [11, 12, 13, 20])
+    """
+    wrong = f"--seeds: expected how many (5) or which (11-15 or 3,7), found {text!r}"
+    if re.fullmatch(r"\d{1,6}", text):
+        seeds = list(range(int(text)))
+    elif re.fullmatch(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*,?", text):
+        ends = [part.partition("-") for part in text.strip(",").split(",")]
+        seeds = [seed for first, _, last in ends for seed in range(int(first), int(last or first) + 1)]
+    else:
+        raise InputError(wrong)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise InputError(f"{wrong}, which is {'a seed twice' if seeds else 'no seed'}")
+    return seeds
+
+
+def plan_runs(groups: Sequence[Group], seeds: Sequence[int], out: Path, threads: int | None) -> list[Run]:
     """Return a run of every group with every seed, seed by seed, so that an early stop leaves comparable rows."""
     runs = []
-    for seed in range(seeds):
+    for seed in seeds:
         for group in groups:
             folder = out / group.name / f"seed-{seed}"
             update = {"dir": folder, "seed": seed, "threads": group.config.run.threads or threads}

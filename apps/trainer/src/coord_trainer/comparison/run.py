@@ -36,7 +36,7 @@ def compare_configs(
     files: Sequence[Path],
     overrides: Sequence[str],
     *,
-    seeds: int,
+    seeds: Sequence[int],
     base: Path | None,
     sweep: Path | None,
     out: Path,
@@ -49,7 +49,7 @@ def compare_configs(
     Args:
         files: a config per group
         overrides: `section.key=value` words for all of them
-        seeds: each group is trained with seeds 0..seeds-1
+        seeds: each group is trained with each of them
         base: the setting that all configs are laid over
         sweep: variants of some of them
         out: folder of the comparison; finished runs there are kept
