@@ -1,6 +1,7 @@
 """What is recorded at a generated token, against probabilities computed from the logits."""
 
 import resource
+from itertools import accumulate
 
 import pytest
 import torch
@@ -31,6 +32,10 @@ def test_recorder_takes_distributions_over_the_coordinates():
         (recorder.log_p[0], p.max(dim=1).values.log()),
     ):
         torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-6)
+    for row, quantiles in zip(q.tolist(), recorder.quantiles[0].tolist(), strict=True):
+        below = list(accumulate(row))
+        at = [next(k for k, mass in enumerate(below) if mass >= (i + 0.5) / 7) for i in range(7)]
+        assert quantiles == pytest.approx([k / 1000 for k in at])
 
 
 def test_recorder_feeds_back_the_bin_nearest_to_the_expectation_where_a_coordinate_is_due():

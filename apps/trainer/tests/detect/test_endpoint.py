@@ -36,6 +36,8 @@ def test_log_probabilities_become_the_figures_of_a_local_answer():
     assert record["coord_expected"] == pytest.approx([0.25, 0.5, 0.75, 0.875])
     # Of the coordinates' 3/4, one third lies 10 bins away.
     assert record["coord_spread"] == pytest.approx([math.sqrt(0.01**2 / 3)] * 3 + [0.0])
+    assert record["coord_quantiles"][:2] == [[0.24, *[0.25] * 5, 0.26], [0.49, *[0.5] * 5, 0.51]]
+    assert record["coord_quantiles"][3] == [0.875] * 7
     assert record["coord_mass"] == pytest.approx([0.75] * 3 + [math.exp(-0.2)])
     assert (record["desc_logprobs"], record["desc_token_counts"]) == ([-0.5], [1])
     (request,) = requests

@@ -29,14 +29,31 @@ def test_expected_boxes_replace_those_of_tokens():
 
 
 def test_boxes_by_median_and_by_expected_iou():
-    sides = {"coord_expected": [0.1, 0.2, 0.5, 0.6], "coord_spread": [0.0] * 4, "coord_median": [0.11, 0.2, 0.5, 0.6]}
-    median, best = (score(TRUTH, [record(**sides)], boxes=boxes) for boxes in ("median", "best_iou"))
-    assert median.mean_iou == pytest.approx(0.39 / 0.3996, rel=1e-6)
-    assert best.mean_iou == pytest.approx(0.3996 / 0.4, rel=1e-6)
-    with pytest.raises(InputError, match="coord_median: expected one value"):
-        score(TRUTH, [record()], boxes="median")
-    with pytest.raises(InputError, match="coord_spread: expected one value"):
-        score(TRUTH, [record(coord_expected=[0.1, 0.2, 0.5, 0.6])], boxes="best_iou")
+    x1, y1 = [0.1, 0.1, 0.2, 0.3, 0.3], [0.2, 0.2, 0.3, 0.3, 0.4]
+    x2, y2 = [0.5, 0.5, 0.5, 0.7, 0.8], [0.5, 0.5, 0.6, 0.8, 0.9]
+    given = record(coord_quantiles=[x1, y1, x2, y2])
+    median, best = (score(TRUTH, [given], boxes=boxes) for boxes in ("median", "best_iou"))
+    assert median.mean_iou == pytest.approx(0.3 * 0.3 / (0.3996 * 0.4), rel=1e-6)
+    # The sides that are least certain matter less to IoU in a box that is larger than the medians': .2, .2, .5, .8.
+    assert best.mean_iou == pytest.approx(0.3 * 0.4 / (0.3996 * 0.4 + 0.3 * 0.2), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("quantiles", "told"),
+    [
+        (None, "coord_quantiles: expected one value"),
+        ([[0.1] * 3] * 3, "coord_quantiles: expected one value"),
+        ([[0.1] * 2] * 4, "an odd number"),
+        ([[0.1] * 3] * 3 + [[0.1]], "an odd number"),
+        ([[0.3, 0.2, 0.1]] * 4, "rising"),
+        ([[0.1, 0.2, 1.1]] * 4, r"coord_quantiles\[0\]: expected values in \[0, 1\]"),
+        ([0.1] * 4, "coord_quantiles"),
+        ("0.1", "expected a list of quantiles"),
+    ],
+)
+def test_quantiles_that_are_none_are_refused(quantiles, told):
+    with pytest.raises(InputError, match=told):
+        score(TRUTH, [record(coord_quantiles=quantiles)], boxes="median")
 
 
 def test_expected_boxes_are_sorted_and_dropped_without_area():

@@ -20,7 +20,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from coord_codec import CoordVocab, InputError, Instance, Object
 from coord_trainer.answers.appended import append_answers
 from coord_trainer.answers.grammar import AnswerForm, CoordGrammar, MatchedGrammar
-from coord_trainer.config.decoding import DecodingStrategy, prediction_files
+from coord_trainer.config.decoding import QUANTILE_LEVELS, DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.image_set import ImageSet
@@ -218,7 +218,7 @@ class StepRecorder(LogitsProcessor):
         log_p: per step [B], log-probability of the generated token.
         expected: per step [B], expectation of the coordinate in [0, 1], softmax over the K tokens alone.
         spread: per step [B], standard deviation of that coordinate in [0, 1].
-        median: per step [B], its median in [0, 1]: the first bin that half of the probability lies at or below.
+        quantiles: per step [B, 7], the midpoints in [0, 1] of seven equal shares of it, the median in the middle.
         mass: per step [B], probability of all coordinate tokens together before the grammar; where it is
             small the model would have generated something else.
     """
@@ -227,7 +227,7 @@ class StepRecorder(LogitsProcessor):
         self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None, feed_expectation: bool = False
     ) -> None:
         self._vocab, self._grammar, self._feed = vocab, grammar, feed_expectation
-        self.log_p, self.expected, self.spread, self.median, self.mass = ([] for _ in range(5))
+        self.log_p, self.expected, self.spread, self.quantiles, self.mass = ([] for _ in range(5))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Record, and return the logits [B, V] whose argmax is the next token."""
@@ -262,7 +262,9 @@ class StepRecorder(LogitsProcessor):
         variance_B = (p_BK * (bins_K - mean_B[:, None]) ** 2).sum(dim=1)
         self.expected.append(mean_B / vocab.grid.scale)
         self.spread.append(variance_B.sqrt() / vocab.grid.scale)
-        self.median.append((p_BK.cumsum(dim=1) < 0.5).sum(dim=1).clamp(max=p_BK.shape[1] - 1) / vocab.grid.scale)
+        levels_BQ = torch.tensor(QUANTILE_LEVELS, device=p_BK.device).expand(len(p_BK), -1)
+        at_BQ = torch.searchsorted(p_BK.cumsum(dim=1), levels_BQ.contiguous()).clamp(max=p_BK.shape[1] - 1)
+        self.quantiles.append(at_BQ / vocab.grid.scale)
         self.mass.append((coord_BK.logsumexp(dim=1) - raw_BV.logsumexp(dim=1)).exp())
         return mean_B
 
@@ -290,10 +292,10 @@ def answer_record(
         ("coord_logprobs", recorder.log_p),
         ("coord_expected", recorder.expected),
         ("coord_spread", recorder.spread),
-        ("coord_median", recorder.median),
+        ("coord_quantiles", recorder.quantiles),
         ("coord_mass", recorder.mass),
     ):
-        record[key] = [steps[position][row].item() for position in sides]
+        record[key] = [steps[position][row].tolist() for position in sides]
     if marker_ids is not None:
         words = _description_positions(ids, checkpoint.vocab, marker_ids)
         record["desc_logprobs"] = [recorder.log_p[i][row].item() for found in words for i in found]

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+QUANTILE_LEVELS = tuple((i + 0.5) / 7 for i in range(7))
+"""Probabilities of the quantiles of a coordinate that answers state: the midpoints of equal shares, with the median."""
+
 
 @dataclass(frozen=True)
 class DecodingStrategy:
@@ -50,7 +53,7 @@ _EVERY = (
     ),
     DecodingStrategy(
         *("grammar-best-iou", True, False, "best_iou"),
-        "the same answers; each box is the one of the highest expected IoU",
+        "the same answers; each box is the one of the highest expected IoU over the coordinates' quantiles",
     ),
     DecodingStrategy(
         *("grammar-feedback", True, True, "expected"),

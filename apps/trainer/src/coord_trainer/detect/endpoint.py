@@ -1,8 +1,8 @@
 """A model behind an OpenAI-compatible server (vLLM, SGLang, `swift deploy`), asked as the checkpoint wants it.
 
 Log-probabilities of the answer's tokens become the figures that a local answer has. A server gives the likeliest
-tokens of each position alone (`top_logprobs`, 20 at most): mean and spread of a coordinate are those of the coordinate
-tokens among them, renormalised, and `coord_mass` is what they have together, a lower bound.
+tokens of each position alone (`top_logprobs`, 20 at most): mean, spread and quantiles of a coordinate are those of the
+coordinate tokens among them, renormalised, and `coord_mass` is what they have together, a lower bound.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import base64
 import io
 import math
 import os
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,8 +23,10 @@ from PIL import Image
 
 from coord_codec import CoordGrid, is_coord_token, token_to_int
 from coord_codec.vocab import marker_family
+from coord_trainer.config.decoding import QUANTILE_LEVELS
 
 _TOP = 20
+_MOMENTS = ("expected", "spread", "quantiles", "mass")
 
 
 @dataclass(frozen=True)
@@ -109,19 +112,19 @@ class EndpointEngine:
         steps = steps[:ended]
         if not steps or not all(math.isfinite(step.logprob) for step in steps):
             return {}
-        found: dict[str, Any] = {f"coord_{name}": [] for name in ("logprobs", "expected", "spread", "median", "mass")}
+        found: dict[str, Any] = {f"coord_{name}": [] for name in ("logprobs", *_MOMENTS)}
         for step in steps:
             if not is_coord_token(step.token):
                 continue
             found["coord_logprobs"].append(min(step.logprob, 0.0))
-            for name, value in zip(("expected", "spread", "median", "mass"), self._moments(step), strict=True):
+            for name, value in zip(_MOMENTS, self._moments(step), strict=True):
                 found[f"coord_{name}"].append(value)
         if self.markers is not None:
             found |= self._descriptions(steps)
         return found
 
-    def _moments(self, step: Any) -> tuple[float, float, float, float]:
-        """Return mean, spread and median in [0, 1] of a coordinate, and the mass of the coordinate tokens seen."""
+    def _moments(self, step: Any) -> tuple[float, float, list[float], float]:
+        """Return mean, spread and quantiles in [0, 1] of a coordinate, and the mass of the coordinate tokens seen."""
         seen = {item.token: item.logprob for item in step.top_logprobs or ()} | {step.token: step.logprob}
         pairs = [
             (token_to_int(token) / self.grid.scale, math.exp(log_p))
@@ -131,12 +134,13 @@ class EndpointEngine:
         mass = sum(p for _, p in pairs)
         if not mass:
             side = token_to_int(step.token) / self.grid.scale
-            return side, 0.0, side, 0.0
+            return side, 0.0, [side] * len(QUANTILE_LEVELS), 0.0
         mean = sum(side * p for side, p in pairs) / mass
         variance = sum((side - mean) ** 2 * p for side, p in pairs) / mass
         sides, weights = zip(*sorted(pairs), strict=True)
-        median = sides[sum(below < mass / 2 for below in accumulate(weights[:-1]))]
-        return min(mean, 1.0), math.sqrt(variance), median, min(mass, 1.0)
+        below = list(accumulate(weights[:-1]))
+        quantiles = [sides[bisect_left(below, level * mass)] for level in QUANTILE_LEVELS]
+        return min(mean, 1.0), math.sqrt(variance), quantiles, min(mass, 1.0)
 
     def _descriptions(self, steps: Sequence[Any]) -> dict[str, Any]:
         tokens = marker_family(str(self.markers)).tokens

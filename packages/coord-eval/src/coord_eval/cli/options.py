@@ -80,8 +80,8 @@ def answers(
     boxes: Annotated[
         Literal["tokens", "expected", "median", "best_iou"],
         Option(
-            help="Take boxes from the tokens of the text, from coord_expected, from coord_median, or those of the "
-            "highest expected IoU under coord_expected and coord_spread."
+            help="Take boxes from the tokens of the text, from coord_expected, or from coord_quantiles: the medians, "
+            "or those of the highest expected IoU."
         ),
     ] = "tokens",
     synonyms: Annotated[

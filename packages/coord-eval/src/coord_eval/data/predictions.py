@@ -40,7 +40,8 @@ class Prediction:
         where: file and line, for messages
         coord_expected: expectation in [0, 1] of each coordinate token of the text, in order
         coord_spread: standard deviation in [0, 1] of each, in order
-        coord_median: median in [0, 1] of each, in order
+        coord_quantiles: quantiles in [0, 1] of each, in order: the midpoints of so many equal shares of its
+            distribution, an odd number, the median in the middle
         label: what the prompt asked for, the label of boxes that the answer gives none
         tile: `x, y, width, height` in pixels of the part of the image that the model was given, None for all of it
     """
@@ -57,7 +58,7 @@ class Prediction:
     where: str = "prediction"
     coord_expected: tuple[float, ...] | None = None
     coord_spread: tuple[float, ...] | None = None
-    coord_median: tuple[float, ...] | None = None
+    coord_quantiles: tuple[tuple[float, ...], ...] | None = None
     label: str | None = None
     tile: tuple[float, ...] | None = None
 
@@ -147,7 +148,7 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
         where=where,
         coord_expected=_expected(record.get("coord_expected"), f"{where}, coord_expected"),
         coord_spread=_expected(record.get("coord_spread"), f"{where}, coord_spread"),
-        coord_median=_expected(record.get("coord_median"), f"{where}, coord_median"),
+        coord_quantiles=_quantiles(record.get("coord_quantiles"), f"{where}, coord_quantiles"),
         label=label,
         tile=tile,
         width=size.get("width"),
@@ -173,6 +174,20 @@ def _expected(value: object, where: str) -> tuple[float, ...] | None:
     if not all(-1e-6 <= number <= 1 + 1e-6 for number in numbers):
         raise InputError(f"{where}: expected values in [0, 1], found {min(numbers):g} to {max(numbers):g}")
     return tuple(min(max(number, 0.0), 1.0) for number in numbers)
+
+
+def _quantiles(value: object, where: str) -> tuple[tuple[float, ...], ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{where}: expected a list of quantiles for each coordinate token, found {value!r:.80}")
+    rows = tuple(_expected(row, f"{where}[{i}]") or () for i, row in enumerate(value))
+    for i, row in enumerate(rows):
+        if len(row) % 2 == 0 or len(row) != len(rows[0]) or list(row) != sorted(row):
+            raise InputError(
+                f"{where}[{i}]: expected as many rising quantiles for each coordinate, an odd number, found {list(row)}"
+            )
+    return rows
 
 
 def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, ...], ...] | None:

@@ -41,34 +41,6 @@ def box_quality(boxes_D4: ArrayLike, means_D4: ArrayLike, spreads_D4: ArrayLike)
     return expected, hit
 
 
-def best_boxes(means_D4: ArrayLike, spreads_D4: ArrayLike) -> np.ndarray:
-    """Return the boxes [D, 4] of the highest expected IoU, found side by side from the means on.
-
-    Args:
-        means_D4: mean of the distribution of each side, `x1, y1, x2, y2` in [0, 1]; swapped corners are sorted
-        spreads_D4: standard deviation of each
-
-    Example:
-        >>> [round(side, 3) for side in best_boxes([(0.2, 0.2, 0.6, 0.6)], [(0.0, 0.0, 0.0, 0.0)])[0].tolist()]
-        [0.2, 0.2, 0.6, 0.6]
-    """
-    mean_D4, spread_D4 = (np.asarray(table, np.float64).reshape(-1, 4) for table in (means_D4, spreads_D4))
-    order_D22 = np.argsort(mean_D4.reshape(-1, 2, 2), axis=1, kind="stable")
-    mean_D4, spread_D4 = (
-        np.take_along_axis(table.reshape(-1, 2, 2), order_D22, axis=1).reshape(-1, 4) for table in (mean_D4, spread_D4)
-    )
-    best_D4, best_D = mean_D4.copy(), box_quality(mean_D4, mean_D4, spread_D4)[0]
-    for step in (0.5, 0.25, 0.125):
-        for side in range(4):
-            for way in (-step, step):
-                tried_D4 = best_D4.copy()
-                tried_D4[:, side] = np.clip(tried_D4[:, side] + way * spread_D4[:, side], 0.0, 1.0)
-                found_D = box_quality(tried_D4, mean_D4, spread_D4)[0]
-                is_better_D = (found_D > best_D) & (tried_D4[:, :2] < tried_D4[:, 2:]).all(axis=1)
-                best_D4[is_better_D], best_D[is_better_D] = tried_D4[is_better_D], found_D[is_better_D]
-    return best_D4
-
-
 def _widest_last(box_D4: np.ndarray, mean_D4: np.ndarray, spread_D4: np.ndarray) -> list[np.ndarray]:
     """Mirror and transpose the image so that the side of the largest spread, relative to the box, is the lower one.
 

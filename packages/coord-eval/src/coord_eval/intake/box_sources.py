@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from coord_codec import InputError
 from coord_eval.data.predictions import Prediction
-from coord_eval.intake.box_quality import best_boxes
+from coord_eval.intake.best_box import best_boxes
 from coord_eval.parse.answer import Answer, Drop, corners
 
 BOX_SOURCES = {
     "tokens": "the tokens of the text",
     "expected": "coord_expected",
-    "median": "coord_median",
-    "best_iou": "the box of the highest expected IoU under coord_expected and coord_spread",
+    "median": "the medians of coord_quantiles",
+    "best_iou": "the box of the highest expected IoU under coord_quantiles",
 }
 """What a box can be taken from."""
 
@@ -22,8 +24,8 @@ def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answ
     """Return the answer with the box of each object taken from what is known of its coordinates' distributions.
 
     Softmax over the coordinate tokens gives each side a distribution in [0, 1], which is not bound to the grid; a
-    producer that knows it states mean, median and standard deviation beside the text. Corners that come out swapped are
-    sorted without a mark, since the text may have them right; a box without area is dropped.
+    producer that knows it states mean, standard deviation and quantiles beside the text. Corners that come out swapped
+    are sorted without a mark, since the text may have them right; a box without area is dropped.
 
     Args:
         source: one of `BOX_SOURCES` but `tokens`
@@ -35,11 +37,15 @@ def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answ
     """
     if not answer.objects:
         return answer
-    if source == "best_iou":
-        means, spreads = (_sides(answer, prediction, name) for name in ("coord_expected", "coord_spread"))
-        boxes = best_boxes(means, spreads).tolist()
+    boxes: list[Sequence[float]]
+    if source == "expected":
+        boxes = _sides(answer, prediction, "coord_expected")
     else:
-        boxes = _sides(answer, prediction, f"coord_{source}")
+        quantiles = _sides(answer, prediction, "coord_quantiles")
+        if source == "best_iou":
+            boxes = best_boxes(quantiles).tolist()
+        else:
+            boxes = [[side[len(side) // 2] for side in sides] for sides in quantiles]
     objects, dropped = [], list(answer.dropped)
     for item, (x1, y1, x2, y2) in zip(answer.objects, boxes, strict=True):
         box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
@@ -52,7 +58,7 @@ def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answ
     return replace(answer, objects=tuple(objects), dropped=tuple(dropped), status=status)
 
 
-def _sides(answer: Answer, prediction: Prediction, name: str) -> list[list[float]]:
+def _sides(answer: Answer, prediction: Prediction, name: str) -> list[Any]:
     """Return a field's values at the four sides of each object, as `x1, y1, x2, y2`."""
     given = getattr(prediction, name)
     if given is None or len(given) != answer.coord_count:
