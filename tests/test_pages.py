@@ -80,6 +80,11 @@ def test_command_of_a_page_starts_as_written(words, monkeypatch):
         from coord_trainer.cli import app as trainer
 
         parse({"apps/trainer": trainer, "apps/exporter": exporter, "coord-eval": evaluation}[words[0]], words[1:])
+        if words[0] == "apps/trainer":
+            from coord_trainer.config.reference import config_keys
+
+            settings = {word.partition("=")[0] for word in words if re.fullmatch(r"[a-z_]+\.[\w.]+=.*", word)}
+            assert settings <= {key.name for key in config_keys()}
     elif words[0] == "python":
         options = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
         assert options <= set(re.findall(r"--[\w-]+", help_of(words[1])))

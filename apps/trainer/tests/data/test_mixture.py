@@ -129,6 +129,28 @@ def test_annotations_alone_are_the_case_of_one_source(tmp_path):
     assert list(one.instances) == list(other.instances)
 
 
+def test_limit_takes_the_first_images_of_each_source_and_says_so(tmp_path):
+    sources = write_sources(tmp_path)
+    every = load_training(config(sources))
+    assert [len(part.content) for part in every.parts] == [5, 3, 2]
+    sources[1]["limit"] = 1
+    found = load_training(config(sources, limit=2))
+    assert [len(part.content) for part in found.parts] == [2, 1, 2]
+    for mine, whole, count in zip(found.image_sets, every.image_sets, (2, 1), strict=True):
+        assert list(mine.instances) == list(whole.instances)[:count]
+        assert (
+            mine.digest != whole.digest
+            and mine.told[-1] == f"{count} of {len(whole)} images are taken, the first; data.limit is {count}"
+        )
+    # What is scored when the training set is answered is what was trained on.
+    path = sources[0]["annotations"]
+    values = {"data": {"annotations": path, "limit": 1}, "custom": SOFT, "evaluation": {"pictures": "train"}}
+    (alone,) = load_training(check_run_config(values, "test")).image_sets
+    assert len(alone) == len(alone.ground_truth().instances) == 1
+    with pytest.raises(InputError, match=r"data\.limit: the generated shapes"):
+        check_run_config({"data": {"limit": 3}, "custom": SOFT}, "test")
+
+
 NONE = {"pictures": "none"}
 
 

@@ -134,6 +134,11 @@ class DataSection(Section):
         description="several sources that one run trains on, instead of `data.annotations`; what a source does not say "
         "is as in this section",
     )
+    limit: PositiveInt | None = Field(
+        None,
+        description="train on the first so many usable images, for a trial; all when not given. `inspect` and scoring of "
+        "held-out images take no notice of it",
+    )
     classes: ClassNames | None = Field(
         None,
         description="the only descriptions that are taught, scored and asked for, others are left out and counted; all "
@@ -230,6 +235,8 @@ class DataSection(Section):
             given, folder = getattr(self, f"{prefix}annotations"), getattr(self, f"{prefix}images")
             if folder is not None and given is None:
                 raise ValueError(f"data.{prefix}images is given but data.{prefix}annotations is not: name both")
+        if self.limit is not None and not self.given:
+            raise ValueError("data.limit: the generated shapes are as many as data.shapes.train says; set that")
         if self.heldout_annotations is not None and not self.given:
             raise ValueError("data.heldout_annotations is given but data.annotations is not: name both")
         return self

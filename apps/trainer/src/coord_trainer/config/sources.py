@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PositiveFloat, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from coord_codec.boxes import OnBadBox
 from coord_codec.records import check_description
@@ -75,6 +75,7 @@ class SourceConfig(Section):
         description="its share of the samples is its weight by the sum of all weights; by size when no source has one",
     )
     format: Format | None = Field(None, description="format of its annotations")
+    limit: PositiveInt | None = Field(None, description="train on the first so many of its usable images")
     on_bad_box: OnBadBox | None = Field(None, description="what its wrong objects do")
     allow_outside: bool | None = Field(None, description="whether its images may lie outside their folder")
     classes: ClassNames | None = Field(None, description="its class list")

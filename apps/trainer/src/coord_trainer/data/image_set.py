@@ -96,6 +96,14 @@ class ImageSet:
         """The same set with these instances only."""
         return replace(self, annotations=self.annotations.select(instances))
 
+    def first(self, count: int | None) -> ImageSet:
+        """The same set with its first `count` images only, which is said; all of them for None."""
+        if count is None or count >= len(self):
+            return self
+        chosen = self.instances[:count]
+        told = (*self.told, f"{count} of {len(self)} images are taken, the first; data.limit is {count}")
+        return replace(self.select(chosen), digest=_digest(chosen, self.root), told=told)
+
     def ground_truth(self, limit: int | None = None) -> AnnotationSet:
         """What answers to the first `limit` images are scored against: the targets of training, and crowd regions."""
         return self.annotations.select(self.instances[:limit])

@@ -40,7 +40,7 @@ def load_training(config: RunConfig) -> Mixture:
     data, scored = config.data, config.evaluation.pictures == "train"
     if data.annotations is not None:
         images = load_annotated(data.annotations, data.images, "train", data.strict, data, scored)
-        return Mixture.of([Part("train", images, data)], config.run.seed)
+        return Mixture.of([Part("train", images.first(data.limit), data)], config.run.seed)
     names = _names(data.sources)
     parts = [_load(source, name, data, scored) for source, name in zip(data.sources, names, strict=True)]
     return Mixture.of(parts, config.run.seed)
@@ -53,7 +53,7 @@ def _load(source: SourceConfig, name: str, data: DataSection, scored: bool) -> P
         found = load_conversations(source.conversations, source.images, name, data.strict, outside)
         return Part(name, found, section, source.weight)
     images = load_annotated(source.path, section.images, name, data.strict, section, scored)
-    return Part(name, images, section, source.weight)
+    return Part(name, images.first(section.limit), section, source.weight)
 
 
 def _names(sources: Sequence[SourceConfig]) -> list[str]:

@@ -1,0 +1,214 @@
+"""The guide from download to served, walked with the sizes of a real Qwen3-VL and random weights, on the CPU.
+
+    uv run python benchmarks/real_geometry.py instances.json images --out runs/real-geometry
+    uv run python benchmarks/real_geometry.py instances.json images --out runs/small --hidden 64 --layers 1 --steps 4
+
+Each station is the command of docs/guides/gpu.md in a process of its own, with its seconds and its largest resident
+memory: expand-vocab, inspect, memorise (DoRA on every linear layer, offsets, bfloat16; half of it, a stop by SIGTERM,
+and the rest), merge, plain transformers, `swift deploy`, predict through it, score. The tokenizer is Qwen's own, from
+the file that dashscope, a requirement of ms-swift, carries. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ROOT = Path(__file__).parents[1]
+TRAINER, EXPORTER = ([sys.executable, str(ROOT / "apps" / name)] for name in ("trainer", "exporter"))
+PLUGIN = ROOT / "apps/trainer/src/coord_trainer/swift/serving.py"
+QWEN3_VL_2B = {"hidden": 2048, "intermediate": 6144, "heads": 16, "kv_heads": 8, "head_dim": 128}
+START_SECONDS = 900
+MAKE_BASE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from tiny_checkpoint import make_processor, make_qwen_tokenizer
+from transformers import Qwen2Tokenizer, Qwen3VLConfig, Qwen3VLForConditionalGeneration
+folder, sizes = sys.argv[2], json.loads(sys.argv[3])
+fast, token_id = make_qwen_tokenizer(), None
+tokenizer = Qwen2Tokenizer(tokenizer_object=fast._tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+token_id = tokenizer.convert_tokens_to_ids
+section = sizes["head_dim"] // 2
+torch.manual_seed(0)
+torch.set_default_dtype(torch.bfloat16)
+config = Qwen3VLConfig(
+    text_config=dict(
+        vocab_size=151_936, hidden_size=sizes["hidden"], intermediate_size=sizes["intermediate"],
+        num_hidden_layers=sizes["layers"], num_attention_heads=sizes["heads"], num_key_value_heads=sizes["kv_heads"],
+        head_dim=sizes["head_dim"], max_position_embeddings=4096, tie_word_embeddings=True,
+        rope_parameters=dict(rope_type="default", rope_theta=5e6, mrope_interleaved=True,
+                             mrope_section=[section - 2 * (section * 5 // 16), section * 5 // 16, section * 5 // 16]),
+    ),
+    vision_config=dict(
+        depth=sizes["layers"], hidden_size=sizes["hidden"] // 2, intermediate_size=sizes["hidden"] * 2,
+        num_heads=sizes["heads"], out_hidden_size=sizes["hidden"], patch_size=16,
+        num_position_embeddings=2304, deepstack_visual_indexes=[0],
+    ),
+    tie_word_embeddings=True,
+    image_token_id=token_id("<|image_pad|>"), video_token_id=token_id("<|video_pad|>"),
+    vision_start_token_id=token_id("<|vision_start|>"), vision_end_token_id=token_id("<|vision_end|>"),
+)
+model = Qwen3VLForConditionalGeneration(config)
+model.save_pretrained(folder)
+processor = make_processor(tokenizer)
+processor.save_pretrained(folder)
+print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.0f} M parameters, {len(tokenizer):,} tokens")
+"""
+PLAIN = """
+import json, sys, torch
+from PIL import Image, ImageOps
+from transformers import AutoModelForImageTextToText, AutoProcessor
+folder, image, prompt = sys.argv[1:4]
+model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+processor = AutoProcessor.from_pretrained(folder)
+card = json.load(open(folder + "/coordexp.json"))
+if pixels := card.get("pixels"):
+    processor.image_processor.size = {"shortest_edge": pixels["min_pixels"], "longest_edge": pixels["max_pixels"]}
+parts = [{"type": "image"}, {"type": "text", "text": prompt}]
+text = processor.apply_chat_template([{"role": "user", "content": parts}], add_generation_prompt=True)
+picture = ImageOps.exif_transpose(Image.open(image)).convert("RGB")
+inputs = processor(text=[text], images=[picture], return_tensors="pt")
+ids = model.generate(**inputs, do_sample=False, max_new_tokens=int(sys.argv[4]))[0, inputs["input_ids"].shape[1]:]
+print(json.dumps(processor.tokenizer.decode(ids).replace("<|im_end|>", "")))
+"""
+
+
+class Stations:
+    """The stations passed: name, seconds, largest resident megabytes, what came out."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.rows: list[tuple[str, float, float, str]] = []
+
+    def run(self, name: str, command: Sequence[object], *, stop_at: str = "", exit_code: int = 0) -> str:
+        """Run a command to its end and return what it printed; with `stop_at`, send SIGTERM once it printed that."""
+        log = self.out / f"{len(self.rows) + 1:02d}-{name.replace(' ', '-')}.log"
+        start = time.monotonic()
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
+        with log.open("w") as file:
+            process = subprocess.Popen([str(word) for word in command], stdout=file, stderr=file, env=environment)
+            while stop_at and process.poll() is None:
+                if stop_at in log.read_text(errors="replace"):
+                    process.send_signal(signal.SIGTERM)
+                    break
+                time.sleep(0.2)
+            _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        told = log.read_text(errors="replace")
+        if process.returncode != exit_code:
+            raise SystemExit(f"{name}: exit {process.returncode}, expected {exit_code}\n{told[-3000:]}")
+        last = told.replace("\r", "\n").strip().rsplit("\n", 1)[-1]
+        self.add(name, time.monotonic() - start, used.ru_maxrss / 1024, last)
+        return told
+
+    def add(self, name: str, seconds: float, megabytes: float, last: str) -> None:
+        """Note a station and print its row."""
+        self.rows.append((name, seconds, megabytes, last))
+        print(f"| {name} | {seconds:.0f} | {megabytes:,.0f} | {last[:90]} |", flush=True)
+
+
+@contextmanager
+def served(model: Path, log: Path) -> Iterator[str]:
+    """A server of `model` by ms-swift on the loopback; yields its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["--model", model, "--model_type", "qwen3_vl_coord", "--external_plugins", PLUGIN, "--port", port]
+    words += ["--infer_backend", "transformers", "--torch_dtype", "float32", "--max_logprobs", "20"]
+    words += ["--host", "127.0.0.1", "--served_model_name", "boxes"]
+    with log.open("w") as file:
+        command = [sys.executable, "-m", "swift.cli.main", "deploy", *map(str, words)]
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "no_proxy": "127.0.0.1"}
+        server = subprocess.Popen(command, stdout=file, stderr=file, env=environment, start_new_session=True)
+    url, until = f"http://127.0.0.1:{port}/v1", time.monotonic() + START_SECONDS
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/models", timeout=5).close()
+                break
+            except (urllib.error.URLError, OSError):
+                if server.poll() is not None or time.monotonic() > until:
+                    raise SystemExit(f"swift deploy did not start\n{log.read_text()[-3000:]}") from None
+                time.sleep(0.5)
+        yield url
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(60)
+
+
+def main(
+    annotations: Annotated[Path, typer.Argument(help="of any format that the trainer reads")],
+    images: Annotated[Path, typer.Argument(help="the folder of the images")],
+    out: Annotated[Path, typer.Option(help="a new folder")],
+    hidden: Annotated[int, typer.Option(help="width; another than that of 2B scales the rest along")] = 2048,
+    layers: Annotated[int, typer.Option(help="of the language model and of the vision tower")] = 4,
+    steps: Annotated[int, typer.Option(min=4, help="of memorising")] = 40,
+    photographs: Annotated[int, typer.Option(help="that are memorised")] = 4,
+) -> None:
+    """Walk the guide and print a table of stations."""
+    out.mkdir(parents=True)
+    sizes = {name: value * hidden // 2048 for name, value in QWEN3_VL_2B.items()} | {"layers": layers}
+    if hidden != QWEN3_VL_2B["hidden"]:
+        sizes |= {"heads": 4, "kv_heads": 2, "head_dim": max(hidden // 4, 32)}
+    stations = Stations(out)
+    print(f"{hidden} wide, {layers} layers, {photographs} photographs, {steps} steps\n")
+    print("| station | s | MB resident | last line |\n|---|---|---|---|")
+    download, base, run, merged = (out / name for name in ("download", "base", "run", "merged"))
+    helpers = ROOT / "apps/exporter/tests"
+    stations.run("download", [sys.executable, "-c", MAKE_BASE, helpers, download, json.dumps(sizes)])
+    stations.run("expand-vocab", [*EXPORTER, "expand-vocab", download, base])
+    asked = [f"data.annotations={annotations}", f"data.images={images}", f"data.limit={photographs}"]
+    stations.run(
+        "inspect", [*TRAINER, "inspect", annotations, "--images", images, "--model", base, "--out", out / "seen"]
+    )
+    train = [*TRAINER, "train", "-c", ROOT / "configs/dlora/coord_offset.yaml", f"model.path={base}", *asked]
+    train += ["evaluation.pictures=train", "model.attention=sdpa", f"run.dir={run}", "data.max_pixels=65536"]
+    train += [f"training.{word}" for word in ("deepspeed=null", "per_device_train_batch_size=2", "warmup_steps=2")]
+    train += [f"training.{word}" for word in ("gradient_accumulation_steps=2", f"max_steps={steps}", "warmup_ratio=0")]
+    train += ["training.learning_rate=2e-3", "custom.coord_offset.embed_lr=4e-3", "custom.coord_offset.head_lr=4e-3"]
+    train += ["training.lora_dropout=0", "training.logging_steps=1", "evaluation.max_new_tokens=96"]
+    stations.run("dry run", [*train, "--dry-run"])
+    stations.run("memorise, stopped", train, stop_at=f"{steps // 2}/{steps}", exit_code=143)
+    stations.run(
+        "memorise, the rest", [*TRAINER, "train", "-c", run / "config.yaml", f"run.dir={run}", "run.resume=true"]
+    )
+    stations.run(
+        "merge", [*EXPORTER, "merge", base, run / "checkpoints/last", merged, "--verify", "--dtype", "float32"]
+    )
+    here, there = out / "here", out / "there"
+    common = [*TRAINER, "predict", merged, annotations, "--images", images, "--no-draw", f"data.limit={photographs}"]
+    common += ["evaluation.max_new_tokens=96"]
+    stations.run("predict", [*common, "--out", here])
+    answers = [json.loads(line) for line in (here / "predictions.jsonl").read_text().splitlines()]
+    prompt = json.loads((merged / "coordexp.json").read_text())["prompt"]
+    first = images / answers[0]["image"]
+    told = stations.run("transformers", [sys.executable, "-c", PLAIN, merged, first, prompt, "96"])
+    start = time.monotonic()
+    with served(merged, out / "server.log") as url:
+        stations.add("swift deploy starts", time.monotonic() - start, 0, url)
+        stations.run("predict, served", [*common, "--out", there, "--endpoint", url, "--name", "boxes"])
+    over_there = [json.loads(line)["text"] for line in (there / "predictions.jsonl").read_text().splitlines()]
+    plain = json.loads(told.strip().rsplit("\n", 1)[-1])
+    same = sum(mine["text"] == served_text for mine, served_text in zip(answers, over_there, strict=True))
+    agree = plain.strip() == answers[0]["text"].strip()
+    print(f"\nserved answers equal to those of this process: {same} of {len(answers)}; plain transformers': {agree}")
+    if same < len(answers) or not agree:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    typer.run(main)
