@@ -136,8 +136,8 @@ class DataSection(Section):
     )
     limit: PositiveInt | None = Field(
         None,
-        description="train on the first so many usable images, for a trial; all when not given. `inspect` and scoring of "
-        "held-out images take no notice of it",
+        description="train on the first so many usable images, for a trial; all when not given. `inspect` and "
+        "scoring of held-out images take no notice of it",
     )
     classes: ClassNames | None = Field(
         None,
