@@ -48,6 +48,8 @@ SOFT = "custom.coord_soft_ce_w1.enabled=true"
         (["compare", "nowhere.yaml"], "base/shapes.yaml"),
         (["compare", "run.seed=1"], "base/shapes.yaml"),
         (["dance"], "dance"),
+        (["train", "--run.dir", "x"], "settings have no dashes in front: run.dir=VALUE"),
+        (["--data.shapes.train=4"], "settings have no dashes in front: data.shapes.train=VALUE"),
         (["data.anotations=a.json"], "did you mean annotations?"),
         (["data.shapes.train=4", "train"], "train: expected section.key=value"),
         (["config", "data.anot"], "did you mean data.annotations?"),

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -20,10 +21,6 @@ from typer.core import TyperGroup
 from coord_codec import InputError
 from coord_trainer.console import RunError, is_first
 from coord_trainer.elsewhere import pointer
-
-if TYPE_CHECKING:
-    pass
-
 
 _ENVIRONMENT = {
     # swift and Hugging Face look these up while they are imported; no look-up unless a configuration asks for it.
@@ -66,6 +63,9 @@ class _Commands(TyperGroup):
     """The commands; words of a configuration without a command belong to the first run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for word in args:
+            if dashed := re.match(r"--([a-z_]+(\.\w+)+)", word):
+                _stop(f"error: {word}: settings have no dashes in front: {dashed[1]}=VALUE", 2)
         first = args[0] if args else ""
         if not args or first.split("=")[0] == "--adapter" or ("=" in first and first[:1] != "-"):
             args = ["first-run", *args]
