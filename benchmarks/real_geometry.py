@@ -77,7 +77,7 @@ model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
 processor = AutoProcessor.from_pretrained(folder)
 card = json.load(open(folder + "/coordexp.json"))
 if pixels := card.get("pixels"):
-    processor.image_processor.size = {"shortest_edge": pixels["min_pixels"], "longest_edge": pixels["max_pixels"]}
+    processor.image_processor.size = {"shortest_edge": pixels["min"], "longest_edge": pixels["max"]}
 parts = [{"type": "image"}, {"type": "text", "text": prompt}]
 text = processor.apply_chat_template([{"role": "user", "content": parts}], add_generation_prompt=True)
 picture = ImageOps.exif_transpose(Image.open(image)).convert("RGB")
@@ -190,7 +190,16 @@ def main(
         "merge", [*EXPORTER, "merge", base, run / "checkpoints/last", merged, "--verify", "--dtype", "float32"]
     )
     here, there = out / "here", out / "there"
-    common = [*TRAINER, "predict", merged, annotations, "--images", images, "--no-draw", f"data.limit={photographs}"]
+    common = [
+        *TRAINER,
+        "predict",
+        merged,
+        annotations,
+        "--images",
+        images,
+        "--no-draw",
+        f"evaluation.limit={photographs}",
+    ]
     common += ["evaluation.max_new_tokens=96"]
     stations.run("predict", [*common, "--out", here])
     answers = [json.loads(line) for line in (here / "predictions.jsonl").read_text().splitlines()]

@@ -7,7 +7,7 @@ from fakes import make_images
 
 from coord_codec import InputError
 from coord_trainer.detect.sources import find_sources
-from coord_trainer.detect.words import split_words
+from coord_trainer.detect.words import check_settings, split_words
 
 
 def names(*words, **options):
@@ -67,3 +67,23 @@ def test_words_are_model_sources_and_settings(tmp_path, monkeypatch):
     assert (str(model), sources) == ("m", ("b",))
     (tmp_path / "k=v").mkdir()  # a place may hold an equals sign
     assert split_words(["m", "k=v"], False)[1] == ("k=v",)
+
+
+def test_limit_takes_the_first_images_and_their_truth(tmp_path):
+    make_images(tmp_path, a=(10, 10), b=(10, 10), c=(10, 10))
+    lines = [{"image": f"{n}.png", "width": 10, "height": 10, "image_id": n, "objects": []} for n in "abc"]
+    (tmp_path / "i.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    every = find_sources([str(tmp_path / "i.jsonl")])
+    found = every.first(2)
+    assert [source.name for source in found.images] == ["a.png", "b.png"]
+    assert [instance.image for instance in found.truth.instances] == ["a.png", "b.png"]
+    assert found.notes[-1] == "the first 2 of 3 images are answered; evaluation.limit is 2"
+    assert every.first(None) is every and every.first(3) is every
+    assert find_sources([str(tmp_path / "a.png"), str(tmp_path / "c.png")]).first(1).truth is None
+
+
+@pytest.mark.parametrize("name", ["data.annotations", "data.augment.flip", "training.max_steps", "evaluation.ap_steps"])
+def test_setting_that_would_change_no_answer_is_refused(name):
+    with pytest.raises(InputError, match=f"{name}: it has no effect"):
+        check_settings(["data.prompt=x", f"{name}=1"])
+    check_settings(["data.prompt=x", "evaluation.limit=3", "custom.coord_tokens.enabled=false", "training.system=x"])

@@ -96,13 +96,14 @@ def predict(
     Without SRC it answers the images of the configuration into the file --out, as `evaluate` does, without scoring.
     """
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.words import split_words
+    from coord_trainer.detect.words import check_settings, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
     if not sources:
         _predict_configured(model, out, settings, config, strict)
         return
-    resolved = load_run_config(config, settings, trains=False)
+    resolved = load_run_config(config, settings, trains=False)  # first, since it knows of misspelt names
+    check_settings(settings)
     load_libraries()
     from coord_trainer.detect.command import Request, answer_request
 

@@ -59,7 +59,7 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
         InputError: sources, model, folder or settings that cannot be
         RunError: no image could be answered
     """
-    sources = find_sources(request.sources, request.images)
+    sources = find_sources(request.sources, request.images).first(config.evaluation.limit)
     say(f"{len(sources.images):,} images below {sources.root}")
     for note in sources.notes:
         say(f"  {note}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
 
@@ -43,6 +43,14 @@ class Sources:
     images: tuple[Source, ...]
     truth: AnnotationSet | None = None
     notes: tuple[str, ...] = ()
+
+    def first(self, count: int | None) -> Sources:
+        """The first `count` images, which is said; all of them for None."""
+        if count is None or count >= len(self.images):
+            return self
+        truth = self.truth and self.truth.select(self.truth.instances[:count])
+        note = f"the first {count} of {len(self.images)} images are answered; evaluation.limit is {count}"
+        return replace(self, images=self.images[:count], truth=truth, notes=(*self.notes, note))
 
 
 def find_sources(words: Sequence[str], images: Path | None = None) -> Sources:

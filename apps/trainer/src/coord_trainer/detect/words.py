@@ -1,10 +1,32 @@
 """Which words of `predict` are the model, the images and settings; imports nothing slow."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from coord_codec import InputError
 from coord_trainer.model.locate import locate_model
+
+_ACTING = (
+    r"data\.(prompt|markers|style|order|max_objects|min_pixels|max_pixels)|model\.(dtype|attention)|training\.system"
+    r"|evaluation\.(limit|batch_size|max_new_tokens|readings)|custom\.coord_(tokens|offset)\..+"
+)
+
+
+def check_settings(settings: Sequence[str]) -> None:
+    """Refuse settings that exist and would change nothing, since images and model are named by themselves.
+
+    Raises:
+        InputError: the first such setting.
+    """
+    for word in settings:
+        name = word.partition("=")[0]
+        if not re.fullmatch(_ACTING, name):
+            raise InputError(
+                f"{name}: it has no effect on how images are answered; what has is data.prompt, data.max_objects, "
+                "data.max_pixels, evaluation.limit, evaluation.batch_size, evaluation.max_new_tokens, "
+                "evaluation.readings, model.dtype and model.attention, and what the checkpoint says of itself"
+            )
 
 
 def split_words(words: Sequence[str], endpoint: bool) -> tuple[Path | None, tuple[str, ...], list[str]]:
