@@ -108,13 +108,30 @@ def test_card_that_is_no_object_is_refused(files):
     refused(files, "coordexp.json: expected a JSON object")
 
 
-def test_image_processor_that_resizes_otherwise_than_training_is_told(files):
+def test_image_processor_of_out_has_the_pixels_of_training(files):
+    path = files / "base" / "processor_config.json"
+    before = json.loads(path.read_text())
+    size = before["image_processor"]["size"]
+    assert size == {"shortest_edge": 32 * 32, "longest_edge": 64 * 64}
     right = {"min": 32 * 32, "max": 64 * 64}
     for pixels, told in ((right, 0), (right | {"max": None}, 0), (right | {"max": 5000}, 1)):
         put_card(files / "adapter", pixels=pixels, fingerprint=coord_vocab().fingerprint("qwen"))
-        warnings = [warning for warning in merge_in(files, files / "out", force=True).warnings if "pixels" in warning]
+        warnings = [warning for warning in merge_in(files, files / "out", force=True).warnings if "edge" in warning]
         assert len(warnings) == told
-    assert "trained with max_pixels 5000 (OUT's processor_config.json has 4096)" in warnings[0]
+        out = json.loads((files / "out" / "processor_config.json").read_text())
+        expected = size | ({"longest_edge": 5000} if told else {})
+        assert out == before | {"image_processor": before["image_processor"] | {"size": expected}}
+    assert "OUT's processor_config.json has longest_edge 5000 (the base's is 4096)" in warnings[0]
+    assert json.loads(path.read_text()) == before
+
+
+def test_both_spellings_of_pixels_are_those_of_training(files):
+    path = files / "base" / "preprocessor_config.json"
+    path.write_text(json.dumps({"min_pixels": 1024, "max_pixels": 9999, "size": {"longest_edge": 9999}}))
+    put_card(files / "adapter", pixels={"min": 2048, "max": 4096}, fingerprint=coord_vocab().fingerprint("qwen"))
+    merge_in(files, files / "out")
+    out = json.loads((files / "out" / "preprocessor_config.json").read_text())
+    assert out == {"min_pixels": 2048, "max_pixels": 4096, "size": {"longest_edge": 4096}}
 
 
 def test_adapters_that_were_asked_otherwise_are_told(files, bases):

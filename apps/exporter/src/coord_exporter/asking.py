@@ -15,15 +15,17 @@ _ASKED = ("prompt", "system", "markers", "style", "form", "order", "pixels")
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 
 
-def bring_card(adapters: Sequence[Adapter], companions: dict[str, Path]) -> list[str]:
+def bring_card(adapters: Sequence[Adapter], companions: dict[str, Path]) -> tuple[list[str], dict[str, dict]]:
     """Let the first adapter's card come along, which says how its training asked the model; the base's says how before.
+
+    Image processors of OUT get the pixel limits of training, so that whoever serves OUT resizes as training did.
 
     Args:
         adapters: what is merged
         companions: the files of OUT by name; the card is put in or taken out
 
     Returns:
-        What contradicts the card: another adapter's, the image processor of OUT.
+        What contradicts the card, and the image processors that come along changed, by file name.
 
     Raises:
         InputError: a card of another format or coordinate grid.
@@ -34,8 +36,8 @@ def bring_card(adapters: Sequence[Adapter], companions: dict[str, Path]) -> list
     first, card = adapters[0].folder, cards[0]
     if not card:
         if companions.pop(CARD_FILE, None) is None:
-            return []
-        return [f"{first}: no {CARD_FILE}, and the base's is left out: it does not say how the adapter was trained"]
+            return [], {}
+        return [f"{first}: no {CARD_FILE}, and the base's is left out: it does not say how the adapter was trained"], {}
     companions[CARD_FILE] = first / CARD_FILE
     found = [
         f"{adapter.folder / CARD_FILE}: {name} is {other[name]!r}, that of {first.name} is {card.get(name)!r}; OUT is "
@@ -44,7 +46,8 @@ def bring_card(adapters: Sequence[Adapter], companions: dict[str, Path]) -> list
         for name in _ASKED
         if name in other and other[name] != card.get(name)
     ]
-    return found + _other_pixels(first / CARD_FILE, card.get("pixels"), companions)
+    changed, rewritten = _with_pixels(card.get("pixels"), companions)
+    return found + changed, rewritten
 
 
 def _check(path: Path, card: dict) -> None:
@@ -58,26 +61,24 @@ def _check(path: Path, card: dict) -> None:
         )
 
 
-def _other_pixels(path: Path, trained: object, companions: dict[str, Path]) -> list[str]:
-    """Compare the pixels that images were resized to in training with the image processor that comes along."""
-    name = next((name for name in _PROCESSORS if name in companions), None)
-    if not isinstance(trained, dict) or name is None:
-        return []
-    settings = read_object(companions[name])
-    settings = settings.get("image_processor", settings)
-    size = settings.get("size") or {}
-    own = {
-        "min": settings.get("min_pixels", size.get("shortest_edge")),
-        "max": settings.get("max_pixels", size.get("longest_edge")),
-    }
-    against = [
-        f"{limit}_pixels {trained[limit]} (OUT's {name} has {own[limit]})"
-        for limit in own
-        if trained.get(limit) is not None and own[limit] is not None and trained[limit] != own[limit]
-    ]
-    if not against:
-        return []
-    return [
-        f"{path}: the adapter was trained with {' and '.join(against)}; coordexp's own commands follow it, other "
-        "programs have to be told"
-    ]
+def _with_pixels(trained: object, companions: dict[str, Path]) -> tuple[list[str], dict[str, dict]]:
+    """Return the image processors that resize otherwise than training did, with its limits, and a line about each."""
+    told: list[str] = []
+    rewritten: dict[str, dict] = {}
+    for name in _PROCESSORS if isinstance(trained, dict) else ():
+        if name not in companions:
+            continue
+        whole = read_object(companions[name])
+        settings = whole.get("image_processor", whole)
+        changes = []
+        for limit, edge in (("min", "shortest_edge"), ("max", "longest_edge")):
+            wanted, size = trained.get(limit), settings.get("size")
+            places = [(settings, f"{limit}_pixels"), *([(size, edge)] if isinstance(size, dict) else [])]
+            for section, key in places:
+                if wanted is not None and section.get(key) not in (None, wanted):
+                    changes.append(f"{key} {wanted} (the base's is {section[key]})")
+                    section[key] = wanted
+        if changes:
+            rewritten[name] = whole
+            told.append(f"OUT's {name} has {' and '.join(changes)}, as the adapter was trained")
+    return told, rewritten

@@ -109,7 +109,8 @@ def merge(
     plan = plan_merge(checkpoint, opened, dtype)
     companions, notes = find_companions(checkpoint, first.folder)
     warnings += notes
-    warnings += bring_card([one for one, _ in opened], companions)
+    notes, rewritten = bring_card([one for one, _ in opened], companions)
+    warnings += notes
     fingerprints = {carried for one, _ in opened if (carried := one.fingerprint()) is not None}
     if len(fingerprints) > 1:
         raise InputError(f"{adapter}: its vocabulary is another than that of an adapter beside it: {fingerprints}")
@@ -147,7 +148,7 @@ def merge(
         return figures
 
     verified = write_export(
-        Export(checkpoint, plan.recipes, config, companions, entry, card=card),
+        Export(checkpoint, plan.recipes, config, companions, entry, rewritten, card),
         out,
         force=force,
         max_shard_size=max_shard_size,
