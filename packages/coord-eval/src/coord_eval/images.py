@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,6 +132,15 @@ def _to_8_bits(pixels: np.ndarray, mode: str) -> np.ndarray:
     return np.rint(values).astype(np.uint8)
 
 
+@cache
+def _formats() -> tuple[str, ...]:
+    """Return the names of the formats that this Pillow can open."""
+    from PIL import Image
+
+    Image.init()
+    return tuple(name for name in _FORMATS if name in Image.OPEN)
+
+
 @contextmanager
 def _opened(
     path: str | os.PathLike[str], max_pixels: int, at_most: tuple[int, int] | None = None
@@ -138,20 +148,20 @@ def _opened(
     """Open an image whose number of pixels is allowed; what decoders raise inside becomes an `ImageError`."""
     from PIL import Image
 
-    if not Path(path).is_file():
-        raise ImageError("the file does not exist" if not Path(path).exists() else "is no file")
+    if not os.path.isfile(path):  # noqa: PTH113 - large sets open a million files, and a Path costs as much as the file
+        raise ImageError("is no file" if Path(path).exists() else "the file does not exist")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is looked at below
-            Image.init()
-            with Image.open(path, formats=[name for name in _FORMATS if name in Image.OPEN]) as stored:
-                if at_most is not None:
-                    turned = stored.getexif().get(_ORIENTATION, 1) in _TURNED
-                    stored.draft("RGB", at_most[::-1] if turned else at_most)
-                width, height = stored.size
-                if width * height > max_pixels:
-                    raise ImageError(f"{width} x {height} pixels are too many")
-                yield stored
+        with (
+            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),  # looked at below
+            Image.open(path, formats=_formats()) as stored,
+        ):
+            if at_most is not None:
+                turned = stored.getexif().get(_ORIENTATION, 1) in _TURNED
+                stored.draft("RGB", at_most[::-1] if turned else at_most)
+            width, height = stored.size
+            if width * height > max_pixels:
+                raise ImageError(f"{width} x {height} pixels are too many")
+            yield stored
     except Image.DecompressionBombError:
         raise ImageError("too many pixels") from None
     except ImageError:
