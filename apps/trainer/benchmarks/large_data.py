@@ -3,11 +3,11 @@
     uv run python apps/trainer/benchmarks/large_data.py --records 100000 [--format coco] [--train]
 
 Writes instance JSONL or one COCO file of that many records over one small image each (hard links of a few files), then
-loads them in a new process as training does: seconds until the data are loaded and samples can be encoded, as processor
-time of all processes together, which depends less on what else the machine does, and on the clock; resident memory then
-and at its peak; and of the mapped records, once a second process reads them too, how much is resident and what this
-process's share of it is. With --train the command line trains one step of the tiny model: seconds on the clock until the
-first line about the data and until the step is done.
+loads them in a new process as training does: seconds until the data are loaded and until samples can be encoded, as
+processor time of all processes together, which depends less on what else the machine does, and on the clock; resident
+memory then and at its peak; and of the mapped records, while a second process reads them too, how much is resident and
+what this process's share of it is. With --train the command line trains one step of the tiny model: seconds on the clock
+until the first line about the data and until the step is done.
 """
 
 import argparse
@@ -92,7 +92,9 @@ def load(path, as_objects):
 
 def shared(records):
     """Return the resident megabytes of the mapped records, and this process's share while another one reads them."""
-    read = "import sys; from coord_trainer.data.large.records import Records; sum(1 for _ in Records(sys.argv[1]))"
+    read = (
+        "import sys; from coord_trainer.data.large.records import Records; r = Records(sys.argv[1]); list(map(id, r))"
+    )
     words = [sys.executable, "-c", f"{read}; print(flush=True); input()", str(records.path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         other.stdout.readline()
