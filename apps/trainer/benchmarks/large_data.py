@@ -6,8 +6,8 @@ Writes instance JSONL or one COCO file of that many records over one small image
 loads them in a new process as training does: seconds until the data are loaded and until samples can be encoded, as
 processor time of all processes together, which depends less on what else the machine does, and on the clock; resident
 memory then and at its peak; and of the mapped records, while a second process reads them too, how much is resident and
-what this process's share of it is. With --train the command line trains one step of the tiny model: seconds on the clock
-until the first line about the data and until the step is done.
+what this process's share of it is. With --train the command line trains one step of the tiny model: seconds on the
+clock until the first line about the data and until the step is done.
 """
 
 import argparse
