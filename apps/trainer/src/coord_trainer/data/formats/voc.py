@@ -2,8 +2,8 @@
 
 Corners are pixel numbers, counted from 1, and the last pixel belongs to the box: the continuous box of `xmin=1,
 xmax=10` is 0 to 10. (Some readers subtract 1 from all four corners, which cuts a pixel off every box.) A file with
-fractions in its corners is of a tool with continuous coordinates from 0, such as CVAT, and they are taken as they are. In
-a file of whole numbers a left or upper side at 0 is clipped, and counted as a sign of such a tool.
+fractions in its corners is of a tool with continuous coordinates from 0, such as CVAT: they are taken as they are. In a
+file of whole numbers a left or upper side at 0 is clipped, and counted as a sign of such a tool.
 
 | element | rule |
 |---|---|
