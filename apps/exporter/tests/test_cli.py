@@ -75,7 +75,7 @@ def test_failed_export_is_exit_code_1(capsys, bases, tmp_path, monkeypatch):
 @pytest.mark.parametrize("seed", ["-1", str(2**64), "x"])
 def test_expand_vocab_refuses_a_seed_that_is_none(capsys, seed):
     code, _, err = call(capsys, "expand-vocab", "base", "out", "--seed", seed)
-    assert code == 2 and "--seed" in err and seed in err
+    assert code == 2 and "'--seed'" in err
 
 
 @pytest.mark.parametrize("command", [[], ["merge"], ["expand-vocab"]])

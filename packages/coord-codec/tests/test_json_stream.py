@@ -18,7 +18,10 @@ DOCUMENT = {
 
 def expected(document):
     for key, value in document.items():
-        yield from ((key, element) for element in value) if isinstance(value, list) and value else [(key, None)]
+        if isinstance(value, list) and value:
+            yield from ((key, position, element) for position, element in enumerate(value))
+        else:
+            yield key, -1, None
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 1 << 20])

@@ -72,7 +72,12 @@ def coco(tmp_path, monkeypatch):
     for n in range(6):
         Image.new("RGB", (40 + n, 20), (n, n, n)).save(tmp_path / f"{n}.png")
     images = [{"id": 9 - n, "file_name": f"{n}.png", "width": 40 + n, "height": 20} for n in range(6)]
-    images += [{"id": "x", "file_name": "gone.png", "width": 9, "height": 9}, {"id": 8, "file_name": "2.png"}, "no row"]
+    images += [
+        {"id": "x", "file_name": "gone.png", "width": 9, "height": 9},
+        {"id": 8, "file_name": "2.png"},
+        "no row",
+        None,
+    ]
     images[5] |= {"width": None}
     boxes = [
         [1.5, 2, 8.25, 9],
@@ -88,7 +93,7 @@ def coco(tmp_path, monkeypatch):
     ]
     annotations[4] |= {"iscrowd": 1, "bbox": [1, 1, 9, 9], "area": 12.5}
     annotations[6] |= {"area": 0.1 + 0.2}
-    annotations += [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [1, 1, 2, 2]}, 5]
+    annotations += [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [1, 1, 2, 2]}, 5, None]
     categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}, {"id": 4, "name": "bad <|coord_1|>"}]
     return {"info": {}, "annotations": annotations, "categories": categories, "images": images}
 
@@ -98,7 +103,7 @@ def coco(tmp_path, monkeypatch):
 def test_large_coco_file_is_the_same_set_as_a_small_one(tmp_path, coco, monkeypatch, on_bad_box, first):
     document = {first: coco[first]} | coco
     if on_bad_box == "drop_image":  # otherwise every image goes
-        document["annotations"] = [a for a in coco["annotations"] if a == 5 or a["id"] % 7 in (0, 1, 2, 6)]
+        document["annotations"] = [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]
         document["categories"] = coco["categories"][:2]
     (tmp_path / "a.json").write_text("\ufeff" * (first == "images") + json.dumps(document, indent=1))
     data = DataSection(on_bad_box=on_bad_box)
@@ -266,7 +271,7 @@ def test_plain_row_is_the_codecs_instance_or_none():
 
 
 def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monkeypatch):
-    document = coco | {"annotations": [a for a in coco["annotations"] if a == 5 or a["id"] % 7 in (0, 1, 2, 6)]}
+    document = coco | {"annotations": [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]}
     (tmp_path / "a.json").write_text(json.dumps(document | {"categories": coco["categories"][:2]}))
     wanted = [load_annotated(file, None, "train", False) for file in (path, tmp_path / "a.json")]
     monkeypatch.setattr(large, "LARGE_BYTES", 0)
@@ -293,3 +298,11 @@ def test_process_that_is_killed_fails_the_run(monkeypatch):
     monkeypatch.setattr(check.os, "sched_getaffinity", lambda _: {0, 1})
     with pytest.raises(RunError, match="ended from outside"):
         list(check.in_processes(_end, [1, 2, 3]))
+
+
+@pytest.mark.parametrize("annotations", [[], [None]])
+def test_large_coco_file_without_annotations_is_the_same_set(tmp_path, coco, monkeypatch, annotations):
+    (tmp_path / "a.json").write_text(json.dumps(coco | {"annotations": annotations}))
+    wanted = load_annotated(tmp_path / "a.json", None, "train", False).problems
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    assert load_annotated(tmp_path / "a.json", None, "train", False).problems == wanted

@@ -6,6 +6,7 @@ import json
 import os
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
+from itertools import count
 from json.decoder import WHITESPACE  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import IO, Any
@@ -15,10 +16,10 @@ from coord_codec.files import InputError
 _BLOCK = 1 << 20  # bytes that are read at a time
 
 
-def stream_lists(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
-    r"""Yield `(key, element)` of every list that is a value of a JSON document's object, in the order of the file.
+def stream_lists(path: str | os.PathLike[str]) -> Iterator[tuple[str, int, Any]]:
+    r"""Yield `(key, position, element)` of every list that is a value of a JSON document's object, in their order.
 
-    A value that is no list, and a list without elements, yield `(key, None)` once.
+    A value that is no list, and a list without elements, yield `(key, -1, None)` once.
 
     Args:
         path: the file, UTF-8 with or without byte order mark.
@@ -31,7 +32,7 @@ def stream_lists(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"
         >>> _ = path.write_text('{"info": {"year": 2017}, "images": [{"id": 1}, {"id": 2}]}')
         >>> list(stream_lists(path))
-        [('info', None), ('images', {'id': 1}), ('images', {'id': 2})]
+        [('info', -1, None), ('images', 0, {'id': 1}), ('images', 1, {'id': 2})]
     """
     try:
         with Path(path).open("rb") as file:
@@ -53,7 +54,7 @@ class _Text:
         self._scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
         self._text, self._place, self._ended = "", 0, False
 
-    def lists(self) -> Iterator[tuple[str, Any]]:
+    def lists(self) -> Iterator[tuple[str, int, Any]]:
         self._expect("{")
         if self._next() == "}":
             self._place += 1
@@ -62,28 +63,28 @@ class _Text:
         if self._next():
             raise ValueError(f"text after the end, beginning with {self._text[self._place : self._place + 20]!r}")
 
-    def _members(self) -> Iterator[tuple[str, Any]]:
+    def _members(self) -> Iterator[tuple[str, int, Any]]:
         while True:
             key = self._value()
             if not isinstance(key, str):
                 raise ValueError(f"expected a key in quotes, found {key!r:.40}")
             self._expect(":")
             if self._next() == "[":
-                yield from ((key, element) for element in self._elements())
+                yield from self._elements(key)
             else:
                 self._value()
-                yield key, None
+                yield key, -1, None
             if self._expect(",", "}") == "}":
                 return
 
-    def _elements(self) -> Iterator[Any]:
+    def _elements(self, key: str) -> Iterator[tuple[str, int, Any]]:
         self._place += 1
         if self._next() == "]":
             self._place += 1
-            yield None
+            yield key, -1, None
             return
-        while True:
-            yield self._value()
+        for position in count():
+            yield key, position, self._value()
             if self._expect(",", "]") == "]":
                 return
 

@@ -47,15 +47,15 @@ def stream_coco(
     """
     found: dict[str, Any] = {"images": [], "categories": [], "annotations": _Annotations()}
     missing = set(_LISTS)
-    for key, row in stream_lists(path):
-        if key in found:
-            missing.discard(key)
+    for key, position, row in stream_lists(path):
+        missing.discard(key)
+        if key in found and position >= 0:
             found[key].append(row)
     if missing:
         raise InputError(f"{path}: expected COCO JSON, found no list {sorted(missing)[0]}")
-    images, categories = ([row for row in found[key] if row is not None] for key in ("images", "categories"))
-    reader = CocoReader(categories, images, str(path), problems, notes, on_bad_box, image_size)
-    objects = found["annotations"].place(reader, notes)
+    rows = (found.pop(key) for key in ("categories", "images"))  # which are not kept
+    reader = CocoReader(*rows, str(path), problems, notes, on_bad_box, image_size)
+    objects = found.pop("annotations").place(reader, notes)
     left_out = reader.left_out()
     notes[WITH_REFUSED] += len(left_out)
     return reader.categories, _rows(reader, left_out, objects)
