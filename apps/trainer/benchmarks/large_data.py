@@ -25,20 +25,24 @@ from PIL import Image
 
 NAMES = [f"thing {n}" for n in range(80)]
 IMAGES = 64
+LINKS = 100_000
+"""Beyond so many records the names of images repeat."""
 
 
 def write(folder, records, objects=7, seed=0, coco=False):
     """Write records with `objects` boxes on average; the images are links of a few files."""
     draw = random.Random(seed)
     (folder / "images").mkdir(parents=True)
+    files = min(records, LINKS)
     for n in range(IMAGES):
         Image.effect_noise((64, 64), 40).convert("RGB").save(folder / "images" / f"s{n}.jpg")
     images, annotations = [], []
     path = folder / ("a.json" if coco else "a.jsonl")
     with path.open("w") as file:
         for n in range(records):
-            name = f"images/{n:07d}.jpg"
-            os.link(folder / "images" / f"s{n % IMAGES}.jpg", folder / name)
+            name = f"images/{n % files:07d}.jpg"
+            if n < files:
+                os.link(folder / "images" / f"s{n % IMAGES}.jpg", folder / name)
             boxes = []
             for _ in range(draw.randint(1, 2 * objects - 1)):
                 x, y = draw.uniform(0, 0.7), draw.uniform(0, 0.7)

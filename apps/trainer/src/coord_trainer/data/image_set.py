@@ -152,7 +152,8 @@ def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: b
         raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
     if not good:
         reason = f"; the first problem: {problems[0]}" if problems else ""
-        where = "" if named or not problems else "; data.images (--images) names the folder that its paths start from"
+        missing = any(problem.message.endswith("does not exist") for problem in problems)
+        where = "" if named or not missing else "; data.images (--images) names the folder that its paths start from"
         raise InputError(f"{annotations}: no usable image is left{reason}{where}")
 
 
