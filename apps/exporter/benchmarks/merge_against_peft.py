@@ -5,8 +5,8 @@
 Both do the whole job, from the files of base and adapter to the files of the merged checkpoint, each in a process
 of its own whose imports are done; memory is the peak above what these leave resident. The base's files are read once
 before each run, so that both find them in the system's cache; the sides take turns. Times are medians, and the ratio is
-the median of the ratios to the copy of the same turn. The outputs are compared bit by bit. The folder must have room for
-four checkpoints (about 3 GB each).
+the median of the ratios to the copy of the same turn. The outputs are compared bit by bit. The folder must have room
+for four checkpoints (about 3 GB each).
 
 The exporter returns when the bytes are on the disk and the base's digests are taken. PEFT returns when the system has
 the bytes: its time is given as it is, and with a sync after it. `cp` and `sync` of the base in the same turn say how

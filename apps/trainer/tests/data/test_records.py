@@ -91,6 +91,7 @@ def coco(tmp_path, monkeypatch):
     annotations = [
         {"id": k, "image_id": 9 - (5 * k) % 6, "category_id": (7, 3, 4)[k % 3], "bbox": boxes[k % 7]} for k in range(40)
     ]
+    annotations[0] |= {"bbox": boxes[1]}  # clipped, before others of its image that need no closer look
     annotations[4] |= {"iscrowd": 1, "bbox": [1, 1, 9, 9], "area": 12.5}
     annotations[6] |= {"area": 0.1 + 0.2}
     annotations += [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [1, 1, 2, 2]}, 5, None]
