@@ -4,8 +4,9 @@
 
 Both do the whole job, from the files of base and adapter to the files of the merged checkpoint, each in a process
 of its own whose imports are done; memory is the peak above what these leave resident. The base's files are read once
-before each run, so that both find them in the system's cache; the sides take turns and the shortest time of each
-counts. The outputs are compared bit by bit. The folder must have room for four checkpoints (about 3 GB each).
+before each run, so that both find them in the system's cache; the sides take turns. Times are medians, and the ratio is
+the median of the ratios to the copy of the same turn. The outputs are compared bit by bit. The folder must have room
+for four checkpoints (about 3 GB each).
 
 The exporter returns when the bytes are on the disk and the base's digests are taken. PEFT returns when the system has
 the bytes: its time is given as it is, and with a sync after it. `cp` and `sync` of the base in the same turn say how
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 CASES = ("lora-tied", "lora-untied", "dora-tied", "dora-untied")
 TEXT_LINEAR = r".*language_model.*_proj"
@@ -214,19 +216,19 @@ def read_once(folder):
 
 
 def compare(base, adapter, outs, repeats):
-    """The best times and the largest memory of both sides over some runs in turn."""
-    best, copying = {}, []
+    """The median times and the largest memory of both sides over some runs in turn."""
+    runs = {side: [] for side in outs}
     for _ in range(repeats):
-        copying.append(copy_and_sync(base, next(iter(outs.values())).with_name("copy")))
+        copying = copy_and_sync(base, next(iter(outs.values())).with_name("copy"))
         for side, out in outs.items():
             read_once(base)
             found = measure(side, base, adapter, out)
-            print(f"{side}: {found}", file=sys.stderr, flush=True)
-            held = best.setdefault(side, found)
-            for key, pick in (("returned", min), ("durable", min), ("memory", max)):
-                held[key] = pick(held[key], found[key])
-    best["exporter"]["copying"] = min(copying)
-    return best["exporter"], best["peft"]
+            runs[side].append(found | {"copying": copying, "ratio": found["returned"] / copying})
+            print(f"{side}: {runs[side][-1]}", file=sys.stderr, flush=True)
+    return tuple(
+        {key: (max if key == "memory" else median)(run[key] for run in held) for key in held[0]}
+        for held in runs.values()
+    )
 
 
 def copy_and_sync(base, copy):
@@ -245,7 +247,7 @@ def row(case, size, ours, theirs, wrong):
     returned, durable = theirs["returned"], theirs["durable"]
     return (
         f"| {case} | {size:.2f} | {ours['returned']:.1f} | {ours['copying']:.1f} "
-        f"| {ours['returned'] / ours['copying']:.1f} | {ours['memory']:.0f} "
+        f"| {ours['ratio']:.1f} | {ours['memory']:.0f} "
         f"| {returned:.1f} / {durable:.1f} | {theirs['memory']:.0f} "
         f"| {returned / ours['returned']:.1f} / {durable / ours['returned']:.1f} "
         f"| 1/{theirs['memory'] / ours['memory']:.0f} | {'equal' if not wrong else wrong[:3]} |"

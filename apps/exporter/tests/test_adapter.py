@@ -86,6 +86,8 @@ SETTINGS = [
     ("lora_bias", True),
     ("use_rslora", "false"),
     ("fan_in_fan_out", "no"),
+    ("target_modules", [3]),
+    ("exclude_modules", {"q_proj": 1}),
 ]
 
 

@@ -72,6 +72,12 @@ def test_failed_export_is_exit_code_1(capsys, bases, tmp_path, monkeypatch):
     assert code == 1 and err.startswith("error: OUT") and "the disk is full" in err
 
 
+@pytest.mark.parametrize("seed", ["-1", str(2**64), "x"])
+def test_expand_vocab_refuses_a_seed_that_is_none(capsys, seed):
+    code, _, err = call(capsys, "expand-vocab", "base", "out", "--seed", seed)
+    assert code == 2 and "'--seed'" in err
+
+
 @pytest.mark.parametrize("command", [[], ["merge"], ["expand-vocab"]])
 def test_help_has_examples_and_exit_codes_and_needs_no_torch(tmp_path, command):
     done, heavy = run_app(tmp_path, *command, "--help")

@@ -1,10 +1,12 @@
 """How often `inspect` names planted faults, how often it cries wolf, and how long it takes.
 
     uv run python apps/trainer/benchmarks/doctor.py [shapes] [ANNOTATIONS IMAGES]... [--subsets 20] [--clean 200]
+        [--pairs]
 
 Every set is one name: `shapes`, or a COCO JSON file or a folder of Pascal VOC files, with the folder of its images.
 """
 
+import itertools
 import json
 import time
 import xml.etree.ElementTree as ET
@@ -162,6 +164,15 @@ COCO = {
 """Faults of COCO files by the code that names them; what follows a comma tells cases apart."""
 
 
+KINDS = (
+    ("xyxy", "cxcywh", "swapped_axes"),
+    ("unit", "norm1000", "resized, .8"),
+    ("shifted, 3 %", "too_large, 20 %", "too_small, 20 %", "mirrored"),
+    ("shuffled",),
+)
+"""Faults of COCO files: of order, unit, place and image. Two of different kinds do not contradict each other."""
+
+
 def shapes(count: int) -> Draft:
     """Return generated images."""
     drawn = [(i, image) for i, image in draw_shapes(ShapesConfig(), "train", count) if i.objects]
@@ -255,10 +266,32 @@ def measure(name: str, draft: Draft, subsets: int, clean: int) -> list[str]:
     return [f"images: {columns}", *rows, f"| {name} | said of clean subsets, notes included | {' | '.join(notes)} |"]
 
 
+def measure_pairs(name: str, draft: Draft, subsets: int, size: int = 30) -> list[str]:
+    """Return a row for each pair of faults: how often both are named alone, one of them, or nothing."""
+    rng, all_maps = np.random.default_rng(0), EdgeMaps.of(draft.images.values())
+    chosen = [rng.permutation(len(draft.images))[:size] for _ in range(subsets)]
+    rows, total = [], Counter()
+    for first_kind, second_kind in itertools.combinations(KINDS, 2):
+        for first, second in itertools.product(first_kind, second_kind):
+            wanted, told = {code.partition(",")[0] for code in (first, second)}, Counter()
+            for part in chosen:
+                places = (values[part] for values in (all_maps.starts_I, all_maps.widths_I, all_maps.heights_I))
+                maps = EdgeMaps(*places, all_maps.down, all_maps.across)
+                planted = replace(draft.subset(part), coco=True)
+                for code in (second, first):  # boxes move before their numbers are written in another order
+                    planted = COCO[code](planted)
+                found = alarms(findings(planted, maps))
+                told["both" if found == wanted else "one" if found & wanted else "other" if found else "nothing"] += 1
+            total += told
+            rows.append(f"| {name} | {first} and {second} | {dict(told)} |")
+    return [*rows, f"| {name} | all pairs | {dict(total)} |"]
+
+
 def main(
     sets: Annotated[list[str], typer.Argument(help="`shapes`, or annotations and images, in turn.")] = ["shapes"],  # noqa: B006
     subsets: Annotated[int, typer.Option(help="Subsets of each size that every fault is planted in.")] = 20,
     clean: Annotated[int, typer.Option(help="Clean subsets of each size.")] = 200,
+    pairs: Annotated[bool, typer.Option(help="Plant two faults at a time, in subsets of 30 images.")] = False,
 ) -> None:
     """Print a table: fault, share of subsets in which exactly that fault is named, by number of images."""
     words = list(sets)
@@ -266,7 +299,8 @@ def main(
         word = words.pop(0)
         draft = shapes(300) if word == "shapes" else read(Path(word), Path(words.pop(0)))
         began = time.perf_counter()
-        print(*measure(word, draft, subsets, clean), sep="\n")
+        rows = measure_pairs(word, draft, subsets) if pairs else measure(word, draft, subsets, clean)
+        print(*rows, sep="\n")
         print(f"{time.perf_counter() - began:.0f} s", flush=True)
 
 

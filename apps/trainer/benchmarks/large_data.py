@@ -3,10 +3,11 @@
     uv run python apps/trainer/benchmarks/large_data.py --records 100000 [--format coco] [--train]
 
 Writes instance JSONL or one COCO file of that many records over one small image each (hard links of a few files), then
-loads them in a new process as training does: seconds until the data are loaded and samples can be encoded, resident
-memory then and at its peak. With --train the command line trains one step of the tiny model: seconds on the clock until
-the first line about the data and until the step is done. Without it seconds are of processor time, which depends less
-on what else the machine does.
+loads them in a new process as training does: seconds until the data are loaded and until samples can be encoded, as
+processor time of all processes together, which depends less on what else the machine does, and on the clock; resident
+memory then and at its peak; and of the mapped records, while a second process reads them too, how much is resident and
+what this process's share of it is. With --train the command line trains one step of the tiny model: seconds on the
+clock until the first line about the data and until the step is done.
 """
 
 import argparse
@@ -19,24 +20,29 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 
 NAMES = [f"thing {n}" for n in range(80)]
 IMAGES = 64
+LINKS = 100_000
+"""Beyond so many records the names of images repeat."""
 
 
 def write(folder, records, objects=7, seed=0, coco=False):
     """Write records with `objects` boxes on average; the images are links of a few files."""
     draw = random.Random(seed)
     (folder / "images").mkdir(parents=True)
+    files = min(records, LINKS)
     for n in range(IMAGES):
         Image.effect_noise((64, 64), 40).convert("RGB").save(folder / "images" / f"s{n}.jpg")
     images, annotations = [], []
     path = folder / ("a.json" if coco else "a.jsonl")
     with path.open("w") as file:
         for n in range(records):
-            name = f"images/{n:07d}.jpg"
-            os.link(folder / "images" / f"s{n % IMAGES}.jpg", folder / name)
+            name = f"images/{n % files:07d}.jpg"
+            if n < files:
+                os.link(folder / "images" / f"s{n % IMAGES}.jpg", folder / name)
             boxes = []
             for _ in range(draw.randint(1, 2 * objects - 1)):
                 x, y = draw.uniform(0, 0.7), draw.uniform(0, 0.7)
@@ -68,17 +74,45 @@ def load(path, as_objects):
     from coord_trainer.data.image_set import load_annotated
     from coord_trainer.data.samples import SampleSet, TargetWriter
 
-    imported = time.process_time()
+    def spent():
+        times = os.times()
+        return np.array([sum(times[:4]), time.monotonic()])
+
+    imported = spent()
     data = DataSection(preload=False)
     found = load_annotated(Path(path), None, "train", False, data, scored=as_objects)
-    loaded = time.process_time()
+    loaded = spent()
     SampleSet(found, lambda *_, **__: {"labels": []}, TargetWriter(data, True, 0, None), None)
-    ready = time.process_time()
+    ready = spent()
     status = Path("/proc/self/status").read_text()
     memory = {line.split(":")[0]: int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("Vm")}
-    figures = {"loaded": loaded - imported, "samples": ready - loaded}
+    figures = dict(zip(("loaded", "loaded, clock"), loaded - imported, strict=True))
+    figures |= dict(zip(("samples", "samples, clock"), ready - loaded, strict=True))
     figures |= {"resident MB": memory["VmRSS"], "peak MB": memory["VmHWM"]}
+    if not as_objects and hasattr(found.instances, "path"):
+        figures |= shared(found.instances)
     print(json.dumps({"records": len(found)} | {k: round(v, 2) for k, v in figures.items()}), flush=True)
+
+
+def shared(records):
+    """Return the resident megabytes of the mapped records, and this process's share while another one reads them."""
+    read = (
+        "import sys; from coord_trainer.data.large.records import Records; r = Records(sys.argv[1]); list(map(id, r))"
+    )
+    words = [sys.executable, "-c", f"{read}; print(flush=True); input()", str(records.path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        other.stdout.readline()
+        for _ in records:
+            pass
+        lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+        sizes = {"Rss": 0.0, "Pss": 0.0}
+        for line in lines:
+            if line.endswith(".arrow"):
+                for found in (next(lines).split(":") for _ in range(5)):
+                    if found[0] in sizes:
+                        sizes[found[0]] += int(found[1].split()[0]) / 1024
+        other.communicate("\n")
+    return {"mapped MB": sizes["Rss"], "own share MB": sizes["Pss"]}
 
 
 def train(path, folder, environment):

@@ -6,7 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
-from coord_eval import ImageError, decode_image, image_facts
+from coord_eval import ImageError, decode_image, image_facts, images
 
 Image = pytest.importorskip("PIL.Image")
 RAMP = np.arange(256, dtype=np.uint8).reshape(8, 32)
@@ -154,3 +154,43 @@ def test_jpeg_is_reduced_in_its_upright_proportions(tmp_path):
     path = saved(tmp_path / "a.jpg", Image.new("RGB", (800, 400)), exif=exif)
     assert decode_image(path).size == (400, 800)
     assert decode_image(path, at_most=(100, 200)).size == (100, 200)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"progressive": True, "quality": 30},
+        {"optimize": True, "subsampling": 0, "dpi": (72, 72)},
+        {"comment": b"x" * 50, "restart_marker_rows": 1},
+        {"orientation": 6},
+        {"icc_profile": b"x" * 300},
+        {"qtables": [[1] * 64]},
+        {"comment": b"x" * 5000},
+    ],
+)
+def test_jpeg_header_is_what_pillow_says_also_when_cut_off(tmp_path, monkeypatch, mode, options):
+    path = tmp_path / "a.jpg"
+    if turn := options.get("orientation"):
+        exif = Image.Exif()
+        exif[0x0112] = turn
+        options = {"exif": exif}
+    Image.new(mode, (37, 21), 90 if mode == "L" else "red").save(path, **options)
+    whole = path.read_bytes()
+    for length in (len(whole), *range(0, len(whole), 1 + len(whole) // 120)):
+        path.write_bytes(whole[:length])
+        told = []
+        for plain in (images._plain_jpeg_size, lambda _: None):
+            with monkeypatch.context() as patched:
+                patched.setattr(images, "_plain_jpeg_size", plain)
+                try:
+                    told.append(image_facts(path))
+                except ImageError:
+                    told.append(None)
+        assert told[0] == told[1], length
+
+
+def test_plain_jpeg_is_told_without_pillow(tmp_path):
+    Image.new("RGB", (37, 21)).save(tmp_path / "a.jpg")
+    assert images._plain_jpeg_size(tmp_path / "a.jpg") == (37, 21)

@@ -260,6 +260,8 @@ def _parse(path: Path, content: dict) -> LoraSettings:
     tokens = read("trainable_token_indices", "token ids, or an object of names and token ids", _is_token_lists, {})
     if isinstance(tokens, list):
         tokens = {"embed_tokens": tokens}
+    for name in ("target_modules", "exclude_modules"):
+        read(name, "a list of names or a pattern", lambda v: isinstance(v, str) or _is_names(v))
     switches = ("use_rslora", "use_dora", "fan_in_fan_out", "lora_bias")
     return LoraSettings(
         path=path,

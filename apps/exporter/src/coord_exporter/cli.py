@@ -157,7 +157,7 @@ def expand_command(
             "neighbouring bins alike."
         ),
     ] = "mean",
-    seed: Annotated[int, typer.Option(help="The seed of the new rows' noise.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The seed of the new rows' noise.")] = 0,
     force: _Force = False,
     max_shard_size: _ShardSize = None,
     quiet: _Quiet = False,

@@ -16,6 +16,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say, swift_log, world_size
 from coord_trainer.data.image_set import ImageSet, make_shapes
 from coord_trainer.data.load import load_training, sets_of
+from coord_trainer.data.mixed import ConversationSamples
 from coord_trainer.data.samples import SampleSet
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, check_model_path, tiny_outline
@@ -128,23 +129,42 @@ def _groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str
 
 
 def inspect_sample(config: RunConfig, number: int) -> None:
-    """Print image, target, and a line per token: id, token, whether it is supervised, its role."""
+    """Print image and target, or a conversation, and a line per token: id, token, whether it is supervised, its role.
+
+    Args:
+        config: the run
+        number: of the record, counted through all sources in their order
+
+    Raises:
+        InputError: bad data, or no such record.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         train, _ = sets_of(config, folder / "data")
-        records = [
-            (part, k) for part in train.parts if isinstance(part.content, ImageSet) for k in range(len(part.content))
-        ]
-        if number >= len(records):
-            raise InputError(f"--number: expected 0 to {len(records) - 1}, found {number}")
-        part, place = records[number]
-        one = part.content.select([part.content.instances[place]])
+        place, parts = number, iter(train.parts)
+        part = next(parts)
+        while place >= len(part.content):
+            place -= len(part.content)
+            part = next(parts, None)
+            if part is None:
+                count = sum(len(each.content) for each in train.parts)
+                raise InputError(f"--sample: expected 0 to {count - 1}, found {number}")
+        found = part.content
         opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
-        sample = sample_set(config.model_copy(update={"data": part.data}), opened, one, augments=True)[0]
-    instance = one.instances[0]
-    say(f"image {instance.image}, {instance.width} x {instance.height} pixels, {len(instance.targets)} objects")
-    grid = sample["image_grid_thw"][0].tolist()
-    say(f"patches (frames, rows, columns): {grid}, {len(sample['input_ids'])} tokens in all")
+        if isinstance(found, ImageSet):
+            one = found.select([found.instances[place]])
+            instance, own = one.instances[0], config.model_copy(update={"data": part.data})
+            sample = sample_set(own, opened, one, augments=True)[0]
+            size = f"{instance.width} x {instance.height} pixels"
+            say(f"image {instance.image}, {size}, {len(instance.targets)} objects")
+        else:
+            sample = ConversationSamples(found, opened.encode)[place]
+            say(f"conversation {place + 1} of {found.path}, {len(found.image_sizes[place])} images")
+            for message in found.record(place)["messages"]:
+                say(f"  {message['role']}: {message['content']!r}")
+    grids = sample["image_grid_thw"].tolist() if "image_grid_thw" in sample else []
+    shown = f"patches (frames, rows, columns): {', '.join(map(str, grids))}, " if grids else ""
+    say(f"{shown}{len(sample['input_ids'])} tokens in all")
     roles = _roles(sample["coord_layout"])
     tokenizer = opened.processor.tokenizer
     say(f"{'position':>8} {'id':>7}  {'learnt':6} {'role':14} token")

@@ -210,3 +210,21 @@ def test_link_out_of_the_folder_is_refused_unless_allowed(place):
         load_annotated(place / "a.json", place / "linked", "train", False)
     allowed = DataSection(allow_outside=True)
     assert len(load_annotated(place / "a.json", place / "images", "train", False, allowed)) == 1
+
+
+@pytest.mark.parametrize("kind", ["zip", "gz", "bz2", "xz", "tar.gz"])
+def test_archive_is_to_be_unpacked(place, run, kind):
+    import bz2
+    import gzip
+    import lzma
+    import zipfile
+
+    data = coco().encode()
+    if kind == "zip":
+        with zipfile.ZipFile(place / "a.zip", "w") as archive:
+            archive.writestr("a.json", data)
+    else:
+        pack = {"gz": gzip.compress, "tar.gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[kind]
+        (place / f"a.{kind}").write_bytes(pack(data))
+    code, error, _ = run("prepare", f"a.{kind}", "images", "--out", "out")
+    assert code == 2 and f"a.{kind}: an archive; unpack it" in error

@@ -247,6 +247,23 @@ def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp
     assert {path.parent.name for path in (tmp_path / "found").glob("*/findings.json")} == {"a", "dogs"}
 
 
+def test_inspect_shows_a_conversation_token_by_token(run, tmp_path):
+    pytest.importorskip("swift")
+    word = f"data.sources={json.dumps(write_sources(tmp_path))}"
+    sizes = [len(part.content) for part in load_training(config(write_sources(tmp_path))).parts]
+    at = sum(sizes[:2])
+    wanted = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=True, allow_outside=False).record(0)
+    code, told, _ = run("inspect", word, "evaluation.pictures=none", "--sample", at)
+    assert code == 0, told
+    assert f"conversation 1 of {tmp_path / 'talk.jsonl'}, {len(wanted['images'])} images" in told
+    assert all(repr(message["content"]) in told for message in wanted["messages"])
+    rows = [line.split() for line in told.splitlines() if line.split()[2:3] in (["yes"], ["-"])]
+    answer = "".join(row[-1].strip("'") for row in rows if row[2] == "yes").replace("\u0120", " ")
+    assert wanted["messages"][-1]["content"] in answer
+    code, told, _ = run("inspect", word, "evaluation.pictures=none", "--sample", sum(sizes))
+    assert code == 2 and f"--sample: expected 0 to {sum(sizes) - 1}, found {sum(sizes)}" in told
+
+
 def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     coco = {
         "images": [{"id": 1, "file_name": "big/0.png", "width": 64, "height": 48}],

@@ -1,18 +1,24 @@
 """Large instance files: the same set as a small one's, mapped from disk, checked once, and read as a stream."""
 
 import json
+import os
 import pickle
+import signal
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from coord_codec import InputError, Instance
+from coord_codec.records import parse_objects
 from coord_trainer.config.sections import DataSection
-from coord_trainer.data import large
+from coord_trainer.console import RunError
 from coord_trainer.data.image_set import load_annotated
+from coord_trainer.data.large import check
+from coord_trainer.data.large import store as large
+from coord_trainer.data.large.check import plain_row
+from coord_trainer.data.large.records import Records, instance_of, row_of, write_records
 from coord_trainer.data.lengths import Lengths, longer_than
-from coord_trainer.data.records import Records, write_records
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
 CROWD = {"desc": "dog", "bbox": [0, 0, 1, 1], "iscrowd": True, "area": 12.5, "colour": "red"}
@@ -66,7 +72,12 @@ def coco(tmp_path, monkeypatch):
     for n in range(6):
         Image.new("RGB", (40 + n, 20), (n, n, n)).save(tmp_path / f"{n}.png")
     images = [{"id": 9 - n, "file_name": f"{n}.png", "width": 40 + n, "height": 20} for n in range(6)]
-    images += [{"id": "x", "file_name": "gone.png", "width": 9, "height": 9}, {"id": 8, "file_name": "2.png"}, "no row"]
+    images += [
+        {"id": "x", "file_name": "gone.png", "width": 9, "height": 9},
+        {"id": 8, "file_name": "2.png"},
+        "no row",
+        None,
+    ]
     images[5] |= {"width": None}
     boxes = [
         [1.5, 2, 8.25, 9],
@@ -80,9 +91,10 @@ def coco(tmp_path, monkeypatch):
     annotations = [
         {"id": k, "image_id": 9 - (5 * k) % 6, "category_id": (7, 3, 4)[k % 3], "bbox": boxes[k % 7]} for k in range(40)
     ]
+    annotations[0] |= {"bbox": boxes[1]}  # clipped, before others of its image that need no closer look
     annotations[4] |= {"iscrowd": 1, "bbox": [1, 1, 9, 9], "area": 12.5}
     annotations[6] |= {"area": 0.1 + 0.2}
-    annotations += [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [1, 1, 2, 2]}, 5]
+    annotations += [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [1, 1, 2, 2]}, 5, None]
     categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}, {"id": 4, "name": "bad <|coord_1|>"}]
     return {"info": {}, "annotations": annotations, "categories": categories, "images": images}
 
@@ -92,7 +104,7 @@ def coco(tmp_path, monkeypatch):
 def test_large_coco_file_is_the_same_set_as_a_small_one(tmp_path, coco, monkeypatch, on_bad_box, first):
     document = {first: coco[first]} | coco
     if on_bad_box == "drop_image":  # otherwise every image goes
-        document["annotations"] = [a for a in coco["annotations"] if a == 5 or a["id"] % 7 in (0, 1, 2, 6)]
+        document["annotations"] = [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]
         document["categories"] = coco["categories"][:2]
     (tmp_path / "a.json").write_text("\ufeff" * (first == "images") + json.dumps(document, indent=1))
     data = DataSection(on_bad_box=on_bad_box)
@@ -162,7 +174,7 @@ def test_refused_objects_of_a_large_file_are_an_error_when_asked(path, many):
 
 def test_records_are_mapped_and_a_copy_maps_the_same_file(tmp_path):
     instances = [Instance(image=f"{n}.png", objects=[BOX] * (n % 3)) for n in range(10_000)]
-    assert write_records(tmp_path / "a.arrow", iter(instances)) == 10_000
+    assert write_records(tmp_path / "a.arrow", map(row_of, instances)) == 10_000
     records = Records(tmp_path / "a.arrow")
     copy = pickle.loads(pickle.dumps(records))
     assert len(pickle.dumps(records)) < 400
@@ -178,7 +190,7 @@ def test_failed_writing_leaves_nothing(tmp_path):
         raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError):
-        write_records(tmp_path / "a.arrow", broken())
+        write_records(tmp_path / "a.arrow", map(row_of, broken()))
     assert not list(tmp_path.iterdir())
 
 
@@ -197,7 +209,7 @@ def test_long_samples_of_a_large_set_are_those_of_a_small_one(tmp_path):
         )
         for n in range(60)
     ]
-    write_records(tmp_path / "a.arrow", instances)
+    write_records(tmp_path / "a.arrow", map(row_of, instances))
     records = Records(tmp_path / "a.arrow")
     for style, markers in (("markers", "qwen"), ("markers", "obj"), ("json", "qwen")):
 
@@ -209,3 +221,89 @@ def test_long_samples_of_a_large_set_are_those_of_a_small_one(tmp_path):
         assert [(i.image, n) for i, n in longer_than(2500, lengths, records, write)] == [
             (i.image, n) for i, n in longer_than(2500, lengths, instances, write)
         ]
+
+
+_TYPED = [0, 1, 0.0, 1.0, 0.25, 0.5, 0.5005, True, None, "<|coord_100|>", "x", float("nan"), -0.1, 1e-7, [0.1], 12, ""]
+
+
+def drawn_record(draw):
+    """Return a record that is right but for what chance puts in, at any place."""
+    objects = []
+    for _ in range(draw.integers(0, 4)):
+        (x1, x2), (y1, y2) = sorted(draw.uniform(0, 1, 2)), sorted(draw.uniform(0, 1, 2))
+        found = {"desc": "cat", "bbox": [x1, y1, x2, y2]}
+        for key, values in (("iscrowd", [True, False, 0, 1]), ("area", [3, 2.5, None]), ("colour", ["red", [1]])):
+            if draw.random() < 0.3:
+                found[key] = values[draw.integers(len(values))]
+        objects.append(found)
+    record = {"image": "a.png", "width": 40, "height": 20, "image_id": int(draw.integers(9)), "objects": objects}
+    if draw.random() < 0.2:
+        record["source"] = {"web": 1}
+    if draw.random() < 0.2:
+        record.pop(["image", "width", "height", "image_id", "objects"][draw.integers(5)])
+    if draw.random() < 0.6:
+        value = _TYPED[draw.integers(len(_TYPED))]
+        place = draw.choice(["image", "width", "image_id", "objects", "coord_space", "object", "side", "desc", "area"])
+        if place in ("object", "side", "desc", "area") and objects:
+            found = objects[draw.integers(len(objects))]
+            if place == "object":
+                objects[0] = value
+            elif place == "side":
+                found["bbox"][draw.integers(4)] = value
+            else:
+                found[place] = ["<|coord_1|>", " ", "\ud800", value][draw.integers(4)]
+        else:
+            record[place] = value
+    return record
+
+
+def test_plain_row_is_the_codecs_instance_or_none():
+    draw, plain = np.random.default_rng(0), 0
+    for _ in range(3000):
+        record = drawn_record(draw)
+        line = json.dumps(record).encode()
+        row = plain_row(line)
+        if row is not None:
+            instance, faults = parse_objects(line, "a:1", "drop_box")
+            assert not faults and row == row_of(instance), record
+            assert instance_of(row) == instance
+            plain += 1
+    assert 1000 < plain < 2500
+
+
+def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monkeypatch):
+    document = coco | {"annotations": [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]}
+    (tmp_path / "a.json").write_text(json.dumps(document | {"categories": coco["categories"][:2]}))
+    wanted = [load_annotated(file, None, "train", False) for file in (path, tmp_path / "a.json")]
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    monkeypatch.setattr(check, "PIECE", 1)
+    monkeypatch.setattr(check.os, "sched_getaffinity", lambda _: {0, 1})
+    forked = []
+    submit = check.ProcessPoolExecutor.submit
+    monkeypatch.setattr(
+        check.ProcessPoolExecutor, "submit", lambda *given, **named: forked.append(1) or submit(*given, **named)
+    )
+    for small, file in zip(wanted, (path, tmp_path / "a.json"), strict=True):
+        forked.clear()
+        found = load_annotated(file, None, "train", False)
+        assert len(forked) > 2 and dumped(found.instances) == dumped(small.instances)
+        assert sorted(map(str, found.problems)) == sorted(map(str, small.problems))
+        assert dict(found.annotations.notes) == dict(small.annotations.notes) and found.classes == small.classes
+
+
+def _end(_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_process_that_is_killed_fails_the_run(monkeypatch):
+    monkeypatch.setattr(check.os, "sched_getaffinity", lambda _: {0, 1})
+    with pytest.raises(RunError, match="ended from outside"):
+        list(check.in_processes(_end, [1, 2, 3]))
+
+
+@pytest.mark.parametrize("annotations", [[], [None]])
+def test_large_coco_file_without_annotations_is_the_same_set(tmp_path, coco, monkeypatch, annotations):
+    (tmp_path / "a.json").write_text(json.dumps(coco | {"annotations": annotations}))
+    wanted = load_annotated(tmp_path / "a.json", None, "train", False).problems
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    assert load_annotated(tmp_path / "a.json", None, "train", False).problems == wanted

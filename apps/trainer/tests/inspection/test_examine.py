@@ -236,6 +236,26 @@ def test_other_formats_are_examined_as_they_are_read(clean, tmp_path, fault):
     assert len(found.raw.files) == len(clean.images) and codes == ({fault} if fault else set())
 
 
+@pytest.mark.parametrize("fault", [None, "xywh", "xyxy", "swapped_axes"])
+def test_yolo_labels_are_examined_as_they_are_written(clean, tmp_path, fault):
+    draft = {
+        None: lambda d: replace(d, layout=BENCHMARK["_centred"]),
+        "xywh": JSONL["xywh"],
+        "xyxy": lambda d: d,
+        "swapped_axes": lambda d: replace(d, layout=lambda b: BENCHMARK["_centred"](b)[:, [1, 0, 3, 2]]),
+    }[fault](clean)
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+    names = sorted({label for labels in draft.labels for label in labels})
+    (tmp_path / "data.yaml").write_text(json.dumps({"names": names}))
+    for (name, image), boxes, labels in zip(draft.images.items(), draft.numbers(), draft.labels, strict=True):
+        image.save(tmp_path / "images" / name)
+        rows = [f"{names.index(d)} {' '.join(map(str, b))}" for d, b in zip(labels, boxes, strict=True)]
+        (tmp_path / "labels" / f"{name[:-4]}.txt").write_text("\n".join(rows))
+    codes, _ = told(DataSource(tmp_path))
+    assert codes == ({fault} if fault else set())
+
+
 @pytest.mark.shared
 @pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason=f"the real photographs are not at {PHOTOGRAPHS}")
 @pytest.mark.parametrize("name", ["clean", "swapped_axes", "resized, .8", "shuffled"])

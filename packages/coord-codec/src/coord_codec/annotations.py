@@ -186,21 +186,6 @@ def _lines(path: Path) -> Iterator[tuple[bytes, str]]:
                 yield line, f"{path}:{number}"
 
 
-def stream_instances(
-    path: str | os.PathLike[str], on_bad_box: OnBadBox
-) -> Iterator[tuple[Instance | None, list[Problem]]]:
-    """Yield each record of an instance file, None where it is left out, and what is wrong with it; none is kept.
-
-    Args:
-        path: the file.
-        on_bad_box: what a refused object does to its image, see `OnBadBox`.
-
-    Raises:
-        OSError: if the file cannot be read.
-    """
-    return _judge(_lines(Path(path)), on_bad_box)
-
-
 def _from_records(records: Sequence[Any], on_bad_box: OnBadBox | None, prefix: str = "") -> AnnotationSet:
     return _collect(((record, f"{prefix}instances[{i}]") for i, record in enumerate(records)), on_bad_box)
 

@@ -20,6 +20,7 @@ ImageId = int | str
 
 WITH_REFUSED = "images left out with an object that was refused (on_bad_box: drop_image)"
 
+CROWDS = "crowd regions, which are no training targets"
 _LISTS = ("images", "annotations", "categories")
 
 
@@ -237,6 +238,7 @@ class CocoReader:
         images: by ascending id, numbers before text.
         given: the images in the order of the document.
         usable: ids of the images that state a path and a size.
+        unteachable: ids of the categories whose names cannot stand in a target.
     """
 
     def __init__(
@@ -259,7 +261,7 @@ class CocoReader:
         self.image_index = {image.id: i for i, image in enumerate(self.images)}
         self.usable = {image.id for image in self.images if image.file_name and image.width}
         self._category_index = {category.id: i for i, category in enumerate(self.categories)}
-        self._unteachable: set[ImageId] = set()
+        self.unteachable: set[ImageId] = set()
         self._refused: set[ImageId] = set()
         for where, category in named.items():
             self._check_name(category, where)
@@ -269,7 +271,7 @@ class CocoReader:
         try:
             check_description(category.name)
         except ValueError as error:
-            self._unteachable.add(category.id)
+            self.unteachable.add(category.id)
             self._problems.append(Problem(where, "name", str(error), training_only=True))
 
     def left_out(self) -> set[ImageId]:
@@ -290,7 +292,7 @@ class CocoReader:
             if not row.bbox_xywh[2] or not row.bbox_xywh[3]:
                 self._notes["boxes of zero area"] += 1
             if row.iscrowd:
-                self._notes["crowd regions, which are no training targets"] += 1
+                self._notes[CROWDS] += 1
             return row, has_area, self._corners(row, where)
         except InputError as error:
             name, _, message = str(error).partition(": ")
@@ -332,7 +334,7 @@ class CocoReader:
         image, category = self.images[row.image], self.categories[row.category]
         if image.id not in self.usable:
             return None  # listed once, with the image
-        if category.id in self._unteachable:
+        if category.id in self.unteachable:
             self._refused.add(image.id)  # listed once, with the category
             return None
         x, y, w, h = row.bbox_xywh

@@ -68,7 +68,13 @@ def inspect(
     out: Annotated[Path, typer.Option(help="The folder of findings.json and inspect.html.")] = Path("runs/inspect"),
     sample: Annotated[
         int | None,
-        typer.Option("--sample", "--number", "-n", min=0, help="Print image N of the training set token by token."),
+        typer.Option(
+            "--sample",
+            "--number",
+            "-n",
+            min=0,
+            help="Print record N of the training data token by token; also a conversation.",
+        ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
 ) -> None:

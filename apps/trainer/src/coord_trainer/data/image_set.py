@@ -8,34 +8,30 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
 from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, read_annotations, write_instances
-from coord_codec.files import path_inside
 from coord_codec.records import raise_for
-from coord_eval import ImageError, ImageFacts, decode_image, image_facts
+from coord_eval import decode_image
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection, ShapesConfig
 from coord_trainer.console import is_first, say
-from coord_trainer.data.classes import class_categories, of_classes, select_classes
-from coord_trainer.data.formats.registry import base_of, image_sizes, read_source
-from coord_trainer.data.large import is_large, keep_records, stream
-from coord_trainer.data.records import Records
+from coord_trainer.data.classes import class_categories, select_classes
+from coord_trainer.data.formats.registry import base_of, read_source
+from coord_trainer.data.image_check import look_at
+from coord_trainer.data.large.check import Rules
+from coord_trainer.data.large.records import Records
+from coord_trainer.data.large.store import Stream, is_large, keep_records
 from coord_trainer.data.shapes import draw_shapes
 
 FULL_CHECK_LIMIT = 5000
 """Above this many images only headers are checked, and files are digested by name and size: decoding 118k is slow."""
-
-MAX_ASPECT_RATIO = 200
-"""Of the longer side to the shorter one; the image processor of Qwen raises above it, in the middle of training."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +142,10 @@ def load_annotated(
     decode = len(found.instances) <= FULL_CHECK_LIMIT
     notes = Counter(found.notes)
     bar = tqdm(found.instances, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5)
-    checked = [(instance, _look_at(root, base, instance, decode, notes)) for instance in bar]
+    checked = [
+        (instance, look_at(root, base, instance.image, (instance.width, instance.height), decode, notes))
+        for instance in bar
+    ]
     good = [instance for instance, fault in checked if fault is None]
     problems = (*found.problems, *(fault for _, fault in checked if fault is not None))
     _refuse(annotations, problems, len(good), strict, named=images is not None)
@@ -161,36 +160,17 @@ def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: b
         raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
     if not good:
         reason = f"; the first problem: {problems[0]}" if problems else ""
-        where = "" if named or not problems else "; data.images (--images) names the folder that its paths start from"
+        missing = any(problem.message.endswith("does not exist") for problem in problems)
+        where = "" if named or not missing else "; data.images (--images) names the folder that its paths start from"
         raise InputError(f"{annotations}: no usable image is left{reason}{where}")
 
 
 def _load_large(path: Path, kind: str, images: Path | None, name: str, strict: bool, data: DataSection) -> ImageSet:
     """Stream a file into an Arrow file, or take the one that was made of the same file and images before."""
     root, base = images or path.parent, images or base_of(path)
-    notes: Counter[str] = Counter()
-    problems: list[Problem] = []
-    stated: list[Category] | None = None
-    names: set[str] = set()
-
-    def check() -> Iterator[Instance]:
-        nonlocal stated
-        stated, records = stream(path, kind, data.on_bad_box, problems, notes, image_sizes(root))
-        for instance in tqdm(records, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5):
-            fault = _look_at(root, None if data.allow_outside else base, instance, False, notes)
-            if fault is not None:
-                problems.append(fault)
-                continue
-            names.update(found.desc for found in instance.objects)
-            yield of_classes(instance, data.classes, notes)
-
-    def facts() -> dict[str, Any]:
-        listed = [asdict(problem) for problem in problems]
-        categories = list(enumerate(sorted(names), start=1)) if stated is None else stated
-        return {"problems": listed, "notes": dict(+notes), "categories": categories}
-
+    rules = Rules(root, None if data.allow_outside else base, data.on_bad_box, data.classes)
     settings = (kind, str(root.resolve()), str(base.resolve()), data.on_bad_box, data.allow_outside, data.classes)
-    store = keep_records(path, root, settings, check, facts)
+    store = keep_records(path, root, settings, Stream(path, kind, rules, name))
     told = tuple(Problem(**fault) for fault in store.facts["problems"])
     if data.on_bad_box == "error":
         refused = [problem for problem in told if problem.is_box]
@@ -199,59 +179,6 @@ def _load_large(path: Path, kind: str, images: Path | None, name: str, strict: b
     categories = class_categories([Category(*row) for row in store.facts["categories"]], data.classes, str(path))
     found = AnnotationSet(store.records, told, categories, store.facts["notes"], root)
     return ImageSet(name, found, root, store.digest, base=base)
-
-
-def _look_at(root: Path, base: Path | None, instance: Instance, decode: bool, notes: Counter[str]) -> Problem | None:
-    """Return what is wrong with an image; count what decoding does to it."""
-    try:
-        notes.update(_check_image(root, base, instance, decode).notes)
-    except InputError as error:
-        fault_of, _, message = str(error).partition(": ")
-        return Problem(str(root / instance.image), fault_of, message)
-    return None
-
-
-def _check_image(root: Path, base: Path | None, instance: Instance, decode: bool) -> ImageFacts:
-    """Return what the header of an image says.
-
-    Raises:
-        InputError: `field: fault`; it cannot be trained on.
-    """
-    path = root / instance.image
-    try:
-        if base is not None and (".." in path.parts or path.is_symlink() or not _below(base, path.parent)):
-            path_inside(base, path.absolute())
-    except InputError:
-        raise InputError(
-            f"image: lies outside the folder of the images {base}, by .. or a link; name the folder that holds it as "
-            "data.images, or set data.allow_outside=true"
-        ) from None
-    try:
-        facts = image_facts(path)
-        if decode:
-            decode_image(path)
-    except ImageError as error:
-        raise InputError(f"image: {error}") from None
-    size = facts.size
-    if max(size) > MAX_ASPECT_RATIO * min(size):
-        raise InputError(
-            f"width, height: the file has {size[0]} x {size[1]} pixels; Qwen's image processor refuses sides whose "
-            f"ratio exceeds {MAX_ASPECT_RATIO}"
-        )
-    stated = (instance.width, instance.height)
-    if None not in stated and stated != size:
-        turned = "; that is its size before the EXIF orientation is applied" if stated == facts.stored_size else ""
-        raise InputError(
-            f"width, height: the annotations say {stated[0]} x {stated[1]} pixels, the file has {size[0]} x {size[1]}"
-            + turned
-        )
-    return facts
-
-
-@lru_cache(maxsize=256)
-def _below(base: Path, folder: Path) -> bool:
-    """Whether a folder lies inside another one, links followed."""
-    return folder.resolve().is_relative_to(base.resolve())
 
 
 def _digest(instances: Sequence[Instance], root: Path) -> str:

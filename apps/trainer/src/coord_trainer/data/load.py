@@ -16,6 +16,7 @@ from coord_trainer.config.sources import SourceConfig
 from coord_trainer.console import say
 from coord_trainer.data.conversations import Conversations, load_conversations
 from coord_trainer.data.image_set import ImageSet, draw_sets, load_annotated
+from coord_trainer.data.large.store import is_large
 from coord_trainer.data.mixture import Mixture, Part
 
 
@@ -29,6 +30,23 @@ def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
         for name, source in zip(_names(data.sources), data.sources, strict=True)
         if source.annotations is not None
     ]
+
+
+def check_large(config: RunConfig) -> None:
+    """Check the large files of a run and keep what was found, so that loading them takes no time.
+
+    Raises:
+        InputError: bad input.
+    """
+    data = config.data
+    scored = config.evaluation.pictures == "train"
+    sets = [(name, alone.data, scored) for name, alone in source_configs(config)] if data.given else []
+    if data.heldout_annotations is not None and config.evaluation.pictures == "heldout":
+        heldout = {"annotations": data.heldout_annotations, "images": data.heldout_images}
+        sets.append(("heldout", data.model_copy(update=heldout), True))
+    for name, section, is_scored in sets:
+        if is_large(section.annotations, section) is not None:
+            load_annotated(section.annotations, section.images, name, section.strict, section, is_scored)
 
 
 def load_training(config: RunConfig) -> Mixture:

@@ -19,6 +19,8 @@ _LOOSE = 0.15
 
 _XYXY = "instance records hold x1, y1, x2, y2"
 _XYWH = "COCO JSON holds x, y, width, height"
+_CXCYWH = "YOLO labels hold centre x, centre y, width, height"
+_WRITTEN = {"xyxy": "x1, y1, x2, y2", "xywh": "x, y, width, height", "cxcywh": "centre x, centre y, width, height"}
 _LAYOUTS = {
     ("xyxy", "xywh"): (("xywh", f"the boxes are x, y, width, height; {_XYXY}"),),
     ("xyxy", "cxcywh"): (("cxcywh", f"the boxes are centre x, centre y, width, height; {_XYXY}"),),
@@ -34,6 +36,14 @@ _LAYOUTS = {
     ("xywh", "yxhw"): (("swapped_axes", f"the boxes are y, x, height, width; {_XYWH}"),),
     ("xywh", "cycxhw"): (
         ("cxcywh", f"the boxes are centre y, centre x, height, width; {_XYWH}"),
+        ("swapped_axes", "y stands before x"),
+    ),
+    ("cxcywh", "xywh"): (("xywh", f"the boxes are x, y, width, height; {_CXCYWH}"),),
+    ("cxcywh", "xyxy"): (("xyxy", f"the boxes are x1, y1, x2, y2; {_CXCYWH}"),),
+    ("cxcywh", "yxyx"): (("yxyx", f"the boxes are y1, x1, y2, x2; {_CXCYWH}"),),
+    ("cxcywh", "cycxhw"): (("swapped_axes", f"the boxes are centre y, centre x, height, width; {_CXCYWH}"),),
+    ("cxcywh", "yxhw"): (
+        ("xywh", f"the boxes are y, x, height, width; {_CXCYWH}"),
         ("swapped_axes", "y stands before x"),
     ),
 }
@@ -102,7 +112,7 @@ def _differences(raw: RawBoxes, own: Meaning, found: Meaning) -> list[Finding]:
     )
     parts: list[tuple[str, str, str]] = []
     for code, message in _LAYOUTS.get((own.layout, found.layout), ()):
-        parts.append((code, message, f"write {'x1, y1, x2, y2' if own.layout == 'xyxy' else 'x, y, width, height'}"))
+        parts.append((code, message, f"write {_WRITTEN[own.layout]}"))
     unit = found.unit
     corners_N4 = LAYOUTS[found.layout](raw.numbers_N4)
     if unit == "norm1000" and corners_N4.max() == 999 and (corners_N4 == 999).sum() >= 3:

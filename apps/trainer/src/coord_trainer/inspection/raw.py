@@ -33,7 +33,7 @@ class RawBoxes:
         image_N: index of the image of each box
         numbers_N4: the four numbers of each box
         labels: description of each box
-        layout: the order in which the reader takes the numbers: `xywh` in COCO JSON, `xyxy` in instance records
+        layout: the order in which the reader takes the numbers: `xywh` in COCO JSON, `cxcywh` in YOLO, else `xyxy`
         unit: the unit in which it takes them: `pixels` in COCO JSON, `unit` (0 to 1) in instance records
     """
 
@@ -42,7 +42,7 @@ class RawBoxes:
     image_N: np.ndarray
     numbers_N4: np.ndarray
     labels: tuple[str, ...]
-    layout: Literal["xywh", "xyxy"]
+    layout: Literal["xywh", "xyxy", "cxcywh"]
     unit: Literal["pixels", "unit"]
 
     def __len__(self) -> int:
@@ -72,7 +72,8 @@ def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path]:
         reading = FORMATS[format][1](file, source.images)
         reading = replace(reading, images=list(reading.images))
         found = collect(reading, "drop_box", lambda name: size_of(reading.root / name))
-        return found, _of_reading(reading), reading.root
+        raw = _of_reading(reading)
+        return found, _as_centres(raw) if format == "yolo" else raw, reading.root
     root = source.images or file.path.parent
     if format == "lvis":
         found = read_source(source.annotations, source.images, format, "drop_box").annotations
@@ -99,6 +100,13 @@ def _of_reading(reading: Reading) -> RawBoxes:
     unit = "unit" if fractions else "pixels"
     names, labels = [image.name for image in images], [box.desc for _, box in boxes]
     return _raw(names, [image.size or (None, None) for image in images], rows, labels, layout="xyxy", unit=unit)
+
+
+def _as_centres(raw: RawBoxes) -> RawBoxes:
+    """Return corners as the centre, width and height that their file states."""
+    low_N2, high_N2 = raw.numbers_N4[:, :2], raw.numbers_N4[:, 2:]
+    numbers_N4 = np.concatenate([(low_N2 + high_N2) / 2, high_N2 - low_N2], axis=1)
+    return replace(raw, numbers_N4=numbers_N4, layout="cxcywh")
 
 
 def raw_boxes(found: AnnotationSet, source: Path | None) -> RawBoxes:

@@ -15,7 +15,7 @@ from coord_codec.files import read_json
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, say
-from coord_trainer.data.large import is_large
+from coord_trainer.data.large.store import is_large
 from coord_trainer.data.load import load_training, source_configs
 from coord_trainer.inspection.examine import Examination, examine
 from coord_trainer.inspection.findings import Finding, by_share, write_findings
@@ -25,7 +25,7 @@ from coord_trainer.inspection.shown import ModelView, with_model, without_model
 
 _SHOWN = 12  # images on the page
 _SCORED = 2000  # images whose ceilings are computed
-FINDINGS_VERSION = 2
+FINDINGS_VERSION = 3
 """Raised when the same data gives other findings than before."""
 
 

@@ -25,7 +25,7 @@ ImageFolder = Annotated[
 ]
 OutFolder = Annotated[Path | None, Option(metavar="DIR", help="Write the result into this folder as well.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of a summary.")]
-Seed = Annotated[int, Option(help="Seed of the resamples.")]
+Seed = Annotated[int, Option(min=0, help="Seed of the resamples.")]
 
 
 def _known_format(name: str) -> str:

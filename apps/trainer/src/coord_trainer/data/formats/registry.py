@@ -29,6 +29,9 @@ FORMATS: dict[str, tuple[Recognise | None, Read]] = {
 }
 """Asked in this order; what none of them recognises is the codec's."""
 
+_ARCHIVES = ("PK", "\ufffd\x08", "BZ", "7z", "\ufffd7")
+"""How zip, gzip, bzip2, 7z and xz begin, read as text without leading blanks."""
+
 PREPARED = ("instances.jsonl", "train.jsonl", "val.jsonl")
 SUMMARY = ".summary.json"
 """Beside an instance file that `prepare` wrote; its key `images` is the folder that holds the images."""
@@ -82,6 +85,8 @@ def recognise(path: Path) -> tuple[str, Source]:
         raise InputError(f"{path}: expected annotations in this folder, found {_listing(source)}")
     if source.path.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError(f"{path}: an image; expected annotations, or a folder of them")
+    if source.head[:2] in _ARCHIVES:
+        raise InputError(f"{path}: an archive; unpack it, and name the annotations in it")
     if source.head[:1] not in ("", "{", "[") and source.path.suffix not in (".json", ".jsonl"):
         raise InputError(
             f"{path}: expected annotations (COCO, Pascal VOC, YOLO, CSV, LVIS, Visual Genome, Open Images, RefCOCO, "

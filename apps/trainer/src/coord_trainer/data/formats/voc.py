@@ -1,7 +1,9 @@
 """Pascal VOC XML, as the devkit, LabelImg, CVAT and Roboflow write it; one file an image.
 
 Corners are pixel numbers, counted from 1, and the last pixel belongs to the box: the continuous box of `xmin=1,
-xmax=10` is 0 to 10. (Some readers subtract 1 from all four corners, which cuts a pixel off every box.)
+xmax=10` is 0 to 10. (Some readers subtract 1 from all four corners, which cuts a pixel off every box.) A file with
+fractions in its corners is of a tool with continuous coordinates from 0, such as CVAT: they are taken as they are. In a
+file of whole numbers a left or upper side at 0 is clipped, and counted as a sign of such a tool.
 
 | element | rule |
 |---|---|
@@ -27,6 +29,10 @@ from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _FILES = ("*.xml", "Annotations/*.xml", "annotations/*.xml")
+
+
+_FRACTIONS = "boxes of files with fractions, which count from 0 and not from 1"
+_AT_ZERO = "boxes with a side at 0 where Pascal VOC counts from 1: does the tool that wrote them count from 0?"
 
 
 def recognise(source: Source) -> bool:
@@ -75,11 +81,12 @@ def _image(file: Path, index: ImageIndex) -> RawImage:
 
 
 def _boxes(top: Element, file: Path) -> Iterator[RawBox]:
+    start = 0 if any(_has_fraction(box) for box in top.iterfind("object/bndbox")) else 1
     for position, element in enumerate(top.findall("object")):
         where = f"{file}: object {position}"
         desc = (element.findtext("name") or "").strip()
         try:
-            corners, notes = _corners(element)
+            corners, notes = _corners(element, start)
         except ValueError as error:
             yield RawBox(desc, (), where, fault=str(error))
             continue
@@ -93,11 +100,19 @@ def _flag(element: Element, name: str) -> bool:
     return (element.findtext(name) or "").strip() == "1"
 
 
-def _corners(element: Element) -> tuple[tuple[float, ...], tuple[str, ...]]:
+def _has_fraction(box: Element) -> bool:
+    try:
+        return any(_number(box, side) % 1 for side in _SIDES)
+    except ValueError:
+        return False  # named where the object is read
+
+
+def _corners(element: Element, start: int) -> tuple[tuple[float, ...], tuple[str, ...]]:
     box, rotated, polygon = (element.find(name) for name in ("bndbox", "robndbox", "polygon"))
     if box is not None:
         x1, y1, x2, y2 = (_number(box, side) for side in _SIDES)
-        return (x1 - 1, y1 - 1, x2, y2), ()
+        notes = ((_FRACTIONS,) if start == 0 else ()) + ((_AT_ZERO,) if start and 0 in (x1, y1) else ())
+        return (x1 - start, y1 - start, x2, y2), notes
     if rotated is not None:
         cx, cy, w, h, angle = (_number(rotated, name) for name in ("cx", "cy", "w", "h", "angle"))
         cos, sin = abs(math.cos(angle)), abs(math.sin(angle))

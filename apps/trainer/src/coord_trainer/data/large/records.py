@@ -7,8 +7,9 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ _SCHEMA = pa.schema(
         "desc": pa.list_(pa.string()),
         "bbox": pa.list_(pa.float64()),
         "crowd": pa.list_(pa.bool_()),
+        "area": pa.list_(pa.float64()),
         "extra": pa.string(),  # JSON: keys of the record, and of its objects
     }
 )
@@ -32,40 +34,78 @@ _MARKUP_BYTES = 160
 """More than the markers and coordinates of an object add to its description in a target text."""
 
 
-def write_records(path: Path, instances: Iterable[Instance]) -> int:
+class Row(NamedTuple):
+    """A record as the file keeps it.
+
+    Attributes:
+        image: path of the image
+        width: in pixels, None if unknown
+        height: in pixels, None if unknown
+        image_id: the data set's own id
+        desc: descriptions of the objects
+        bbox: their corners, four numbers each
+        crowd: whether each is a crowd region
+        area: stated areas in square pixels
+        extra: further keys of the record, and of each object; None where there are none
+    """
+
+    image: str
+    width: int | None
+    height: int | None
+    image_id: int | str | None
+    desc: list[str]
+    bbox: list[float]
+    crowd: list[bool]
+    area: list[float | None]
+    extra: tuple[dict[str, Any], list[dict[str, Any]]] | None = None
+
+
+def write_records(path: Path, rows: Iterable[Row]) -> int:
     """Write an Arrow file, whole or not at all; returns how many records it has. Nothing but a batch is kept."""
     partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    count, rows = 0, []
+    count, given = 0, iter(rows)
     try:
         with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
-            for instance in instances:
-                rows.append(_row(instance))
-                if len(rows) == _BATCH:
-                    writer.write_batch(pa.RecordBatch.from_pylist(rows, _SCHEMA))
-                    count, rows = count + len(rows), []
-            writer.write_batch(pa.RecordBatch.from_pylist(rows, _SCHEMA))
+            while batch := list(islice(given, _BATCH)):
+                columns = dict(zip(Row._fields, zip(*batch, strict=True), strict=True))
+                for name in ("image_id", "extra"):
+                    columns[name] = tuple(None if value is None else json.dumps(value) for value in columns[name])
+                arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
+                writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
+                count += len(batch)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    return count + len(rows)
+    return count
 
 
-def _row(instance: Instance) -> dict[str, Any]:
+def row_of(instance: Instance) -> Row:
+    """Return an instance as a row."""
     objects = [dict(found.__pydantic_extra__ or {}) for found in instance.objects]
-    for values, found in zip(objects, instance.objects, strict=True):
-        if found.area is not None:
-            values["area"] = found.area
-    extra = [dict(instance.__pydantic_extra__ or {}), objects]
-    return {
-        "image": instance.image,
-        "width": instance.width,
-        "height": instance.height,
-        "image_id": None if instance.image_id is None else json.dumps(instance.image_id),
-        "desc": [found.desc for found in instance.objects],
-        "bbox": [side for found in instance.objects for side in found.bbox],
-        "crowd": [found.iscrowd for found in instance.objects],
-        "extra": json.dumps(extra) if extra[0] or any(objects) else None,
-    }
+    extra = dict(instance.__pydantic_extra__ or {})
+    return Row(
+        instance.image,
+        instance.width,
+        instance.height,
+        instance.image_id,
+        [found.desc for found in instance.objects],
+        [side for found in instance.objects for side in found.bbox],
+        [found.iscrowd for found in instance.objects],
+        [found.area for found in instance.objects],
+        (extra, objects) if extra or any(objects) else None,
+    )
+
+
+def instance_of(row: Row) -> Instance:
+    """Return a row as an instance."""
+    extra, of_objects = row.extra or ({}, None)
+    objects = []
+    for i, (desc, crowd, area) in enumerate(zip(row.desc, row.crowd, row.area, strict=True)):
+        stated = ({"iscrowd": True} if crowd else {}) | ({} if area is None else {"area": area})
+        more = of_objects[i] if of_objects else {}
+        objects.append(Object.model_construct(desc=desc, bbox=tuple(row.bbox[4 * i : 4 * i + 4]), **stated, **more))
+    given = {key: value for key in ("width", "height", "image_id") if (value := getattr(row, key)) is not None}
+    return Instance.model_construct(image=row.image, **given, **extra, objects=tuple(objects))
 
 
 class Records(Sequence[Instance]):
@@ -133,14 +173,6 @@ class Records(Sequence[Instance]):
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
-def _instance(row: dict[str, Any]) -> Instance:
-    extra, of_objects = json.loads(row["extra"]) if row["extra"] else ({}, None)
-    objects = []
-    for i, (desc, crowd) in enumerate(zip(row["desc"], row["crowd"], strict=True)):
-        stated = {"iscrowd": True} if crowd else {}
-        more = of_objects[i] if of_objects else {}
-        objects.append(Object.model_construct(desc=desc, bbox=tuple(row["bbox"][4 * i : 4 * i + 4]), **stated, **more))
-    given = {key: row[key] for key in ("width", "height") if row[key] is not None}
-    if row["image_id"] is not None:
-        given["image_id"] = json.loads(row["image_id"])
-    return Instance.model_construct(image=row["image"], **given, **extra, objects=tuple(objects))
+def _instance(values: dict[str, Any]) -> Instance:
+    parsed = {name: values[name] and json.loads(values[name]) for name in ("image_id", "extra")}
+    return instance_of(Row(**values | parsed))

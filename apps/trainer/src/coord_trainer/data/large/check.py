@@ -1,0 +1,230 @@
+"""Checks of many records, in pieces that processes share out; what they find is put together in the file's order."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coord_codec import CoordGrid, Problem
+from coord_codec.boxes import OnBadBox
+from coord_codec.files import parse_json_line
+from coord_codec.records import check_description, parse_objects
+from coord_trainer.console import RunError
+from coord_trainer.data.classes import of_classes
+from coord_trainer.data.image_check import look_at
+from coord_trainer.data.large.records import Row, instance_of, row_of
+
+PIECE = 512
+"""Records that a process is given at a time."""
+
+_A_BIN = 2 / CoordGrid().scale
+_OF_RECORD = frozenset({"image", "width", "height", "image_id", "objects"})
+_OF_OBJECT = frozenset({"desc", "bbox", "iscrowd", "area"})
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What decides which records are left out.
+
+    Attributes:
+        root: folder of the images
+        base: folder that images may not leave; None for any
+        on_bad_box: what a refused object does to its image
+        classes: the descriptions that are kept; None for all
+    """
+
+    root: Path
+    base: Path | None
+    on_bad_box: OnBadBox
+    classes: Sequence[str] | None
+
+
+@dataclass
+class Checked:
+    """What the check of a piece found.
+
+    Attributes:
+        rows: the good records
+        problems: what was left out
+        notes: counted facts
+        names: descriptions of the objects, before a class list is applied
+        ids: id of each record and its line, images that cannot be used included
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)
+    names: set[str] = field(default_factory=set)
+    ids: list[tuple[int | str, int]] = field(default_factory=list)
+
+    def look(self, row: Row, rules: Rules) -> None:
+        """Take a record in if its image can be used."""
+        size = (row.width, row.height)
+        fault = look_at(rules.root, rules.base, row.image, size, decode=False, notes=self.notes)
+        if fault is not None:
+            self.problems.append(fault)
+            return
+        self.names.update(row.desc)
+        if rules.classes is not None:
+            row = row_of(of_classes(instance_of(row), rules.classes, self.notes))
+        self.rows.append(row)
+
+
+def check_rows(rows: Sequence[Row], rules: Rules) -> Checked:
+    """Check the images of records."""
+    found = Checked()
+    for row in rows:
+        found.look(row, rules)
+    return found
+
+
+def check_lines(
+    lines: Sequence[tuple[int, bytes]], path: Path, rules: Rules, taken: Mapping[int, int] | None = None
+) -> Checked:
+    """Check lines of an instance file, and their images.
+
+    Args:
+        lines: their numbers and bytes
+        path: the file, for the problems
+        rules: what is left out
+        taken: lines whose id is that of another line, which is named
+    """
+    found = Checked()
+    for number, line in lines:
+        where = f"{path}:{number}"
+        row = plain_row(line)
+        if row is None:
+            instance, faults = parse_objects(line, where, rules.on_bad_box)
+            found.problems += faults
+            if instance is None:
+                continue
+            row = row_of(instance)
+        if row.image_id is not None:
+            found.ids.append((row.image_id, number))
+            if taken and number in taken:
+                message = f"expected an id of its own, found {row.image_id!r}, which {path}:{taken[number]} has already"
+                found.problems.append(Problem(where, "image_id", message))
+                continue
+        found.look(row, rules)
+    return found
+
+
+def plain_row(line: bytes) -> Row | None:
+    """Return the row of a line that is right in every respect and holds nothing unusual; None asks for a closer look.
+
+    It is what `row_of` makes of the instance that the codec makes of the line, at a fraction of the time.
+    """
+    try:
+        record = parse_json_line(line)
+        image, image_id, objects = record["image"], record.get("image_id"), record["objects"]
+        sides = (record.get("width"), record.get("height"))
+        if not (
+            type(image) is str
+            and image
+            and image.isascii()
+            and all(side is None or (type(side) is int and side > 0) for side in sides)
+            and (image_id is None or type(image_id) is int or (type(image_id) is str and image_id.isascii()))
+            and "coord_space" not in record
+            and type(objects) is list
+        ):
+            return None
+        columns: tuple[list[Any], ...] = ([], [], [], [])
+        more = []
+        for found in objects:
+            (x1, y1, x2, y2), desc, crowd, area = found["bbox"], found["desc"], found.get("iscrowd"), found.get("area")
+            if not (
+                type(x1) is type(y1) is type(x2) is type(y2) is float
+                and x1 >= 0
+                and y1 >= 0
+                and x2 <= 1
+                and y2 <= 1
+                and x2 - x1 > _A_BIN
+                and y2 - y1 > _A_BIN
+                and type(desc) is str
+                and _is_description(desc)
+                and (crowd is False or crowd is True or "iscrowd" not in found)
+                and (area is None or (type(area) in (int, float) and 0 <= area < math.inf))
+            ):
+                return None
+            columns[0].append(desc)
+            columns[1].extend((x1, y1, x2, y2))
+            columns[2].append(bool(crowd))
+            columns[3].append(None if area is None else float(area))
+            more.append({} if found.keys() <= _OF_OBJECT else {k: v for k, v in found.items() if k not in _OF_OBJECT})
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None
+    extra = {} if record.keys() <= _OF_RECORD else {k: v for k, v in record.items() if k not in _OF_RECORD}
+    return Row(image, *sides, image_id, *columns, (extra, more) if extra or any(more) else None)
+
+
+@lru_cache(maxsize=10_000)
+def _is_description(desc: str) -> bool:
+    try:
+        check_description(desc)
+    except ValueError:
+        return False
+    return True
+
+
+_Item, _Job, _Result = TypeVar("_Item"), TypeVar("_Job"), TypeVar("_Result")
+
+
+def pieces(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    """Yield the items in lists of `PIECE`."""
+    rest = iter(items)
+    while piece := list(islice(rest, PIECE)):
+        yield piece
+
+
+def in_processes(work: Callable[[_Job], _Result], jobs: Iterable[_Job]) -> Iterator[tuple[_Job, _Result]]:
+    """Yield each job and its result, in order; a single job, or a single core, needs no further process.
+
+    Args:
+        work: a function that can be pickled
+        jobs: read a few ahead
+
+    Raises:
+        RunError: a process was ended by something else.
+    """
+    rest = iter(jobs)
+    first = list(islice(rest, 2))
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    if len(first) < 2 or cores == 1:
+        yield from ((job, work(job)) for job in chain(first, rest))
+        return
+    waiting: deque[Any] = deque()
+    # Forked: a new interpreter would import for seconds, and run a script again that has no `if __name__` line.
+    pool = ProcessPoolExecutor(cores, multiprocessing.get_context("fork"), initializer=_leave_interrupts_to_the_parent)
+    try:
+        for job in chain(first, rest):
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # that other threads exist
+                waiting.append((job, pool.submit(work, job)))
+            if len(waiting) > 4 * cores:
+                yield _result(*waiting.popleft())
+        yield from (_result(*pair) for pair in waiting)
+    except BrokenProcessPool:
+        raise RunError("a process that checks records was ended from outside (is memory exhausted?)") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _result(job: _Job, future: Future[_Result]) -> tuple[_Job, _Result]:
+    return job, future.result()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

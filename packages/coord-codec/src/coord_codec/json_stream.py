@@ -1,0 +1,125 @@
+"""The lists of a large JSON document, element by element: the document is never in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
+from itertools import count
+from json.decoder import WHITESPACE  # type: ignore[attr-defined]
+from pathlib import Path
+from typing import IO, Any
+
+from coord_codec.files import InputError
+
+_BLOCK = 1 << 20  # bytes that are read at a time
+
+
+def stream_lists(path: str | os.PathLike[str]) -> Iterator[tuple[str, int, Any]]:
+    r"""Yield `(key, position, element)` of every list that is a value of a JSON document's object, in their order.
+
+    A value that is no list, and a list without elements, yield `(key, -1, None)` once.
+
+    Args:
+        path: the file, UTF-8 with or without byte order mark.
+
+    Raises:
+        InputError: if the file cannot be read, is no JSON or holds no object.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"
+        >>> _ = path.write_text('{"info": {"year": 2017}, "images": [{"id": 1}, {"id": 2}]}')
+        >>> list(stream_lists(path))
+        [('info', -1, None), ('images', 0, {'id': 1}), ('images', 1, {'id': 2})]
+    """
+    try:
+        with Path(path).open("rb") as file:
+            yield from _Text(file).lists()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        told = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InputError(f"{path}: not JSON ({told}); repair the file") from None
+
+
+class _Text:
+    """A part of the file's text, and the place up to which it was used."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._decode = file, getincrementaldecoder("utf-8-sig")()
+        self._scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+        self._text, self._place, self._ended = "", 0, False
+
+    def lists(self) -> Iterator[tuple[str, int, Any]]:
+        self._expect("{")
+        if self._next() == "}":
+            self._place += 1
+        else:
+            yield from self._members()
+        if self._next():
+            raise ValueError(f"text after the end, beginning with {self._text[self._place : self._place + 20]!r}")
+
+    def _members(self) -> Iterator[tuple[str, int, Any]]:
+        while True:
+            key = self._value()
+            if not isinstance(key, str):
+                raise ValueError(f"expected a key in quotes, found {key!r:.40}")
+            self._expect(":")
+            if self._next() == "[":
+                yield from self._elements(key)
+            else:
+                self._value()
+                yield key, -1, None
+            if self._expect(",", "}") == "}":
+                return
+
+    def _elements(self, key: str) -> Iterator[tuple[str, int, Any]]:
+        self._place += 1
+        if self._next() == "]":
+            self._place += 1
+            yield key, -1, None
+            return
+        for position in count():
+            yield key, position, self._value()
+            if self._expect(",", "]") == "]":
+                return
+
+    def _value(self) -> Any:
+        self._next()
+        while True:
+            try:
+                value, end = self._scan(self._text, self._place)
+            except (ValueError, StopIteration) as error:  # cut off by the end of the part, or no JSON
+                if self._ended:
+                    raise error if isinstance(error, ValueError) else ValueError("expected a value") from None
+            else:
+                if end < len(self._text) or self._ended:  # the digits of a number could go on
+                    self._place = end
+                    return value
+            self._read()
+
+    def _next(self) -> str:
+        """Return the next character that is no white space, without using it up; nothing at the end."""
+        while True:
+            self._place = WHITESPACE.match(self._text, self._place).end()
+            if self._place < len(self._text):
+                return self._text[self._place]
+            if self._ended:
+                return ""
+            self._read()
+
+    def _expect(self, *characters: str) -> str:
+        found = self._next()
+        if found not in characters:
+            raise ValueError(f"expected {' or '.join(characters)}, found {found or 'the end of the file'}")
+        self._place += 1
+        return found
+
+    def _read(self) -> None:
+        rest = self._text[self._place :]
+        block = self._file.read(max(_BLOCK, len(rest)))  # what was read in vain is read half as often
+        self._text, self._place, self._ended = rest + self._decode.decode(block, not block), 0, not block
