@@ -29,9 +29,10 @@ class ObjectiveConfig(BaseModel):
         expectation_temperature: of the expectation that the box loss uses
         target_sigma: standard deviation of the soft targets, in bins
         target_truncate: half width of the soft targets, in bins
+        z_loss_weight: squared logsumexp of all logits, which keeps them from drifting
         label_smoothing: share of the cross-entropies' targets that is spread over the whole vocabulary
-        extra_weights: weights of the terms that have no field here, `dfl`, `huber`, `diou`, `ciou`, `z_loss` and those
-            of your own (`register_term`)
+        extra_weights: weights of the terms that have no field here: `dfl`, `huber`, `diou`, `ciou` and those of your
+            own (`register_term`)
         term_options: keywords for the function of a term, by term
         object_weights: factor of each object in the terms of its coordinates and box: 0.2 / side, within [1/4, 4]
             ("inverse_size"), or 1 / the number of objects in its image ("inverse_count")
@@ -52,6 +53,7 @@ class ObjectiveConfig(BaseModel):
     w1_weight: Weight = 0.0
     gate_weight: Weight = 0.0
     box_weight: Weight = 0.0
+    z_loss_weight: Weight = 0.0
     alpha_l1: Weight = 1.0
     beta_giou: Weight = 1.0
     temperature: Positive = 1.0
@@ -86,7 +88,7 @@ class ObjectiveConfig(BaseModel):
     @model_validator(mode="after")
     def _something_to_train(self) -> "ObjectiveConfig":
         if not self.weights:
-            raise ValueError("every weight is zero, from text_weight to box_weight: nothing would be trained")
+            raise ValueError("every weight is zero, from text_weight to z_loss_weight: nothing would be trained")
         if self.box_weight and not (self.alpha_l1 or self.beta_giou):
             raise ValueError("box_weight is positive but alpha_l1 and beta_giou are both zero")
         return self
