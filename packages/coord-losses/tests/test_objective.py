@@ -48,7 +48,9 @@ def logits_of(targets, seed=0, dtype=F64):
 
 def naive_terms(logits, targets, objects, c):
     """Every term row by row, in plain sums."""
-    terms = dict.fromkeys(["text_ce", "coord_ce", "soft_ce", "w1", "gate", "box", *(["z_loss"] if c.z_loss_weight else [])], 0.0)
+    terms = dict.fromkeys(
+        ["text_ce", "coord_ce", "soft_ce", "w1", "gate", "box", *(["z_loss"] if c.z_loss_weight else [])], 0.0
+    )
     decoded = {}
     for n, (row, target) in enumerate(zip(logits, targets.tolist(), strict=True)):
         log_p = torch.log(row.exp() / row.exp().sum())
