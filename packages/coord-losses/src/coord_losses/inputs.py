@@ -17,7 +17,7 @@ from coord_losses.config import ObjectiveConfig
 from coord_losses.terms.expectation import expectation
 from coord_losses.terms.loss_term import LossTerm
 from coord_losses.terms.object_weights import inverse_count, inverse_size
-from coord_losses.terms.registry import Need, Term
+from coord_losses.terms.registry import Need, Term, registered_terms
 from coord_losses.terms.soft_targets import checked_soft_targets
 
 _FROM_COORD_LOGITS: tuple[Need, ...] = ("coord_logits", "expectation", "box")
@@ -184,3 +184,23 @@ class TermInputs:
 def needs_coord_logits(needs: set[Need]) -> bool:
     """Return whether any of these is computed from the logits of the coordinate tokens alone."""
     return not needs.isdisjoint(_FROM_COORD_LOGITS)
+
+
+def needs_of(config: ObjectiveConfig) -> set[Need]:
+    """Return what the terms with a weight are computed from."""
+    needs = {need for name in config.weights for need in registered_terms()[name].needs}
+    return needs | {"margin"} if config.label_smoothing and needs & {"text_rows", "coord_rows"} else needs
+
+
+def diagnostic_terms(inputs: TermInputs, mass_C: Tensor) -> dict[str, LossTerm]:
+    """Return the terms registered as diagnostics, trained or not; entropy and expected error at temperature 1."""
+    p_CK = inputs.coord_logits_CK.softmax(dim=1)
+    distance_CK = (torch.arange(p_CK.shape[1], device=p_CK.device) - inputs.bins_C[:, None]).abs()
+    terms = [t for t in registered_terms().values() if t.diagnostic and "text_rows" not in t.needs]
+    return {
+        **{term.name: inputs.loss_term(term, weighted=False) for term in terms},
+        "coord_vocab_mass": LossTerm.of(mass_C),
+        "coord_entropy": LossTerm.of(torch.special.entr(p_CK).sum(dim=1)),
+        "coord_error_bins": LossTerm.of((p_CK * distance_CK).sum(dim=1)),
+        "coord_token_ce": LossTerm.of(inputs.coord_nll_C),
+    }
