@@ -58,7 +58,10 @@ def test_weights_and_options_of_registered_terms_reach_the_objective():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"extra_weights": {"dlf": 1}}, r"coord_objective\.extra_weights: there is no term 'dlf'; the terms are .*dfl"),
+        (
+            {"extra_weights": {"dlf": 1}},
+            r"coord_objective\.extra_weights: there is no term 'dlf' .did you mean 'dfl'..; the terms are .*dfl",
+        ),
         ({"extra_weights": {"dfl": -1}}, r"coord_objective\.extra_weights\.dfl: .*found -1"),
         ({"extra_weights": {"dfl": 0}}, "every weight of the coordinate terms"),
         ({"extra_weights": {"dfl": 1}, "term_options": {"dfl": {"x": 1}}}, "'dfl' does not take"),

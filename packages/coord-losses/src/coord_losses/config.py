@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -74,9 +75,10 @@ class ObjectiveConfig(BaseModel):
         for field in ("extra_weights", "term_options"):
             for name in getattr(self, field):
                 if name not in terms:
+                    near = "".join(f" (did you mean {term!r}?)" for term in get_close_matches(name, terms, 1))
                     raise ValueError(
-                        f"{field}: there is no term {name!r}; the terms are {', '.join(terms)}; "
-                        "call register_term before the configuration is made"
+                        f"{field}: there is no term {name!r}{near}; the terms are {', '.join(terms)}; call "
+                        "register_term before the configuration is made (in YAML: custom.coord_objective.plugins)"
                     )
         for name, options in self.term_options.items():
             _check_options(terms[name], options)

@@ -31,7 +31,7 @@ from coord_trainer.console import RunError, say
 from coord_trainer.data.samples import BatchDigest, WholeRounds, collate_samples
 from coord_trainer.model.card import ModelCard
 from coord_trainer.training.evaluations import AnswerSchedule
-from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient
+from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
 from coord_trainer.training.head import Head, RowHead, row_selecting_head
 from coord_trainer.training.metrics import StepMetrics, term_gradient_norms
 from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
@@ -245,7 +245,7 @@ class CoordTrainer(Seq2SeqTrainer):
         if num_items_in_batch is not None:
             denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
         rows = RowHead(self._objective, labels_BT, slots, wanted, self._parts.fused, idle, denominators)
-        with row_selecting_head(unwrapped, active_head(unwrapped), rows):
+        with row_selecting_head(unwrapped, active_head(unwrapped), rows), name_failing_term():
             # With a cache, transformers would not look for sample boundaries in packed position ids.
             outputs = model(**inputs, use_cache=False)
         output = rows.rejoin(outputs.logits)
