@@ -1,4 +1,4 @@
-"""Measures peak extra memory and time, forward and backward, of the fused objective against full logits.
+r"""Measures peak extra memory and time, forward and backward, of the fused objective against full logits.
 
 Each case runs in its own process, so that it has its own peak. Extra memory is the peak of resident memory (on CUDA:
 of allocated memory) above the level before the first pass: hidden states, weight and torch itself are not counted,
@@ -7,6 +7,12 @@ all gradients are. Time is that of the fastest pass; on a machine that is busy u
     python packages/coord-losses/benchmarks/fused_memory.py           # H 1024, N 512 and 2048, frozen head
     python packages/coord-losses/benchmarks/fused_memory.py --hidden 2048 --rows 4096 --passes 1
     python packages/coord-losses/benchmarks/fused_memory.py --cases trained_cross_entropy trained_known_a
+    uv run --with liger-kernel --with cut-cross-entropy \
+        python packages/coord-losses/benchmarks/fused_memory.py --cases all
+
+Liger's kernels and those of Cut Cross-Entropy need a GPU (Triton); on a CPU the latter's `torch_compile` takes part.
+What cannot run says why and is left out. Rows of cross-entropy alone do the same work: full logits, group A, torch,
+Liger and CCE.
 """
 
 import argparse
@@ -36,12 +42,15 @@ CASES = {
     "fused_all": "fused, all terms",
     "torch": "F.linear_cross_entropy, 512 rows at a time",
     "liger": "Liger's fused linear CE",
+    "cce": "Cut Cross-Entropy (on a CPU its torch_compile)",
     "trained_cross_entropy": "trained head: F.cross_entropy",
     "trained_torch": "trained head: F.linear_cross_entropy, 512 rows",
+    "trained_liger": "trained head: Liger's fused linear CE",
+    "trained_cce": "trained head: Cut Cross-Entropy",
     "trained_fused_a": "trained head: fused, group A",
     "trained_known_a": "trained head: fused, group A, denominators given",
 }
-DEFAULT_CASES = [case for case in CASES if not case.startswith("trained") and case != "liger"]
+DEFAULT_CASES = [case for case in CASES if not case.startswith("trained") and case not in ("liger", "cce")]
 
 
 def batch(rows: int, hidden: int, device: str, dtype: torch.dtype) -> tuple:
@@ -105,6 +114,12 @@ def forward_backward(case: str, chunk_vocab: int | None, states, weight, targets
 
         LigerFusedLinearCrossEntropyLoss()(weight, states, targets).backward()
 
+    def cut() -> None:
+        from cut_cross_entropy import linear_cross_entropy
+
+        implementation = "torch_compile" if states.device.type == "cpu" else "cce"
+        linear_cross_entropy(states, weight, targets, impl=implementation).backward()
+
     forms = {
         "cross": cross_entropy,
         "readable": readable,
@@ -113,6 +128,7 @@ def forward_backward(case: str, chunk_vocab: int | None, states, weight, targets
         "products": products,
         "torch": torch_chunks,
         "liger": liger,
+        "cce": cut,
     }
     return forms[form]
 
@@ -141,6 +157,8 @@ def measure(case: str, rows: int, args: argparse.Namespace) -> dict[str, float]:
     warm_states, warm_weight = torch.randn(8, 64, requires_grad=True), torch.randn(2000, 64)
     torch.nn.functional.cross_entropy(warm_states @ warm_weight.T, targets[:8].cpu() % 2000).backward()
     run = forward_backward(case, args.chunk_vocab, states, weight, targets, objects)
+    if case.endswith("cce"):
+        run()  # compiles
     clock = time.process_time if args.clock == "cpu" else time.perf_counter
     reset_peak(args.device)
     before, best = peak_mb(args.device), float("inf")
@@ -173,7 +191,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[512, 2048], help="supervised rows N")
     parser.add_argument("--hidden", type=int, default=1024)
     parser.add_argument("--chunk-vocab", type=int, help="columns of a block (default: the objective's own choice)")
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=DEFAULT_CASES)
+    parser.add_argument("--cases", nargs="+", choices=[*CASES, "all"], default=DEFAULT_CASES)
     parser.add_argument("--passes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument(
@@ -186,6 +204,8 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if "all" in args.cases:
+        args.cases = list(CASES)
     if args.child:
         print(json.dumps(measure(args.child, args.rows[0], args)))
         return

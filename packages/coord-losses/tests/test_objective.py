@@ -48,7 +48,9 @@ def logits_of(targets, seed=0, dtype=F64):
 
 def naive_terms(logits, targets, objects, c):
     """Every term row by row, in plain sums."""
-    terms = dict.fromkeys(["text_ce", "coord_ce", "soft_ce", "w1", "gate", "box", *c.extra_weights], 0.0)
+    terms = dict.fromkeys(
+        ["text_ce", "coord_ce", "soft_ce", "w1", "gate", "box", *(["z_loss"] if c.z_loss_weight else [])], 0.0
+    )
     decoded = {}
     for n, (row, target) in enumerate(zip(logits, targets.tolist(), strict=True)):
         log_p = torch.log(row.exp() / row.exp().sum())
@@ -74,7 +76,7 @@ def naive_terms(logits, targets, objects, c):
     return terms
 
 
-@pytest.mark.parametrize("changes", [{}, {"label_smoothing": 0.2, "extra_weights": {"z_loss": 0.3}}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"label_smoothing": 0.2, "z_loss_weight": 0.3}], ids=str)
 def test_terms_total_and_gradient_equal_naive_sums(changes):
     logits = logits_of(TARGETS).requires_grad_()
     config = EVERYTHING.model_copy(update=changes)

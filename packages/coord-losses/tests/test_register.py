@@ -11,6 +11,7 @@ from coord_losses import (
     CoordObjective,
     ObjectiveConfig,
     ObjectSlots,
+    TermError,
     box_loss,
     denominator_of,
     expectation,
@@ -147,6 +148,15 @@ def test_errors_of_terms_name_term_and_remedy():
         register_term("mine", lambda x: x, needs="logits")
     with pytest.raises(ValueError, match="denominator must be one of tokens"):
         register_term("mine", lambda x: x, needs="box", denominator="images")
+    with pytest.raises(ValidationError, match=r"there is no term 'hubr' \(did you mean 'huber'\?\); the terms"):
+        ObjectiveConfig(extra_weights={"hubr": 1.0})
+    wrong = ObjectiveConfig(extra_weights={"huber": 1.0}, term_options={"huber": {"delta": -1}})
+    raised = r"'huber' with options \{'delta': -1\} raises ValueError: delta must be positive, got -1 \(huber\.py, line"
+    with pytest.raises(TermError, match=raised):
+        list(both(wrong))
+    register_term("number", lambda x: 1.0, needs="box")
+    with pytest.raises(TermError, match=r"'number' must return \[2\], one loss per element of 'box', got float"):
+        list(both(ObjectiveConfig(extra_weights={"number": 1.0})))
     with pytest.raises(ValidationError, match=r"extra_weights: there is no term 'mine'.*call register_term before"):
         ObjectiveConfig(extra_weights={"mine": 1.0})
     with pytest.raises(ValidationError, match="the weight of 'w1' is the field w1_weight"):

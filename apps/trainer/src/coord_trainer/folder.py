@@ -162,6 +162,7 @@ class Manifest:
             "command": ["coord-trainer", *sys.argv[1:]],
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "seed": config.run.seed,
+            "loss_terms": config.custom.loss_in_words,
             "python": platform.python_version(),
             "platform": platform.platform(),
             "processors": os.cpu_count(),

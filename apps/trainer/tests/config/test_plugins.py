@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,24 @@ def objective_of(**keys):
     return check_run_config({"custom": custom}, "test").custom.objective
 
 
+def test_z_loss_and_label_smoothing_reach_the_objective_and_train_no_coordinate_alone():
+    objective = objective_of(use_coord_ce=True, z_loss_weight=0.01, label_smoothing=0.1)
+    assert objective.weights == {"text_ce": 1.0, "coord_ce": 1.0, "z_loss": 0.01}
+    assert objective.label_smoothing == 0.1
+    plain = check_run_config(
+        {
+            "custom": {
+                "coord_tokens": {"enabled": False},
+                "coord_objective": {"z_loss_weight": 0.01, "label_smoothing": 0.1},
+            }
+        },
+        "test",
+    )
+    assert plain.custom.loss_in_words == "text_ce 1, z_loss 0.01; label smoothing 0.1"
+    with pytest.raises(InputError, match="nothing trains the coordinates"):
+        objective_of(z_loss_weight=0.01, label_smoothing=0.1)
+
+
 def test_weights_and_options_of_registered_terms_reach_the_objective():
     objective = objective_of(
         extra_weights={"dfl": 0.5, "huber": 2}, term_options={"huber": {"delta": 0.02}}, object_weights="inverse_size"
@@ -39,10 +58,15 @@ def test_weights_and_options_of_registered_terms_reach_the_objective():
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"extra_weights": {"dlf": 1}}, r"coord_objective\.extra_weights: there is no term 'dlf'; the terms are .*dfl"),
+        (
+            {"extra_weights": {"dlf": 1}},
+            r"coord_objective\.extra_weights: there is no term 'dlf' .did you mean 'dfl'..; the terms are .*dfl",
+        ),
         ({"extra_weights": {"dfl": -1}}, r"coord_objective\.extra_weights\.dfl: .*found -1"),
         ({"extra_weights": {"dfl": 0}}, "every weight of the coordinate terms"),
         ({"extra_weights": {"dfl": 1}, "term_options": {"dfl": {"x": 1}}}, "'dfl' does not take"),
+        ({"extra_weights": {"z_loss": 1}}, "the weight of 'z_loss' is the field z_loss_weight"),
+        ({"use_coord_ce": True, "label_smoothing": 1}, r"coord_objective\.label_smoothing: .*found 1"),
         ({"extra_weights": {"box": 1}}, "the weight of 'box' is the field box_weight"),
         ({"extra_weights": {"dfl": 1}, "plugins": ["nowhere.py"]}, "nowhere.py: no such file"),
         ({"extra_weights": {"dfl": 1}, "plugins": ["no_such_module"]}, "ModuleNotFoundError"),
@@ -64,6 +88,7 @@ def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path):
     """In a process of its own: a registered term stays registered."""
     (tmp_path / "mine.py").write_text(PLUGIN)
     terms = {"plugins": ["mine.py"], "extra_weights": {"distance": 3.0, "dfl": 0.1}}
+    terms |= {"z_loss_weight": 0.01, "label_smoothing": 0.2}
     config = BASE | {
         "model": {"tiny": TINY},
         "training": BASE["training"] | {"max_steps": 2},
@@ -76,9 +101,16 @@ def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     line = next(line for line in read_lines(tmp_path / "out") if "train_total_loss" in line)
     assert 0 < line["coord_diag/mean_distance"] < 1
-    parts = 3 * line["coord_diag/mean_distance"] + 0.1 * line["coord_diag/dfl"]
+    vocab_size = json.loads((tmp_path / "out" / "base" / "config.json").read_text())["text_config"]["vocab_size"]
+    assert line["coord_diag/z_loss"] == pytest.approx(math.log(vocab_size) ** 2, rel=0.2)  # random weights
+    parts = 3 * line["coord_diag/mean_distance"] + 0.1 * line["coord_diag/dfl"] + 0.01 * line["coord_diag/z_loss"]
     assert line["coord_diag/loss"] == pytest.approx(parts, rel=1e-6)
     assert line["train_total_loss"] == pytest.approx(line["train_text_loss"] + parts, rel=1e-6)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["plugins"] == {"mine.py": hashlib.sha256(PLUGIN.encode()).hexdigest()}
-    assert "mean_distance" in (tmp_path / "out" / "report.html").read_text()
+    told = "text_ce 1, dfl 0.1, z_loss 0.01, distance 3; label smoothing 0.2"
+    assert manifest["loss_terms"] == told
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert told in report
+    for name in ("mean_distance", "z_loss"):
+        assert f">{name}<" in report

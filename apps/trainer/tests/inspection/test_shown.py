@@ -64,7 +64,7 @@ def test_tokens_weigh_what_the_objective_gives_their_object(view):
     objective = config.custom.objective.model_copy(update={"object_weights": "inverse_size"})
     of_text, of_object = loss_weights(objective, boxes)
     assert of_text == 1 and of_object == pytest.approx([3 * 0.2 / 0.1, 3 * 0.2 / 0.8, 3 * 4])
-    counted = objective.model_copy(update={"object_weights": "inverse_count", "extra_weights": {"z_loss": 0.5}})
+    counted = objective.model_copy(update={"object_weights": "inverse_count", "z_loss_weight": 0.5})
     assert loss_weights(counted, boxes) == (1.5, pytest.approx([0.5 + 1] * 3))
     assert loss_weights(objective, []) == (1, [])
 

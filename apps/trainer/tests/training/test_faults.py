@@ -9,9 +9,14 @@ import torch
 from tiny_run import read_lines
 
 from coord_codec import CoordVocab
-from coord_losses import CoordObjective, LossTerm, ObjectiveConfig
+from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, TermError
 from coord_trainer.console import RunError
-from coord_trainer.training.faults import NonFiniteLoss, explain_worker_failure, loss_without_gradient
+from coord_trainer.training.faults import (
+    NonFiniteLoss,
+    explain_worker_failure,
+    loss_without_gradient,
+    name_failing_term,
+)
 
 
 def output_with(value):
@@ -48,6 +53,17 @@ def test_loss_without_gradient_reaches_every_trained_parameter():
     trained, frozen = torch.nn.Parameter(torch.full((3,), 2.0)), torch.nn.Parameter(torch.ones(2), requires_grad=False)
     loss_without_gradient([trained, frozen]).backward()
     assert trained.grad.tolist() == [0, 0, 0] and frozen.grad is None
+
+
+def test_failing_term_is_a_line_that_names_term_and_options(caplog):
+    config = ObjectiveConfig(extra_weights={"huber": 1.0}, term_options={"huber": {"delta": -1}})
+    said = (
+        r"^term 'huber' with options \{'delta': -1\} raises ValueError: delta must be .*coord_objective\.term_options"
+    )
+    with pytest.raises(RunError, match=said) as raised, name_failing_term():
+        CoordObjective(config, CoordVocab(10))(torch.zeros(2, 1010), torch.tensor([3, 12]))
+    assert isinstance(raised.value.__cause__, TermError)
+    assert "huber_per_row" in caplog.text  # the traceback
 
 
 class Failing(torch.utils.data.Dataset):
@@ -97,12 +113,12 @@ def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy
     base = base_checkpoint(config, tmp_path, train)
     total, seen = RowHead.total, []
 
-    def spoilt(rows, output, denominators=None):
+    def spoilt(rows, output):
         seen.append(output)
         if len(seen) == 2:  # the second micro-batch of the first step: images 3 and 4
             term = output.terms["soft_ce"]
             output.terms["soft_ce"] = LossTerm(term.sum * float("nan"), term.count)
-        return total(rows, output, denominators)
+        return total(rows, output)
 
     monkeypatch.setattr(RowHead, "total", spoilt)
     names = ", ".join(str(i.image_id if i.image_id is not None else i.image) for i in train.instances[2:4])

@@ -1,9 +1,10 @@
 """Distance-aware losses over coordinate tokens, undivided: whoever knows the global batch divides."""
 
 import coord_losses.table  # noqa: F401  # registers the terms that are there from the start
-from coord_losses.batch import ObjectSlots, global_denominators, supervised_rows
+from coord_losses.batch import ObjectSlots, supervised_rows
 from coord_losses.config import ObjectiveConfig
-from coord_losses.inputs import TermInputs
+from coord_losses.denominators import global_denominators
+from coord_losses.inputs import TermError, TermInputs
 from coord_losses.objective import CoordObjective
 from coord_losses.output import ObjectiveOutput, denominator_of
 from coord_losses.terms.box import box_loss, generalized_iou
@@ -26,6 +27,7 @@ __all__ = [
     "ObjectiveConfig",
     "ObjectiveOutput",
     "Term",
+    "TermError",
     "TermInputs",
     "box_loss",
     "complete_iou",

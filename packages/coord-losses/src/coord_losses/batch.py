@@ -3,7 +3,7 @@
 Shapes: B samples, T positions, N supervised rows, C of them with a coordinate as target, M objects.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -214,48 +214,6 @@ def _agree(true_box: Box, decoded: list[float], vocab: CoordVocab) -> bool:
     return len(true_box) == 4 and all(
         abs(true - label) * vocab.grid.scale < 1.5 for true, label in zip(true_box, decoded, strict=True)
     )
-
-
-def global_denominators(
-    batches: Iterable[tuple[Tensor, ObjectSlots | None]],
-    vocab: CoordVocab | None,
-    reduce: Callable[[Tensor], Tensor] | None = None,
-    ignore_index: int = -100,
-) -> dict[str, Tensor]:
-    """Count what the terms of an optimiser step are divided by, over all its micro-batches and ranks.
-
-    Hand the result to `ObjectiveOutput.total` of each micro-batch, and the gradients add up to those of one large
-    batch. Where the gradients are averaged over ranks (DDP), the loss must be multiplied by their number.
-
-    Args:
-        batches: labels and objects of every micro-batch of the step on this rank
-        vocab: the coordinate tokens, or None
-        reduce: sums a tensor over the ranks; None for `torch.distributed` where it is initialised, else one rank
-        ignore_index: the label that is not trained on
-
-    Returns:
-        0-d int64 counts under `"tokens"`, `"coord_tokens"` and `"objects"`.
-
-    Example:
-        >>> import torch
-        >>> from coord_codec import CoordGrid, CoordVocab
-        >>> vocab = CoordVocab(first_id=10, grid=CoordGrid(bins=10, scale=10))
-        >>> first, second = torch.tensor([[-100, 1, 11, 12]]), torch.tensor([[-100, -100, 3, 19]])
-        >>> global_denominators([(first, None), (second, None)], vocab)
-        {'tokens': tensor(5), 'coord_tokens': tensor(3), 'objects': tensor(0)}
-    """
-    total_3 = torch.zeros(3, dtype=torch.long)
-    for labels_BT, objects in batches:
-        targets_BS = labels_BT[:, 1:]
-        kept_BS = targets_BS != ignore_index
-        coord_BS = torch.zeros_like(kept_BS) if vocab is None else vocab.mask(targets_BS) & kept_BS
-        num_objects = kept_BS.new_tensor(0 if objects is None else len(objects), dtype=torch.long)
-        total_3 = total_3.to(kept_BS.device) + torch.stack([kept_BS.sum(), coord_BS.sum(), num_objects])
-    if reduce is not None:
-        total_3 = reduce(total_3)
-    elif torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.all_reduce(total_3)
-    return dict(zip(("tokens", "coord_tokens", "objects"), total_3.unbind(), strict=True))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -29,9 +30,10 @@ class ObjectiveConfig(BaseModel):
         expectation_temperature: of the expectation that the box loss uses
         target_sigma: standard deviation of the soft targets, in bins
         target_truncate: half width of the soft targets, in bins
+        z_loss_weight: squared logsumexp of all logits, which keeps them from drifting
         label_smoothing: share of the cross-entropies' targets that is spread over the whole vocabulary
-        extra_weights: weights of the terms that have no field here, `dfl`, `huber`, `diou`, `ciou`, `z_loss` and those
-            of your own (`register_term`)
+        extra_weights: weights of the terms that have no field here: `dfl`, `huber`, `diou`, `ciou` and those of your
+            own (`register_term`)
         term_options: keywords for the function of a term, by term
         object_weights: factor of each object in the terms of its coordinates and box: 0.2 / side, within [1/4, 4]
             ("inverse_size"), or 1 / the number of objects in its image ("inverse_count")
@@ -52,6 +54,7 @@ class ObjectiveConfig(BaseModel):
     w1_weight: Weight = 0.0
     gate_weight: Weight = 0.0
     box_weight: Weight = 0.0
+    z_loss_weight: Weight = 0.0
     alpha_l1: Weight = 1.0
     beta_giou: Weight = 1.0
     temperature: Positive = 1.0
@@ -72,9 +75,10 @@ class ObjectiveConfig(BaseModel):
         for field in ("extra_weights", "term_options"):
             for name in getattr(self, field):
                 if name not in terms:
+                    near = "".join(f" (did you mean {term!r}?)" for term in get_close_matches(name, terms, 1))
                     raise ValueError(
-                        f"{field}: there is no term {name!r}; the terms are {', '.join(terms)}; "
-                        "call register_term before the configuration is made"
+                        f"{field}: there is no term {name!r}{near}; the terms are {', '.join(terms)}; call "
+                        "register_term before the configuration is made (in YAML: custom.coord_objective.plugins)"
                     )
         for name, options in self.term_options.items():
             _check_options(terms[name], options)
@@ -86,7 +90,7 @@ class ObjectiveConfig(BaseModel):
     @model_validator(mode="after")
     def _something_to_train(self) -> "ObjectiveConfig":
         if not self.weights:
-            raise ValueError("every weight is zero, from text_weight to box_weight: nothing would be trained")
+            raise ValueError("every weight is zero, from text_weight to z_loss_weight: nothing would be trained")
         if self.box_weight and not (self.alpha_l1 or self.beta_giou):
             raise ValueError("box_weight is positive but alpha_l1 and beta_giou are both zero")
         return self

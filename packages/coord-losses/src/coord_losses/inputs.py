@@ -4,9 +4,11 @@ Shapes: T text rows, C rows whose target is a coordinate, K coordinate tokens, M
 """
 # ruff: noqa: N802  (shape suffixes)
 
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,10 +19,19 @@ from coord_losses.config import ObjectiveConfig
 from coord_losses.terms.expectation import expectation
 from coord_losses.terms.loss_term import LossTerm
 from coord_losses.terms.object_weights import inverse_count, inverse_size
-from coord_losses.terms.registry import Need, Term
+from coord_losses.terms.registry import Need, Term, registered_terms
 from coord_losses.terms.soft_targets import checked_soft_targets
 
 _FROM_COORD_LOGITS: tuple[Need, ...] = ("coord_logits", "expectation", "box")
+
+
+class TermError(ValueError):
+    """A loss term whose function raises, or returns something else than one loss per element.
+
+    Example:
+        >>> issubclass(TermError, ValueError)
+        True
+    """
 
 
 @dataclass(frozen=True)
@@ -157,17 +168,28 @@ class TermInputs:
             weighted: whether to apply the weights of objects to the terms of coordinates and boxes
 
         Raises:
-            ValueError: the function does not return one loss per element
+            TermError: the function raises, or does not return one loss per element
         """
-        values = term.function(self, **self.config.term_options.get(term.name, {}))
+        options = self.config.term_options.get(term.name, {})
+        try:
+            values = term.function(self, **options)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            raise TermError(
+                f"term {term.name!r}{f' with options {dict(options)}' * bool(options)} raises {type(error).__name__}: "
+                f"{error} ({Path(last.filename).name}, line {last.lineno})"
+            ) from error
         num_text, num_coords = len(self.batch.text_rows), len(self.bins_C)
         sizes = {"text_rows": num_text, "box": len(self.batch.slots_M4)}
         sizes |= dict.fromkeys(("log_z", "margin"), num_text + num_coords)
         expected = sizes.get(term.needs[0], num_coords)
-        if values.shape != (expected,):
-            raise ValueError(
+        shape = getattr(values, "shape", None)
+        if shape != (expected,):
+            raise TermError(
                 f"term {term.name!r} must return [{expected}], one loss per element of {term.needs[0]!r}, got "
-                f"{list(values.shape)}"
+                f"{type(values).__name__ if shape is None else list(shape)}"
             )
         of_tokens = term.needs[0] in ("text_rows", "log_z", "margin")
         weights_M = self.object_weights_M if weighted and not of_tokens else None
@@ -184,3 +206,23 @@ class TermInputs:
 def needs_coord_logits(needs: set[Need]) -> bool:
     """Return whether any of these is computed from the logits of the coordinate tokens alone."""
     return not needs.isdisjoint(_FROM_COORD_LOGITS)
+
+
+def needs_of(config: ObjectiveConfig) -> set[Need]:
+    """Return what the terms with a weight are computed from."""
+    needs = {need for name in config.weights for need in registered_terms()[name].needs}
+    return needs | {"margin"} if config.label_smoothing and needs & {"text_rows", "coord_rows"} else needs
+
+
+def diagnostic_terms(inputs: TermInputs, mass_C: Tensor) -> dict[str, LossTerm]:
+    """Return the terms registered as diagnostics, trained or not; entropy and expected error at temperature 1."""
+    p_CK = inputs.coord_logits_CK.softmax(dim=1)
+    distance_CK = (torch.arange(p_CK.shape[1], device=p_CK.device) - inputs.bins_C[:, None]).abs()
+    terms = [t for t in registered_terms().values() if t.diagnostic and "text_rows" not in t.needs]
+    return {
+        **{term.name: inputs.loss_term(term, weighted=False) for term in terms},
+        "coord_vocab_mass": LossTerm.of(mass_C),
+        "coord_entropy": LossTerm.of(torch.special.entr(p_CK).sum(dim=1)),
+        "coord_error_bins": LossTerm.of((p_CK * distance_CK).sum(dim=1)),
+        "coord_token_ce": LossTerm.of(inputs.coord_nll_C),
+    }

@@ -36,7 +36,7 @@ def cases(draw):
             alpha_l1=draw(st.sampled_from([0.0, 1.5])),
             beta_giou=0.8,
             extra_weights=draw(
-                st.dictionaries(st.sampled_from(["dfl", "huber", "diou", "ciou", "z_loss"]), st.just(0.9), max_size=4)
+                st.dictionaries(st.sampled_from(["dfl", "huber", "diou", "ciou"]), st.just(0.9), max_size=4)
             ),
             label_smoothing=draw(st.sampled_from([0.0, 0.0, 0.2])),
             object_weights=draw(st.sampled_from(["none", "inverse_size", "inverse_count"])),

@@ -10,7 +10,7 @@ from fused_problem import CONFIGS, EVERYTHING, F64, VOCAB, H, V, problem, readab
 from coord_losses import CoordObjective
 
 IDS = [*VOCAB.ids[::-1], 3, 80]
-ALL = EVERYTHING.model_copy(update={"label_smoothing": 0.1, "extra_weights": {"z_loss": 0.1, "dfl": 0.5}})
+ALL = EVERYTHING.model_copy(update={"label_smoothing": 0.1, "z_loss_weight": 0.1, "extra_weights": {"dfl": 0.5}})
 CASES = {
     "a": (CONFIGS["a"], False, None, None, {}),
     "soft, warmer": (CONFIGS["soft, warmer"], False, None, list(VOCAB.ids), {"softcap": 3.0}),

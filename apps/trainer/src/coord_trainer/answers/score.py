@@ -32,7 +32,7 @@ _CURVES = {
     "train_text_loss": "text",
     "train_coord_ce_loss": "coordinate CE",
     "train_coord_loss": "geometry",
-    "coord_diag/loss": "other coordinate terms",
+    "coord_diag/loss": "other terms",
 }
 _NO_TERMS = {f"coord_diag/{name}" for name in ("loss", "coord_tokens", "enabled", "fallback_boxes", *DIAGNOSTICS)}
 
@@ -190,7 +190,7 @@ def _curves(lines: list[dict[str, Any]]) -> str:
     terms = {key: key.removeprefix("coord_diag/") for line in lines for key in line if key.startswith("coord_diag/")}
     terms = {key: name for key, name in terms.items() if key not in _NO_TERMS}
     charts = []
-    for title, curves in {"Loss curves": _CURVES, "Coordinate terms, without their weights": terms}.items():
+    for title, curves in {"Loss curves": _CURVES, "Loss terms, without their weights": terms}.items():
         found = {label: [(line["step"], line[key]) for line in lines if line.get(key)] for key, label in curves.items()}
         series = {label: tuple(zip(*points, strict=True)) for label, points in found.items() if len(points) > 1}
         if series:
@@ -229,6 +229,8 @@ def _facts(manifest: dict[str, Any]) -> str:
         part = f"; {earlier['steps']:,} in {earlier['training_seconds']:.0f} s before it was resumed" if earlier else ""
         rows.append(("steps", f"{manifest['steps']:,} in {manifest['training_seconds']:.0f} s{part}"))
     rows.append(("seed", manifest["seed"]))
+    if terms := manifest.get("loss_terms"):
+        rows.append(("loss terms and their weights", terms))
     for name, data in manifest.get("data", {}).items():
         left_out = f"; {data['problems']:,} records left out, see problems.jsonl" * bool(data.get("problems"))
         rows.append((f"images, {name}", f"{data['images']:,}, digest {data['digest']}{left_out}"))

@@ -113,8 +113,8 @@ def _check_comparable(groups: Sequence[Group]) -> None:
 def _print_plan(groups: Sequence[Group], runs: Sequence[Run], out: Path) -> None:
     say(f"{len(groups)} groups x {len(runs) // len(groups)} seeds = {len(runs)} runs, in {out}")
     for group in groups:
-        weights = ", ".join(f"{name} {weight:g}" for name, weight in group.config.custom.objective.weights.items())
-        say(f"  {group.name}: {weights}; decoding: {', '.join(group.config.evaluation.readings)}")
+        decoding = ", ".join(group.config.evaluation.readings)
+        say(f"  {group.name}: {group.config.custom.loss_in_words}; decoding: {decoding}")
     others = [name for name in differing_settings(groups) if not name.startswith("custom.")]
     if others:
         say(f"  besides loss flags the groups differ in {', '.join(others)}")

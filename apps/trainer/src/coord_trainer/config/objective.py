@@ -64,6 +64,12 @@ class CoordObjectiveConfig(Section):
     alpha_l1: Weight = Field(1.0, description="weight of L1, summed over the four sides, within the box loss")
     beta_giou: Weight = Field(1.0, description="weight of 1 - GIoU within the box loss")
     expectation_temperature: Positive = Field(1.0, description="temperature of the logits in the expected box")
+    z_loss_weight: Weight = Field(
+        0.0, description="weight of the squared logsumexp of every supervised token's logits, which keeps them small"
+    )
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of the cross-entropies' targets, of text and coordinates, spread over the vocabulary"
+    )
     plugins: tuple[str, ...] = Field(
         (), description="Python files or modules that are imported first and call `coord_losses.register_term`"
     )
@@ -151,13 +157,11 @@ class CustomConfig(Section):
     @property
     def trains_coordinates(self) -> bool:
         """Whether any coordinate term has a weight."""
-        named = {name: weight for name, weight in self._weights().items() if name != "text_weight"}
-        return any((named | self.coord_objective.extra_weights).values())
+        return any((self._weights() | self.coord_objective.extra_weights).values())
 
     def _weights(self) -> dict[str, float]:
         flags, soft = self.coord_objective, self.coord_soft_ce_w1
         return {
-            "text_weight": 1.0,
             "coord_ce_weight": flags.lambda_coord_ce if flags.use_coord_ce else 0.0,
             "box_weight": flags.lambda_coord if flags.use_geom_loss else 0.0,
             **{name: getattr(soft, name) * soft.enabled for name in ("soft_ce_weight", "w1_weight", "gate_weight")},
@@ -181,3 +185,11 @@ class CustomConfig(Section):
         except ValidationError as error:
             wrong = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise InputError(f"custom.coord_objective.{wrong}") from None
+
+    @property
+    def loss_in_words(self) -> str:
+        """The loss terms with their weights, for console, manifest and report."""
+        objective = self.objective
+        terms = ", ".join(f"{name} {weight:g}" for name, weight in objective.weights.items())
+        smoothing = objective.label_smoothing
+        return terms + (f"; label smoothing {smoothing:g}" if smoothing else "")

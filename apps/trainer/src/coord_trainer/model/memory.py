@@ -24,7 +24,7 @@ from transformers.vision_utils import (
     get_vision_position_ids,
 )
 
-from coord_losses import CoordObjective, ObjectSlots, supervised_rows
+from coord_losses import CoordObjective, ObjectSlots, global_denominators, supervised_rows
 
 _REHEARSED = "coord_rehearsal"
 
@@ -97,10 +97,11 @@ def measure_loss(
     hidden_BTH = torch.zeros(*labels_BT.shape, 1, requires_grad=True)
     weight_VH = torch.zeros(rows, 1, requires_grad=trained_head)
     hidden_NH, targets_N = supervised_rows(hidden_BTH, labels_BT)
+    denominators = global_denominators([(labels_BT, slots)], objective.vocab)
     live = LiveBytes("cpu")
     with live:
-        output = objective.fused(hidden_NH, weight_VH, targets_N, slots)
-        total = output.total()
+        output = objective.fused(hidden_NH, weight_VH, targets_N, slots, denominators=denominators)
+        total = output.total(denominators)
         forward, kept = live.peak, live.now
         live.peak = live.now
         total.backward()

@@ -31,7 +31,7 @@ from coord_trainer.console import RunError, say
 from coord_trainer.data.samples import BatchDigest, WholeRounds, collate_samples
 from coord_trainer.model.card import ModelCard
 from coord_trainer.training.evaluations import AnswerSchedule
-from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient
+from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
 from coord_trainer.training.head import Head, RowHead, row_selecting_head
 from coord_trainer.training.metrics import StepMetrics, term_gradient_norms
 from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
@@ -241,15 +241,15 @@ class CoordTrainer(Seq2SeqTrainer):
         wanted = not training or self._logs_next()
         unwrapped = self.accelerator.unwrap_model(model)
         idle = () if "pixel_values" in inputs else idle_vision(unwrapped)
-        rows = RowHead(self._objective, labels_BT, slots, want_diagnostics=wanted, fused=self._parts.fused, idle=idle)
-        with row_selecting_head(unwrapped, active_head(unwrapped), rows):
-            # With a cache, transformers would not look for sample boundaries in packed position ids.
-            outputs = model(**inputs, use_cache=False)
-        output = rows.rejoin(outputs.logits)
         denominators = None
         if num_items_in_batch is not None:
             denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
-        loss = rows.total(output, denominators)
+        rows = RowHead(self._objective, labels_BT, slots, wanted, self._parts.fused, idle, denominators)
+        with row_selecting_head(unwrapped, active_head(unwrapped), rows), name_failing_term():
+            # With a cache, transformers would not look for sample boundaries in packed position ids.
+            outputs = model(**inputs, use_cache=False)
+        output = rows.rejoin(outputs.logits)
+        loss = rows.total(output)
         if training and self._parts.non_finite.leaves_out(output, loss, self.state.global_step + 1, samples):
             outputs.logits, outputs.loss = None, loss_without_gradient(self.model.parameters()).to(loss)
             return (outputs.loss, outputs) if return_outputs else outputs.loss

@@ -1,4 +1,4 @@
-"""What goes wrong during training, in one line: a loss that is not finite, a failed process that encodes images.
+"""What goes wrong during training, in one line: a loss that is not finite, a term that fails, a failed process.
 
 A loss is named by term, step and images; the run stops, or leaves that batch out.
 """
@@ -6,6 +6,7 @@ A loss is named by term, step and images; the run stops, or leaves that batch ou
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Literal
 
 import torch
 
-from coord_losses import ObjectiveOutput
+from coord_losses import ObjectiveOutput, TermError
 from coord_trainer.console import RunError, say
 
 _SAID = 10
@@ -68,6 +69,18 @@ class NonFiniteLoss:
             with self._problems.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         return True
+
+
+@contextmanager
+def name_failing_term() -> Iterator[None]:
+    """Turn what a loss term's function raises, a plugin's or one with wrong options, into one line."""
+    try:
+        yield
+    except TermError as error:
+        logging.getLogger("swift.coord_trainer").exception("a loss term failed")
+        raise RunError(
+            f"{error}; see custom.coord_objective.term_options and plugins, and swift.log for the traceback"
+        ) from error
 
 
 @contextmanager

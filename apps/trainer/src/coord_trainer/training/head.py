@@ -9,7 +9,7 @@ Shapes: B samples, T tokens, N supervised rows, H hidden, V vocabulary, K rows w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -52,6 +52,7 @@ class RowHead:
             the same loss and gradients to the last bit.
         idle: parameters that this batch does not use. Their gradient is 0 and not missing, so that all ranks have one,
             and an optimizer treats them alike however a batch is cut.
+        denominators: of the step's loss, where they are known: a trained head then computes its logits once.
         rows: how many rows the head was applied to.
         causal_lm: plain cross-entropy of all supervised tokens in one sum [], where it is the whole loss.
     """
@@ -62,6 +63,7 @@ class RowHead:
     want_diagnostics: bool
     fused: bool = True
     idle: Sequence[nn.Parameter] = ()
+    denominators: Mapping[str, torch.Tensor] | None = None
     rows: int = 0
     causal_lm: torch.Tensor | None = None
     output: ObjectiveOutput | None = None
@@ -78,7 +80,9 @@ class RowHead:
         elif head.is_plain:
             offsets = active_offsets(model)
             added = {"offsets_KH": offsets.offsets, "offset_ids_K": offsets.ids} if offsets is not None else {}
-            self.output = self.objective.fused(hidden_NH, head.module.weight, targets_N, self.slots, **added)
+            self.output = self.objective.fused(
+                hidden_NH, head.module.weight, targets_N, self.slots, denominators=self.denominators, **added
+            )
         else:
             self.output = self.objective(_logits(model, head, forward, hidden_NH), targets_N, self.slots)
         if self.want_diagnostics:
@@ -87,7 +91,10 @@ class RowHead:
         if not self.fused and self.output.weights == _CAUSAL_LM:
             targets_BT = nn.functional.pad(self.labels_BT[:, 1:], (0, 1), value=-100)
             self.causal_lm = nn.functional.cross_entropy(
-                logits_BTV.flatten(0, 1).float(), targets_BT.flatten(), reduction="sum"
+                logits_BTV.flatten(0, 1).float(),
+                targets_BT.flatten(),
+                reduction="sum",
+                label_smoothing=self.objective.config.label_smoothing,
             )
             sums.append(self.causal_lm)
         return torch.stack(sums)[None] + sum(parameter.sum() * 0 for parameter in self.idle)
@@ -100,11 +107,11 @@ class RowHead:
             self.causal_lm = sums_1T[0, -1]
         return replace(self.output, terms=terms)
 
-    def total(self, output: ObjectiveOutput, denominators: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
-        """Return `output.total`, added in the order of Hugging Face's loss where it is that loss."""
+    def total(self, output: ObjectiveOutput) -> torch.Tensor:
+        """Return `output.total(denominators)`, added in the order of Hugging Face's loss where it is that loss."""
         if self.causal_lm is None:
-            return output.total(denominators)
-        counts = output.counts if denominators is None else denominators
+            return output.total(self.denominators)
+        counts = output.counts if self.denominators is None else self.denominators
         return self.causal_lm / counts["tokens"].clamp(min=1)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from coord_losses.batch import global_denominators
+from coord_losses.denominators import global_denominators
 from coord_losses.hf.patch import patch_state
 
 _COLUMNS = ("boxes", "object_weights")
