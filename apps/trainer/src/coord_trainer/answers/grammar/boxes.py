@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -29,6 +29,17 @@ class Unfinished:
     before: frozenset[tuple[int, ...]]
 
 
+@dataclass
+class _Row:
+    """What was read of one row's answer: its tokens, the boxes of each name, what follows the last box."""
+
+    tokens: list[int] = field(default_factory=list)
+    boxes: dict[Hashable, set[tuple[int, ...]]] = field(default_factory=dict)
+    between: list[int] = field(default_factory=list)
+    said: list[int] = field(default_factory=list)
+    count: int = 0
+
+
 @dataclass(frozen=True)
 class BoxRules:
     """x1 < x2, y1 < y2, and no second object with the same name and box.
@@ -40,24 +51,29 @@ class BoxRules:
 
     vocab: CoordVocab
     name_of: Callable[[tuple[int, ...]], Hashable]
+    _rows: dict[int, _Row] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def read(self, answer: Sequence[int]) -> Unfinished:
-        """Return what an answer says so far, given its token ids; every four coordinates are a box."""
-        boxes: dict[Hashable, set[tuple[int, ...]]] = {}
-        between: list[int] = []
-        said: list[int] = []
-        count = 0
-        for token in answer:
+    def read(self, answer: Sequence[int], row: int = 0) -> Unfinished:
+        """Return what an answer says so far, given its token ids; every four coordinates are a box.
+
+        Where it goes on from what was read for the same `row` before, the new tokens alone are read, so that a long
+        answer costs no more a token than a short one.
+        """
+        found, answer = self._rows.get(row), list(answer)
+        if found is None or answer[: len(found.tokens)] != found.tokens:
+            found = self._rows[row] = _Row()
+        for token in answer[len(found.tokens) :]:
             if token in self.vocab.ids:
-                said.append(token - self.vocab.first_id)
-            elif not said:
-                between.append(token)
-            if len(said) == _SIDES:
-                boxes.setdefault(self.name_of(tuple(between)), set()).add(tuple(said))
-                count += 1
-                between, said = [], []
-        name = self.name_of(tuple(between))
-        return Unfinished(count, name, tuple(said), frozenset(boxes.get(name, ())))
+                found.said.append(token - self.vocab.first_id)
+            elif not found.said:
+                found.between.append(token)
+            if len(found.said) == _SIDES:
+                found.boxes.setdefault(self.name_of(tuple(found.between)), set()).add(tuple(found.said))
+                found.count += 1
+                found.between, found.said = [], []
+        found.tokens = answer
+        name = self.name_of(tuple(found.between))
+        return Unfinished(found.count, name, tuple(found.said), frozenset(found.boxes.get(name, ())))
 
     def restrict(self, allowed_V: torch.Tensor, state: Unfinished) -> torch.Tensor:
         """Return `allowed_V` [V] without the coordinates that `state` rules out; other tokens stay as they are."""

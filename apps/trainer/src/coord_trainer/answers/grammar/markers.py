@@ -147,7 +147,10 @@ class CoordGrammar(LogitsProcessor):
             )
         left = None if self._limit is None else self._limit - generated
         allowed_BV = torch.stack(
-            [self._allowed(answer, left, scores) for answer in input_ids[:, self._prompt_length :].tolist()]
+            [
+                self._allowed(answer, left, scores, row)
+                for row, answer in enumerate(input_ids[:, self._prompt_length :].tolist())
+            ]
         )
         return scores.masked_fill(~allowed_BV, -torch.inf)
 
@@ -163,16 +166,17 @@ class CoordGrammar(LogitsProcessor):
         # Whatever is neither marker nor word ends an answer: the end of the turn, and the padding after it.
         return self._after.get(answer[-1]) or ("named" if answer[-1] in self._description else "done")
 
-    def _allowed(self, answer: list[int], left: int | None, scores: torch.Tensor) -> torch.Tensor:
-        """Which tokens [V] may come after `answer` with `left` tokens to go."""
+    def _allowed(self, answer: list[int], left: int | None, scores: torch.Tensor, row: int) -> torch.Tensor:
+        """Which tokens [V] may come after `answer` of a row with `left` tokens to go."""
         state = self._state(answer)
         if self._known is None or state not in {"begun", "named"}:
             mask_V = self._mask(state, left, scores)
         else:
             mask_V = self._known_names(answer, left, scores)
         if any(name == "coord" for name, _ in self._rules[state]):
-            return self._boxes.restrict(mask_V, self._boxes.read(answer))
-        if state == "outside" and self._max_objects is not None and self._boxes.read(answer).count >= self._max_objects:
+            return self._boxes.restrict(mask_V, self._boxes.read(answer, row))
+        most = self._max_objects
+        if state == "outside" and most is not None and self._boxes.read(answer, row).count >= most:
             return self._mask("done", left, scores)
         return mask_V
 

@@ -60,7 +60,7 @@ class MatchedGrammar(LogitsProcessor):
             if matcher.is_stopped():
                 allowed_BV[row] = torch.arange(scores.shape[1]) == self._end
             elif allowed_BV[row, self._coordinates.start : self._coordinates.stop].any():
-                allowed_BV[row] = self._boxes.restrict(allowed_BV[row], self._boxes.read(answer))
+                allowed_BV[row] = self._boxes.restrict(allowed_BV[row], self._boxes.read(answer, row))
         return scores.masked_fill(~allowed_BV.to(scores.device), -torch.inf)
 
     def _followed(self, row: int, answer: list[int]) -> tuple[list[int], Any]:
