@@ -22,13 +22,13 @@ from coord_eval import decode_image
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection, ShapesConfig
 from coord_trainer.console import is_first, say
-from coord_trainer.data.classes import class_categories, select_classes
 from coord_trainer.data.formats.registry import base_of, read_source
-from coord_trainer.data.image_check import look_at
 from coord_trainer.data.large.check import Rules
 from coord_trainer.data.large.records import Records
 from coord_trainer.data.large.store import Stream, is_large, keep_records
 from coord_trainer.data.shapes import draw_shapes
+from coord_trainer.data.usable.classes import class_categories, select_classes
+from coord_trainer.data.usable.image import look_at
 
 FULL_CHECK_LIMIT = 5000
 """Above this many images only headers are checked, and files are digested by name and size: decoding 118k is slow."""

@@ -23,9 +23,9 @@ from coord_codec.boxes import OnBadBox
 from coord_codec.files import parse_json_line
 from coord_codec.records import check_description, parse_objects
 from coord_trainer.console import RunError
-from coord_trainer.data.classes import of_classes
-from coord_trainer.data.image_check import look_at
 from coord_trainer.data.large.records import Row, instance_of, row_of
+from coord_trainer.data.usable.classes import of_classes
+from coord_trainer.data.usable.image import look_at
 
 PIECE = 512
 """Records that a process is given at a time."""

@@ -1,0 +1,1 @@
+"""A record goes in; whether its image can be used, and which of its objects are wanted, comes out."""
