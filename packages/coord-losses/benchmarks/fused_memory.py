@@ -159,6 +159,7 @@ def measure(case: str, rows: int, args: argparse.Namespace) -> dict[str, float]:
     run = forward_backward(case, args.chunk_vocab, states, weight, targets, objects)
     if case.endswith("cce"):
         run()  # compiles
+        states.grad = weight.grad = None
     clock = time.process_time if args.clock == "cpu" else time.perf_counter
     reset_peak(args.device)
     before, best = peak_mb(args.device), float("inf")
