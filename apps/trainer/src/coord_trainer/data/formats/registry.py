@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coord_codec import AnnotationSet, InputError, read_annotations
 from coord_codec.boxes import OnBadBox
-from coord_codec.coco import is_coco
+from coord_codec.coco.document import is_coco
 from coord_codec.files import read_json
 from coord_eval import ImageError, image_facts
 from coord_trainer.config.formats import Format
