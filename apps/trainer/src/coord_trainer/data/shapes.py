@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 
 from coord_codec import Instance, Object
 from coord_trainer.config.sections import ShapesConfig
+from coord_trainer.data.outlines import outline, shaped
 
 COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 220)}
 SHAPES = ("circle", "square", "triangle")
@@ -21,11 +22,16 @@ _SUPERSAMPLE = 4
 _TRIES = 30
 
 
-def draw_shapes(config: ShapesConfig, split: str, count: int) -> Iterator[tuple[Instance, Image.Image]]:
-    """Yield `count` instances with their images; the split's name is part of the seed."""
+def draw_shapes(
+    config: ShapesConfig, split: str, count: int, geometry: str = "box"
+) -> Iterator[tuple[Instance, Image.Image]]:
+    """Yield `count` instances with their images; the split's name is part of the seed.
+
+    Points are the centres of the boxes. Polygons and oriented boxes fill theirs, see `turned.outline`.
+    """
     rng = np.random.default_rng([config.seed, *split.encode()])
     for number in range(count):
-        image, objects = _draw(rng, config)
+        image, objects = _draw(rng, config, geometry)
         yield (
             Instance(
                 image=f"{split}/{number:05d}.png",
@@ -38,7 +44,7 @@ def draw_shapes(config: ShapesConfig, split: str, count: int) -> Iterator[tuple[
         )
 
 
-def _draw(rng: np.random.Generator, config: ShapesConfig) -> tuple[Image.Image, list[Object]]:
+def _draw(rng: np.random.Generator, config: ShapesConfig, geometry: str) -> tuple[Image.Image, list[Object]]:
     side = config.size * _SUPERSAMPLE
     background = tuple(int(v) for v in rng.integers(180, 250, 3))
     canvas = Image.new("RGB", (side, side), background)
@@ -53,8 +59,14 @@ def _draw(rng: np.random.Generator, config: ShapesConfig) -> tuple[Image.Image, 
         colour = list(COLOURS)[rng.integers(len(COLOURS))]
         shape = SHAPES[rng.integers(len(SHAPES))]
         fill = tuple(int(np.clip(v + rng.integers(-25, 26), 0, 255)) for v in COLOURS[colour])
+        desc = f"{colour} {shape}"
+        if geometry in ("polygon", "oriented"):
+            corners = outline(rng, shape, geometry, box)
+            brush.polygon([(x * side, y * side) for x, y in corners], fill=fill)
+            objects.append(Object(desc=desc, geometry={"type": geometry, "coordinates": corners}))
+            continue
         _paint(brush, shape, [round(v * side) for v in box], fill)
-        objects.append(Object(desc=f"{colour} {shape}", bbox=box))
+        objects.append(shaped(Object(desc=desc, bbox=box), geometry))
     pixels = np.asarray(canvas.reduce(_SUPERSAMPLE), dtype=np.float32)
     noisy = pixels + rng.normal(0, config.noise, pixels.shape)
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8)), objects

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from coord_codec.grid import CoordGrid
 
+GeometryName = Literal["box", "point", "polygon", "oriented", "keypoints"]
+"""Names of the geometries."""
 Coordinates = tuple[float, ...]
 """x and y in turn, as fractions of the image's width and height."""
 Box = tuple[float, float, float, float]
@@ -30,7 +32,7 @@ class Geometry(ABC):
         (True, False, (0.1, 0.1, 0.9, 0.5))
     """
 
-    name: ClassVar[str]
+    name: ClassVar[GeometryName]
     least: ClassVar[int]
     most: ClassVar[int]
     keys: ClassVar[tuple[str, str]]
@@ -38,6 +40,11 @@ class Geometry(ABC):
     def fits(self, count: int) -> bool:
         """Return whether a shape of this kind can have so many coordinates."""
         return self.least <= count <= self.most and count % 2 == 0
+
+    @property
+    def longest(self) -> int:
+        """Most coordinates that a target text holds of one object."""
+        return self.most
 
     def check_count(self, coordinates: Coordinates) -> None:
         """Check the number of coordinates.

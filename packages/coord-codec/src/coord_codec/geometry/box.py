@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from coord_codec.boxes import SmallBoxError
 from coord_codec.files import InputError
-from coord_codec.geometry.base import Box, Coordinates, Geometry
+from coord_codec.geometry.base import Box, Coordinates, Geometry, GeometryName
 
 
 @dataclass(frozen=True)
 class BoxGeometry(Geometry):
     """Two corners, x1 < x2 and y1 < y2."""
 
-    name: ClassVar[str] = "box"
+    name: ClassVar[GeometryName] = "box"
     least: ClassVar[int] = 4
     most: ClassVar[int] = 4
     keys: ClassVar[tuple[str, str]] = ("bbox", "bbox_2d")

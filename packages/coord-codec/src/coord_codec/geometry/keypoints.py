@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coord_codec.boxes import SmallBoxError
-from coord_codec.geometry.base import Box, Coordinates, Geometry, flat, pairs
+from coord_codec.geometry.base import Box, Coordinates, Geometry, GeometryName, flat, pairs
 from coord_codec.grid import CoordGrid
 
 _MOST_POINTS = 64
@@ -20,7 +20,7 @@ class KeypointsGeometry(Geometry):
     is hidden and labelled.
     """
 
-    name: ClassVar[str] = "keypoints"
+    name: ClassVar[GeometryName] = "keypoints"
     least: ClassVar[int] = 2
     most: ClassVar[int] = 2 * _MOST_POINTS
     keys: ClassVar[tuple[str, str]] = ("keypoints", "keypoints_2d")

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from coord_codec.boxes import SmallBoxError
 from coord_codec.files import InputError
-from coord_codec.geometry.base import Box, Coordinates, Geometry, flat, pairs
+from coord_codec.geometry.base import Box, Coordinates, Geometry, GeometryName, flat, pairs
 from coord_codec.geometry.polygon import clockwise_from_top, signed_area
 from coord_codec.grid import CoordGrid
 
@@ -24,7 +24,7 @@ class OrientedGeometry(Geometry):
         (0.5, 0.1, 0.9, 0.5, 0.5, 0.9, 0.1, 0.5)
     """
 
-    name: ClassVar[str] = "oriented"
+    name: ClassVar[GeometryName] = "oriented"
     least: ClassVar[int] = 8
     most: ClassVar[int] = 8
     keys: ClassVar[tuple[str, str]] = ("obb", "obb_2d")

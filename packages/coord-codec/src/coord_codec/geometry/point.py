@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from coord_codec.geometry.base import Box, Coordinates, Geometry
+from coord_codec.geometry.base import Box, Coordinates, Geometry, GeometryName
 
 
 @dataclass(frozen=True)
 class PointGeometry(Geometry):
     """One point; of a box, its centre."""
 
-    name: ClassVar[str] = "point"
+    name: ClassVar[GeometryName] = "point"
     least: ClassVar[int] = 2
     most: ClassVar[int] = 2
     keys: ClassVar[tuple[str, str]] = ("point", "point_2d")

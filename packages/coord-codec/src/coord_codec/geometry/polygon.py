@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from coord_codec.boxes import SmallBoxError
 from coord_codec.files import InputError
-from coord_codec.geometry.base import Box, Coordinates, Geometry, flat, pairs
+from coord_codec.geometry.base import Box, Coordinates, Geometry, GeometryName, flat, pairs
 from coord_codec.grid import CoordGrid
 
 Point = tuple[float, float]
@@ -33,7 +33,7 @@ class PolygonGeometry(Geometry):
 
     max_vertices: int = 32
 
-    name: ClassVar[str] = "polygon"
+    name: ClassVar[GeometryName] = "polygon"
     least: ClassVar[int] = 6
     most: ClassVar[int] = 2 * _MOST_VERTICES
     keys: ClassVar[tuple[str, str]] = ("polygon", "polygon_2d")
@@ -41,6 +41,11 @@ class PolygonGeometry(Geometry):
     def __post_init__(self) -> None:
         if not 3 <= self.max_vertices <= _MOST_VERTICES:
             raise ValueError(f"max_vertices: expected 3 to {_MOST_VERTICES}, found {self.max_vertices!r}")
+
+    @property
+    def longest(self) -> int:
+        """Most coordinates that a target text holds of one outline."""
+        return 2 * self.max_vertices
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
         """Return the outline from its topmost vertex on, clockwise; vertices that repeat their neighbour are left out.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
 
-from coord_codec.geometry.base import Geometry
+from coord_codec.geometry.base import Geometry, GeometryName
 from coord_codec.geometry.box import BoxGeometry
 from coord_codec.geometry.keypoints import KeypointsGeometry
 from coord_codec.geometry.oriented import OrientedGeometry
 from coord_codec.geometry.point import PointGeometry
 from coord_codec.geometry.polygon import PolygonGeometry
 
-GeometryName = Literal["box", "point", "polygon", "oriented", "keypoints"]
+__all__ = ["GEOMETRIES", "GeometryName", "geometry_of"]
 
 _ALL = (BoxGeometry(), PointGeometry(), PolygonGeometry(), OrientedGeometry(), KeypointsGeometry())
 GEOMETRIES: Mapping[str, Geometry] = MappingProxyType({kind.name: kind for kind in _ALL})

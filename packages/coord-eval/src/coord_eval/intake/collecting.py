@@ -57,6 +57,7 @@ class Collected:
         unknown_labels: how often each unknown label occurs
         join: which answers were joined with images
         notes: conditions to know when reading the metrics
+        shapes: points in pixels of each detection, empty for a box
     """
 
     detections: Detections
@@ -66,6 +67,7 @@ class Collected:
     unknown_labels: dict[str, int]
     join: JoinReport
     notes: tuple[str, ...]
+    shapes: tuple[tuple[tuple[float, float], ...], ...] = ()
 
 
 def collect(
@@ -139,6 +141,7 @@ def collect_answers(
             x1, y1, x2, y2 = item.box
             box = (left + x1 * width, top + y1 * height, (x2 - x1) * width, (y2 - y1) * height)
             table.add(image, category, layer, item.desc, box, score, ranks[image])
+            table.shapes.append(tuple((left + x * width, top + y * height) for x, y in item.points))
             ranks[image] += 1
     health = format_health([answers[i] for i in known], [predictions[i] for i in known])
     notes = [
@@ -181,6 +184,7 @@ class _Table:
         self.layers = dict.fromkeys(LABEL_LAYERS, 0)
         self.unknown: Counter[str] = Counter()
         self.unknown_index: dict[str, int] = {}
+        self.shapes: list[tuple[tuple[float, float], ...]] = []
 
     def add(
         self, image: int, category: int | None, layer: str, label: str, box: Sequence[float], score: float, rank: int
@@ -198,7 +202,7 @@ class _Table:
         image_D, category_D, rank_D = table.T[[0, 1, 7]].astype(np.int64)
         detections = Detections(image_D, category_D, table[:, 2:6], table[:, 6], rank_D, tuple(self.unknown_index))
         unknown = dict(self.unknown.most_common())
-        return Collected(detections, source, health, self.layers, unknown, joined, tuple(notes))
+        return Collected(detections, source, health, self.layers, unknown, joined, tuple(notes), tuple(self.shapes))
 
 
 def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict[str, Any]:
