@@ -188,7 +188,7 @@ def score(
     )
     if left_out := beyond_limit(detections):
         notes = [*notes, f"COCO leaves out {left_out} boxes beyond 100 of one label in one image"]
-    shapes = score_shapes(ground_truth, collected, geometry_of(geometry), grid)
+    shapes = score_shapes(ground_truth, detections, geometry_of(geometry), grid)
     evaluation = Evaluation(
         coco=scores.summary,
         coco_constant_score=constant,

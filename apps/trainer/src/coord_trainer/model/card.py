@@ -76,7 +76,8 @@ class ModelCard(_Part):
 
     def write(self, folder: Path) -> None:
         """Write coordexp.json to a checkpoint's folder; it appears whole or not at all."""
-        write_text(folder / CARD_FILE, self.model_dump_json(indent=2) + "\n")
+        of_shapes = {"geometry", "max_vertices"} if self.geometry == "box" else None  # as before there were shapes
+        write_text(folder / CARD_FILE, self.model_dump_json(indent=2, exclude=of_shapes) + "\n")
 
     def check_fingerprint(self, found: str | None, where: Path) -> None:
         """Raise `InputError` if a tokenizer is not the one that the checkpoint was trained with.

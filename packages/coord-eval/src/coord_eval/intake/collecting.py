@@ -57,7 +57,6 @@ class Collected:
         unknown_labels: how often each unknown label occurs
         join: which answers were joined with images
         notes: conditions to know when reading the metrics
-        shapes: points in pixels of each detection, empty for a box
     """
 
     detections: Detections
@@ -67,7 +66,6 @@ class Collected:
     unknown_labels: dict[str, int]
     join: JoinReport
     notes: tuple[str, ...]
-    shapes: tuple[tuple[tuple[float, float], ...], ...] = ()
 
 
 def collect(
@@ -200,9 +198,12 @@ class _Table:
         """Return the table as detections, with the counts."""
         table = np.array(self.rows, dtype=np.float64).reshape(-1, 8)
         image_D, category_D, rank_D = table.T[[0, 1, 7]].astype(np.int64)
-        detections = Detections(image_D, category_D, table[:, 2:6], table[:, 6], rank_D, tuple(self.unknown_index))
+        shapes = tuple(self.shapes) if any(self.shapes) else ()
+        detections = Detections(
+            image_D, category_D, table[:, 2:6], table[:, 6], rank_D, tuple(self.unknown_index), shapes
+        )
         unknown = dict(self.unknown.most_common())
-        return Collected(detections, source, health, self.layers, unknown, joined, tuple(notes), tuple(self.shapes))
+        return Collected(detections, source, health, self.layers, unknown, joined, tuple(notes))
 
 
 def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pycocotools.cocoeval import COCOeval
 from coord_codec import CoordGrid, Geometry, Shape
 from coord_codec.boxes import SmallBoxError
 from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.intake.collecting import Collected
+from coord_eval.data.predictions import Detections
 from coord_eval.shapes.similarity import Points, keypoint_similarity, mask_iou, nearness, oriented_iou
 
 DISTANCES = (0.01, 0.02, 0.05)
@@ -31,12 +31,12 @@ MEASURES = {
 """What compares the shapes of a geometry."""
 
 
-def score_shapes(truth: GroundTruth, collected: Collected, kind: Geometry, grid: CoordGrid) -> dict[str, Any]:
+def score_shapes(truth: GroundTruth, detections: Detections, kind: Geometry, grid: CoordGrid) -> dict[str, Any]:
     """Score the shapes of the answers.
 
     Args:
         truth: with its shapes
-        collected: detections with theirs
+        detections: with theirs
         kind: the geometry of both
         grid: on which the ceiling is quantised
 
@@ -54,10 +54,9 @@ def score_shapes(truth: GroundTruth, collected: Collected, kind: Geometry, grid:
     seen = [np.array([v > 0 for v in s.visibility] or [True] * len(p)) for s, p in zip(shapes, true, strict=True)]
     index = {n: i for i, n in enumerate(objects)}
     table = _Table(truth, objects, true, seen, kind.name)
-    detections = collected.detections
-    rows = [d for d, points in enumerate(collected.shapes) if points and detections.category_D[d] < table.categories]
+    rows = [d for d, points in enumerate(detections.shapes) if points and detections.category_D[d] < table.categories]
     found = table.score(
-        [collected.shapes[d] for d in rows],
+        [detections.shapes[d] for d in rows],
         detections.image_D[rows],
         detections.category_D[rows],
         detections.scores_D[rows],
@@ -79,7 +78,7 @@ def score_shapes(truth: GroundTruth, collected: Collected, kind: Geometry, grid:
         "geometry": kind.name,
         "measure": MEASURES[kind.name],
         "objects": len(objects),
-        "without_shape": len(detections) - len([p for p in collected.shapes if p]),
+        "without_shape": len(detections) - len([points for points in detections.shapes if points]),
         **found,
         "ceiling": {**ceiling, "mean": float(np.sum(loss) / max(len(objects), 1)), "simplified": simplified},
     }
