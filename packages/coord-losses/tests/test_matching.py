@@ -60,6 +60,13 @@ def test_label_decides_between_equal_boxes():
     assert hungarian_pairs(same, same, torch.zeros(2), said, label).tolist() == [1, 0]
 
 
+def test_equal_costs_are_decided_by_the_boxes_and_not_by_their_order():
+    predicted = torch.tensor([[0.25, 0.25, 0.75, 0.75]]).repeat(2, 1)
+    boxes = predicted + torch.tensor([[0.125, 0, 0.125, 0], [-0.125, 0, -0.125, 0]])  # as far, on either side
+    one, other = (given[hungarian_pairs(predicted, given, torch.zeros(2))] for given in (boxes, boxes.flip(0)))
+    assert torch.equal(one, other)
+
+
 def problem(seed=0, counts=(5, 1, 4)):
     """Logits of objects of three images, and their slots."""
     generator = torch.Generator().manual_seed(seed)
