@@ -14,7 +14,7 @@ from coord_trainer.config.sections import DataSection, ShapesConfig
 from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.data.augment import augment
 from coord_trainer.data.formats.registry import read_source
-from coord_trainer.data.records import Records, write_records
+from coord_trainer.data.large.records import Records, row_of, write_records
 from coord_trainer.data.samples import TargetWriter, collate_samples
 from coord_trainer.data.shapes import draw_shapes
 from coord_trainer.model.card import make_card, read_card
@@ -139,7 +139,7 @@ def test_records_on_disk_keep_shapes(tmp_path):
     instance = Instance(
         image="a.png", objects=[{"desc": "a", "geometry": TRIANGLE}, {"desc": "b", "bbox": [0, 0, 1, 1]}]
     )
-    write_records(tmp_path / "a.arrow", [instance])
+    write_records(tmp_path / "a.arrow", [row_of(instance)])
     (back,) = Records(tmp_path / "a.arrow")
     assert [o.geometry for o in back.objects] == [o.geometry for o in instance.objects]
 
