@@ -112,7 +112,7 @@ def run_guide(name, folder):
             assert done.returncode == 0, f"{name}: {command}\n{done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("name", ["own-data.md", "groups.md", "evaluation.md", "from-elsewhere.md"])
+@pytest.mark.parametrize("name", ["own-data.md", "groups.md", "shapes.md", "evaluation.md", "from-elsewhere.md"])
 def test_what_a_guide_says_runs(name, workplace):
     run_guide(name, workplace)
 
@@ -126,5 +126,5 @@ def test_the_adapter_of_one_guide_is_exported_by_the_next(tmp_path):
 def test_every_guide_is_run():
     assert {path.name for path in GUIDES.glob("*.md")} == {
         "own-data.md", "groups.md", "evaluation.md", "from-elsewhere.md", "adapter.md", "export.md", "gpu.md",
-        "detect.md",
+        "detect.md", "shapes.md",
     }  # fmt: skip

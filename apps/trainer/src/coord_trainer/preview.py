@@ -51,7 +51,8 @@ def _images(config: RunConfig, folder: Path) -> ImageSet:
     if not config.data.given:
         count = min(config.data.shapes.train, _ENCODED)
         say(f"train: generated shapes, {config.data.shapes.train} images ({count} of them encoded)")
-        return make_shapes(config.data.shapes, "train", count, folder, keep_files=False)
+        geometry = config.data.geometry
+        return make_shapes(config.data.shapes, "train", count, folder, keep_files=False, geometry=geometry)
     mixture = load_training(config)
     train = max(mixture.image_sets, key=lambda found: found.target_counts.max(initial=0))
     say(f"train: {len(train)} images, digest {train.digest}; {len(train.problems)} problems")

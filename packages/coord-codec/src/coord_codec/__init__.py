@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from coord_codec.annotate import annotate_coord_tokens
 from coord_codec.files import InputError
+from coord_codec.geometry import GEOMETRIES, Geometry, Shape, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.layout import ObjectLayout, Omission, Reason, SequenceLayout, find_layout
-from coord_codec.target import Form, Order, Style, encode_target, order_objects, select_objects
+from coord_codec.target import Form, Order, Style, coordinates_of, encode_target, order_objects, select_objects
 from coord_codec.tokens import (
     WILDCARD_TOKEN,
-    annotate_coord_tokens,
     coord_tokens,
     int_to_token,
     ints_to_tokens,
@@ -23,10 +24,11 @@ from coord_codec.vocab import MARKERS, CoordVocab, MarkerFamily
 
 if TYPE_CHECKING:
     from coord_codec.annotations import AnnotationSet, read_annotations
-    from coord_codec.coco import Category, CocoAnnotation, CocoImage, CocoTables
+    from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, CocoTables
     from coord_codec.records import Instance, InstanceFile, Object, Problem, read_instances, write_instances
 
 __all__ = [
+    "GEOMETRIES",
     "MARKERS",
     "WILDCARD_TOKEN",
     "AnnotationSet",
@@ -37,6 +39,7 @@ __all__ = [
     "CoordGrid",
     "CoordVocab",
     "Form",
+    "Geometry",
     "InputError",
     "Instance",
     "InstanceFile",
@@ -48,11 +51,14 @@ __all__ = [
     "Problem",
     "Reason",
     "SequenceLayout",
+    "Shape",
     "Style",
     "annotate_coord_tokens",
     "coord_tokens",
+    "coordinates_of",
     "encode_target",
     "find_layout",
+    "geometry_of",
     "int_to_token",
     "ints_to_tokens",
     "is_coord_token",
@@ -60,6 +66,7 @@ __all__ = [
     "read_annotations",
     "read_instances",
     "select_objects",
+    "shape_of",
     "token_to_int",
     "tokens_to_ints",
     "write_instances",
@@ -69,7 +76,7 @@ __all__ = [
 # these names is asked for.
 _WITH_PYDANTIC = {
     **dict.fromkeys(("AnnotationSet", "read_annotations"), "annotations"),
-    **dict.fromkeys(("Category", "CocoAnnotation", "CocoImage", "CocoTables"), "coco"),
+    **dict.fromkeys(("Category", "CocoAnnotation", "CocoImage", "CocoTables"), "coco.tables"),
     **dict.fromkeys(("Instance", "InstanceFile", "Object", "Problem", "read_instances", "write_instances"), "records"),
 }
 

@@ -7,15 +7,22 @@ listed as a problem.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from coord_codec.boxes import OnBadBox
-from coord_codec.coco import Category, CocoTables, is_coco, read_coco
+from coord_codec.boxes import OnBadBox, SmallBoxError
+from coord_codec.coco.document import is_coco, read_coco
+from coord_codec.coco.shapes import in_place_of
+from coord_codec.coco.tables import Category, CocoTables
 from coord_codec.files import InputError, parse_json_line, read_json
-from coord_codec.records import Instance, Problem, parse_objects, parse_record, raise_for
+from coord_codec.geometry import Geometry, geometry_of, shape_of
+from coord_codec.grid import CoordGrid
+from coord_codec.records import Instance, Object, Problem, parse_objects, parse_record, raise_for
+
+_GRID = CoordGrid()
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
 """Looks up width and height in pixels of an image that states none, by its file name."""
@@ -79,6 +86,7 @@ def read_annotations(
     strict: bool = False,
     image_size: ImageSize | None = None,
     on_bad_box: OnBadBox | None = None,
+    geometry: str | Geometry = "box",
 ) -> AnnotationSet:
     """Read annotations; bad records are left out and listed.
 
@@ -93,6 +101,9 @@ def read_annotations(
         image_size: looks up the size of an image that states none.
         on_bad_box: what a refused object does to its image, see `OnBadBox`, and leave out boxes that are thinner than
             a bin; None as scoring reads a file: a bad annotation of COCO alone, a bad line of an instance file whole.
+        geometry: the shape that each target must have, a name of `GEOMETRIES`: of a COCO file from `segmentation` or
+            `keypoints`, else from the box. What is no such shape is left out, and what only a box stands for is
+            counted in the notes.
 
     Raises:
         InputError: if the source cannot be read or is neither format; in strict mode if anything is wrong in it.
@@ -115,13 +126,14 @@ def read_annotations(
     if images is not None and not Path(images).is_dir():
         raise InputError(f"{images}: expected a folder of images, found {_kind(Path(images))}")
     root = None if images is None else Path(images)
+    kind = None if geometry_of(geometry).name == "box" else geometry_of(geometry)
     if isinstance(source, Mapping):
-        found = _from_coco(source, "annotations", image_size, on_bad_box)
+        found = _from_coco(source, "annotations", image_size, on_bad_box, kind)
     elif isinstance(source, (str, os.PathLike)):
-        found = _read_file(Path(source), image_size, on_bad_box)
+        found = _read_file(Path(source), image_size, on_bad_box, kind)
         root = root or Path(source).parent
     else:
-        found = _from_records(source, on_bad_box)
+        found = with_shapes(_from_records(source, on_bad_box), kind, on_bad_box)
     found = replace(found, root=root)
     if on_bad_box == "error":
         refused = [problem for problem in found.problems if problem.is_box]
@@ -131,21 +143,23 @@ def read_annotations(
     return found
 
 
-def _read_file(path: Path, image_size: ImageSize | None, on_bad_box: OnBadBox | None) -> AnnotationSet:
+def _read_file(
+    path: Path, image_size: ImageSize | None, on_bad_box: OnBadBox | None, kind: Geometry | None
+) -> AnnotationSet:
     if path.is_dir():
         raise InputError(f"{path}: expected a file of annotations, found a folder")
     first, single = _first_record(path)
     if first is not None and not (single and is_coco(first)):
         if single and "image" not in first and "objects" not in first:
             raise InputError(f"{path}: {_EXPECTED}, found an object with the keys {sorted(first)[:8]}")
-        return _from_lines(path, on_bad_box)
+        return with_shapes(_from_lines(path, on_bad_box), kind, on_bad_box)
     if first is None and path.suffix == ".jsonl":
-        return _from_lines(path, on_bad_box)
+        return with_shapes(_from_lines(path, on_bad_box), kind, on_bad_box)
     document = read_json(path) if first is None else first
     if isinstance(document, dict):
-        return _from_coco(document, str(path), image_size, on_bad_box)
+        return _from_coco(document, str(path), image_size, on_bad_box, kind)
     if isinstance(document, list) and all(isinstance(r, dict) and "objects" in r for r in document):
-        return _from_records(document, on_bad_box, f"{path}: ")
+        return with_shapes(_from_records(document, on_bad_box, f"{path}: "), kind, on_bad_box)
     hint = "; a list of detections has no images and can be no ground truth" if isinstance(document, list) else ""
     raise InputError(f"{path}: {_EXPECTED}, found a JSON {type(document).__name__}{hint}")
 
@@ -166,11 +180,15 @@ def _first_record(path: Path) -> tuple[dict[str, Any] | None, bool]:
 
 
 def _from_coco(
-    document: Mapping[str, Any], source: str, image_size: ImageSize | None, on_bad_box: OnBadBox | None
+    document: Mapping[str, Any],
+    source: str,
+    image_size: ImageSize | None,
+    on_bad_box: OnBadBox | None,
+    kind: Geometry | None,
 ) -> AnnotationSet:
     if not is_coco(document):
         raise InputError(f"{source}: {_EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
-    instances, problems, notes, categories, tables = read_coco(document, source, image_size, on_bad_box)
+    instances, problems, notes, categories, tables = read_coco(document, source, image_size, on_bad_box, kind)
     found = AnnotationSet(instances, problems, categories, notes, None, tables)
     return found.select(instances) if on_bad_box else found
 
@@ -200,6 +218,56 @@ def _collect(records: Any, on_bad_box: OnBadBox | None) -> AnnotationSet:
     names = sorted({o.desc for instance in instances for o in instance.objects})
     categories = tuple(Category(number, name) for number, name in enumerate(names, start=1))
     return AnnotationSet(tuple(instances), tuple(problems), categories)
+
+
+def with_shapes(
+    annotations: AnnotationSet, geometry: str | Geometry | None, on_bad_box: OnBadBox | None = None
+) -> AnnotationSet:
+    """Return a set of instance records whose targets have a shape of that geometry; others are left out and listed.
+
+    Args:
+        annotations: without the rows of a COCO file.
+        geometry: a name of `GEOMETRIES`, or None for no change.
+        on_bad_box: what an object without such a shape does to its image; one that is too small goes alone.
+
+    Example:
+        >>> from coord_codec import Instance
+        >>> boxes = [{"desc": "cat", "bbox": [0.1, 0.2, 0.3, 0.6]}]
+        >>> found = with_shapes(read_annotations([Instance(image="a.jpg", objects=boxes)]), "point")
+        >>> found.instances[0].objects[0].geometry.coordinates, *found.notes
+        ((0.2, 0.4), 'objects that state no point geometry: the centre of the box is taught')
+    """
+    if geometry is None or geometry_of(geometry).name == "box":
+        return annotations
+    kind = geometry_of(geometry)
+    notes, problems, kept = Counter(annotations.notes), list(annotations.problems), []
+    for number, instance in enumerate(annotations.instances):
+        shaped = [found if found.iscrowd else _shaped(found, kind, notes) for found in instance.objects]
+        where = f"instances[{number}] ({instance.image})"
+        for place, found in enumerate(shaped):
+            if isinstance(found, InputError):
+                problems.append(Problem(where, f"objects[{place}].geometry", str(found), True, is_box=True))
+        if on_bad_box == "drop_image" and any(_is_wrong(found) for found in shaped):
+            continue
+        objects = tuple(found for found in shaped if isinstance(found, Object))
+        kept.append(instance.model_copy(update={"objects": objects}))
+    return replace(annotations, instances=tuple(kept), problems=tuple(problems), notes=dict(+notes))
+
+
+def _is_wrong(found: Object | InputError) -> bool:
+    """Whether an object was refused for more than being too small."""
+    return isinstance(found, InputError) and not isinstance(found, SmallBoxError)
+
+
+def _shaped(found: Object, kind: Geometry, notes: Counter[str]) -> Object | InputError:
+    try:
+        shape = shape_of(found, kind)
+        kind.written(shape.coordinates, _GRID)
+    except InputError as error:
+        return error
+    if found.geometry is None or found.geometry.type != kind.name:
+        notes[in_place_of(kind)] += 1
+    return found if found.geometry is shape else found.model_copy(update={"geometry": shape})
 
 
 def _judge(records: Any, on_bad_box: OnBadBox | None) -> Iterator[tuple[Instance | None, list[Problem]]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import numbers
+from typing import Any, Literal
 
 from coord_codec.files import InputError
 from coord_codec.grid import CoordGrid
+from coord_codec.tokens import tokens_to_ints
 
 CLIP_PIXELS = 1.0
 """Annotators' boxes overshoot the image by rounding: within this many pixels they are clipped and counted."""
@@ -81,3 +83,51 @@ def check_shown(bbox: tuple[float, float, float, float], grid: CoordGrid = _GRID
     x1, y1, x2, y2 = map(grid.quantize, bbox)
     if x1 == x2 or y1 == y2:
         raise SmallBoxError(f"the box is thinner than a bin, which no answer can show: {list(bbox)}")
+
+
+class Bins(tuple[Any, ...]):
+    """A box whose numbers the record calls bins; the box's own check reads it and can name the field."""
+
+
+def read_box(bbox: Any) -> tuple[float, ...]:
+    """Return x1, y1, x2, y2 in [0, 1] of what a record states: numbers, coordinate tokens or `Bins`.
+
+    Raises:
+        InputError: corners are swapped.
+        SmallBoxError: the box has no area.
+        ValueError: anything else is wrong.
+    """
+    if hasattr(bbox, "tolist"):
+        bbox = bbox.tolist()
+    if not isinstance(bbox, (list, tuple)) or len(bbox) != 4:
+        raise ValueError(f"expected four values x1, y1, x2, y2, found {bbox!r}")
+    if all(type(v) is float for v in bbox) and 0 <= bbox[0] < bbox[2] <= 1 and 0 <= bbox[1] < bbox[3] <= 1:
+        return tuple(bbox)  # the usual case, which large files have millions of times
+    if any(isinstance(v, str) for v in bbox):
+        box = tuple(_GRID.dequantize(k) for k in tokens_to_ints(bbox, _GRID))
+    elif not all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in bbox):
+        raise ValueError(f"expected four numbers or four coordinate tokens, found {list(bbox)!r}")
+    elif isinstance(bbox, Bins):
+        if any(v % 1 != 0 for v in bbox):  # true for infinity and NaN
+            raise ValueError(f"expected whole numbers (coord_space is 'bins'), found {list(bbox)!r}")
+        box = tuple(_GRID.dequantize(int(v)) for v in bbox)
+    else:
+        for value in bbox:
+            _GRID.quantize(value)  # raises for what the grid cannot hold
+        box = tuple(float(v) for v in bbox)
+    x1, y1, x2, y2 = box
+    if not (x1 < x2 and y1 < y2):
+        kind = InputError if x1 > x2 or y1 > y2 else SmallBoxError
+        raise kind(f"expected x1 < x2 and y1 < y2, found {list(bbox)!r}: the box has no area or swapped corners")
+    return box
+
+
+def widened(bbox: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+    """Return a box with an area: a side of length 0 becomes half a bin to either side, within the image."""
+    x1, y1, x2, y2 = bbox
+    half = 0.5 / _GRID.scale
+    if x1 == x2:
+        x1, x2 = max(x1 - half, 0.0), min(x2 + half, 1.0)
+    if y1 == y2:
+        y1, y2 = max(y1 - half, 0.0), min(y2 + half, 1.0)
+    return x1, y1, x2, y2

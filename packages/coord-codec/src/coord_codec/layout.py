@@ -9,10 +9,11 @@ from enum import Enum, auto
 from itertools import groupby, pairwise
 from typing import Any
 
+from coord_codec.geometry.base import Geometry
+from coord_codec.geometry.registry import geometry_of
 from coord_codec.vocab import CoordVocab
 
-_MIN_COORDS = 4
-_SEPARATORS = 3  # in a box of four coordinates
+_MIN_COORDS = 4  # where no geometry is named
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Reason(str, Enum):
 
     NESTED_START = "nested_start"  # a start marker inside an object: the inner one counts
     NO_DESCRIPTION = "no_description"
-    ARITY = "arity"  # not an even number of coordinates from four up (exactly four without markers)
+    ARITY = "arity"  # more or fewer coordinates than the geometry has; none named: not an even number from four up
     UNEXPECTED_TOKEN = "unexpected_token"  # another token than the one that had to follow
     MASKED = "masked"  # a negative id inside an object
     UNFINISHED = "unfinished"  # the sequence ends inside an object
@@ -83,15 +84,19 @@ class SequenceLayout:
     reasons: tuple[Omission, ...]
 
 
-def find_layout(ids: Any, vocab: CoordVocab, markers: Sequence[int] | None = None) -> SequenceLayout:
+def find_layout(
+    ids: Any, vocab: CoordVocab, markers: Sequence[int] | None = None, geometry: str | Geometry | None = None
+) -> SequenceLayout:
     """Parse a token sequence into objects by syntax alone; corner order is not judged.
 
     With two markers an object is start, description, coordinates, end; with four it is description start,
     description, description end, box start, coordinates, box end; nothing may stand between. A description
-    has at least one token, the coordinates are an even number from four up. A start inside an object begins
+    has at least one token, the coordinates are as many as the geometry has, or where none is named an even number
+    from four up. A start inside an object begins
     a new one and the outer is left out.
 
-    Without markers (JSON text) an object is four coordinates divided by three times the same tokens. Its
+    Without markers (JSON text) an object is four coordinates divided by three times the same tokens, or as many as the
+    geometry has with the same tokens between them. Its
     description cannot be told from the punctuation by ids, and counts as structure.
 
     Negative ids (the label -100) are no positions at all and end whatever object is open, so labels with a
@@ -101,6 +106,7 @@ def find_layout(ids: Any, vocab: CoordVocab, markers: Sequence[int] | None = Non
         ids: one sequence of token ids or labels: list, NumPy array or torch tensor of shape [T].
         vocab: the coordinate ids.
         markers: the ids of a marker family (`MarkerFamily.ids`), two or four, or None.
+        geometry: what the objects are, see `coord_codec.geometry`.
 
     Raises:
         ValueError: if `ids` is not one sequence, or `markers` are not two or four different ids.
@@ -113,10 +119,11 @@ def find_layout(ids: Any, vocab: CoordVocab, markers: Sequence[int] | None = Non
     """
     ids = _whole_numbers(ids, "ids: expected one sequence of token ids, shape [T] (one row of a batch at a time)")
     is_coord = vocab.mask(ids)
+    kind = None if geometry is None else geometry_of(geometry)
     if markers is None:
-        objects, reasons = _find_json_objects(ids, is_coord, vocab)
+        objects, reasons = _find_json_objects(ids, is_coord, vocab, kind or geometry_of("box"))
     else:
-        objects, reasons = _find_marked_objects(ids, is_coord, vocab, _check_markers(markers, vocab))
+        objects, reasons = _find_marked_objects(ids, is_coord, vocab, _check_markers(markers, vocab), kind)
     desc = tuple(p for o in objects for p in o.desc_positions)
     in_desc = set(desc)
     return SequenceLayout(
@@ -155,10 +162,10 @@ class _State(Enum):
 
 
 def _find_marked_objects(
-    ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab, markers: Sequence[int]
+    ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab, markers: Sequence[int], kind: Geometry | None
 ) -> tuple[list[ObjectLayout], list[Omission]]:
     """Return the objects between two or four markers and what was left out; see `find_layout`."""
-    scanner = _Scanner(vocab, markers)
+    scanner = _Scanner(vocab, markers, kind)
     for position, (token_id, coord) in enumerate(zip(ids, is_coord, strict=True)):
         scanner.step(position, token_id, coord)
     scanner.finish(len(ids))
@@ -166,8 +173,8 @@ def _find_marked_objects(
 
 
 class _Scanner:
-    def __init__(self, vocab: CoordVocab, markers: Sequence[int]) -> None:
-        self.vocab = vocab
+    def __init__(self, vocab: CoordVocab, markers: Sequence[int], kind: Geometry | None) -> None:
+        self.vocab, self.kind = vocab, kind
         self.start, self.end = markers[0], markers[-1]
         inner = len(markers) == 4
         self.desc_end = markers[1] if inner else None
@@ -238,7 +245,9 @@ class _Scanner:
         self.bins.append(self.vocab.id_to_bin(token_id))
 
     def _close(self, position: int) -> None:
-        if len(self.coords) < _MIN_COORDS or len(self.coords) % 2:
+        count = len(self.coords)
+        fits = self.kind.fits(count) if self.kind else count >= _MIN_COORDS and count % 2 == 0
+        if not fits:
             self._leave_out(position, Reason.ARITY, _State.OUTSIDE)
             return
         self.objects.append(ObjectLayout(tuple(self.coords), tuple(self.desc), tuple(self.bins)))
@@ -263,11 +272,11 @@ class _Scanner:
 
 
 def _find_json_objects(
-    ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab
+    ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab, kind: Geometry
 ) -> tuple[list[ObjectLayout], list[Omission]]:
-    """Return the boxes of JSON text and what was left out; see `find_layout`."""
+    """Return the shapes of JSON text and what was left out; see `find_layout`."""
     coords = [p for p, c in enumerate(is_coord) if c]
-    firsts = _first_coords(ids, coords)
+    runs = _runs(ids, coords, kind)
     objects: list[ObjectLayout] = []
     omissions: list[Omission] = []
     loose: list[int] = []
@@ -279,29 +288,33 @@ def _find_json_objects(
 
     n = 0
     while n < len(coords):
-        if n not in firsts:
+        if n not in runs:
             loose.append(coords[n])
             n += 1
             continue
         leave_out_loose()
-        box = tuple(coords[n : n + 4])
-        if box[0] == 0:
-            omissions.append(Omission(0, box[-1] + 1, Reason.NO_LOGITS))
+        shape = tuple(coords[n : n + runs[n]])
+        if shape[0] == 0:
+            omissions.append(Omission(0, shape[-1] + 1, Reason.NO_LOGITS))
         else:
-            objects.append(ObjectLayout(box, (), tuple(vocab.id_to_bin(ids[p]) for p in box)))
-        n += 4  # a coordinate belongs to one box only
+            objects.append(ObjectLayout(shape, (), tuple(vocab.id_to_bin(ids[p]) for p in shape)))
+        n += runs[n]  # a coordinate belongs to one shape only
     leave_out_loose()
     return objects, omissions
 
 
-def _first_coords(ids: Sequence[int], coords: Sequence[int]) -> set[int]:
-    """Return which of the coordinates (as indices into `coords`) begin a run of exactly three equal gaps."""
+def _runs(ids: Sequence[int], coords: Sequence[int], kind: Geometry) -> dict[int, int]:
+    """Return where shapes begin, as indices into `coords`, and how many coordinates each has: a run of equal gaps.
+
+    A point is a run of one gap, as what divides two points is: of these the shortest is taken.
+    """
     gaps = [tuple(ids[a + 1 : b]) for a, b in pairwise(coords)]
-    firsts = set()
+    shortest = min(map(len, gaps), default=0) if kind.fits(2) else None
+    runs: dict[int, int] = {}
     n = 0
     for gap, run in groupby(gaps):
         length = len(list(run))
-        if length == _SEPARATORS and all(i >= 0 for i in gap):
-            firsts.add(n)
+        if kind.fits(length + 1) and all(i >= 0 for i in gap) and (length > 1 or len(gap) == shortest):
+            runs[n] = length + 1
         n += length
-    return firsts
+    return runs

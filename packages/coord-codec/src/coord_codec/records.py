@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
-import numbers
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
-from coord_codec.boxes import OnBadBox, SmallBoxError, check_shown
+from coord_codec.boxes import Bins, OnBadBox, SmallBoxError, check_shown, read_box, widened
 from coord_codec.files import InputError, atomic_write, parse_json_line
-from coord_codec.grid import CoordGrid
-from coord_codec.tokens import tokens_to_ints
+from coord_codec.geometry import Shape
+from coord_codec.geometry.shape import InBins, read_shape
 from coord_codec.vocab import find_control_token
 
-_GRID = CoordGrid()
 _SHOWN = 5  # how many problems a strict error lists
 _PositiveInt = Annotated[int, Field(gt=0, strict=True)]
 
@@ -51,6 +58,8 @@ class Object(BaseModel):
             miss when answers are scored.
         area: area in square pixels by which scoring calls the object small, medium or large (in COCO the mask's);
             the box's own area if None.
+        geometry: the object's shape where it is more than its box, see `coord_codec.geometry`; None for the box
+            alone. An object that states no `bbox` has the box around its shape.
 
     Example:
         >>> Object(desc="cat", bbox=["<|coord_100|>", "<|coord_250|>", "<|coord_500|>", "<|coord_750|>"]).bbox
@@ -63,6 +72,7 @@ class Object(BaseModel):
     bbox: tuple[float, float, float, float]
     iscrowd: bool = False
     area: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    geometry: Shape | None = None
 
     @field_validator("desc")
     @classmethod
@@ -72,7 +82,31 @@ class Object(BaseModel):
     @field_validator("bbox", mode="before")
     @classmethod
     def _check_bbox(cls, bbox: Any) -> tuple[float, ...]:
-        return _read_box(bbox)
+        return read_box(bbox)
+
+    @field_validator("geometry", mode="before")
+    @classmethod
+    def _check_geometry(cls, value: Any, info: ValidationInfo) -> Shape | None:
+        shape = None if value is None else read_shape(value)
+        if shape is not None and shape.type == "box" and shape.coordinates != info.data.get("bbox", shape.coordinates):
+            raise ValueError(f"expected the box of bbox, found {list(shape.coordinates)}: leave one out")
+        return shape
+
+    @model_validator(mode="before")
+    @classmethod
+    def _box_of_shape(cls, values: Any) -> Any:
+        """Derive the box of an object that states its shape alone."""
+        if not isinstance(values, Mapping) or values.get("geometry") is None or values.get("bbox") is not None:
+            return values
+        try:
+            shape = read_shape(values["geometry"])
+        except ValueError:
+            return {"bbox": (0.0, 0.0, 1.0, 1.0), **values}  # the field's own check says what is wrong
+        return {**values, "bbox": widened(shape.box)}
+
+    @field_serializer("geometry")
+    def _write_geometry(self, shape: Shape | None) -> dict[str, Any] | None:
+        return None if shape is None else shape.to_json()
 
 
 class Instance(BaseModel):
@@ -120,40 +154,13 @@ class Instance(BaseModel):
         return record
 
 
-class _Bins(tuple[Any, ...]):
-    """A box whose numbers the record calls bins; the box's own check reads it and can name the field."""
-
-
 def _call_bins(obj: Any) -> Any:
-    box = obj.get("bbox") if isinstance(obj, Mapping) else None
+    if not isinstance(obj, Mapping):
+        return obj
+    box, shape = obj.get("bbox"), obj.get("geometry")
     box = box.tolist() if box is not None and hasattr(box, "tolist") else box
-    return {**obj, "bbox": _Bins(box)} if isinstance(box, (list, tuple)) else obj
-
-
-def _read_box(bbox: Any) -> tuple[float, ...]:
-    if hasattr(bbox, "tolist"):
-        bbox = bbox.tolist()
-    if not isinstance(bbox, (list, tuple)) or len(bbox) != 4:
-        raise ValueError(f"expected four values x1, y1, x2, y2, found {bbox!r}")
-    if all(type(v) is float for v in bbox) and 0 <= bbox[0] < bbox[2] <= 1 and 0 <= bbox[1] < bbox[3] <= 1:
-        return tuple(bbox)  # the usual case, which large files have millions of times
-    if any(isinstance(v, str) for v in bbox):
-        box = tuple(_GRID.dequantize(k) for k in tokens_to_ints(bbox, _GRID))
-    elif not all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in bbox):
-        raise ValueError(f"expected four numbers or four coordinate tokens, found {list(bbox)!r}")
-    elif isinstance(bbox, _Bins):
-        if any(v % 1 != 0 for v in bbox):  # true for infinity and NaN
-            raise ValueError(f"expected whole numbers (coord_space is 'bins'), found {list(bbox)!r}")
-        box = tuple(_GRID.dequantize(int(v)) for v in bbox)
-    else:
-        for value in bbox:
-            _GRID.quantize(value)  # raises for what the grid cannot hold
-        box = tuple(float(v) for v in bbox)
-    x1, y1, x2, y2 = box
-    if not (x1 < x2 and y1 < y2):
-        kind = InputError if x1 > x2 or y1 > y2 else SmallBoxError
-        raise kind(f"expected x1 < x2 and y1 < y2, found {list(bbox)!r}: the box has no area or swapped corners")
-    return box
+    marked = {"bbox": Bins(box)} if isinstance(box, (list, tuple)) else {}
+    return {**obj, **marked, **({} if shape is None else {"geometry": InBins(shape)})}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,9 @@ One object, `cat` with bins 12, 34, 56, 78, reads
     json, tokens:           [{"desc": "cat", "bbox": [<|coord_12|>, ..., <|coord_78|>]}]
     json, numbers:          [{"bbox_2d": [12, 34, 56, 78], "label": "cat"}]
 
+An object of another geometry than the box has as many coordinates as `coord_codec.geometry` says, x and y in turn: a
+point writes (12,34), a polygon (12,34),(56,34),(56,78); in JSON under the keys of its geometry.
+
 Objects follow each other without anything between them, or with `, ` in JSON. An image without objects is the
 empty text, or `[]`. The qwen and JSON number forms are those of the Qwen-VL models.
 """
@@ -20,6 +23,9 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
+from coord_codec.geometry.base import Coordinates, Geometry
+from coord_codec.geometry.registry import geometry_of
+from coord_codec.geometry.shape import shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import ints_to_tokens
 from coord_codec.vocab import MarkerFamily, marker_family
@@ -113,6 +119,7 @@ def encode_target(
     max_objects: int | None = None,
     seed: int | str = 0,
     grid: CoordGrid = _DEFAULT_GRID,
+    geometry: str | Geometry = "box",
 ) -> str:
     """Return the target text of an image; the module's docstring shows every kind.
 
@@ -125,8 +132,10 @@ def encode_target(
         max_objects: write the first so many; `select_objects` tells how many that leaves out.
         seed: see `order_objects`.
         grid: the grid the boxes are quantised on.
+        geometry: what is written of each object: a name of `GEOMETRIES`, or a geometry with options of its own.
 
     Raises:
+        InputError: an object has no such geometry, or one that is too small for the grid.
         ValueError: for an unknown option, or a description that holds a marker of a family of your own (those of
             the known families no `Object` can hold): the layout of such a text would be another one.
 
@@ -142,22 +151,43 @@ def encode_target(
         raise ValueError(f"style: expected 'markers' or 'json', found {style!r}")
     if form not in ("tokens", "numbers"):
         raise ValueError(f"form: expected 'tokens' or 'numbers', found {form!r}")
-    family = marker_family(markers)
+    family, kind = marker_family(markers), geometry_of(geometry)
     objects, _ = select_objects(instance, order, max_objects, seed)
     if style == "json":
-        return "[" + ", ".join(_json_object(o, form, grid) for o in objects) + "]"
+        return "[" + ", ".join(_json_object(o, kind, form, grid) for o in objects) + "]"
     for obj in objects:
         if token := next((token for token in family.tokens if token in obj.desc), None):
             raise ValueError(
                 f"expected a description without the markers of {family.name!r}, found {token} in {obj.desc!r}: "
                 "take it out, or choose other markers"
             )
-    return "".join(_marked_object(o, family, form, grid) for o in objects)
+    return "".join(_marked_object(o, kind, family, form, grid) for o in objects)
 
 
-def _marked_object(obj: Object, family: MarkerFamily, form: Form, grid: CoordGrid) -> str:
-    bins = [grid.quantize(c) for c in obj.bbox]
-    box = "".join(ints_to_tokens(bins, grid)) if form == "tokens" else "({},{}),({},{})".format(*bins)
+def coordinates_of(obj: Object, geometry: str | Geometry = "box", grid: CoordGrid = _DEFAULT_GRID) -> Coordinates:
+    """Return the true coordinates of an object whose bins its target holds, in the order of the text.
+
+    Args:
+        obj: the object.
+        geometry: as for `encode_target`.
+        grid: the grid the coordinates are quantised on.
+
+    Raises:
+        InputError: the object has no such geometry, or one that is too small for the grid.
+
+    Example:
+        >>> from coord_codec import Object
+        >>> coordinates_of(Object(desc="cat", bbox=(0.1, 0.2, 0.3, 0.6)), "point")
+        (0.2, 0.4)
+    """
+    kind = geometry_of(geometry)
+    return kind.written(shape_of(obj, kind).coordinates, grid)
+
+
+def _marked_object(obj: Object, kind: Geometry, family: MarkerFamily, form: Form, grid: CoordGrid) -> str:
+    bins = [grid.quantize(c) for c in coordinates_of(obj, kind, grid)]
+    points = zip(bins[::2], bins[1::2], strict=True)
+    box = "".join(ints_to_tokens(bins, grid)) if form == "tokens" else ",".join(f"({x},{y})" for x, y in points)
     if len(family.tokens) == 2:
         start, end = family.tokens
         return f"{start}{obj.desc}{box}{end}"
@@ -165,9 +195,10 @@ def _marked_object(obj: Object, family: MarkerFamily, form: Form, grid: CoordGri
     return f"{ref_start}{obj.desc}{ref_end}{box_start}{box}{box_end}"
 
 
-def _json_object(obj: Object, form: Form, grid: CoordGrid) -> str:
-    bins = [grid.quantize(c) for c in obj.bbox]
+def _json_object(obj: Object, kind: Geometry, form: Form, grid: CoordGrid) -> str:
+    bins = [grid.quantize(c) for c in coordinates_of(obj, kind, grid)]
     desc = json.dumps(obj.desc, ensure_ascii=False)
+    token_key, number_key = kind.keys
     if form == "tokens":
-        return f'{{"desc": {desc}, "bbox": [{", ".join(ints_to_tokens(bins, grid))}]}}'
-    return f'{{"bbox_2d": {bins}, "label": {desc}}}'
+        return f'{{"desc": {desc}, "{token_key}": [{", ".join(ints_to_tokens(bins, grid))}]}}'
+    return f'{{"{number_key}": {bins}, "label": {desc}}}'

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numbers
 import re
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from typing import Any
 
 from coord_codec.grid import CoordGrid
@@ -14,8 +13,6 @@ _SUFFIX = "|>"
 # ASCII digits, no sign and no leading zero: one spelling per bin.
 _PATTERN = re.compile(re.escape(_PREFIX) + r"(0|[1-9][0-9]*)" + re.escape(_SUFFIX))
 _DEFAULT_GRID = CoordGrid()
-_GEOMETRIES = ("bbox",)
-_BOX_LENGTH = 4
 
 WILDCARD_TOKEN = f"{_PREFIX}*{_SUFFIX}"
 """Stands for "some coordinate" in prompts; precedes the coordinates in Qwen3-VL vocabularies; never a target."""
@@ -93,65 +90,6 @@ def coord_tokens(grid: CoordGrid = _DEFAULT_GRID) -> list[str]:
         (1000, '<|coord_0|>', '<|coord_999|>')
     """
     return ints_to_tokens(range(grid.bins), grid)
-
-
-def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
-    """Add to each object the tokens, bins and coordinates of its box, in place.
-
-    An object whose box is given in coordinate tokens, or in bins, gains three dicts keyed by geometry
-    ("bbox"): `_coord_tokens`, `_coord_token_ints` and `_coord_token_norm` (k / 1000). Numbers are read as
-    bins only when all of them are whole and the record says `coord_space: "bins"`: `[0, 0, 1, 1]` is
-    otherwise the full image. The record is left as it was if any box is wrong.
-
-    Args:
-        record: an instance record, `{"objects": [{"bbox": [...]}, ...]}`; boxes may be NumPy arrays.
-
-    Returns:
-        Whether any box was found to annotate.
-
-    Raises:
-        ValueError: for a box that mixes coordinate tokens with anything else, has not four of them, or a bin outside
-            the grid.
-
-    Example:
-        >>> record = {"objects": [{"desc": "cat", "bbox": ints_to_tokens([1, 2, 3, 4])}]}
-        >>> annotate_coord_tokens(record)
-        True
-        >>> record["objects"][0]["_coord_token_norm"]
-        {'bbox': [0.001, 0.002, 0.003, 0.004]}
-    """
-    in_bins = record.get("coord_space") == "bins"
-    found: list[tuple[MutableMapping[str, Any], str, list[int]]] = []
-    for i, obj in enumerate(record.get("objects") or ()):
-        if not isinstance(obj, MutableMapping):
-            continue
-        for geometry in _GEOMETRIES:
-            try:
-                bins = _read_bins(obj.get(geometry), in_bins)
-            except ValueError as error:
-                raise ValueError(f"objects[{i}].{geometry}: {error}") from None
-            if bins:
-                found.append((obj, geometry, bins))
-    for obj, geometry, bins in found:
-        obj.setdefault("_coord_tokens", {})[geometry] = ints_to_tokens(bins, _DEFAULT_GRID)
-        obj.setdefault("_coord_token_ints", {})[geometry] = bins
-        obj.setdefault("_coord_token_norm", {})[geometry] = [_DEFAULT_GRID.dequantize(k) for k in bins]
-    return bool(found)
-
-
-def _read_bins(values: Any, in_bins: bool) -> list[int] | None:
-    values = values.tolist() if hasattr(values, "tolist") else values
-    if not isinstance(values, (list, tuple)) or not values:
-        return None
-    if any(isinstance(v, str) for v in values):
-        bins = tokens_to_ints(values, _DEFAULT_GRID)
-    elif in_bins and all(isinstance(v, numbers.Real) and not isinstance(v, bool) and v % 1 == 0 for v in values):
-        bins = [_DEFAULT_GRID.check_bin(int(v)) for v in values]
-    else:
-        return None
-    if len(bins) != _BOX_LENGTH:
-        raise ValueError(f"expected four coordinates x1, y1, x2, y2, found {len(bins)}: {list(values)!r}")
-    return bins
 
 
 def _bin_of(token: Any, grid: CoordGrid) -> int | None:

@@ -15,7 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import CoordGrid, Form, InputError, Instance, MarkerFamily, Object, Order, Style, encode_target
+from coord_codec import (
+    CoordGrid,
+    Form,
+    Geometry,
+    InputError,
+    Instance,
+    MarkerFamily,
+    Object,
+    Order,
+    Style,
+    encode_target,
+    geometry_of,
+)
 from coord_codec.records import check_description
 from coord_eval.data.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.data.predictions import Detections, Prediction, from_records
@@ -30,6 +42,7 @@ from coord_eval.metrics.evaluation import EvaluationData, point
 from coord_eval.metrics.own import CocoParams, own_scores, pr_curves
 from coord_eval.parse.parser import parse_answer
 from coord_eval.report.evaluation import ReportSection, write_report
+from coord_eval.shapes.scores import score_shapes
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,6 +102,7 @@ def score(
     lenient: bool = False,
     params: CocoParams | None = None,
     progress: Progress | None = None,
+    geometry: str | Geometry = "box",
 ) -> Evaluation:
     """Score answers against ground truth.
 
@@ -119,6 +133,8 @@ def score(
         lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
         params: IoU thresholds, areas and detection limits of your own; AP and AR with these are in `coco_own`
         progress: called with the name of a stage, what is done and what there is to do
+        geometry: what answers hold of each object, see `coord_codec.GEOMETRIES`; the COCO metrics are those of the
+            boxes around shapes, and `shapes` has the scores of the shapes themselves
 
     Raises:
         InputError: if the input cannot be scored; the message names file, line and field
@@ -134,9 +150,9 @@ def score(
     if backend not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
     report = progress or silent
-    options = AnswerOptions(boxes=boxes, format=format, scale=scale, grid=grid)
+    options = AnswerOptions(boxes=boxes, format=format, scale=scale, grid=grid, geometry=geometry_of(geometry).name)
     report("read", 0, 2)
-    ground_truth = load_ground_truth(ground_truth, lenient=lenient)
+    ground_truth = load_ground_truth(ground_truth, lenient=lenient, geometry=geometry)
     report("read", 1, 2)
     collected, by_image = collect(
         ground_truth,
@@ -172,6 +188,7 @@ def score(
     )
     if left_out := beyond_limit(detections):
         notes = [*notes, f"COCO leaves out {left_out} boxes beyond 100 of one label in one image"]
+    shapes = score_shapes(ground_truth, detections, geometry_of(geometry), grid)
     evaluation = Evaluation(
         coco=scores.summary,
         coco_constant_score=constant,
@@ -198,6 +215,7 @@ def score(
         bins=scored.bins,
         pr_curves=pr_curves(scores),
         coco_own=own_scores(ground_truth, detections, params) if params else {},
+        shapes=shapes,
     )
     if not bootstrap:
         return evaluation

@@ -20,12 +20,14 @@ class ScoredObject(NamedTuple):
         box: `(x1, y1, x2, y2)` in [0, 1]
         score: in (0, 1]
         repairs: what was repaired in it, see `ParsedObject`
+        points: the points of a shape that is no box in [0, 1], else empty
     """
 
     desc: str
     box: tuple[float, float, float, float]
     score: float
     repairs: tuple[str, ...]
+    points: tuple[tuple[float, float], ...] = ()
 
 
 def scored_objects(
@@ -36,6 +38,7 @@ def scored_objects(
     scale: float | None = None,
     score_source: str = "auto",
     grid: CoordGrid = CoordGrid(),
+    geometry: str = "box",
 ) -> tuple[list[ScoredObject], dict[str, int]]:
     """Parse one record of `predictions.jsonl` and score its objects.
 
@@ -46,6 +49,7 @@ def scored_objects(
         scale: what plain numbers are divided by; the grid's when None
         score_source: one of `SCORE_SOURCES`, or `"auto"`
         grid: of the coordinate tokens
+        geometry: what the coordinates between markers are, see `parse_answer`; boxes are those around the shapes
 
     Returns:
         The objects in the order of the answer, and how many pieces of text were left out for each reason.
@@ -62,7 +66,9 @@ def scored_objects(
     (prediction,) = from_records([record])
     if not isinstance(prediction, Prediction):
         raise InputError("the record has no text: expected one of an answer, found a box of a results list")
-    answer = parse_answer(prediction.text, format, scale=scale, grid=grid, keep_flat=boxes != "tokens")
+    answer = parse_answer(
+        prediction.text, format, scale=scale, grid=grid, keep_flat=boxes != "tokens", geometry=geometry
+    )
     if boxes != "tokens":
         answer = with_boxes_from(boxes, answer, prediction)
     source, _ = choose_source(score_source, [answer], [prediction])
@@ -70,4 +76,4 @@ def scored_objects(
     for drop in answer.dropped:
         dropped[drop.reason] = dropped.get(drop.reason, 0) + 1
     scores = object_scores(source, answer, prediction)
-    return [ScoredObject(o.desc, o.box, s, o.repairs) for o, s in zip(answer, scores, strict=True)], dropped
+    return [ScoredObject(o.desc, o.box, s, o.repairs, o.points) for o, s in zip(answer, scores, strict=True)], dropped

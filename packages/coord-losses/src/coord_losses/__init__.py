@@ -1,12 +1,14 @@
 """Distance-aware losses over coordinate tokens, undivided: whoever knows the global batch divides."""
 
 import coord_losses.table  # noqa: F401  # registers the terms that are there from the start
-from coord_losses.batch import ObjectSlots, supervised_rows
+from coord_losses.batch import supervised_rows
 from coord_losses.config import ObjectiveConfig
 from coord_losses.denominators import global_denominators
 from coord_losses.inputs import TermError, TermInputs
+from coord_losses.matching import hungarian_pairs
 from coord_losses.objective import CoordObjective
 from coord_losses.output import ObjectiveOutput, denominator_of
+from coord_losses.slots import CoordRows, ObjectSlots
 from coord_losses.terms.box import box_loss, generalized_iou
 from coord_losses.terms.cross_entropy import soft_cross_entropy
 from coord_losses.terms.distance_iou import complete_iou, distance_iou
@@ -22,6 +24,7 @@ from coord_losses.terms.wasserstein import wasserstein1
 __all__ = [
     "CoordExp",
     "CoordObjective",
+    "CoordRows",
     "LossTerm",
     "ObjectSlots",
     "ObjectiveConfig",
@@ -38,6 +41,7 @@ __all__ = [
     "expectation_huber",
     "generalized_iou",
     "global_denominators",
+    "hungarian_pairs",
     "register_term",
     "registered_terms",
     "soft_cross_entropy",

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -23,7 +23,7 @@ class ObjectiveConfig(BaseModel):
         soft_ce_weight: soft cross-entropy over the coordinate tokens
         w1_weight: Wasserstein-1 over the coordinate tokens
         gate_weight: vocabulary gate at coordinate positions
-        box_weight: box loss on the expected coordinates
+        box_weight: box loss on the expected coordinates; of objects that are no boxes four times their mean L1
         alpha_l1: L1 inside the box loss (sum over the four sides)
         beta_giou: 1 - GIoU inside the box loss
         temperature: of soft CE, W1 and gate
@@ -37,6 +37,11 @@ class ObjectiveConfig(BaseModel):
         term_options: keywords for the function of a term, by term
         object_weights: factor of each object in the terms of its coordinates and box: 0.2 / side, within [1/4, 4]
             ("inverse_size"), or 1 / the number of objects in its image ("inverse_count")
+        matching: the true box that an expected box is compared with: that of the object as which the text has it
+            ("sequence"), or within each image the one that `hungarian_pairs` gives it ("hungarian"); coordinate terms
+            stay with the text
+        shape_boxes: whether the box loss of objects that are no boxes has, beside L1 of their coordinates, 1 - GIoU of
+            the boxes around them
 
     Raises:
         pydantic.ValidationError: (a ValueError) names the field and what was expected
@@ -65,6 +70,8 @@ class ObjectiveConfig(BaseModel):
     extra_weights: Mapping[str, Weight] = Field(default_factory=dict)
     term_options: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     object_weights: ObjectWeights = "none"
+    matching: Literal["sequence", "hungarian"] = "sequence"
+    shape_boxes: bool = False
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from coord_codec import CoordVocab
-from coord_losses.batch import ObjectSlots
+from coord_losses.slots import ObjectSlots
 
 
 def global_denominators(

@@ -16,10 +16,12 @@ from torch import Tensor
 from coord_codec import CoordGrid
 from coord_losses.batch import Batch
 from coord_losses.config import ObjectiveConfig
+from coord_losses.matching import hungarian_pairs
 from coord_losses.terms.expectation import expectation
 from coord_losses.terms.loss_term import LossTerm
 from coord_losses.terms.object_weights import inverse_count, inverse_size
 from coord_losses.terms.registry import Need, Term, registered_terms
+from coord_losses.terms.shape import boxes_around
 from coord_losses.terms.soft_targets import checked_soft_targets
 
 _FROM_COORD_LOGITS: tuple[Need, ...] = ("coord_logits", "expectation", "box")
@@ -115,10 +117,12 @@ class TermInputs:
 
     @cached_property
     def true_C(self) -> Tensor:
-        """True coordinates: of the object's box where the row decodes one, else of the true bin."""
+        """True coordinates: of the object's box or shape where the row decodes one, else of the true bin."""
         wide = torch.promote_types(self.batch.boxes_M4.dtype, torch.float32)
         true_C = self.bins_C.to(wide) / self.grid.scale
-        return true_C.index_put((self.batch.slots_M4.flatten(),), self.batch.boxes_M4.flatten().to(wide))
+        coords, boxes = self.batch.coords, (self.batch.slots_M4.flatten(), self.batch.boxes_M4.flatten())
+        rows, values = boxes if coords is None else (coords.rows_P, coords.true_P)
+        return true_C.index_put((rows,), values.to(wide))
 
     @property
     def true_bins_C(self) -> Tensor:
@@ -140,13 +144,37 @@ class TermInputs:
 
     @property
     def predicted_M4(self) -> Tensor:
-        """Expected boxes; corners are not sorted."""
+        """Expected boxes, corners not sorted; of another geometry those around the expected coordinates."""
+        coords = self.batch.coords
+        if coords is not None:
+            return boxes_around(
+                self.expected_C[coords.rows_P], coords.is_x_P, coords.object_P, len(self.batch.slots_M4)
+            )
         return self.expected_C[self.batch.slots_M4.flatten()].view(-1, 4)
 
     @property
     def boxes_M4(self) -> Tensor:
-        """True boxes."""
-        return self.batch.boxes_M4
+        """True boxes, each beside the expected box that it is compared with (`config.matching`)."""
+        boxes_M4 = self.batch.boxes_M4
+        return boxes_M4 if self.pairs_M is None else boxes_M4[self.pairs_M]
+
+    @cached_property
+    def pairs_M(self) -> Tensor | None:
+        """Which true box each expected box is compared with; None for its own one in the text."""
+        config, batch = self.config, self.batch
+        if config.matching == "sequence":
+            return None
+        if batch.coords is not None:
+            raise ValueError("matching is 'hungarian', which pairs boxes, but the objects are shapes; set 'sequence'")
+        return hungarian_pairs(
+            self.predicted_M4,
+            batch.boxes_M4,
+            batch.image_M,
+            batch.said_M,
+            batch.label_M,
+            config.alpha_l1,
+            config.beta_giou,
+        )
 
     @cached_property
     def object_weights_M(self) -> Tensor | None:
@@ -194,12 +222,15 @@ class TermInputs:
         of_tokens = term.needs[0] in ("text_rows", "log_z", "margin")
         weights_M = self.object_weights_M if weighted and not of_tokens else None
         if weights_M is not None and term.needs[0] == "box":
+            weights_M = weights_M if self.pairs_M is None else weights_M[self.pairs_M]
             values = values * weights_M.to(values.dtype)
         elif weights_M is not None:
-            weights_C = torch.ones_like(values).index_put(
-                (self.batch.slots_M4.flatten(),), weights_M.to(values.dtype).repeat_interleave(4)
-            )
-            values = values * weights_C
+            coords, weights_M = self.batch.coords, weights_M.to(values.dtype)
+            if coords is None:
+                rows, factors = self.batch.slots_M4.flatten(), weights_M.repeat_interleave(4)
+            else:
+                rows, factors = coords.rows_P, weights_M[coords.object_P]
+            values = values * torch.ones_like(values).index_put((rows,), factors)
         return LossTerm.of(values)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from coord_codec import CoordGrid, CoordVocab
-from coord_losses.batch import Batch, ObjectSlots
+from coord_losses.batch import Batch
 from coord_losses.config import ObjectiveConfig
 from coord_losses.from_hidden import from_hidden, of_all_rows
 from coord_losses.fused.head import LinearHead
@@ -26,6 +26,7 @@ from coord_losses.fused.sharded import (
 )
 from coord_losses.inputs import TermInputs, diagnostic_terms, needs_coord_logits, needs_of
 from coord_losses.output import ObjectiveOutput
+from coord_losses.slots import ObjectSlots
 from coord_losses.terms.cross_entropy import token_nll
 from coord_losses.terms.expectation import coord_columns, coord_range
 from coord_losses.terms.gate import vocab_gate_per_row

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +75,16 @@ def answer_room(config: RunConfig, tokenizer, names: Iterable[str]) -> int:
         names: that are known; where none is, a name may take 12 tokens
     """
     writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
+    # A box stands for the shape, and its four coordinates for as many as the shape has at most.
+    boxes = replace(writer, data=config.data.model_copy(update={"geometry": "box"}))
+    one = len(tokenizer("(111,222)," if not writer.coord_tokens else "")["input_ids"]) / 2 or 1
+    more = round(max(config.data.shape.longest - 4, 0) * one)
     of_shapes = config.data.shapes.max_objects if not config.data.given else config.data.max_objects
     count = min(config.data.max_objects, of_shapes)
 
     def length(name: str) -> int:
         sample = Instance(image="x", objects=[Object(desc=name, bbox=(0.111, 0.222, 0.333, 0.444))])
-        return len(tokenizer(writer.text(sample))["input_ids"])
+        return len(tokenizer(boxes.text(sample))["input_ids"]) + more
 
     longest = max(map(length, names), default=length("x") - 1 + _NAME_TOKENS)
     return count * longest + _SPARE_TOKENS

@@ -105,6 +105,7 @@ def score_predictions(
         scale=None if config.custom.coord_tokens.enabled else float(CoordGrid().scale),
         markers=config.data.markers,
         order=config.data.order,
+        geometry=config.data.shape,
     )
     left_out = _left_out(config, images)
     lines = diagnose(evaluation, predictions) if isinstance(predictions, Path) else []
@@ -163,13 +164,25 @@ def summary(evaluation: Evaluation) -> list[str]:
     values = evaluation.to_dict()
     coco, ceiling, form = values["coco"], values["ceiling"], values["format"]
     share = form["parsed"] / max(form["answers"], 1)
+    lines = [shape_line(values["shapes"])] if "shapes" in values else []
+    around = "of the boxes around: " * bool(lines)
     return [
-        f"AP {coco['AP']:.3f} (quantisation ceiling {ceiling['AP']:.3f})   AP50 {coco['AP50']:.3f}   "
+        *lines,
+        f"{around}AP {coco['AP']:.3f} (quantisation ceiling {ceiling['AP']:.3f})   AP50 {coco['AP50']:.3f}   "
         f"mean IoU {values['mean_iou']:.3f}",
         f"{share:.1%} of {form['answers']} answers parse, {form['truncated']} were cut off; "
         f"ranking score: {values['score_source']}",
         *(note for note in evaluation.notes if note.startswith(_LEFT_OUT)),
     ]
+
+
+def shape_line(shapes: dict[str, Any]) -> str:
+    """Return the line about the scores of shapes that are no boxes."""
+    ceiling = shapes["ceiling"]
+    scores = [f"{name} {shapes[name]:.3f} (ceiling {ceiling[name]:.3f})" for name in shapes if name.startswith("AP")]
+    cut = f"; {ceiling['simplified']} outlines are simplified in targets" * bool(ceiling["simplified"])
+    lost = f"{shapes['measure']}; a target's own mean is {ceiling['mean']:.4f}{cut}"
+    return f"{shapes['geometry']}: {', '.join(scores)}; {lost}"
 
 
 def run_sections(folder: Path, overfitting_after: int = 3) -> list[ReportSection]:

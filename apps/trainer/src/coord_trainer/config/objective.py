@@ -80,6 +80,16 @@ class CoordObjectiveConfig(Section):
     term_options: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="keywords for the function of a term, by term, e.g. `huber: {delta: 0.02}`"
     )
+    matching: Literal["sequence", "hungarian"] = Field(
+        "sequence",
+        description="the true box that an expected box is compared with: that of the same object in the text, or "
+        "within each image the one of the assignment of least cost (L1, 1 - GIoU, another label)",
+    )
+    shape_boxes: bool = Field(
+        False,
+        description="with another `data.geometry` than box: add 1 - GIoU of the boxes around the shapes to L1 of their "
+        "coordinates",
+    )
     object_weights: Literal["none", "inverse_size", "inverse_count"] = Field(
         "none", description="weight of each object in its coordinate and box terms"
     )

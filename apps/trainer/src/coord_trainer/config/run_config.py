@@ -94,6 +94,13 @@ class RunConfig(Section):
                 f"evaluation.readings names {constrained[0]} but custom.coord_tokens.enabled is false: the grammar is "
                 "that of coordinate tokens; decode such answers greedily"
             )
+        if data.geometry != "box":
+            yield from self._against_shapes()
+        elif custom.coord_objective.shape_boxes:
+            yield (
+                "custom.coord_objective.shape_boxes is true but data.geometry is box, whose box loss has GIoU already: "
+                "leave it out"
+            )
         targets = training.get("target_modules") or []
         named = {str(name).rsplit(".", 1)[-1] for name in ([targets] if isinstance(targets, str) else targets)}
         hit = sorted(named & {"lm_head", "embed_tokens"})
@@ -114,6 +121,19 @@ class RunConfig(Section):
                 "evaluation.pictures is heldout but data.heldout_annotations is not given: name it, or set "
                 "evaluation.pictures to train (memorising) or none"
             )
+
+    def _against_shapes(self) -> Iterator[str]:
+        """What is for boxes alone."""
+        data, flags, named = self.data, self.custom.coord_objective, f"data.geometry is {self.data.geometry}"
+        free = [name for name, strategy in STRATEGIES.items() if not strategy.grammar and strategy.boxes == "tokens"]
+        if others := [name for name in self.evaluation.readings if name not in free]:
+            yield f"evaluation.readings names {others[0]} but {named}: it is for boxes alone; name {', '.join(free)}"
+        if flags.matching == "hungarian":
+            yield f"custom.coord_objective.matching is hungarian but {named}: it pairs boxes alone; set sequence"
+        if flags.shape_boxes and data.geometry == "point":
+            yield "custom.coord_objective.shape_boxes is true but data.geometry is point: a point has no box around it"
+        if data.geometry == "keypoints" and not data.given:
+            yield "data.geometry is keypoints but data.annotations is not given: generated shapes have no keypoints"
 
     def _against_ap(self) -> Iterator[str]:
         if self.evaluation.pictures == "none":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
-from coord_codec import MARKERS
+from coord_codec import MARKERS, Geometry, geometry_of
 from coord_codec.boxes import OnBadBox
+from coord_codec.geometry import GeometryName
+from coord_codec.geometry.polygon import PolygonGeometry
 from coord_trainer.config.base import Fraction, Probability, Section, Seed
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.formats import Format
@@ -174,6 +176,14 @@ class DataSection(Section):
         "<obj_start> and <obj_end>",
     )
     style: Literal["markers", "json"] = Field("markers", description="target as marked objects, or as JSON text")
+    geometry: GeometryName = Field(
+        "box",
+        description="what is taught of each object: its box, a point, a polygon, an oriented box of four corners or "
+        "keypoints; of COCO files from `segmentation` and `keypoints`, else from the box",
+    )
+    max_vertices: Annotated[int, Field(ge=3, le=128)] = Field(
+        32, description="most vertices of a polygon in a target; outlines of more are simplified"
+    )
     min_pixels: PositiveInt | None = Field(
         None, description="images of fewer pixels are enlarged; the checkpoint's own limit when not given"
     )
@@ -196,6 +206,11 @@ class DataSection(Section):
         if value not in MARKERS:
             raise ValueError(f"expected one of {', '.join(MARKERS)}, found {value!r}")
         return value
+
+    @property
+    def shape(self) -> Geometry:
+        """The geometry of the targets."""
+        return PolygonGeometry(self.max_vertices) if self.geometry == "polygon" else geometry_of(self.geometry)
 
     @property
     def varies(self) -> str | None:

@@ -6,13 +6,14 @@ Every box is exact afterwards: a crop is taken only where it cuts none, so that 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import torch
 from PIL import Image
 from torchvision.transforms.v2 import functional
 from torchvision.tv_tensors import BoundingBoxes, wrap
 
-from coord_codec import Instance
+from coord_codec import Instance, Object
 from coord_trainer.config.sources import AugmentConfig
 
 _TRIES = 20
@@ -32,8 +33,10 @@ def augment(image: Image.Image, instance: Instance, config: AugmentConfig, seed:
     boxes_M4 = torch.tensor([found.bbox for found in instance.objects], dtype=torch.float64).reshape(-1, 4) * scale_M4
     boxes = BoundingBoxes(boxes_M4, format="XYXY", canvas_size=(image.height, image.width))
     kept = list(range(len(boxes)))
+    width, height, flipped = image.width, image.height, False
+    whole = window = (0, 0, height, width)
     if draw.random() < config.flip:
-        image, boxes = functional.horizontal_flip(image), functional.horizontal_flip(boxes)
+        image, boxes, flipped = functional.horizontal_flip(image), functional.horizontal_flip(boxes), True
     if draw.random() < config.crop and (place := _whole_crop(boxes, config.min_crop, draw)) is not None:
         window, kept = place
         image, boxes = functional.crop(image, *window), functional.crop(wrap(boxes[kept], like=boxes), *window)
@@ -47,11 +50,21 @@ def augment(image: Image.Image, instance: Instance, config: AugmentConfig, seed:
         changes = (functional.adjust_brightness, functional.adjust_contrast, functional.adjust_saturation)
         for change in changes:
             image = change(image, draw.uniform(1 - config.colour, 1 + config.colour))
+    top, left, rows, columns = window
+    view = None if window == whole else (left / width, top / height, columns / width, rows / height)
     objects = tuple(
-        instance.objects[position].model_copy(update={"bbox": tuple(box)})
-        for position, box in zip(kept, fractions_M4, strict=True)
+        _moved(instance.objects[position], box, flipped, view) for position, box in zip(kept, fractions_M4, strict=True)
     )
     return image, instance.model_copy(update={"objects": objects, "width": image.width, "height": image.height})
+
+
+def _moved(found: Object, box: list[float], flipped: bool, view: tuple[float, float, float, float] | None) -> Object:
+    """Return an object with its new box, and its shape mirrored and seen in the window of a crop."""
+    changes: dict[str, Any] = {"bbox": tuple(box)}
+    if (shape := found.geometry) is not None:
+        shape = shape.flip() if flipped else shape
+        changes["geometry"] = shape if view is None else shape.moved(*view)
+    return found.model_copy(update=changes)
 
 
 def _whole_crop(

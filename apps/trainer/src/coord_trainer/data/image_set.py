@@ -136,7 +136,7 @@ def load_annotated(
     if large is not None and not (scored and large[1] == "coco"):
         say(f"{name}: reading {large[0]} ({large[0].stat().st_size / 1e6:,.0f} MB)")
         return _load_large(*large, images, name, strict, data)
-    source = read_source(annotations, images, data.format, data.on_bad_box)
+    source = read_source(annotations, images, data.format, data.on_bad_box, data.geometry)
     found, base = source.annotations, None if data.allow_outside else source.base
     root = found.root or source.base
     decode = len(found.instances) <= FULL_CHECK_LIMIT
@@ -191,10 +191,12 @@ def _digest(instances: Sequence[Instance], root: Path) -> str:
     return sha.hexdigest()[:16]
 
 
-def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, keep_files: bool) -> ImageSet:
-    """Draw a split of the shapes; images go to `folder` when `keep_files`, and stay in memory."""
+def make_shapes(
+    config: ShapesConfig, split: str, count: int, folder: Path, keep_files: bool, geometry: str = "box"
+) -> ImageSet:
+    """Draw a split of the shapes, of that geometry; images go to `folder` when `keep_files`, and stay in memory."""
     instances, images, sha = [], {}, hashlib.sha256(b"shapes")
-    drawn = draw_shapes(config, split, count)
+    drawn = draw_shapes(config, split, count, geometry)
     for instance, image in tqdm(drawn, total=count, desc=f"drawing {split} images", unit="img", mininterval=0.5):
         instances.append(instance)
         sha.update(instance.model_dump_json(exclude_unset=True).encode() + image.tobytes())
@@ -209,8 +211,10 @@ def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, keep
 def draw_sets(config: RunConfig, folder: Path) -> tuple[ImageSet, ImageSet]:
     """Training and held-out shapes; the held-out images and both ground truths are kept in `folder`."""
     shapes = config.data.shapes
-    train = make_shapes(shapes, "train", shapes.train, folder, keep_files=False)
-    heldout = make_shapes(shapes, "heldout", shapes.heldout, folder, keep_files=is_first())
+    train = make_shapes(shapes, "train", shapes.train, folder, keep_files=False, geometry=config.data.geometry)
+    heldout = make_shapes(
+        shapes, "heldout", shapes.heldout, folder, keep_files=is_first(), geometry=config.data.geometry
+    )
     if is_first():
         folder.mkdir(parents=True, exist_ok=True)
         for drawn in (train, heldout):

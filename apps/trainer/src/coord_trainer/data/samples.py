@@ -32,10 +32,12 @@ from coord_codec import (
     Instance,
     Object,
     SequenceLayout,
+    coordinates_of,
     encode_target,
     find_layout,
     select_objects,
 )
+from coord_codec.geometry import Coordinates
 from coord_eval import ImageError
 from coord_losses import ObjectSlots
 from coord_trainer.config.sections import DataSection
@@ -82,7 +84,12 @@ class TargetWriter:
             order=self.data.order,
             max_objects=self.data.max_objects,
             seed=self.seed_of(instance, epoch),
+            geometry=self.data.shape,
         )
+
+    def true_coordinates(self, instance: Instance, epoch: int = 0) -> list[Coordinates]:
+        """Return what the coordinates of each object in the text are, unrounded."""
+        return [coordinates_of(found, self.data.shape) for found in self.objects(instance, epoch)[0]]
 
     def longest(self, instance: Instance) -> str:
         """Return a text that has at least as many tokens as any answer with what its prompt adds to the usual one."""
@@ -173,10 +180,14 @@ class SampleSet(Dataset):
         )
         layout, boxes = None, None
         if self._writer.vocab is not None:
-            layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids)
-            boxes = [tuple(found.bbox) for found in self._writer.objects(instance, epoch)[0]]
+            geometry = self._writer.data.geometry
+            # Box layouts keep objects of another arity, which the slots count.
+            named = None if geometry == "box" else geometry
+            layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids, named)
+            boxes = self._writer.true_coordinates(instance, epoch)
         name = str(instance.image if instance.image_id is None else instance.image_id)
-        return {**sample, "coord_layout": layout, "coord_boxes": boxes, "coord_sample": name}
+        found = {"coord_layout": layout, "coord_boxes": boxes, "coord_sample": name}
+        return {**sample, **found, "coord_geometry": self._writer.data.geometry}
 
 
 class WholeRounds(Dataset):
@@ -224,6 +235,7 @@ def collate_samples(
     """
     names = [sample.pop("coord_sample", None) for sample in samples]
     sources = [sample.pop("coord_source", None) for sample in samples]
+    (geometry,) = {sample.pop("coord_geometry", "box") for sample in samples}
     extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
     if packing:
         batch, starts = pack([collate([sample]) for sample in samples])
@@ -239,7 +251,9 @@ def collate_samples(
         batch["coord_slots"] = ObjectSlots(nothing.long(), nothing, torch.zeros(0, dtype=torch.long))
     else:
         layouts, boxes = zip(*extras, strict=True)
-        batch["coord_slots"] = ObjectSlots.from_layouts(layouts, batch["labels"], boxes, vocab, **places)
+        batch["coord_slots"] = ObjectSlots.from_layouts(
+            layouts, batch["labels"], boxes, vocab, **places, geometry=geometry
+        )
     return batch
 
 

@@ -6,12 +6,13 @@ boxes on a half-pixel grid would only ever exercise a fifth of the bins.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from coord_codec import Instance, Object
+from coord_codec import Instance, Object, shape_of
 from coord_trainer.config.sections import ShapesConfig
 
 COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 220)}
@@ -19,13 +20,21 @@ SHAPES = ("circle", "square", "triangle")
 CATEGORIES = tuple(f"{colour} {shape}" for colour in COLOURS for shape in SHAPES)
 _SUPERSAMPLE = 4
 _TRIES = 30
+_CIRCLE = 12  # vertices: a multiple of four, so that it touches all sides of its box
+_LARGEST_ANGLE = math.radians(30)
 
 
-def draw_shapes(config: ShapesConfig, split: str, count: int) -> Iterator[tuple[Instance, Image.Image]]:
-    """Yield `count` instances with their images; the split's name is part of the seed."""
+def draw_shapes(
+    config: ShapesConfig, split: str, count: int, geometry: str = "box"
+) -> Iterator[tuple[Instance, Image.Image]]:
+    """Yield `count` instances with their images; the split's name is part of the seed.
+
+    Points are the centres of the boxes. Polygons fill theirs: triangles with their tip anywhere above, quadrilaterals
+    with a vertex on each side, dodecagons for circles. So do oriented boxes, turned by up to 30 degrees either way.
+    """
     rng = np.random.default_rng([config.seed, *split.encode()])
     for number in range(count):
-        image, objects = _draw(rng, config)
+        image, objects = _draw(rng, config, geometry)
         yield (
             Instance(
                 image=f"{split}/{number:05d}.png",
@@ -38,7 +47,7 @@ def draw_shapes(config: ShapesConfig, split: str, count: int) -> Iterator[tuple[
         )
 
 
-def _draw(rng: np.random.Generator, config: ShapesConfig) -> tuple[Image.Image, list[Object]]:
+def _draw(rng: np.random.Generator, config: ShapesConfig, geometry: str) -> tuple[Image.Image, list[Object]]:
     side = config.size * _SUPERSAMPLE
     background = tuple(int(v) for v in rng.integers(180, 250, 3))
     canvas = Image.new("RGB", (side, side), background)
@@ -53,8 +62,14 @@ def _draw(rng: np.random.Generator, config: ShapesConfig) -> tuple[Image.Image, 
         colour = list(COLOURS)[rng.integers(len(COLOURS))]
         shape = SHAPES[rng.integers(len(SHAPES))]
         fill = tuple(int(np.clip(v + rng.integers(-25, 26), 0, 255)) for v in COLOURS[colour])
+        desc = f"{colour} {shape}"
+        if geometry in ("polygon", "oriented"):
+            corners = _outline(rng, shape, geometry, box)
+            brush.polygon([(x * side, y * side) for x, y in corners], fill=fill)
+            objects.append(Object(desc=desc, geometry={"type": geometry, "coordinates": corners}))
+            continue
         _paint(brush, shape, [round(v * side) for v in box], fill)
-        objects.append(Object(desc=f"{colour} {shape}", bbox=box))
+        objects.append(_shaped(Object(desc=desc, bbox=box), geometry))
     pixels = np.asarray(canvas.reduce(_SUPERSAMPLE), dtype=np.float32)
     noisy = pixels + rng.normal(0, config.noise, pixels.shape)
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8)), objects
@@ -83,3 +98,38 @@ def _paint(brush: ImageDraw.ImageDraw, shape: str, box: list[int], fill: tuple[i
         brush.rectangle([x1, y1, x2, y2], fill=fill)
     else:
         brush.polygon([((x1 + box[2]) // 2, y1), (x1, y2), (x2, y2)], fill=fill)
+
+
+def _outline(rng: np.random.Generator, shape: str, geometry: str, box: tuple[float, ...]) -> list[tuple[float, float]]:
+    """Return the outline of a shape that fills a box; a turned rectangle whatever the shape is."""
+    x1, y1, x2, y2 = box
+    width, height = x2 - x1, y2 - y1
+    if geometry == "oriented":
+        return [(x1 + x, y1 + y) for x, y in _turned(rng, width, height)]
+    if shape == "triangle":
+        unit = [(rng.uniform(0.2, 0.8), 0.0), (1.0, 1.0), (0.0, 1.0)]
+    elif shape == "square":
+        a, b, c, d = rng.uniform(0.2, 0.8, 4)
+        unit = [(a, 0.0), (1.0, b), (c, 1.0), (0.0, d)]
+    else:
+        angles = 2 * np.pi * np.arange(_CIRCLE) / _CIRCLE
+        unit = [(0.5 + 0.5 * math.sin(t), 0.5 - 0.5 * math.cos(t)) for t in angles]
+    return [(float(x1 + x * width), float(y1 + y * height)) for x, y in unit]
+
+
+def _turned(rng: np.random.Generator, width: float, height: float) -> list[tuple[float, float]]:
+    """Return the corners of a turned rectangle whose box has that width and height and begins at 0, 0."""
+    largest = min(_LARGEST_ANGLE, 0.8 * math.atan(min(width / height, height / width)))
+    angle = rng.uniform(0.1, largest)
+    sin, cos = math.sin(angle), math.cos(angle)
+    long = (width * cos - height * sin) / math.cos(2 * angle)
+    short = (height * cos - width * sin) / math.cos(2 * angle)
+    corners = [(short * sin, 0.0), (width, long * sin), (long * cos, height), (0.0, short * cos)]
+    if rng.integers(2):
+        corners = [(width - x, y) for x, y in corners]
+    return corners
+
+
+def _shaped(found: Object, geometry: str) -> Object:
+    """Return an object with the shape that its box has in a geometry; for a box nothing changes."""
+    return found if geometry == "box" else found.model_copy(update={"geometry": shape_of(found, geometry)})

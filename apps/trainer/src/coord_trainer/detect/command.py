@@ -69,6 +69,9 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     elif sources.truth:
         names = sorted({o.desc for i in sources.truth.instances for o in i.targets})
     detector = _endpoint(request, config) if request.endpoint else Detector.load(_model(request), config, names)
+    geometry = detector.config.data.geometry  # as the model was trained, which its card says
+    if sources.truth is not None and geometry != "box":
+        sources = find_sources(request.sources, request.images, geometry)
     answered = answer_sources(
         detector,
         sources,

@@ -115,6 +115,8 @@ class Detector:
         if prompt is not None:
             changes["data"] = self.config.data.model_copy(update={"prompt": prompt})
         if labels:
+            if self.config.data.geometry != "box":
+                raise InputError(f"labels: the grammar is of boxes alone, the model writes {self.config.data.geometry}")
             changes["evaluation"] = self.config.evaluation.model_copy(update={"readings": ("names",)})
         config = self.config.model_copy(update=changes)
         names = frozenset(labels) or self.engine.names
@@ -125,7 +127,8 @@ class Detector:
         """How answers are read: the keywords of `read_objects`."""
         tokens = self.config.custom.coord_tokens.enabled
         strategy = STRATEGIES[self.config.evaluation.readings[0]]
-        return {"boxes": strategy.boxes, "scale": None if tokens else float(CoordGrid().scale)}
+        scale = None if tokens else float(CoordGrid().scale)
+        return {"boxes": strategy.boxes, "scale": scale, "geometry": self.config.data.geometry}
 
 
 def as_trained(config: RunConfig, folder: Path) -> RunConfig:

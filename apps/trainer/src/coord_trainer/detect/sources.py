@@ -53,13 +53,14 @@ class Sources:
         return replace(self, images=self.images[:count], truth=truth, notes=(*self.notes, note))
 
 
-def find_sources(words: Sequence[str], images: Path | None = None) -> Sources:
+def find_sources(words: Sequence[str], images: Path | None = None, geometry: str = "box") -> Sources:
     """Find the images that the words name.
 
     Args:
         words: folders (searched to any depth), image files, patterns such as `photos/*.jpg`, or one file of
             annotations of any format that is a file
         images: the folder of the images of annotations
+        geometry: the shape of their objects that answers are scored by
 
     Raises:
         InputError: a word names nothing, or there is no image at all.
@@ -67,7 +68,7 @@ def find_sources(words: Sequence[str], images: Path | None = None) -> Sources:
     if any(_annotates(word) for word in words):
         if len(words) > 1:
             raise InputError(f"{' '.join(words)}: name one file of annotations alone, or images alone")
-        return _annotated(Path(words[0]), images)
+        return _annotated(Path(words[0]), images, geometry)
     if images is not None:
         raise InputError(f"--images {images}: it goes with a file of annotations; name the folder as a source instead")
     found: dict[Path, None] = {}
@@ -110,8 +111,9 @@ def _hidden(file: Path, below: Path) -> bool:
     return any(part.startswith(".") for part in file.relative_to(below).parts)
 
 
-def _annotated(file: Path, images: Path | None) -> Sources:
-    found = read_source(file, images, on_bad_box="drop_box")  # an image with a bad record is answered all the same
+def _annotated(file: Path, images: Path | None, geometry: str) -> Sources:
+    # An image with a bad record is answered all the same.
+    found = read_source(file, images, on_bad_box="drop_box", geometry=geometry)
     truth = found.annotations
     root = images or truth.root or file.parent
     sources = [

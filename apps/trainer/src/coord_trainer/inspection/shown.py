@@ -211,6 +211,7 @@ def _target(config: RunConfig, instance: Instance) -> str:
         form="tokens" if config.custom.coord_tokens.enabled else "numbers",
         order="given" if data.order == "random" else data.order,
         max_objects=data.max_objects,
+        geometry=data.shape,
     )
 
 
@@ -222,5 +223,5 @@ def _truth(config: RunConfig, instance: Instance) -> tuple[Named, ...]:
 
 def _said(config: RunConfig, text: str) -> tuple[Named, ...]:
     format = "json" if config.data.style == "json" else config.data.markers
-    answer = parse_answer(text, format, scale=float(CoordGrid().scale))
+    answer = parse_answer(text, format, scale=float(CoordGrid().scale), geometry=config.data.geometry)
     return tuple((o.desc, o.box) for o in answer)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coord_codec import CoordGrid
 from coord_codec.files import InputError, read_json, read_text, write_text
+from coord_codec.geometry import GeometryName
 from coord_trainer.config.run_config import RunConfig, check_run_config
 
 CARD_FILE = "coordexp.json"
@@ -47,6 +48,8 @@ class ModelCard(_Part):
         style: whether an answer is marked objects or JSON
         form: whether coordinates are tokens or plain numbers
         order: of the objects in a target
+        geometry: what is written of each object
+        max_vertices: most vertices of a polygon in a target
         max_objects: most objects in a target; None in cards that do not say
         pixels: of the images
         decoding: the run's first decoding strategy
@@ -62,6 +65,8 @@ class ModelCard(_Part):
     style: Literal["markers", "json"]
     form: Literal["tokens", "numbers"]
     order: str
+    geometry: GeometryName = "box"
+    max_vertices: int = 32
     max_objects: int | None = None
     pixels: PixelLimits = PixelLimits()
     decoding: str
@@ -71,7 +76,8 @@ class ModelCard(_Part):
 
     def write(self, folder: Path) -> None:
         """Write coordexp.json to a checkpoint's folder; it appears whole or not at all."""
-        write_text(folder / CARD_FILE, self.model_dump_json(indent=2) + "\n")
+        of_shapes = {"geometry", "max_vertices"} if self.geometry == "box" else None  # as before there were shapes
+        write_text(folder / CARD_FILE, self.model_dump_json(indent=2, exclude=of_shapes) + "\n")
 
     def check_fingerprint(self, found: str | None, where: Path) -> None:
         """Raise `InputError` if a tokenizer is not the one that the checkpoint was trained with.
@@ -103,6 +109,8 @@ def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: s
         style=config.data.style,
         form="tokens" if tokens else "numbers",
         order=config.data.order,
+        geometry=config.data.geometry,
+        max_vertices=config.data.max_vertices,
         max_objects=config.data.max_objects,
         pixels=PixelLimits(min=sizes.get("shortest_edge"), max=sizes.get("longest_edge")),
         decoding=config.evaluation.readings[0],
@@ -146,7 +154,7 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
         InputError: naming, in one line, both sides of every setting that the user did set and that disagrees.
     """
     given = _given(config)
-    known = card.model_dump(include={"prompt", "system", "style", "form", "order"})
+    known = card.model_dump(include={"prompt", "system", "style", "form", "order", "geometry", "max_vertices"})
     known["max_objects"] = card.max_objects or given.get("max_objects")
     known |= {"markers": card.markers, "pixels.min": card.pixels.min, "pixels.max": card.pixels.max}
     if card.style == "json" and given.get("style", "json") == "json":
@@ -168,6 +176,7 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
         custom = custom.model_copy(update={"coord_tokens": tokens})
     limits = {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
     data = {"prompt": card.prompt, "markers": card.markers, "style": card.style, "order": card.order, **limits}
+    data |= {"geometry": card.geometry, "max_vertices": card.max_vertices}
     data |= {"max_objects": card.max_objects} if card.max_objects else {}
     sections = {"data": config.data.model_copy(update=data), "custom": custom}
     if "readings" not in config.evaluation.model_fields_set:
@@ -199,16 +208,21 @@ _KEYS = {
     "style": "data.style",
     "form": "custom.coord_tokens.enabled",
     "order": "data.order",
+    "geometry": "data.geometry",
+    "max_vertices": "data.max_vertices",
     "max_objects": "data.max_objects",
     "pixels.min": "data.min_pixels",
     "pixels.max": "data.max_pixels",
 }
 
 
+_OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects")
+
+
 def _given(config: RunConfig) -> dict[str, Any]:
     """What the user set, by the card's names and in its terms."""
     data, custom = config.data, config.custom
-    found = {name: getattr(data, name) for name in ("prompt", "markers", "style", "order", "max_objects")}
+    found = {name: getattr(data, name) for name in _OF_DATA}
     found = {name: value for name, value in found.items() if name in data.model_fields_set}
     if "system" in config.training:
         found["system"] = system_text(config)

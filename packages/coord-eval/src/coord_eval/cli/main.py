@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from coord_codec.files import InputError, read_json_lines, read_text, write_text
+from coord_codec.geometry import GeometryName
 from coord_eval.cli import options
 from coord_eval.cli.group import INTERRUPTED, CommandGroup
 from coord_eval.parse.answer import Answer
@@ -80,6 +81,10 @@ def score(
         bool,
         typer.Option("--diagnose", help="Try other scales, orders and shifts of the boxes; always done at AP near 0."),
     ] = False,
+    geometry: Annotated[
+        GeometryName,
+        typer.Option(help="What answers hold of each object; shapes are scored beside the boxes around them."),
+    ] = "box",
     as_json: options.AsJson = False,
 ) -> None:
     """Score answers against ground truth and write a report.
@@ -93,7 +98,8 @@ def score(
     from coord_eval.export import write_exports
 
     with options.Progress() as progress:
-        evaluation = score(ground_truth, predictions, bootstrap=bootstrap, seed=seed, progress=progress, **settings)
+        settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
+        evaluation = score(ground_truth, predictions, **settings)
     lines = explain(evaluation, predictions, format=settings["format"], force=diagnose)
     evaluation = replace(evaluation, notes=(*evaluation.notes, *lines))
     report = evaluation.write_report(out, image_root=images, title=title)

@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import AnnotationSet, CocoTables, InputError, Instance, read_annotations
+from coord_codec import (
+    AnnotationSet,
+    CocoTables,
+    Geometry,
+    InputError,
+    Instance,
+    Shape,
+    geometry_of,
+    read_annotations,
+    shape_of,
+)
 from coord_eval.parse.scalars import plain_tables
 
 ImageId = int | str
@@ -38,6 +48,7 @@ class GroundTruth:
         crowd_N: True for regions that are neither a hit nor a miss (`iscrowd`)
         root: folder that the file names are relative to, None if unknown
         notes: conditions to know when reading the metrics
+        shapes: N shapes in [0, 1], None for what has none (crowd regions); None where boxes are scored
     """
 
     image_ids: tuple[ImageId, ...]
@@ -53,6 +64,7 @@ class GroundTruth:
     crowd_N: np.ndarray
     root: Path | None = None
     notes: tuple[str, ...] = ()
+    shapes: tuple[Shape | None, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -62,7 +74,9 @@ GroundTruthSource = str | Path | Mapping[str, Any] | Sequence[Instance] | Annota
 """What `load_ground_truth` takes."""
 
 
-def load_ground_truth(source: GroundTruthSource, *, lenient: bool = False) -> GroundTruth:
+def load_ground_truth(
+    source: GroundTruthSource, *, lenient: bool = False, geometry: str | Geometry = "box"
+) -> GroundTruth:
     """Load ground truth.
 
     Boxes of a COCO file stay as the file states them, in pixels. A box of zero area stays ground truth, as in
@@ -73,6 +87,7 @@ def load_ground_truth(source: GroundTruthSource, *, lenient: bool = False) -> Gr
             `coord_codec.read_annotations` returns it, or a `GroundTruth`, which is returned as it is
         lenient: leave out faulty records and count them in the notes, instead of raising; an annotation set is always
             taken as it is
+        geometry: the shape of the objects that is scored beside their boxes
 
     Raises:
         InputError: if a file cannot be read or a record is faulty; the message names file, record and field
@@ -87,15 +102,15 @@ def load_ground_truth(source: GroundTruthSource, *, lenient: bool = False) -> Gr
     if isinstance(source, GroundTruth):
         return source
     if isinstance(source, AnnotationSet):
-        return _from_set(source)
-    found = read_annotations(plain_tables(source) if isinstance(source, Mapping) else source)
+        return _from_set(source, geometry)
+    found = read_annotations(plain_tables(source) if isinstance(source, Mapping) else source, geometry=geometry)
     if not lenient:
         # A record left out would change the score in silence.
         found.check(training=False)
-    return _from_set(found)
+    return _from_set(found, geometry)
 
 
-def _from_set(annotations: AnnotationSet) -> GroundTruth:
+def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTruth:
     if annotations.tables is not None:
         values = _from_tables(annotations.tables)
     else:
@@ -108,6 +123,7 @@ def _from_set(annotations: AnnotationSet) -> GroundTruth:
         notes.append(f"{len(left_out)} faults in the ground truth, their records are left out: {first}")
     if flat := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
         notes.append(f"{flat} ground-truth boxes have zero area and cannot be matched")
+    named = geometry_of(geometry).name != "box"
     return GroundTruth(
         **{**values, "sizes_I2": np.array(values["sizes_I2"], dtype=np.float64).reshape(-1, 2)},
         categories=tuple(category.name for category in annotations.categories),
@@ -119,7 +135,23 @@ def _from_set(annotations: AnnotationSet) -> GroundTruth:
         crowd_N=table[:, 7].astype(bool),
         root=annotations.root,
         notes=tuple(notes),
+        shapes=_shapes(annotations, table, values["image_ids"], geometry) if named else None,
     )
+
+
+def _shapes(
+    annotations: AnnotationSet, table: np.ndarray, image_ids: Sequence[ImageId], geometry: str | Geometry
+) -> tuple[Shape | None, ...]:
+    """Return the shape of each row of objects: the targets of an image stand in both in the same order."""
+    ids = [i if item.image_id is None else item.image_id for i, item in enumerate(annotations.instances)]
+    targets = {key: iter(item.targets) for key, item in zip(ids, annotations.instances, strict=True)}
+    taught = None if annotations.tables is None else [row.is_target for row in annotations.tables.annotations]
+    shapes: list[Shape | None] = []
+    for number, (image, crowd) in enumerate(zip(table[:, 0].astype(int), table[:, 7], strict=True)):
+        is_target = not crowd if taught is None else taught[number]
+        found = next(targets[image_ids[image]], None) if is_target and image_ids[image] in targets else None
+        shapes.append(None if found is None else shape_of(found, geometry))
+    return tuple(shapes)
 
 
 def _from_tables(tables: CocoTables) -> dict[str, Any]:

@@ -252,6 +252,7 @@ class Detections:
         scores_D: score by which detections are sorted
         rank_D: position of the object within its answer, from 0
         unknown: the labels that the ground truth does not have, indexed by `category_D - K`
+        shapes: points in pixels of each detection, empty for a box; empty as a whole where there are boxes alone
     """
 
     image_D: np.ndarray
@@ -260,6 +261,7 @@ class Detections:
     scores_D: np.ndarray
     rank_D: np.ndarray
     unknown: tuple[str, ...] = ()
+    shapes: tuple[tuple[tuple[float, float], ...], ...] = ()
 
     def __len__(self) -> int:
         return len(self.image_D)
@@ -267,7 +269,8 @@ class Detections:
     def take(self, rows: np.ndarray) -> Detections:
         """Return the detections of these rows."""
         columns = ("image_D", "category_D", "boxes_D4", "scores_D", "rank_D")
-        return replace(self, **{name: getattr(self, name)[rows] for name in columns})
+        shapes = tuple(self.shapes[d] for d in np.arange(len(self))[rows]) if self.shapes else ()
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=shapes)
 
     def with_constant_score(self) -> Detections:
         """Return the same boxes with all scores set to 1."""

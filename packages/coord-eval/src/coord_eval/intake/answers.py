@@ -46,6 +46,7 @@ class AnswerOptions:
     format: str | MarkerFamily = "auto"
     scale: Scale = None
     grid: CoordGrid = CoordGrid()
+    geometry: str = "box"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", plain(self.scale))
@@ -100,6 +101,7 @@ def parse_all(
             grid=options.grid,
             keep_flat=not from_text,  # the sides may differ where the tokens are the same
             preferred=preferred,
+            geometry=options.geometry,
         )
         answer = with_prompt_label(answer, prediction.label)
         return answer if from_text else with_boxes_from(options.boxes, answer, prediction)

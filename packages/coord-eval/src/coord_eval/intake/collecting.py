@@ -139,6 +139,7 @@ def collect_answers(
             x1, y1, x2, y2 = item.box
             box = (left + x1 * width, top + y1 * height, (x2 - x1) * width, (y2 - y1) * height)
             table.add(image, category, layer, item.desc, box, score, ranks[image])
+            table.shapes.append(tuple((left + x * width, top + y * height) for x, y in item.points))
             ranks[image] += 1
     health = format_health([answers[i] for i in known], [predictions[i] for i in known])
     notes = [
@@ -181,6 +182,7 @@ class _Table:
         self.layers = dict.fromkeys(LABEL_LAYERS, 0)
         self.unknown: Counter[str] = Counter()
         self.unknown_index: dict[str, int] = {}
+        self.shapes: list[tuple[tuple[float, float], ...]] = []
 
     def add(
         self, image: int, category: int | None, layer: str, label: str, box: Sequence[float], score: float, rank: int
@@ -196,7 +198,10 @@ class _Table:
         """Return the table as detections, with the counts."""
         table = np.array(self.rows, dtype=np.float64).reshape(-1, 8)
         image_D, category_D, rank_D = table.T[[0, 1, 7]].astype(np.int64)
-        detections = Detections(image_D, category_D, table[:, 2:6], table[:, 6], rank_D, tuple(self.unknown_index))
+        shapes = tuple(self.shapes) if any(self.shapes) else ()
+        detections = Detections(
+            image_D, category_D, table[:, 2:6], table[:, 6], rank_D, tuple(self.unknown_index), shapes
+        )
         unknown = dict(self.unknown.most_common())
         return Collected(detections, source, health, self.layers, unknown, joined, tuple(notes))
 

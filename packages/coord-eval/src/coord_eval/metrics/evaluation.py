@@ -58,6 +58,7 @@ class EvaluationData(Scored):
         pr_curves: precision at 101 recalls, mean over labels, at IoU .5, .75 and over .5:.95, and the recalls
         coco_own: AP and AR with parameters of the caller, empty without any
         intervals: metrics with their 95 % confidence intervals over images, if a bootstrap was asked for
+        shapes: scores of shapes that are no boxes, see `coord_eval.shapes.scores.score_shapes`; empty for boxes
     """
 
     coco: dict[str, float]
@@ -80,6 +81,7 @@ class EvaluationData(Scored):
     pr_curves: dict[str, list[float]] = field(default_factory=dict, repr=False)
     coco_own: dict[str, float] = field(default_factory=dict)
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
+    shapes: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def analysis(self) -> dict[str, Any]:
@@ -89,6 +91,8 @@ class EvaluationData(Scored):
     def to_dict(self) -> dict[str, Any]:
         """Return what `evaluation.json` holds: plain types, values unrounded."""
         values = {name: getattr(self, name) for name in _JSON_KEYS}
+        if self.shapes:
+            values["shapes"] = self.shapes
         return {"schema_version": SCHEMA_VERSION, **values, "join": asdict(self.join), "notes": list(self.notes)}
 
     def to_json(self) -> str:

@@ -10,10 +10,11 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal
 
-from coord_codec import WILDCARD_TOKEN, CoordGrid, coord_tokens
+from coord_codec import GEOMETRIES, WILDCARD_TOKEN, CoordGrid, coord_tokens
+from coord_codec.geometry import GeometryName
 
 Completeness = Literal["complete", "repaired", "partial"]
-Geometry = Literal["box", "point", "polygon"]
+Geometry = GeometryName
 Order = Literal["xyxy", "yxyx", "xywh", "cxcywh", "xy"]
 ORDERS: dict[str, tuple[int, ...]] = {
     "xyxy": (0, 1, 0, 1),
@@ -42,8 +43,8 @@ class ParsedObject:
         start_index: ordinal of the object's start marker (or JSON record) in the text, the index into a
             nested `desc_logprobs`; several boxes of one phrase share it; None for a box without phrase
         repairs: what was repaired, empty for complete objects
-        geometry: `box`, `point` or `polygon` as written; scores always use `box`
-        points: the vertices in [0, 1] of a point or polygon, else empty
+        geometry: a name of `coord_codec.GEOMETRIES`, as written; scores of boxes always use `box`
+        points: the vertices in [0, 1] of a shape that is no box, else empty
         order: order of `bins`, a key of `ORDERS`; empty where a bin is not one coordinate
         score: confidence in [0, 1] that the answer itself states, None without one
     """
@@ -170,17 +171,16 @@ def token_units(grid: CoordGrid) -> Mapping[str, tuple[int, float]]:
 
 
 def arity_fits(geometry: Geometry, count: int) -> bool:
-    """Return whether a shape can have so many numbers: a box 4, a point 2, a polygon an even number from 6 on."""
-    if geometry == "polygon":
-        return count >= 6 and count % 2 == 0
-    return count == (2 if geometry == "point" else 4)
+    """Return whether a shape can have so many numbers; polygons of other producers may be longer than ours."""
+    kind = GEOMETRIES[geometry]
+    return kind.fits(count) or (geometry == "polygon" and count > kind.most and count % 2 == 0)
 
 
-def _enclosing_box(points: Sequence[tuple[float, float]]) -> tuple[float, float, float, float]:
-    """Return the box around a polygon, or the small square around a point, clipped at the image border."""
-    r = POINT_RADIUS if len(points) == 1 else 0.0
-    xs, ys = zip(*points, strict=True)
-    return max(min(xs) - r, 0.0), max(min(ys) - r, 0.0), min(max(xs) + r, 1.0), min(max(ys) + r, 1.0)
+def _enclosing_box(geometry: Geometry, unit: Sequence[float]) -> list[float]:
+    """Return the box around a shape, or the small square around a single point, clipped at the image border."""
+    x1, y1, x2, y2 = GEOMETRIES[geometry].to_box(tuple(unit))
+    r = POINT_RADIUS if (x1, y1) == (x2, y2) and geometry in ("point", "keypoints") else 0.0
+    return [max(x1 - r, 0.0), max(y1 - r, 0.0), min(x2 + r, 1.0), min(y2 + r, 1.0)]
 
 
 @dataclass(frozen=True)
@@ -269,11 +269,14 @@ class AnswerBuilder:
         if not arity_fits(geometry, len(bins)):
             self.drop("wrong_arity", *span)
             return
+        if geometry == "keypoints" and not any(unit):
+            self.drop("no_coordinates", *span)
+            return
         unit = corners(order, unit)
         points: tuple[tuple[float, float], ...] = ()
         if geometry != "box":
             points = tuple(zip(unit[::2], unit[1::2], strict=True))
-            unit = _enclosing_box(points)
+            unit = _enclosing_box(geometry, unit)
         self.add_box(desc, bins, unit, span, geometry=geometry, points=points, order=order, **details)
 
     def add_numbers(
@@ -314,7 +317,7 @@ class AnswerBuilder:
         points: tuple[tuple[float, float], ...] = ()
         if geometry != "box":
             points = tuple(zip(clipped[::2], clipped[1::2], strict=True))
-            clipped = list(_enclosing_box(points))
+            clipped = _enclosing_box(geometry, clipped)
         self.add_box(
             desc, numbers, clipped, span, geometry=geometry, points=points, order=order, repairs=repairs, **details
         )

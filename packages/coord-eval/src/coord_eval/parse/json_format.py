@@ -12,6 +12,8 @@ import re
 from collections import deque
 from collections.abc import Mapping
 
+from coord_codec import GEOMETRIES, Geometry
+from coord_codec.geometry import GeometryName
 from coord_eval.parse.answer import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.formats import REGISTRY, TextFormat
 from coord_eval.parse.json_record import LABEL_KEYS, LISTS, MAX_NUMBERS, POLYGON_KEYS, SCORE_KEYS, SIDES, Record
@@ -46,13 +48,21 @@ class JsonParser:
     """Parser of one text; `parse` adds to the builder."""
 
     def __init__(
-        self, builder: AnswerBuilder, units: Mapping[str, tuple[int, float]], row: TextFormat | None = None
+        self,
+        builder: AnswerBuilder,
+        units: Mapping[str, tuple[int, float]],
+        row: TextFormat | None = None,
+        kind: Geometry = GEOMETRIES["box"],
     ) -> None:
         self.builder = builder
         self.units = units
         self.stack: deque[Record] = deque()
         rows = [*REGISTRY.values(), *([row] if row else [])]
         self.formats = {key: row for row in rows for key in row.keys}
+        # By key; elsewhere those of oriented boxes and keypoints may stand beside a box and mean something else.
+        self.shapes: dict[str, GeometryName] = dict.fromkeys(POLYGON_KEYS, "polygon")
+        if kind.name in ("oriented", "keypoints"):
+            self.shapes |= dict.fromkeys(kind.keys, kind.name)
         self.plain = all(self.formats[key] is REGISTRY["json"] for key in REGISTRY["json"].keys)
 
     def parse(self, text: str, begin: int) -> None:
@@ -164,14 +174,14 @@ class JsonParser:
         """Return what the key of the innermost record names, where the next record is its value."""
         record = self.stack[-1] if self.stack else None
         key = record.key if record else None
-        known = key is None or key in LISTS or key in self.formats or key in LABEL_KEYS or key in POLYGON_KEYS
+        known = key is None or key in LISTS or key in self.formats or key in LABEL_KEYS or key in self.shapes
         return "" if known else str(key)
 
     def _key(self, record: Record, key: str) -> None:
         row = self.formats.get(key)
-        reads = row is not None or key in POLYGON_KEYS
+        reads = row is not None or key in self.shapes
         if reads and record.geometry is None:
-            record.geometry = "polygon" if row is None else "point" if row.order == "xy" else "box"
+            record.geometry = self.shapes[key] if row is None else "point" if row.order == "xy" else "box"
             record.format = row
         elif reads and record.done:
             record.repair("second_geometry")  # the first one stands

@@ -165,7 +165,7 @@ class Record:
         row = self.format
         details: dict[str, Any] = {
             "geometry": geometry,
-            "order": row.order if row and geometry != "polygon" else "xyxy" if geometry == "box" else "xy",
+            "order": row.order if row and geometry in ("box", "point") else "xyxy" if geometry == "box" else "xy",
             "start_index": builder.start_count - 1,
             "repairs": self.repairs,
             "partial": partial,

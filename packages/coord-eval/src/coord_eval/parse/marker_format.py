@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
-from coord_codec import MarkerFamily
+from coord_codec import GEOMETRIES, Geometry, MarkerFamily
 from coord_eval.parse.answer import COORD, COORD_PATTERN, AnswerBuilder
 
 _OUTSIDE, _DESC, _GAP, _COORDS, _AFTER = range(5)
@@ -22,7 +23,7 @@ _BETWEEN_PAIRS = frozenset(" ,\t\n")
 
 
 @lru_cache(maxsize=8)
-def _lexer(tokens: tuple[str, ...]) -> re.Pattern[str]:
+def _lexer(tokens: tuple[str, ...], boxes: bool) -> re.Pattern[str]:
     marks = [re.escape(token) for token in tokens]
     if len(marks) == 2:
         (start, end), middle, desc = marks, "", r"[^<(]*"
@@ -34,17 +35,27 @@ def _lexer(tokens: tuple[str, ...]) -> re.Pattern[str]:
     # The first alternative is the well-formed object, as nearly all of a good model are, matched in one step.
     inside = rf"(?:(?P<four>(?:{COORD_PATTERN}){{4}})|(?P<pairs>{_PLAIN_PAIR},{_PLAIN_PAIR}))"
     whole = rf"(?P<whole>{start}(?P<desc>{desc}){middle}{inside}{end})"
-    return re.compile(rf"{whole}|{rest}|(?P<coord>{COORD_PATTERN})")
+    return re.compile((rf"{whole}|" if boxes else "") + rf"{rest}|(?P<coord>{COORD_PATTERN})")
 
 
 class MarkerParser:
     """Parser of one text; `parse` adds to the builder."""
 
-    def __init__(self, builder: AnswerBuilder, family: MarkerFamily, units: Mapping[str, tuple[int, float]]) -> None:
+    def __init__(
+        self,
+        builder: AnswerBuilder,
+        family: MarkerFamily,
+        units: Mapping[str, tuple[int, float]],
+        kind: Geometry = GEOMETRIES["box"],
+    ) -> None:
+        self.kind = kind
+        # Of a geometry whose shapes differ in length nobody knows that one without its end marker is whole.
+        self.whole = kind.most if kind.least == kind.most else None
+        self.shape: dict[str, Any] = {} if kind.name == "box" else {"geometry": kind.name, "order": "xy"}
         self.builder = builder
         self.units = units
         self.four_marks = len(family.tokens) == 4
-        self.lexer = _lexer(family.tokens)
+        self.lexer = _lexer(family.tokens, kind.name == "box")
         self.state = _OUTSIDE
         self.opened_at = 0
         self.start_index: int | None = None
@@ -184,12 +195,12 @@ class MarkerParser:
         span = (self.opened_at, end)
         if self.invalid:
             self.builder.drop("invalid_coordinate", *span)
-        elif len(self.bins) != 4:
+        elif not self.kind.fits(len(self.bins)):
             self.builder.drop("wrong_arity", *span)
         elif self.stray_text:
             self.builder.drop("stray_text", *span)
         else:
-            self.builder.add_box(
+            self.builder.add_shape(
                 self.desc or "",
                 self.bins,
                 self.unit,
@@ -198,6 +209,7 @@ class MarkerParser:
                 start_index=self.start_index,
                 repairs=self.repairs,
                 partial=partial,
+                **self.shape,
             )
 
     def _leave(self, position: int) -> None:
@@ -210,14 +222,14 @@ class MarkerParser:
 
     def _break_off(self, position: int, reason: str) -> None:
         """Keep an object that lacks nothing but its end marker, else drop it."""
-        if len(self.bins) >= 4 or self.invalid:
-            # Words behind the fourth coordinate stand in place of the end marker.
+        if (self.whole and len(self.bins) >= self.whole) or self.invalid:
+            # Words behind the last coordinate stand in place of the end marker.
             self._close(self.seen, partial=True)
             return
         # Numbers in place of tokens: of two markers they follow the description, of four they stand alone.
         in_desc = self.state == _DESC and not self.four_marks
         start = self.desc_start if in_desc else self.seen
-        if (in_desc or self.state == _COORDS) and not self.bins and len(self._pairs(start, position)) == 2:
+        if (in_desc or self.state == _COORDS) and not self.bins and 2 * len(self._pairs(start, position)) == self.whole:
             self._numbers(start, None, position)
         else:
             self.builder.drop(reason, self.opened_at, position)
@@ -250,6 +262,7 @@ class MarkerParser:
             start_index=self.start_index,
             repairs=self.repairs,
             partial=match is None,
+            **self.shape,
         )
 
     def _flush_stray(self) -> None:

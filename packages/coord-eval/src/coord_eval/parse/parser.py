@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from coord_codec import CoordGrid, MarkerFamily
+from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
 from coord_eval.parse.answer import COORD, COORD_START, Answer, AnswerBuilder, Scale, token_units
 from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TextFormat
 from coord_eval.parse.json_format import JsonParser
@@ -27,12 +27,14 @@ def parse_answer(
     grid: CoordGrid = CoordGrid(),
     keep_flat: bool = False,
     preferred: Sequence[str] = (),
+    geometry: str = "box",
 ) -> Answer:
     """Parse the objects of one answer.
 
     The parser makes one pass, linear in the length of the text, and no text raises an error: what cannot be parsed is
     in `dropped` with a reason, `unrecognised` where no format finds anything. Thoughts (`<think>`, `<thinking>`) are
-    skipped. Exactly four valid coordinates make a box; of nested starts the inner one counts; repeats are kept and
+    skipped. Exactly four valid coordinates make a box, and of another geometry as many as it has; of nested starts the
+    inner one counts; repeats are kept and
     counted; swapped corners and missing labels are marked.
 
     Args:
@@ -45,9 +47,11 @@ def parse_answer(
         grid: the grid of the coordinate tokens
         keep_flat: keep boxes without area, which are dropped otherwise, for callers that take the sides from elsewhere
         preferred: formats of the whole set, the most frequent first; `auto` takes the first of them that finds objects
+        geometry: what the coordinates between markers are, a name of `coord_codec.GEOMETRIES`; JSON says it by its
+            keys, to which those of oriented boxes and keypoints belong where they are named here
 
     Raises:
-        ValueError: for an unknown format or an impossible scale, never because of the text
+        ValueError: for an unknown format or geometry, or an impossible scale, never because of the text
 
     Example:
         >>> answer = parse_answer('[{"bbox_2d": [250, 200, 750, 800], "label": "dog"}, {"bbox_2d": [10, 20')
@@ -57,7 +61,7 @@ def parse_answer(
         (['truncated'], True)
     """
     scale, image_size = plain(scale), plain(image_size)
-    units = token_units(grid)
+    units, kind = token_units(grid), geometry_of(geometry)
     resolved = _resolve_scale(scale, image_size, grid)
     if not isinstance(format, MarkerFamily) and format not in ("auto", *FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
@@ -67,7 +71,7 @@ def parse_answer(
         builder = AnswerBuilder(name.name if isinstance(name, MarkerFamily) else name, resolved, keep_flat=keep_flat)
         # Ordinals count the whole text, reasoning included, as the producer's lists do.
         builder.coord_count = sum(token in units for token in COORD.findall(text, 0, begin))
-        _run(builder, name, units, text if end == len(text) else text[:end], begin)
+        _run(builder, name, units, text if end == len(text) else text[:end], begin, kind)
         builder.coord_count += sum(token in units for token in COORD.findall(text, end))
         if thought is not None:
             builder.truncated = True
@@ -88,19 +92,24 @@ def _found(answer: Answer) -> bool:
 
 
 def _run(
-    builder: AnswerBuilder, format: str | MarkerFamily, units: Mapping[str, tuple[int, float]], text: str, begin: int
+    builder: AnswerBuilder,
+    format: str | MarkerFamily,
+    units: Mapping[str, tuple[int, float]],
+    text: str,
+    begin: int,
+    kind: Geometry,
 ) -> None:
     """Parse a text from `begin` on; one in which nothing at all is found is one drop."""
     row = None if isinstance(format, MarkerFamily) else REGISTRY.get(format)
     family = format if isinstance(format, MarkerFamily) else row and row.markers
     if family:
         builder.start_count = text.count(family.tokens[0], 0, begin)
-        MarkerParser(builder, family, units).parse(text, begin)
+        MarkerParser(builder, family, units, kind).parse(text, begin)
     elif row and row.pattern:
         PatternParser(builder, row).parse(text, begin)
     elif row:
         builder.format = "json"
-        JsonParser(builder, units, row if row.name != "json" else None).parse(text, begin)
+        JsonParser(builder, units, row if row.name != "json" else None, kind).parse(text, begin)
     stripped = text[begin:].strip()
     if stripped and not (builder.objects or builder.dropped or builder.explicit_empty):
         start = text.index(stripped[0], begin)

@@ -64,6 +64,7 @@ def write_report(
         _tiles(evaluation),
         _notes(evaluation.notes),
         *(section(part.title, part.html) for part in sections),
+        section("Shapes", _shape_table(evaluation.shapes)) if evaluation.shapes else "",
         section("Average precision and recall (COCO)", _coco_table(evaluation)),
         section("Precision, recall and F1 (no scores)", _detection_table(evaluation)),
         section("Answers: parsing and format", _format_tables(evaluation)),
@@ -81,7 +82,12 @@ def _tiles(evaluation: EvaluationData) -> str:
     """Return the five numbers that a reader looks for first."""
     health = evaluation.format
     coco, ceiling = evaluation.coco, evaluation.ceiling
+    shapes = evaluation.shapes
     tiles = [
+        *(
+            (f"{k} of shapes", number(shapes[k]), f"ceiling {number(shapes['ceiling'][k])}")
+            for k in _ap_names(shapes)[:2]
+        ),
         *((key, number(coco[key]), f"ceiling {number(ceiling.get(key, -1))}") for key in ("AP", "AP50")),
         ("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores"),
         ("Mean IoU", number(evaluation.mean_iou), "over objects, missed ones 0"),
@@ -99,6 +105,25 @@ def _tiles(evaluation: EvaluationData) -> str:
 def _notes(notes: Sequence[str]) -> str:
     items = "".join(f"<li>{safe(note)}</li>" for note in notes)
     return f'<ul class="notes">{items}</ul>' if items else ""
+
+
+def _shape_table(shapes: Mapping[str, Any]) -> str:
+    """Return the scores of shapes that are no boxes, beside their ceiling."""
+    ceiling = shapes["ceiling"]
+    names = {"AP": "AP", "mean": "mean over objects, missed ones 0"}
+    rows = [
+        (names.get(name, name), number(shapes[name]), number(ceiling[name])) for name in (*_ap_names(shapes), "mean")
+    ]
+    return (
+        f"<p>{shapes['objects']} objects of the geometry {safe(shapes['geometry'])}, compared by "
+        f"{safe(shapes['measure'])}. Ceiling: the ground truth itself as a target text holds it, "
+        f"{ceiling['simplified']} outlines simplified. What follows is of the boxes around the shapes.</p>"
+        + table(("", "score", "ceiling"), rows)
+    )
+
+
+def _ap_names(shapes: Mapping[str, Any]) -> list[str]:
+    return [name for name in shapes if name.startswith("AP")]
 
 
 def _coco_table(evaluation: EvaluationData) -> str:

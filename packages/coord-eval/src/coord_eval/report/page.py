@@ -122,21 +122,25 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
     ]
     if data:
         parts.append(f'<image width="{w}" height="{h}" href="{data}"/>')
+    apart = any(shape is not None and shape.type in ("point", "keypoints") for shape in truth.shapes or ())
     for n in objects_n:
         name = truth.categories[truth.category_N[n]]
         style = f'stroke="{_TRUTH}" stroke-dasharray="{"2 3" if truth.crowd_N[n] else "7 4"}"'
         missed = matches.iou_N[n] < 0.5 and not truth.crowd_N[n]
         tip = f"ground truth: {name}" + (", missed" if missed else "")
         label = name if missed else ""
-        box = truth.boxes_N4[n] * zoom
-        parts.append(_box(box, style=style, tip=tip, label=label, colour=_TRUTH, size=(w, h)))
+        box, shape = truth.boxes_N4[n] * zoom, truth.shapes[n] if truth.shapes else None
+        outline = outline_svg(scaled(shape.coordinates, (w, h)), apart) if shape else ""
+        parts.append(_box(box, style=style, tip=tip, label=label, colour=_TRUTH, size=(w, h), outline=outline))
     names = [*truth.categories, *detections.unknown]
     for d in rows_d:
         iou, name = matches.iou_D[d], names[detections.category_D[d]]
         colour = _HIT if iou >= 0.5 else _FALSE
         tip = f"answer: {name}, IoU {iou:.2f}, score {detections.scores_D[d]:.3g}"
         box = detections.boxes_D4[d] * zoom
-        parts.append(_box(box, style=f'stroke="{colour}"', tip=tip, label=name, colour=colour, size=(w, h)))
+        points = [(x * zoom, y * zoom) for x, y in detections.shapes[d]] if detections.shapes else []
+        outline, style = outline_svg(points, apart) if points else "", f'stroke="{colour}"'
+        parts.append(_box(box, style=style, tip=tip, label=name, colour=colour, size=(w, h), outline=outline))
     return "".join([*parts, "</svg>"]), problem
 
 
@@ -153,13 +157,26 @@ def _size(evaluation: Scored, image: int, objects_n: np.ndarray, rows_d: np.ndar
     return float(right), float(bottom)
 
 
-def _box(box: np.ndarray, *, style: str, tip: str, label: str, colour: str, size: tuple[int, int]) -> str:
-    """Draw one box with its label above it, kept inside the drawing."""
+def scaled(coordinates: Sequence[float], size: tuple[float, float]) -> list[tuple[float, float]]:
+    """Return the points of coordinates in [0, 1] on a drawing of that size."""
+    return [(x * size[0], y * size[1]) for x, y in zip(coordinates[::2], coordinates[1::2], strict=True)]
+
+
+def outline_svg(points: Sequence[tuple[float, float]], apart: bool) -> str:
+    """Return the beginning of a closed outline, or of a cross at each point; none at 0, 0, which is no label."""
+    if not apart:
+        return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"'
+    crosses = "".join(f"M{x - 5:.1f},{y:.1f}h10M{x:.1f},{y - 5:.1f}v10" for x, y in points if (x, y) != (0, 0))
+    return f'<path d="{crosses}"'
+
+
+def _box(
+    box: np.ndarray, *, style: str, tip: str, label: str, colour: str, size: tuple[int, int], outline: str = ""
+) -> str:
+    """Draw one box, or in its place an outline, with its label above it, kept inside the drawing."""
     x, y, w, h = (float(v) for v in box)
-    drawn = (
-        f'<g><title>{safe(tip)}</title><rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" '
-        f'fill="none" stroke-width="2" {style}/>'
-    )
+    outline = outline or f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}"'
+    drawn = f'<g><title>{safe(tip)}</title>{outline} fill="none" stroke-width="2" {style}/>'
     if label:
         short = label if len(label) <= 28 else label[:27] + "…"
         # East Asian characters are about twice as wide as Latin ones.

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from coord_codec import CoordVocab, find_layout
 from coord_codec.vocab import MarkerFamily, marker_family
-from coord_losses.batch import ObjectSlots
+from coord_losses.slots import ObjectSlots
 
 
 class CoordCollator:

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from coord_losses.batch import ObjectSlots, supervised_rows
+from coord_losses.batch import supervised_rows
 from coord_losses.objective import CoordObjective
 from coord_losses.output import ObjectiveOutput, denominator_of
+from coord_losses.slots import ObjectSlots
 from coord_losses.terms.registry import registered_terms
 
 ModelT = TypeVar("ModelT", bound=nn.Module)

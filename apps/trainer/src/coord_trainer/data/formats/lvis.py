@@ -33,7 +33,9 @@ def recognise(source: Source) -> bool:
     )
 
 
-def read_lvis(source: Source, images: Any, image_size: ImageSize, on_bad_box: OnBadBox) -> AnnotationSet:
+def read_lvis(
+    source: Source, images: Any, image_size: ImageSize, on_bad_box: OnBadBox, geometry: str = "box"
+) -> AnnotationSet:
     """Return the annotations of an LVIS file; names are `train2017/000000000001.jpg`, or without the folder."""
     notes: Counter[str] = Counter()
     rows = []
@@ -48,7 +50,7 @@ def read_lvis(source: Source, images: Any, image_size: ImageSize, on_bad_box: On
         )
         rows.append(named)
     document = {**source.document, "images": rows}
-    found = read_annotations(document, images, image_size=image_size, on_bad_box=on_bad_box)
+    found = read_annotations(document, images, image_size=image_size, on_bad_box=on_bad_box, geometry=geometry)
     problems = [replace(p, where=p.where.replace("annotations: ", f"{source.path}: ", 1)) for p in found.problems]
     root = images or source.path.parent
     return replace(found, problems=tuple(problems), notes={**found.notes, **+notes}, root=root)

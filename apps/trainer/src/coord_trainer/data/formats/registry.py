@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coord_codec import AnnotationSet, InputError, read_annotations
+from coord_codec.annotations import with_shapes
 from coord_codec.boxes import OnBadBox
-from coord_codec.coco import is_coco
+from coord_codec.coco.document import is_coco
 from coord_codec.files import read_json
 from coord_eval import ImageError, image_facts
 from coord_trainer.config.formats import Format
@@ -108,7 +109,11 @@ def _listing(source: Source) -> str:
 
 
 def read_source(
-    path: Path, images: Path | None = None, format: Format = "auto", on_bad_box: OnBadBox = "drop_image"
+    path: Path,
+    images: Path | None = None,
+    format: Format = "auto",
+    on_bad_box: OnBadBox = "drop_image",
+    geometry: str = "box",
 ) -> Annotated:
     """Read annotations of any format.
 
@@ -117,6 +122,7 @@ def read_source(
         images: folder that image paths are relative to; told by the format when None
         format: how to read it; told by the content when `auto`
         on_bad_box: what a refused object does to its image
+        geometry: the shape that each target must have, see `coord_codec.read_annotations`
 
     Raises:
         InputError: it cannot be read, or (`on_bad_box` is `error`) an object is refused.
@@ -132,14 +138,14 @@ def read_source(
     root = images or source.path.parent
     size = image_sizes(root)
     if format in ("coco", "jsonl"):
-        found = read_annotations(source.path, images, image_size=size, on_bad_box=on_bad_box)
+        found = read_annotations(source.path, images, image_size=size, on_bad_box=on_bad_box, geometry=geometry)
         return Annotated(found, images or base_of(source.path), format)
     if format == "lvis":
         if not is_coco(source.document):
             raise InputError(f"{path}: --format lvis, but it is no COCO JSON")
-        return Annotated(lvis.read_lvis(source, images, size, on_bad_box), root, format)
+        return Annotated(lvis.read_lvis(source, images, size, on_bad_box, geometry), root, format)
     reading = FORMATS[format][1](source, images)
-    found = collect(reading, on_bad_box, image_sizes(reading.root))
+    found = with_shapes(collect(reading, on_bad_box, image_sizes(reading.root)), geometry, on_bad_box)
     if on_bad_box == "error" and (refused := [p for p in found.problems if p.is_box]):
         raise InputError(f"{refused[0]} ({len(refused)} objects are refused; data.on_bad_box is error)")
     return Annotated(found, reading.root, format, reading.notes)

@@ -17,7 +17,8 @@ import numpy as np
 
 from coord_codec import Category, CoordGrid, InputError, Problem
 from coord_codec.boxes import OnBadBox
-from coord_codec.coco import CROWDS, WITH_REFUSED, CocoReader
+from coord_codec.coco.document import WITH_REFUSED
+from coord_codec.coco.reader import CROWDS, CocoReader
 from coord_codec.json_stream import stream_lists
 from coord_trainer.data.large.records import Row
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from coord_codec import Instance, Object
+from coord_codec.geometry import read_shape
 
 _BATCH = 4096
 _SCHEMA = pa.schema(
@@ -82,6 +83,9 @@ def write_records(path: Path, rows: Iterable[Row]) -> int:
 def row_of(instance: Instance) -> Row:
     """Return an instance as a row."""
     objects = [dict(found.__pydantic_extra__ or {}) for found in instance.objects]
+    for values, found in zip(objects, instance.objects, strict=True):
+        if found.geometry is not None:
+            values["geometry"] = found.geometry.to_json()
     extra = dict(instance.__pydantic_extra__ or {})
     return Row(
         instance.image,
@@ -103,6 +107,8 @@ def instance_of(row: Row) -> Instance:
     for i, (desc, crowd, area) in enumerate(zip(row.desc, row.crowd, row.area, strict=True)):
         stated = ({"iscrowd": True} if crowd else {}) | ({} if area is None else {"area": area})
         more = of_objects[i] if of_objects else {}
+        if "geometry" in more:
+            more = {**more, "geometry": read_shape(more["geometry"])}
         objects.append(Object.model_construct(desc=desc, bbox=tuple(row.bbox[4 * i : 4 * i + 4]), **stated, **more))
     given = {key: value for key in ("width", "height", "image_id") if (value := getattr(row, key)) is not None}
     return Instance.model_construct(image=row.image, **given, **extra, objects=tuple(objects))

@@ -52,8 +52,8 @@ class Store:
 
 def is_large(annotations: Path, data: DataSection) -> tuple[Path, str] | None:
     """Return the instance or COCO file of a source, and its format, when it is too large to be kept as objects."""
-    if data.format not in ("auto", *_STREAMED) or not annotations.exists():
-        return None
+    if data.format not in ("auto", *_STREAMED) or not annotations.exists() or data.geometry != "box":
+        return None  # the Arrow file holds boxes
     kind, source = (data.format, None) if data.format != "auto" else recognise(annotations)
     path = annotations if source is None else source.path
     large = kind in _STREAMED and path.is_file() and path.stat().st_size > LARGE_BYTES

@@ -6,142 +6,25 @@ Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
+from coord_codec.coco.shapes import coco_shape
+from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, ImageId
 from coord_codec.files import InputError, finite_numbers, identifier
+from coord_codec.geometry import Geometry, Shape
 from coord_codec.grid import CoordGrid
-from coord_codec.records import Instance, Object, Problem, check_description
-
-ImageId = int | str
-
-WITH_REFUSED = "images left out with an object that was refused (on_bad_box: drop_image)"
+from coord_codec.records import Problem, check_description
 
 CROWDS = "crowd regions, which are no training targets"
-_LISTS = ("images", "annotations", "categories")
 
 
-class Category(NamedTuple):
-    """A category of a data set.
-
-    Attributes:
-        id: the data set's own id.
-        name: its name, the description of its objects.
-    """
-
-    id: ImageId
-    name: str
-
-
-class CocoImage(NamedTuple):
-    """An image as a COCO file states it.
-
-    Attributes:
-        id: the file's own id.
-        file_name: the image's path; empty if the file states none.
-        width: in pixels; None if the file states none.
-        height: in pixels; None if the file states none.
-    """
-
-    id: ImageId
-    file_name: str
-    width: int | None
-    height: int | None
-
-
-class CocoAnnotation(NamedTuple):
-    """An annotation as a COCO file states it.
-
-    Attributes:
-        image: index of its image in `CocoTables.images`.
-        category: index of its category in `AnnotationSet.categories`.
-        bbox_xywh: x, y, width and height in pixels.
-        area: in square pixels; the box's own if the file states none.
-        iscrowd: whether it is a region of many objects.
-        is_target: whether it is an object that training teaches.
-    """
-
-    image: int
-    category: int
-    bbox_xywh: tuple[float, float, float, float]
-    area: float
-    iscrowd: bool
-    is_target: bool
-
-
-@dataclass(frozen=True)
-class CocoTables:
-    """The usable rows of a COCO file.
-
-    Attributes:
-        images: by ascending id, numbers before text.
-        annotations: in the order of the file.
-    """
-
-    images: tuple[CocoImage, ...]
-    annotations: tuple[CocoAnnotation, ...]
-
-    def select(self, image_ids: Collection[ImageId | None]) -> CocoTables:
-        """Return the images of these ids, with the annotations that are training targets or crowd regions."""
-        kept = [i for i, image in enumerate(self.images) if image.id in image_ids]
-        new = {old: i for i, old in enumerate(kept)}
-        return CocoTables(
-            tuple(self.images[i] for i in kept),
-            tuple(
-                a._replace(image=new[a.image])
-                for a in self.annotations
-                if a.image in new and (a.is_target or a.iscrowd)
-            ),
-        )
-
-
-def is_coco(document: Any) -> bool:
-    """Return whether a JSON document is COCO detection annotations."""
-    return isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in _LISTS)
-
-
-def read_coco(
-    document: Mapping[str, Any],
-    source: str,
-    image_size: Callable[[str], tuple[int, int] | None] | None = None,
-    on_bad_box: OnBadBox | None = None,
-) -> tuple[tuple[Instance, ...], tuple[Problem, ...], dict[str, int], tuple[Category, ...], CocoTables]:
-    """Return instances, problems, notes, categories and rows of a COCO document; see `read_annotations`."""
-    problems: list[Problem] = []
-    notes: Counter[str] = Counter()
-    reader = CocoReader(document["categories"], document["images"], source, problems, notes, on_bad_box, image_size)
-    objects: dict[ImageId, list[Object]] = {image_id: [] for image_id in reader.usable}
-    rows: list[CocoAnnotation] = []
-    for position, record in enumerate(document["annotations"]):
-        placed = reader.place(record, position)
-        if placed is None:
-            continue
-        row, has_area, corners = placed
-        if corners is not None:
-            fields: dict[str, Any] = {"desc": reader.categories[row.category].name, "bbox": corners}
-            if row.iscrowd:
-                fields["iscrowd"] = True
-            if has_area:
-                fields["area"] = row.area
-            objects[reader.images[row.image].id].append(Object.model_construct(**fields))
-        rows.append(row._replace(is_target=corners is not None and not row.iscrowd))
-    left_out = reader.left_out()
-    notes[WITH_REFUSED] += len(left_out)
-    instances = tuple(
-        Instance.model_construct(
-            image=image.file_name,
-            width=image.width,
-            height=image.height,
-            image_id=image.id,
-            objects=tuple(objects[image.id]),
-        )
-        for image in reader.given
-        if image.id in objects and image.id not in left_out
-    )
-    return instances, tuple(problems), dict(+notes), reader.categories, CocoTables(reader.images, tuple(rows))
+def keypoint_names(categories: Iterable[Any]) -> dict[Any, Sequence[str]]:
+    """Return the names of keypoints by the id of their category."""
+    stated = [c for c in categories if isinstance(c, Mapping) and isinstance(c.get("keypoints"), (list, tuple))]
+    return {c["id"]: c["keypoints"] for c in stated if isinstance(c.get("id"), (int, str))}
 
 
 _Row = TypeVar("_Row", Category, CocoImage)
@@ -285,8 +168,7 @@ class CocoReader:
 
         The box is None where it cannot be a target, and the whole None where the annotation is left out.
         """
-        label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
-        where = f"{self._source}: annotations[{position}]{label}"
+        where = self._where(record, position)
         try:
             row, has_area = self._row(record)
             if not row.bbox_xywh[2] or not row.bbox_xywh[3]:
@@ -300,6 +182,31 @@ class CocoReader:
         image_id = record.get("image_id") if isinstance(record, Mapping) else None
         if isinstance(image_id, int | str) and image_id in self.image_index and record.get("iscrowd") != 1:
             self._refused.add(image_id)
+        return None
+
+    def _where(self, record: Any, position: int) -> str:
+        label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
+        return f"{self._source}: annotations[{position}]{label}"
+
+    def shape(
+        self,
+        record: Mapping[str, Any],
+        row: CocoAnnotation,
+        position: int,
+        corners: tuple[float, float, float, float],
+        geometry: Geometry,
+        names: Mapping[Any, Sequence[str]],
+    ) -> Shape | None:
+        """Return the shape of a placed annotation, or None with a problem listed where it cannot be a target."""
+        image = self.images[row.image]
+        size = (image.width or 0, image.height or 0)
+        try:
+            return coco_shape(record, geometry, corners, size, names.get(record["category_id"]), self._notes)
+        except InputError as error:
+            if not isinstance(error, SmallBoxError):
+                self._refused.add(image.id)
+            name, _, message = str(error).partition(": ")
+            self._problems.append(Problem(self._where(record, position), name, message, True, is_box=True))
         return None
 
     def _row(self, record: Any) -> tuple[CocoAnnotation, bool]:

@@ -1,0 +1,71 @@
+"""Instances and rows of a COCO document that is in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from coord_codec.boxes import OnBadBox
+from coord_codec.coco.reader import CocoReader, keypoint_names
+from coord_codec.coco.tables import Category, CocoAnnotation, CocoTables, ImageId
+from coord_codec.geometry import Geometry
+from coord_codec.records import Instance, Object, Problem
+
+WITH_REFUSED = "images left out with an object that was refused (on_bad_box: drop_image)"
+
+_LISTS = ("images", "annotations", "categories")
+
+
+def is_coco(document: Any) -> bool:
+    """Return whether a JSON document is COCO detection annotations."""
+    return isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in _LISTS)
+
+
+def read_coco(
+    document: Mapping[str, Any],
+    source: str,
+    image_size: Callable[[str], tuple[int, int] | None] | None = None,
+    on_bad_box: OnBadBox | None = None,
+    geometry: Geometry | None = None,
+) -> tuple[tuple[Instance, ...], tuple[Problem, ...], dict[str, int], tuple[Category, ...], CocoTables]:
+    """Return instances, problems, notes, categories and rows of a COCO document; see `read_annotations`."""
+    problems: list[Problem] = []
+    notes: Counter[str] = Counter()
+    reader = CocoReader(document["categories"], document["images"], source, problems, notes, on_bad_box, image_size)
+    names = keypoint_names(document["categories"])
+    objects: dict[ImageId, list[Object]] = {image_id: [] for image_id in reader.usable}
+    rows: list[CocoAnnotation] = []
+    for position, record in enumerate(document["annotations"]):
+        placed = reader.place(record, position)
+        if placed is None:
+            continue
+        row, has_area, corners = placed
+        shape = None
+        if geometry is not None and corners is not None and not row.iscrowd:
+            shape = reader.shape(record, row, position, corners, geometry, names)
+            corners = None if shape is None else corners
+        if corners is not None:
+            fields: dict[str, Any] = {"desc": reader.categories[row.category].name, "bbox": corners}
+            if row.iscrowd:
+                fields["iscrowd"] = True
+            if has_area:
+                fields["area"] = row.area
+            if shape is not None:
+                fields["geometry"] = shape
+            objects[reader.images[row.image].id].append(Object.model_construct(**fields))
+        rows.append(row._replace(is_target=corners is not None and not row.iscrowd))
+    left_out = reader.left_out()
+    notes[WITH_REFUSED] += len(left_out)
+    instances = tuple(
+        Instance.model_construct(
+            image=image.file_name,
+            width=image.width,
+            height=image.height,
+            image_id=image.id,
+            objects=tuple(objects[image.id]),
+        )
+        for image in reader.given
+        if image.id in objects and image.id not in left_out
+    )
+    return instances, tuple(problems), dict(+notes), reader.categories, CocoTables(reader.images, tuple(rows))

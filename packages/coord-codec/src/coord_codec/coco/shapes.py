@@ -1,0 +1,130 @@
+"""The shapes of COCO annotations: `segmentation` outlines and `keypoints`, in pixels there and in [0, 1] here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coord_codec.boxes import CLIP_PIXELS
+from coord_codec.files import InputError, finite_numbers
+from coord_codec.geometry import Geometry, Shape
+from coord_codec.geometry.base import Coordinates, pairs
+from coord_codec.geometry.polygon import signed_area, without_repeats
+from coord_codec.geometry.shape import keypoints
+from coord_codec.grid import CoordGrid
+
+_GRID = CoordGrid()
+_QUADRILATERAL = 8
+SEVERAL = "objects of several outlines: the largest one is taught"
+REPEATED = "outlines with repeated vertices, which are written once"
+CLIPPED = f"shapes clipped by at most {CLIP_PIXELS:g} pixel"
+
+
+def coco_shape(
+    record: Mapping[str, Any],
+    kind: Geometry,
+    bbox: tuple[float, float, float, float],
+    size: tuple[int, int],
+    names: Sequence[str] | None,
+    notes: Counter[str],
+) -> Shape:
+    """Return the shape of an annotation that is taught.
+
+    An annotation without a segmentation has that of its box; of several outlines the largest is taken; a segmentation
+    of four vertices is an oriented box. Each is counted.
+
+    Args:
+        record: the annotation.
+        kind: the geometry.
+        bbox: its box in [0, 1].
+        size: width and height of its image in pixels.
+        names: of its category's keypoints; None if the file states none.
+        notes: filled with counted facts that are no faults.
+
+    Raises:
+        InputError: `field: fault`. Masks in run-length encoding, outlines that cross themselves, outlines of fewer
+            than three vertices and such as lie outside their image are refused.
+        SmallBoxError: the shape is too small for the grid, or none of its keypoints is labelled.
+
+    Example:
+        >>> from coord_codec import geometry_of
+        >>> record = {"segmentation": [[10, 10, 50, 10, 50, 40]]}
+        >>> coco_shape(record, geometry_of("polygon"), (0.1, 0.1, 0.5, 0.4), (100, 100), None, Counter()).coordinates
+        (0.1, 0.1, 0.5, 0.1, 0.5, 0.4)
+    """
+    field = "keypoints" if kind.name == "keypoints" else "segmentation"
+    try:
+        shape = _stated(record, kind, size, names, notes)
+        if shape is None:
+            notes[in_place_of(kind)] += 1
+            coordinates = kind.from_box(bbox)
+            assert coordinates is not None
+            shape = Shape(kind.name, coordinates)
+        kind.written(shape.coordinates, _GRID)
+    except ValueError as error:
+        kind_of_error = type(error) if isinstance(error, InputError) else InputError
+        raise kind_of_error(f"{field}: {error}") from None
+    return shape
+
+
+def in_place_of(kind: Geometry) -> str:
+    """Return the note that counts objects which have nothing but a box."""
+    what = "the centre of the box is" if kind.name == "point" else "the corners of the box are"
+    return f"objects that state no {kind.name} geometry: {what} taught"
+
+
+def _stated(
+    record: Mapping[str, Any], kind: Geometry, size: tuple[int, int], names: Sequence[str] | None, notes: Counter[str]
+) -> Shape | None:
+    """Return the shape that a record states, None where it states none of this kind."""
+    if kind.name == "keypoints":
+        return _keypoints(record, size, names, notes)
+    outlines = record.get("segmentation")
+    if kind.name not in ("polygon", "oriented") or not outlines:
+        return None
+    if isinstance(outlines, Mapping):
+        raise InputError("expected outlines, found a mask in run-length encoding: turn it into polygons")
+    if not isinstance(outlines, (list, tuple)):
+        raise InputError(f"expected a list of outlines, found {type(outlines).__name__}")
+    if kind.name == "oriented" and (len(outlines) > 1 or len(outlines[0]) != _QUADRILATERAL):
+        return None
+    read = [finite_numbers(outline, None, f"outline {i}") for i, outline in enumerate(outlines)]
+    if len(read) > 1:
+        notes[SEVERAL] += 1
+    largest = max(read, key=lambda outline: abs(signed_area(pairs(outline))) if _even(outline) else 0.0)
+    if kind.name == "polygon" and _even(largest) and len(without_repeats(pairs(largest))) < len(largest) // 2:
+        notes[REPEATED] += 1
+    return Shape(kind.name, kind.arrange(_fractions(largest, size, notes)))
+
+
+def _keypoints(
+    record: Mapping[str, Any], size: tuple[int, int], names: Sequence[str] | None, notes: Counter[str]
+) -> Shape:
+    if not names:
+        raise InputError("expected the names of keypoints in the category, found none")
+    values = finite_numbers(record.get("keypoints"), 3 * len(names), f"of {len(names)} names")
+    visibility = [int(v) for v in values[2::3]]
+    points = [
+        c for x, y, v in zip(values[::3], values[1::3], visibility, strict=True) for c in ((x, y) if v else (0, 0))
+    ]
+    return keypoints(_fractions(tuple(points), size, notes), tuple(names), visibility)
+
+
+def _even(outline: Coordinates) -> bool:
+    return len(outline) % 2 == 0
+
+
+def _fractions(pixels: Coordinates, size: tuple[int, int], notes: Counter[str]) -> Coordinates:
+    """Return coordinates as fractions of their image, clipped where they overshoot it by a pixel."""
+    clipped = False
+    found = []
+    for i, value in enumerate(pixels):
+        side = size[i % 2]
+        if not -CLIP_PIXELS <= value <= side + CLIP_PIXELS:
+            raise InputError(f"{value:g} lies outside its image, which is {size[0]} x {size[1]} pixels")
+        inside = min(max(value, 0.0), float(side))
+        clipped |= inside != value
+        found.append(inside / side)
+    notes[CLIPPED] += clipped
+    return tuple(found)

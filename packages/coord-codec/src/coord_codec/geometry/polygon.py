@@ -1,0 +1,164 @@
+"""The polygon: one outline of at least three vertices, the topmost first and clockwise as one sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+from coord_codec.boxes import SmallBoxError
+from coord_codec.files import InputError
+from coord_codec.geometry.base import Box, Coordinates, Geometry, GeometryName, flat, pairs
+from coord_codec.grid import CoordGrid
+
+Point = tuple[float, float]
+_MOST_VERTICES = 128
+
+
+@dataclass(frozen=True)
+class PolygonGeometry(Geometry):
+    """One closed outline without holes; the first vertex is not repeated at the end.
+
+    The topmost vertex comes first, of several the leftmost, and the others follow clockwise as one sees the image.
+    An outline of more than `max_vertices` is simplified where it is written: the vertex whose triangle with its
+    neighbours is smallest goes first (Visvalingam and Whyatt 1993).
+
+    Attributes:
+        max_vertices: most vertices that a target text holds, 3 to 128.
+
+    Example:
+        >>> PolygonGeometry().arrange((0.9, 0.5, 0.5, 0.1, 0.1, 0.5))
+        (0.5, 0.1, 0.9, 0.5, 0.1, 0.5)
+    """
+
+    max_vertices: int = 32
+
+    name: ClassVar[GeometryName] = "polygon"
+    least: ClassVar[int] = 6
+    most: ClassVar[int] = 2 * _MOST_VERTICES
+    keys: ClassVar[tuple[str, str]] = ("polygon", "polygon_2d")
+
+    def __post_init__(self) -> None:
+        if not 3 <= self.max_vertices <= _MOST_VERTICES:
+            raise ValueError(f"max_vertices: expected 3 to {_MOST_VERTICES}, found {self.max_vertices!r}")
+
+    @property
+    def longest(self) -> int:
+        """Most coordinates that a target text holds of one outline."""
+        return 2 * self.max_vertices
+
+    def arrange(self, coordinates: Coordinates) -> Coordinates:
+        """Return the outline from its topmost vertex on, clockwise; vertices that repeat their neighbour are left out.
+
+        Outlines may have more vertices here than a target text holds.
+
+        Raises:
+            ValueError: fewer than three different vertices, an odd number of coordinates, or an outline that crosses
+                or touches itself.
+        """
+        if len(coordinates) % 2:
+            raise InputError(f"expected x and y of each vertex of a polygon, found {len(coordinates)} coordinates")
+        points = without_repeats(pairs(coordinates))
+        if len(set(points)) < 3:
+            raise InputError(f"expected at least 3 different vertices of a polygon, found {len(set(points))}")
+        if all(abs(_turn(points[0], points[1], point)) < 1e-12 for point in points):
+            raise SmallBoxError("the polygon has no area: its vertices lie on one line")
+        crossing = find_crossing(points)
+        if crossing is not None:
+            a, b = crossing
+            raise InputError(
+                f"expected a polygon that does not cross or touch itself, found that the sides from vertex {a} and "
+                f"from vertex {b} do"
+            )
+        return flat(clockwise_from_top(points))
+
+    def from_box(self, bbox: Box) -> Coordinates:
+        """Return the four corners."""
+        x1, y1, x2, y2 = bbox
+        return x1, y1, x2, y1, x2, y2, x1, y2
+
+    def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
+        """Return the vertices that are written: simplified, none in one bin with its neighbour, from the topmost bin.
+
+        Raises:
+            SmallBoxError: fewer than three vertices are left, or they enclose nothing.
+        """
+        points = simplify(pairs(coordinates), self.max_vertices)
+        bins = [(grid.quantize(x), grid.quantize(y)) for x, y in points]
+        kept = [i for i, at in enumerate(bins) if at != bins[i - 1]]
+        if len({bins[i] for i in kept}) < 3 or not signed_area([bins[i] for i in kept]):
+            raise SmallBoxError("the polygon is smaller than a bin, which no answer can show")
+        # The first one is that of the text, whose bins a reader sees.
+        first = min(range(len(kept)), key=lambda i: (bins[kept[i]][1], bins[kept[i]][0]))
+        return flat([points[i] for i in kept[first:] + kept[:first]])
+
+
+def without_repeats(points: list[Point]) -> list[Point]:
+    """Return the outline without vertices that repeat the one before; the last one may not repeat the first either."""
+    return [p for i, p in enumerate(points) if p != points[i - 1]]
+
+
+def signed_area(points: list[Point]) -> float:
+    """Return the area of an outline, positive where it runs clockwise with y pointing down (shoelace formula)."""
+    closed = [*points, points[0]]
+    return sum(x1 * y2 - x2 * y1 for (x1, y1), (x2, y2) in pairwise(closed)) / 2
+
+
+def clockwise_from_top(points: list[Point]) -> list[Point]:
+    """Return the outline clockwise from its topmost vertex, of several the leftmost."""
+    points = points if signed_area(points) > 0 else points[::-1]
+    first = min(range(len(points)), key=lambda i: (points[i][1], points[i][0]))
+    return points[first:] + points[:first]
+
+
+def simplify(points: list[Point], most: int) -> list[Point]:
+    """Return an outline of at most so many vertices: the least triangles of three neighbours are cut off first."""
+    points = list(points)
+    while len(points) > most:
+        areas = [
+            abs(signed_area([points[i - 1], point, points[(i + 1) % len(points)]])) for i, point in enumerate(points)
+        ]
+        del points[areas.index(min(areas))]
+    return points
+
+
+def find_crossing(points: list[Point]) -> tuple[int, int] | None:
+    """Return two sides of an outline that meet although they are not neighbours, or run back on each other."""
+    count = len(points)
+    sides = [(points[i], points[(i + 1) % count]) for i in range(count)]
+    # By their left ends, so that a side is compared with those alone that begin before it ends.
+    order = sorted(range(count), key=lambda i: min(sides[i][0][0], sides[i][1][0]))
+    for place, i in enumerate(order):
+        right = max(sides[i][0][0], sides[i][1][0])
+        for j in order[place + 1 :]:
+            if min(sides[j][0][0], sides[j][1][0]) > right:
+                break
+            gap = abs(i - j)
+            first, second = (i, j) if i < j else (j, i)
+            if gap in (1, count - 1):
+                # Neighbours share a vertex; the second may not run back over the first.
+                if gap != 1:
+                    first, second = second, first
+                (a, b), (_, c) = sides[first], sides[second]
+                if _turn(a, b, c) == 0 and (b[0] - a[0]) * (c[0] - b[0]) + (b[1] - a[1]) * (c[1] - b[1]) < 0:
+                    return first, second
+            elif _meet(*sides[i], *sides[j]):
+                return first, second
+    return None
+
+
+def _turn(a: Point, b: Point, c: Point) -> float:
+    return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
+
+
+def _meet(a: Point, b: Point, c: Point, d: Point) -> bool:
+    """Return whether the segments ab and cd share a point."""
+    turns = _turn(a, b, c), _turn(a, b, d), _turn(c, d, a), _turn(c, d, b)
+    if turns[0] * turns[1] < 0 and turns[2] * turns[3] < 0:
+        return True
+    corners = ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
+    return any(turn == 0 and _between(*three) for turn, three in zip(turns, corners, strict=True))
+
+
+def _between(a: Point, b: Point, p: Point) -> bool:
+    return min(a[0], b[0]) <= p[0] <= max(a[0], b[0]) and min(a[1], b[1]) <= p[1] <= max(a[1], b[1])

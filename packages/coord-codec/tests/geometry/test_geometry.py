@@ -1,0 +1,189 @@
+"""Shapes: canonical order, what is refused, bins and back, the box around them, mirrored images."""
+
+import random
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coord_codec import GEOMETRIES, CoordGrid, Object, geometry_of, shape_of
+from coord_codec.boxes import SmallBoxError
+from coord_codec.geometry.polygon import PolygonGeometry, find_crossing, signed_area, simplify
+from coord_codec.geometry.shape import read_shape
+
+GRID = CoordGrid()
+# A star of six vertices around the centre: simple whatever the radii are.
+ANGLES = [(0, -1), (0.87, -0.5), (0.87, 0.5), (0, 1), (-0.87, 0.5), (-0.87, -0.5)]
+
+
+def star(radii):
+    return [(0.5 + 0.45 * r * dx, 0.5 + 0.45 * r * dy) for r, (dx, dy) in zip(radii, ANGLES, strict=True)]
+
+
+def flat(points):
+    return tuple(c for point in points for c in point)
+
+
+def naive_meet(a, b, c, d):
+    """Two segments share a point: solved exactly in fractions, by parameters instead of signs of turns."""
+    (ax, ay), (bx, by), (cx, cy), (dx, dy) = (tuple(map(Fraction, p)) for p in (a, b, c, d))
+    r, s = (bx - ax, by - ay), (dx - cx, dy - cy)
+    cross = r[0] * s[1] - r[1] * s[0]
+    offset = (cx - ax, cy - ay)
+    if cross:
+        t = (offset[0] * s[1] - offset[1] * s[0]) / cross
+        u = (offset[0] * r[1] - offset[1] * r[0]) / cross
+        return 0 <= t <= 1 and 0 <= u <= 1
+    if offset[0] * r[1] - offset[1] * r[0]:
+        return False
+    axis = 0 if r[0] else 1
+    lo, hi = sorted((Fraction((a, b)[0][axis]), Fraction((a, b)[1][axis])))
+    low, high = sorted((Fraction((c, d)[0][axis]), Fraction((c, d)[1][axis])))
+    return lo <= high and low <= hi
+
+
+def naive_crosses(points):
+    n = len(points)
+    return any(
+        naive_meet(points[i], points[(i + 1) % n], points[j], points[(j + 1) % n])
+        for i in range(n)
+        for j in range(i + 2, n)
+        if (j + 1) % n != i
+    )
+
+
+@given(st.lists(st.floats(0.2, 1), min_size=6, max_size=6), st.integers(0, 5), st.booleans())
+def test_polygon_order_does_not_depend_on_start_or_direction(radii, start, backwards):
+    points = star(radii)
+    turned = points[start:] + points[:start]
+    arranged = PolygonGeometry().arrange(flat(turned[::-1] if backwards else turned))
+    assert arranged == PolygonGeometry().arrange(flat(points))
+    vertices = list(zip(arranged[::2], arranged[1::2], strict=True))
+    assert vertices[0] == min(points, key=lambda p: (p[1], p[0]))
+    assert signed_area(vertices) > 0  # y points down: clockwise as one sees it
+
+
+def test_clockwise_is_right_then_down():
+    assert PolygonGeometry().arrange((0.1, 0.1, 0.1, 0.5, 0.5, 0.5, 0.5, 0.1)) == (
+        0.1,
+        0.1,
+        0.5,
+        0.1,
+        0.5,
+        0.5,
+        0.1,
+        0.5,
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=4, max_size=7, unique=True))
+def test_crossing_is_found_as_by_exact_fractions(points):
+    points = [(x / 8, y / 8) for x, y in points]  # exact in binary
+    found = find_crossing(points)
+    if naive_crosses(points):
+        assert found is not None
+    elif found is not None:  # neighbours that run back on each other, which the naive way does not look at
+        assert found[1] == (found[0] + 1) % len(points)
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "fault"),
+    [
+        ((0.1, 0.1, 0.5, 0.5), "at least 3"),
+        ((0.1, 0.1, 0.5, 0.5, 0.1, 0.1, 0.1, 0.1), "at least 3"),
+        ((0.1, 0.1, 0.5, 0.5, 0.9), "x and y"),
+        ((0.1, 0.1, 0.5, 0.5, 0.5, 0.1, 0.1, 0.6), "cross"),
+        ((0.1, 0.1, 0.9, 0.1, 0.5, 0.1, 0.5, 0.9), "cross"),
+    ],
+)
+def test_polygon_refuses(coordinates, fault):
+    with pytest.raises(ValueError, match=fault):
+        PolygonGeometry().arrange(coordinates)
+
+
+def test_polygon_repeated_vertices_are_written_once():
+    once = (0.5, 0.1, 0.9, 0.5, 0.1, 0.5)
+    assert PolygonGeometry().arrange((0.5, 0.1, 0.9, 0.5, 0.9, 0.5, 0.1, 0.5, 0.5, 0.1)) == once
+    # Apart in the file, in one bin on the grid.
+    near = PolygonGeometry().arrange((0.5, 0.1, 0.9, 0.5, 0.9001, 0.5002, 0.1, 0.5))
+    assert GEOMETRIES["polygon"].to_bins(near, GRID) == [500, 100, 900, 500, 100, 500]
+
+
+def test_polygon_first_vertex_is_topmost_by_its_bins():
+    # The left vertex is lower by less than a bin: in the text both lie equally high, and the left one comes first.
+    arranged = PolygonGeometry().arrange((0.8, 0.1, 0.9, 0.5, 0.1, 0.1003))
+    assert arranged[:2] == (0.8, 0.1)
+    assert GEOMETRIES["polygon"].to_bins(arranged, GRID)[:2] == [100, 100]
+
+
+def test_polygon_below_a_bin_is_small():
+    with pytest.raises(SmallBoxError):
+        GEOMETRIES["polygon"].written((0.5, 0.5, 0.5001, 0.5001, 0.5, 0.5001), GRID)
+
+
+def test_simplified_outline_keeps_the_vertices_that_matter():
+    square = [(0.0, 0.0), (0.5, 0.001), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
+    assert simplify(square, 4) == [square[i] for i in (0, 2, 3, 4)]
+    assert len(PolygonGeometry(max_vertices=4).to_bins(flat(square), GRID)) == 8
+
+
+def test_oriented_box_is_convex_and_starts_at_the_top():
+    corners = [(0.3, 0.1), (0.6, 0.3), (0.5, 0.6), (0.2, 0.4)]
+    expected = flat(corners)
+    for turn in range(4):
+        turned = corners[turn:] + corners[:turn]
+        assert GEOMETRIES["oriented"].arrange(flat(turned)) == expected
+        assert GEOMETRIES["oriented"].arrange(flat(turned[::-1])) == expected
+    with pytest.raises(ValueError, match="convex"):
+        GEOMETRIES["oriented"].arrange((0.1, 0.1, 0.9, 0.1, 0.3, 0.3, 0.1, 0.9))
+
+
+def test_keypoints_without_a_label_are_bin_zero_and_no_others():
+    names = ["left_eye", "right_eye", "nose"]
+    shape = read_shape(
+        {
+            "type": "keypoints",
+            "coordinates": [0.2, 0.3, 0.0001, 0.0002, 0.7, 0.7],
+            "names": names,
+            "visibility": [2, 1, 0],
+        }
+    )
+    kind = geometry_of("keypoints")
+    assert shape.coordinates[4:] == (0.0, 0.0)
+    assert kind.to_bins(shape.coordinates, GRID) == [200, 300, 0, 1, 0, 0]
+    assert shape.box == (0.0001, 0.0002, 0.2, 0.3)
+    mirrored = shape.flip()
+    assert mirrored.coordinates == (1 - 0.0001, 0.0002, 1 - 0.2, 0.3, 0.0, 0.0)
+    assert mirrored.visibility == (1, 2, 0)
+
+
+@pytest.mark.parametrize("name", ["box", "point", "polygon", "oriented"])
+def test_bins_are_read_back_within_half_a_bin(name):
+    rng = random.Random(0)
+    kind = geometry_of(name)
+    for _ in range(200):
+        x, y = sorted(rng.uniform(0, 0.99) for _ in range(2)), sorted(rng.uniform(0, 0.99) for _ in range(2))
+        if x[1] - x[0] < 0.01 or y[1] - y[0] < 0.01:
+            continue
+        shape = shape_of(Object(desc="a", bbox=(x[0], y[0], x[1], y[1])), name)
+        written = kind.written(shape.coordinates, GRID)
+        back = kind.from_bins(kind.to_bins(shape.coordinates, GRID), GRID)
+        assert max(abs(a - b) for a, b in zip(written, back, strict=True)) <= 0.5 / GRID.scale + 1e-12
+        # What is read back is in canonical order already.
+        assert kind.arrange(back) == back
+        assert shape.flip().flip().coordinates == pytest.approx(shape.coordinates)
+
+
+def test_shape_of_object_without_one_comes_from_its_box():
+    cat = Object(desc="cat", bbox=(0.1, 0.2, 0.5, 0.4))
+    assert shape_of(cat, "point").coordinates == pytest.approx((0.3, 0.3))
+    assert shape_of(cat, "box").coordinates == cat.bbox
+    with pytest.raises(ValueError, match="keypoints"):
+        shape_of(cat, "keypoints")
+
+
+def test_moved_into_a_window_is_clipped_at_its_edge():
+    shape = read_shape({"type": "polygon", "coordinates": [0.2, 0.2, 0.6, 0.2, 0.6, 0.6]})
+    assert shape.moved(0.2, 0.2, 0.4, 0.4).coordinates == pytest.approx((0, 0, 1, 0, 1, 1))
+    assert shape.moved(0.2, 0.2, 0.8, 0.8).coordinates == pytest.approx((0, 0, 0.5, 0, 0.5, 0.5))

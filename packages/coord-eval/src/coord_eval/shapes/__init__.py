@@ -1,0 +1,1 @@
+"""True shapes and those of the answers go in; average precision by what compares them comes out, and its ceiling."""

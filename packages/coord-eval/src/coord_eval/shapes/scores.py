@@ -1,0 +1,198 @@
+"""Average precision of shapes as COCO has it for masks and keypoints: pycocotools' matching over another similarity.
+
+The ceiling is the score of the ground truth itself, simplified and rounded as a target text holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+from coord_codec import CoordGrid, Geometry, Shape
+from coord_codec.boxes import SmallBoxError
+from coord_eval.data.ground_truth import GroundTruth
+from coord_eval.data.predictions import Detections
+from coord_eval.shapes.similarity import Points, keypoint_similarity, mask_iou, nearness, oriented_iou
+
+DISTANCES = (0.01, 0.02, 0.05)
+"""Distances at which a point is found, as fractions of the image's diagonal."""
+MEASURES = {
+    "polygon": "IoU of masks (pycocotools, 8 x 8 cells a pixel)",
+    "oriented": "IoU of turned boxes (shapely)",
+    "keypoints": "object keypoint similarity (COCO)",
+    "point": "distance as a fraction of the image's diagonal",
+}
+"""What compares the shapes of a geometry."""
+
+
+def score_shapes(truth: GroundTruth, detections: Detections, kind: Geometry, grid: CoordGrid) -> dict[str, Any]:
+    """Score the shapes of the answers.
+
+    Args:
+        truth: with its shapes
+        detections: with theirs
+        kind: the geometry of both
+        grid: on which the ceiling is quantised
+
+    Returns:
+        Empty for boxes. Else `geometry`, `measure`, `objects`, `without_shape` (detections without one),
+        `mean` (similarity of objects to their partner, missed ones 0), `AP` with `AP50` and `AP75`, of points `AP@.01`,
+        `AP@.02` and `AP@.05`, and `ceiling` with the same scores, and how many outlines are `simplified`.
+    """
+    if kind.name == "box" or truth.shapes is None:
+        return {}
+    objects = [n for n, shape in enumerate(truth.shapes) if shape is not None]
+    shapes = [shape for shape in truth.shapes if shape is not None]
+    sizes = [tuple(truth.sizes_I2[truth.image_N[n]]) for n in objects]
+    true = [_in_pixels(shape, size) for shape, size in zip(shapes, sizes, strict=True)]
+    seen = [np.array([v > 0 for v in s.visibility] or [True] * len(p)) for s, p in zip(shapes, true, strict=True)]
+    index = {n: i for i, n in enumerate(objects)}
+    table = _Table(truth, objects, true, seen, kind.name)
+    rows = [d for d, points in enumerate(detections.shapes) if points and detections.category_D[d] < table.categories]
+    found = table.score(
+        [detections.shapes[d] for d in rows],
+        detections.image_D[rows],
+        detections.category_D[rows],
+        detections.scores_D[rows],
+    )
+    written, places, simplified = [], [], 0
+    for n, shape, size in zip(objects, shapes, sizes, strict=True):
+        try:
+            coordinates = kind.written(shape.coordinates, grid)
+        except SmallBoxError:
+            continue
+        simplified += len(coordinates) < len(shape.coordinates)
+        bins = tuple(grid.dequantize(grid.quantize(c)) for c in coordinates)
+        written.append(_in_pixels(Shape(kind.name, bins), size))
+        places.append(n)
+    own = np.array(places, dtype=np.int64)
+    ceiling = table.score(written, truth.image_N[own], truth.category_N[own], np.ones(len(own)))
+    loss = table.pairwise(written, [index[n] for n in places])
+    return {
+        "geometry": kind.name,
+        "measure": MEASURES[kind.name],
+        "objects": len(objects),
+        "without_shape": len(detections) - len([points for points in detections.shapes if points]),
+        **found,
+        "ceiling": {**ceiling, "mean": float(np.sum(loss) / max(len(objects), 1)), "simplified": simplified},
+    }
+
+
+def _in_pixels(shape: Shape, size: Sequence[float]) -> list[tuple[float, float]]:
+    xs, ys = shape.coordinates[::2], shape.coordinates[1::2]
+    return [(x * size[0], y * size[1]) for x, y in zip(xs, ys, strict=True)]
+
+
+class _Table:
+    """The true shapes, against which found ones are scored."""
+
+    def __init__(
+        self, truth: GroundTruth, objects: list[int], true: list[Any], seen: list[np.ndarray], geometry: str
+    ) -> None:
+        self.truth, self.true, self.seen, self.geometry = truth, true, seen, geometry
+        self.categories = len(truth.categories)
+        rows = [(truth.image_N[n], truth.category_N[n], truth.area_N[n], i) for i, n in enumerate(objects)]
+        self.area = np.array([row[2] for row in rows])
+        self.image = [int(row[0]) for row in rows]
+        self.annotations = [_record(*row) for row in rows]
+
+    def compare(self, found: Sequence[Points], mine: Sequence[int], image: int) -> np.ndarray:
+        """Return the similarity of found shapes to the true ones of these numbers."""
+        true = [self.true[i] for i in mine]
+        size = (float(self.truth.sizes_I2[image][0]), float(self.truth.sizes_I2[image][1]))
+        if self.geometry == "polygon":
+            return mask_iou(found, true, size)
+        if self.geometry == "oriented":
+            return oriented_iou(found, true)
+        if self.geometry == "point":
+            return nearness(found, true, size)
+        counts = {len(self.seen[i]) for i in mine}
+        if len(counts) > 1:  # categories differ in their keypoints, and are compared one at a time
+            return np.concatenate([self.compare(found, [i], image) for i in mine], axis=1)
+        seen = np.array([self.seen[i] for i in mine]).reshape(len(mine), -1)
+        return keypoint_similarity(found, true, seen, self.area[list(mine)])
+
+    def pairwise(self, found: Sequence[Points], mine: Sequence[int]) -> list[float]:
+        """Return the similarity of each found shape to one true one."""
+        return [float(self.compare([points], [i], self.image[i])[0, 0]) for points, i in zip(found, mine, strict=True)]
+
+    def score(
+        self, found: Sequence[Points], image_D: np.ndarray, category_D: np.ndarray, scores_D: np.ndarray
+    ) -> dict[str, float]:
+        """Return average precision and the mean similarity of the pairs that pycocotools makes."""
+        detected = [
+            {**_record(image, category, 1.0, d), "score": float(score)}
+            for d, (image, category, score) in enumerate(zip(image_D, category_D, scores_D, strict=True))
+        ]
+        with contextlib.redirect_stdout(io.StringIO()):
+            indexed = [self._index(rows) for rows in (self.annotations, detected)]
+            evaluator = _Evaluator(*indexed, "bbox")
+            evaluator.compare = lambda dets, objects, image: self.compare([found[d] for d in dets], objects, image)
+            points = self.geometry == "point"
+            if points:
+                evaluator.params.iouThrs = 1 - np.array(DISTANCES)
+            evaluator.params.areaRng, evaluator.params.areaRngLbl = [[0, 1e10]], ["all"]
+            evaluator.evaluate()
+            evaluator.accumulate()
+        precision = evaluator.eval["precision"][:, :, :, 0, -1]
+        names = {"AP50": 0, "AP75": 5}
+        if points:
+            names = {f"AP@{d:g}".replace("0.", "."): t for t, d in enumerate(DISTANCES)}
+        scores = {"AP": _mean(precision), **{name: _mean(precision[t]) for name, t in names.items()}}
+        return {**scores, "mean": evaluator.mean_similarity(len(self.annotations))}
+
+    def _index(self, rows: list[dict[str, Any]]) -> COCO:
+        coco = COCO()
+        coco.dataset = {
+            "images": [{"id": i + 1} for i in range(len(self.truth))],
+            "categories": [{"id": k + 1} for k in range(self.categories)],
+            "annotations": rows,
+        }
+        coco.createIndex()
+        return coco
+
+
+def _record(image: Any, category: Any, area: Any, number: int) -> dict[str, Any]:
+    ids = {"id": number + 1, "image_id": int(image) + 1, "category_id": int(category) + 1}
+    return {**ids, "area": float(area), "iscrowd": 0, "number": number}
+
+
+def _mean(precision: np.ndarray) -> float:
+    there = precision[precision > -1]
+    return float(there.mean()) if len(there) else -1.0
+
+
+class _Evaluator(COCOeval):  # type: ignore[misc]  # pycocotools has no types
+    """pycocotools' evaluation over a similarity of our own."""
+
+    compare: Any
+
+    def computeIoU(self, imgId: int, catId: int) -> Any:  # noqa: N802  (pycocotools' names)
+        objects, dets = self._gts[imgId, catId], self._dts[imgId, catId]
+        if not objects or not dets:
+            return []
+        order = np.argsort([-d["score"] for d in dets], kind="mergesort")[: self.params.maxDets[-1]]
+        return self.compare([dets[i]["number"] for i in order], [o["number"] for o in objects], imgId - 1)
+
+    def mean_similarity(self, count: int) -> float:
+        """Return the mean over objects of the similarity to the detection that is paired with each, missed ones 0.
+
+        The pairs are those at the lowest threshold.
+        """
+        total = 0.0
+        for found in self.evalImgs:
+            if found is None:
+                continue
+            place = found["image_id"], found["category_id"]
+            ious, ids = self.ious[place], [o["id"] for o in self._gts[place]]
+            place_of = {d: i for i, d in enumerate(found["dtIds"])}
+            for g, det in enumerate(found["gtMatches"][0]):
+                if det:
+                    total += float(ious[place_of[int(det)]][ids.index(found["gtIds"][g])])
+        return total / max(count, 1)

@@ -1,0 +1,79 @@
+"""Answers that hold points, polygons, oriented boxes and keypoints between markers or in JSON."""
+
+import pytest
+
+from coord_codec import Instance, Object, encode_target, ints_to_tokens
+from coord_eval import parse_answer
+
+SHAPES = {
+    "point": {"type": "point", "coordinates": [0.25, 0.5]},
+    "polygon": {"type": "polygon", "coordinates": [0.5, 0.1, 0.9, 0.5, 0.6, 0.6, 0.3, 0.55, 0.1, 0.5]},
+    "oriented": {"type": "oriented", "coordinates": [0.3, 0.1, 0.6, 0.3, 0.5, 0.6, 0.2, 0.4]},
+    "keypoints": {"type": "keypoints", "coordinates": [0.3, 0.1, 0.6, 0.3, 0, 0], "names": list("abc")},
+}
+
+
+def points_of(name):
+    coordinates = SHAPES[name]["coordinates"]
+    return tuple(zip(coordinates[::2], coordinates[1::2], strict=True))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("form", ["tokens", "numbers"])
+@pytest.mark.parametrize(("style", "markers"), [("markers", "obj"), ("markers", "qwen"), ("json", "obj")])
+def test_written_shape_is_read_back(name, form, style, markers):
+    objects = [Object(desc=word, geometry=SHAPES[name]) for word in ("cat", "dog")]
+    text = encode_target(
+        Instance(image="a.jpg", objects=objects), markers=markers, style=style, form=form, geometry=name
+    )
+    answer = parse_answer(text, "json" if style == "json" else markers, scale=1000, geometry=name)
+    assert [o.desc for o in answer] == ["cat", "dog"] and not answer.dropped
+    assert all(o.geometry == name and o.points == points_of(name) for o in answer)
+    assert all(o.completeness == "complete" for o in answer)
+    if form == "tokens":
+        assert [list(o.coord_indices) for o in answer][1][0] == len(SHAPES[name]["coordinates"])
+    x1, y1, x2, y2 = answer.objects[0].box
+    labelled = [p for p in points_of(name) if any(p)]
+    if name != "point":
+        assert (x1, y1) == (min(x for x, _ in labelled), min(y for _, y in labelled))
+        assert (x2, y2) == (max(x for x, _ in labelled), max(y for _, y in labelled))
+    else:
+        assert x1 < 0.25 < x2 and y1 < 0.5 < y2
+
+
+def marked(*bins, end="<obj_end>"):
+    return "<obj_start>cat" + "".join(ints_to_tokens(bins)) + end
+
+
+@pytest.mark.parametrize(
+    ("geometry", "text", "reason"),
+    [
+        ("point", marked(1, 2, 3, 4), "wrong_arity"),
+        ("polygon", marked(1, 2, 3, 4), "wrong_arity"),
+        ("polygon", marked(1, 2, 3, 4, 5, 6, 7), "wrong_arity"),
+        ("oriented", marked(1, 2, 3, 4, 5, 6), "wrong_arity"),
+        ("keypoints", marked(0, 0, 0, 0), "no_coordinates"),
+        ("polygon", marked(*range(10), end=""), "truncated"),
+        ("polygon", marked(*range(10), end="") + marked(*range(6)), "nested_start"),
+        ("polygon", marked(1, 1, 1, 1, 1, 1), "no_area"),
+        ("box", marked(1, 2, 3, 4, 5, 6), "wrong_arity"),
+    ],
+)
+def test_other_arity_is_dropped(geometry, text, reason):
+    assert reason in [drop.reason for drop in parse_answer(text, "obj", geometry=geometry).dropped]
+
+
+def test_shape_of_known_length_needs_no_end_marker():
+    answer = parse_answer(marked(1, 2, 3, 4, 5, 6, 7, 8, end=""), "obj", geometry="oriented")
+    assert answer.objects[0].completeness == "partial"
+
+
+def test_unknown_geometry_is_refused():
+    with pytest.raises(ValueError, match="geometry: expected one of"):
+        parse_answer("", geometry="blob")
+
+
+def test_keys_of_keypoints_mean_nothing_where_boxes_are_read():
+    text = '{"bbox_2d": [100, 200, 300, 400], "keypoints": [1, 2, 3], "label": "cat"}'
+    (found,) = parse_answer(text, "json", scale=1000).objects
+    assert found.geometry == "box" and found.repairs == ()
