@@ -13,9 +13,10 @@ from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection, ShapesConfig
 from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.data.augment import augment
+from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.formats.registry import read_source
 from coord_trainer.data.large.records import Records, row_of, write_records
-from coord_trainer.data.samples import TargetWriter, collate_samples
+from coord_trainer.data.samples import TargetWriter
 from coord_trainer.data.shapes import draw_shapes
 from coord_trainer.model.card import make_card, read_card
 

@@ -11,8 +11,8 @@ from tiny_run import read_lines, tiny_config
 from coord_codec import encode_target
 from coord_losses import CoordObjective, ObjectiveConfig
 from coord_trainer.answers.generate import prompt_inputs
-from coord_trainer.data.samples import attend_by_sample
 from coord_trainer.model.checkpoint import LoadedCheckpoint
+from coord_trainer.model.packed_attention import attend_by_sample
 from coord_trainer.model.tiny import base_checkpoint
 from coord_trainer.training.head import RowHead, row_selecting_head
 

@@ -103,11 +103,11 @@ def _plain_jpeg_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
         return None
     place, size = 2, None
     while place + 10 <= len(head) and head[place] == 0xFF:
-        marker, length = head[place + 1], int.from_bytes(head[place + 2 : place + 4])
+        marker, length = head[place + 1], int.from_bytes(head[place + 2 : place + 4], "big")
         if marker == 0xDA:
             return size if place + 2 + length <= len(head) else None
         if marker in (0xC0, 0xC1, 0xC2):
-            height, width = int.from_bytes(head[place + 5 : place + 7]), int.from_bytes(head[place + 7 : place + 9])
+            height, width = (int.from_bytes(head[place + at : place + at + 2], "big") for at in (5, 7))
             if size or head[place + 4] != 8 or head[place + 9] not in (1, 3) or not (width and height):
                 return None
             size = (width, height)
@@ -186,17 +186,16 @@ def _opened(
     if not os.path.isfile(path):  # noqa: PTH113 - large sets open a million files, and a Path costs as much as the file
         raise ImageError("is no file" if Path(path).exists() else "the file does not exist")
     try:
-        with (
-            warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning),  # looked at below
-            Image.open(path, formats=_formats()) as stored,
-        ):
-            if at_most is not None:
-                turned = stored.getexif().get(_ORIENTATION, 1) in _TURNED
-                stored.draft("RGB", at_most[::-1] if turned else at_most)
-            width, height = stored.size
-            if width * height > max_pixels:
-                raise ImageError(f"{width} x {height} pixels are too many")
-            yield stored
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # looked at below
+            with Image.open(path, formats=_formats()) as stored:
+                if at_most is not None:
+                    turned = stored.getexif().get(_ORIENTATION, 1) in _TURNED
+                    stored.draft("RGB", at_most[::-1] if turned else at_most)
+                width, height = stored.size
+                if width * height > max_pixels:
+                    raise ImageError(f"{width} x {height} pixels are too many")
+                yield stored
     except Image.DecompressionBombError:
         raise ImageError("too many pixels") from None
     except ImageError:

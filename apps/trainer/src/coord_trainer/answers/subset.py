@@ -12,9 +12,9 @@ from coord_trainer.answers.score import score_predictions
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.image_set import ImageSet
-from coord_trainer.data.samples import attend_by_sample
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
+from coord_trainer.model.packed_attention import attend_by_sample
 
 
 class SubsetScorer:

@@ -1,20 +1,13 @@
-"""Samples and batches: an image and its target encoded by swift's template, padded or packed, with object slots.
+"""Samples: an image and its target, encoded by swift's template.
 
 swift's own preprocessing compares box corners as strings and would swap `<|coord_9|>` with `<|coord_10|>`;
 its lazy data set replaces a failing sample by a random one. This torch Dataset does neither.
-
-A packed batch is one row without padding, for sdpa as well as flash-attention. transformers finds the sample
-boundaries in the position ids: four rows [text, time, height, width], of which the first restarts at 0 for each
-sample, and no attention mask. (With three rows, or a mask of ones, samples would attend to each other.) For sdpa it
-would then build a mask over the whole row, whose cost grows with the square of the row; `attend_by_sample` lets every
-sample attend to itself alone.
 """
 
 from __future__ import annotations
 
-import hashlib
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +16,6 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 from tqdm import tqdm
-from transformers import AttentionInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from coord_codec import (
     MARKERS,
@@ -39,7 +30,6 @@ from coord_codec import (
 )
 from coord_codec.geometry import Coordinates
 from coord_eval import ImageError
-from coord_losses import ObjectSlots
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError
 from coord_trainer.data.augment import augment
@@ -213,144 +203,3 @@ class WholeRounds(Dataset):
 def marker_ids(data: DataSection, tokenizer) -> tuple[int, ...] | None:
     """Return the ids of the configured markers as `find_layout` takes them; None for JSON."""
     return MARKERS[data.markers].ids(tokenizer) if data.style == "markers" else None
-
-
-_BY_SAMPLE = "sdpa_by_sample"
-_ALONG_TOKENS = ("input_ids", "labels", "mm_token_type_ids")
-_ALONG_IMAGES = ("pixel_values", "image_grid_thw")
-FIRST_BATCHES = 4
-"""Micro-batches that are digested: where two runs agree in them, seed and sampler are the same."""
-
-
-def collate_samples(
-    samples: list[dict[str, Any]], collate: Callable, vocab: CoordVocab | None, packing: bool = False
-) -> dict[str, Any]:
-    """Collate samples and add the slots of their objects.
-
-    Args:
-        samples: of `SampleSet`; their layouts and boxes are taken out of them
-        collate: swift's collator
-        vocab: the coordinate tokens, None where all is text
-        packing: put the batch into one row
-    """
-    names = [sample.pop("coord_sample", None) for sample in samples]
-    sources = [sample.pop("coord_source", None) for sample in samples]
-    (geometry,) = {sample.pop("coord_geometry", "box") for sample in samples}
-    extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
-    if packing:
-        batch, starts = pack([collate([sample]) for sample in samples])
-        places = {"batch_rows": [0] * len(samples), "starts": starts}
-    else:
-        batch = collate(samples)
-        # Where each sample begins: column 0 unless it is padded on the left.
-        places = {"starts": batch["attention_mask"].long().argmax(dim=1).tolist()}
-    batch["coord_samples"] = [name for name in names if name is not None]
-    batch["coord_sources"] = [source for source in sources if source is not None]
-    if vocab is None:  # all is text: no coordinates, no objects
-        nothing = torch.zeros(0, 4)
-        batch["coord_slots"] = ObjectSlots(nothing.long(), nothing, torch.zeros(0, dtype=torch.long))
-    else:
-        layouts, boxes = zip(*extras, strict=True)
-        batch["coord_slots"] = ObjectSlots.from_layouts(
-            layouts, batch["labels"], boxes, vocab, **places, geometry=geometry
-        )
-    return batch
-
-
-def pack(batches: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
-    """Concatenate batches of one sample each.
-
-    Args:
-        batches: as swift's collator makes them, with `position_ids` [3, 1, T] and `text_position_ids` [1, T].
-
-    Returns:
-        The batch of one row, and the column at which each sample begins. No label crosses a boundary: the first
-        token of a sample is not predicted from the one before.
-    """
-    starts, length = [], 0
-    for batch in batches:
-        starts.append(length)
-        length += batch["input_ids"].shape[1]
-    if any("mm_token_type_ids" in batch for batch in batches):  # a sample of text alone has none
-        batches = [{"mm_token_type_ids": torch.zeros_like(batch["input_ids"])} | batch for batch in batches]
-    packed = {
-        name: torch.cat([batch[name] for batch in batches], dim=1) for name in _ALONG_TOKENS if name in batches[0]
-    }
-    for name in _ALONG_IMAGES:
-        if of_images := [batch[name] for batch in batches if name in batch]:
-            packed[name] = torch.cat(of_images)
-    packed["labels"][:, starts] = -100
-    rows_41T = [torch.cat([batch["text_position_ids"][None], batch["position_ids"]]) for batch in batches]
-    packed["position_ids"] = torch.cat(rows_41T, dim=2)
-    return packed, starts
-
-
-def attend_by_sample(model: PreTrainedModel) -> None:
-    """Let the text model attend within each sample of a packed row; images are attended to one by one already.
-
-    It knows packed rows only, so that it is for training; a checkpoint does not carry it.
-    """
-    AttentionInterface.register(_BY_SAMPLE, _by_sample)
-    # No mask function goes with the name: transformers then makes no mask.
-    model.set_attn_implementation({"text_config": _BY_SAMPLE})
-
-
-def _by_sample(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    position_ids: torch.Tensor | None = None,
-    **settings: Any,
-) -> tuple[torch.Tensor, None]:
-    """Causal attention of samples side by side: [1, heads, T, D] -> [1, T, heads, D].
-
-    What pads the shorter samples follows their last token, where a causal attention never looks.
-    """
-    if attention_mask is not None or position_ids is None or position_ids.shape[0] != 1:
-        raise ValueError("attend_by_sample takes packed rows alone: batch size 1, position ids, no attention mask")
-    begins_T = torch.diff(position_ids[0], prepend=position_ids[0, :1] - 2) != 1
-    starts_S = begins_T.nonzero()[:, 0]
-    sample_T = begins_T.cumsum(0) - 1
-    place_T = torch.arange(len(begins_T), device=begins_T.device) - starts_S[sample_T]
-    samples, longest = len(starts_S), int(place_T.max()) + 1
-
-    def side_by_side(row_1HTD: torch.Tensor) -> torch.Tensor:
-        _, heads, _, width = row_1HTD.shape
-        padded_SLHD = row_1HTD.new_zeros(samples, longest, heads, width)
-        return padded_SLHD.index_put((sample_T, place_T), row_1HTD[0].transpose(0, 1)).transpose(1, 2)
-
-    settings["is_causal"] = True
-    rows = (side_by_side(row_1HTD) for row_1HTD in (query, key, value))
-    attended_SLHD, _ = sdpa_attention_forward(module, *rows, None, **settings)
-    return attended_SLHD[sample_T, place_T][None], None
-
-
-class BatchDigest:
-    """Hashes pixels and target tokens of the first micro-batches of this rank, apart from each other.
-
-    Groups that write targets of the same images in another form agree in `pictures` alone.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._hashes = {"pictures": hashlib.sha256(), "targets": hashlib.sha256()}
-
-    def add(self, inputs: dict[str, Any], labels_BT: torch.Tensor) -> None:
-        """Add a micro-batch; after the first few it is ignored."""
-        if self._count == FIRST_BATCHES:
-            return
-        self._count += 1
-        parts = {"pictures": inputs.get("pixel_values"), "targets": labels_BT}
-        for name, tensor in parts.items():
-            if tensor is not None:
-                whole = tensor.detach().cpu().contiguous()
-                self._hashes[name].update(str(tuple(whole.shape)).encode())
-                self._hashes[name].update(whole.flatten().view(torch.uint8).numpy().tobytes())
-
-    def values(self) -> dict[str, Any]:
-        """Return what the manifest keeps; empty when nothing was trained."""
-        if not self._count:
-            return {}
-        return {name: sha.hexdigest()[:16] for name, sha in self._hashes.items()} | {"batches": self._count}

@@ -17,13 +17,15 @@ from coord_codec import CoordVocab, InputError
 from coord_losses import CoordObjective
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import be_the_only_rank, swift_log
+from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.lengths import Lengths
 from coord_trainer.data.mixed import MixedSamples
-from coord_trainer.data.samples import SampleSet, TargetWriter, attend_by_sample, collate_samples, marker_ids
+from coord_trainer.data.samples import SampleSet, TargetWriter, marker_ids
 from coord_trainer.model.card import ModelCard, make_card
 from coord_trainer.model.checkpoint import offset_ids, set_pixels
 from coord_trainer.model.named import check_named_parts
+from coord_trainer.model.packed_attention import attend_by_sample
 from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import NonFiniteLoss
 

@@ -28,7 +28,8 @@ from coord_losses import CoordObjective
 from coord_trainer.checkpoints import AP, COMPLETE, mark_complete
 from coord_trainer.config.swift_arguments import shards_weights
 from coord_trainer.console import RunError, say
-from coord_trainer.data.samples import BatchDigest, WholeRounds, collate_samples
+from coord_trainer.data.batches import BatchDigest, collate_samples
+from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
 from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
