@@ -77,6 +77,15 @@ def filtered(config, *case):
         assert errors[-1] <= 1.5 * least * total + 1e-4  # factors of the terms are .5 and 1.5
     assert errors[0] <= errors[1] <= errors[2]
     assert errors[0] < 1e-4 and errors[2] > 0.1  # no tile is left out, then all of them are
+    # The tile of the largest gradient, that of the least likely target, is the last that is left out.
+    hidden, weight, targets, _ = problem(9, 3, VOCAB, V, 5)
+    log_p_NV = torch.log_softmax(hidden.double() @ weight.double().T, dim=1)
+    largest = 1 - float(log_p_NV.gather(1, targets[:, None]).min().exp())
+    nothing = run("triton", torch.float32, config, *case, gradient_filter=2.0)[1]
+    below, above = (
+        run("triton", torch.float32, config, *case, gradient_filter=largest * (1 + sign * 1e-3))[1] for sign in (-1, 1)
+    )
+    assert (above == nothing).all() and not (below == nothing).all()
 
 
 if __name__ == "__main__":
