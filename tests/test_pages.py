@@ -70,7 +70,7 @@ def test_command_of_a_page_starts_as_written(words, monkeypatch):
         words.pop(0)
     assert words[:2] == ["uv", "run"], "the pages run everything through uv"
     words = words[2:]
-    if words[0] == "--extra":
+    while words[0] in ("--extra", "--with"):
         words = words[2:]
     if words[0] == "torchrun":
         words = words[words.index("apps/trainer") :]

@@ -3,14 +3,17 @@
 uv run python packages/coord-eval/benchmarks/shape_ceilings.py instances.json
 """
 
-import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from coord_codec import read_annotations
 from coord_codec.geometry.polygon import PolygonGeometry
 from coord_eval import score
 
 
-def main(path):
+def main(path: Annotated[Path, typer.Argument(help="COCO annotations with outlines")]) -> None:
     """Print a row for each limit."""
     truth = read_annotations(path, geometry="polygon", on_bad_box="drop_image")
     for note, count in truth.notes.items():
@@ -22,4 +25,5 @@ def main(path):
         print("{:8d}  {:.3f}  {:.3f}  {:.4f}    {}".format(*values))
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    typer.run(main)

@@ -253,8 +253,8 @@ def test_inspect_shows_a_conversation_token_by_token(run, tmp_path):
     sizes = [len(part.content) for part in load_training(config(write_sources(tmp_path))).parts]
     at = sum(sizes[:2])
     wanted = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=True, allow_outside=False).record(0)
-    code, told, _ = run("inspect", word, "evaluation.pictures=none", "--sample", at)
-    assert code == 0, told
+    code, error, told = run("inspect", word, "evaluation.pictures=none", "--sample", at)
+    assert code == 0, error
     assert f"conversation 1 of {tmp_path / 'talk.jsonl'}, {len(wanted['images'])} images" in told
     assert all(repr(message["content"]) in told for message in wanted["messages"])
     rows = [line.split() for line in told.splitlines() if line.split()[2:3] in (["yes"], ["-"])]

@@ -25,7 +25,7 @@ def best_boxes(quantiles_D4Q: ArrayLike) -> np.ndarray:
 
     Example:
         >>> best_boxes([[[0.1, 0.2, 0.9], [0.2] * 3, [0.95] * 3, [0.6] * 3]])[0].tolist()
-        [0.1, 0.2, 0.95, 0.6]
+        [0.2, 0.2, 0.95, 0.6]
     """
     sides_D4Q = np.asarray(quantiles_D4Q, np.float64)
     chunks = [_best(sides_D4Q[i : i + _CHUNK]) for i in range(0, len(sides_D4Q), _CHUNK)]
