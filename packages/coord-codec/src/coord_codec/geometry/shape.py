@@ -5,16 +5,13 @@ from __future__ import annotations
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from coord_codec.files import InputError
 from coord_codec.geometry.base import Coordinates, Geometry, flat, pairs
 from coord_codec.geometry.registry import geometry_of
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import tokens_to_ints
-
-if TYPE_CHECKING:
-    from coord_codec.records import Object
 
 _GRID = CoordGrid()
 _VISIBILITY = (0, 1, 2)
@@ -137,7 +134,23 @@ def keypoints(coordinates: Coordinates, names: Any, visibility: Any) -> Shape:
     return Shape("keypoints", arranged, tuple(map(str, names)), tuple(int(v) for v in visibility))
 
 
-def shape_of(obj: Object, geometry: str | Geometry) -> Shape:
+class Shaped(Protocol):
+    """An object of a record: a description, a box, and a shape where it is more than its box."""
+
+    @property
+    def desc(self) -> str:
+        """What it is."""
+
+    @property
+    def bbox(self) -> tuple[float, float, float, float]:
+        """The box around it, `x1, y1, x2, y2` in [0, 1]."""
+
+    @property
+    def geometry(self) -> Shape | None:
+        """Its shape."""
+
+
+def shape_of(obj: Shaped, geometry: str | Geometry) -> Shape:
     """Return the shape of an object in a geometry: its own one, or what its box is in that geometry.
 
     Raises:
