@@ -75,9 +75,6 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 folder, image, prompt = sys.argv[1:4]
 model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
 processor = AutoProcessor.from_pretrained(folder)
-card = json.load(open(folder + "/coordexp.json"))
-if pixels := card.get("pixels"):
-    processor.image_processor.size = {"shortest_edge": pixels["min"], "longest_edge": pixels["max"]}
 parts = [{"type": "image"}, {"type": "text", "text": prompt}]
 text = processor.apply_chat_template([{"role": "user", "content": parts}], add_generation_prompt=True)
 picture = ImageOps.exif_transpose(Image.open(image)).convert("RGB")
@@ -186,9 +183,7 @@ def main(
     stations.run(
         "memorise, the rest", [*TRAINER, "train", "-c", run / "config.yaml", f"run.dir={run}", "run.resume=true"]
     )
-    stations.run(
-        "merge", [*EXPORTER, "merge", base, run / "checkpoints/last", merged, "--verify", "--dtype", "float32"]
-    )
+    stations.run("merge", [*EXPORTER, "merge", base, run, merged, "--verify", "--dtype", "float32"])
     here, there = out / "here", out / "there"
     common = [
         *TRAINER,
