@@ -225,6 +225,8 @@ def test_long_samples_of_a_large_set_are_those_of_a_small_one(tmp_path):
 
 _TYPED = [0, 1, 0.0, 1.0, 0.25, 0.5, 0.5005, True, None, "<|coord_100|>", "x", float("nan"), -0.1, 1e-7, [0.1], 12, ""]
 
+_SHAPES = [None, "round", {"type": "polygon", "coordinates": [0.1, 0.1]}, {"type": "point", "coordinates": [0.5, 0.5]}]
+
 
 def drawn_record(draw):
     """Return a record that is right but for what chance puts in, at any place."""
@@ -232,8 +234,9 @@ def drawn_record(draw):
     for _ in range(draw.integers(0, 4)):
         (x1, x2), (y1, y2) = sorted(draw.uniform(0, 1, 2)), sorted(draw.uniform(0, 1, 2))
         found = {"desc": "cat", "bbox": [x1, y1, x2, y2]}
-        for key, values in (("iscrowd", [True, False, 0, 1]), ("area", [3, 2.5, None]), ("colour", ["red", [1]])):
-            if draw.random() < 0.3:
+        given = {"iscrowd": [True, False, 0, 1], "area": [3, 2.5, None], "colour": ["red", [1]], "geometry": _SHAPES}
+        for key, values in given.items():
+            if draw.random() < (0.1 if key == "geometry" else 0.3):
                 found[key] = values[draw.integers(len(values))]
         objects.append(found)
     record = {"image": "a.png", "width": 40, "height": 20, "image_id": int(draw.integers(9)), "objects": objects}

@@ -155,6 +155,7 @@ def plain_row(line: bytes) -> Row | None:
                 and y2 - y1 > _A_BIN
                 and type(desc) is str
                 and _is_description(desc)
+                and "geometry" not in found
                 and (crowd is False or crowd is True or "iscrowd" not in found)
                 and (area is None or (type(area) in (int, float) and 0 <= area < math.inf))
             ):
