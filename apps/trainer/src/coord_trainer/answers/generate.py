@@ -232,6 +232,7 @@ class StepRecorder(LogitsProcessor):
         self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None, feed_expectation: bool = False
     ) -> None:
         self._vocab, self._grammar, self._feed = vocab, grammar, feed_expectation
+        self._levels_BQ: torch.Tensor | None = None
         self.log_p, self.expected, self.spread, self.quantiles, self.mass = ([] for _ in range(5))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -267,8 +268,9 @@ class StepRecorder(LogitsProcessor):
         variance_B = (p_BK * (bins_K - mean_B[:, None]) ** 2).sum(dim=1)
         self.expected.append(mean_B / vocab.grid.scale)
         self.spread.append(variance_B.sqrt() / vocab.grid.scale)
-        levels_BQ = torch.tensor(QUANTILE_LEVELS, device=p_BK.device).expand(len(p_BK), -1)
-        at_BQ = torch.searchsorted(p_BK.cumsum(dim=1), levels_BQ.contiguous()).clamp(max=p_BK.shape[1] - 1)
+        if self._levels_BQ is None or self._levels_BQ.shape[0] != len(p_BK):
+            self._levels_BQ = torch.tensor([QUANTILE_LEVELS] * len(p_BK), device=p_BK.device)
+        at_BQ = torch.searchsorted(p_BK.cumsum(dim=1), self._levels_BQ).clamp(max=p_BK.shape[1] - 1)
         self.quantiles.append(at_BQ / vocab.grid.scale)
         self.mass.append((coord_BK.logsumexp(dim=1) - raw_BV.logsumexp(dim=1)).exp())
         return mean_B

@@ -7,7 +7,7 @@ J coordinate tokens.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -146,12 +146,7 @@ class ShardedHead(LinearHead):
         weight_LH: this rank's rows
         offsets_KH: the whole table, of `copy_to_ranks`, or None
         offset_ids_K: see `LinearHead`, in the whole vocabulary
-        chunk_rows: see `LinearHead`
-        chunk_vocab: see `LinearHead`
-        bias_L: this rank's part, or None
-        cap: see `LinearHead`
-        kernel: see `LinearHead`
-        gradient_filter: see `LinearHead`
+        options: the further arguments of `LinearHead`, its bias being this rank's part
     """
 
     def __init__(
@@ -163,12 +158,7 @@ class ShardedHead(LinearHead):
         weight_LH: Tensor,
         offsets_KH: Tensor | None = None,
         offset_ids_K: Tensor | Iterable[int] | None = None,
-        chunk_rows: int | None = None,
-        chunk_vocab: int | None = None,
-        bias_L: Tensor | None = None,
-        cap: float | None = None,
-        kernel: Literal["torch", "triton"] = "torch",
-        gradient_filter: float = 0.0,
+        *options: Any,
     ) -> None:
         self.own, self.size, self.group, self.all_coord = own, size, group, coord
         self.own_coord, here = shared_columns(coord, own)
@@ -189,9 +179,7 @@ class ShardedHead(LinearHead):
             self.unused = None if mine else offsets_KH
             offsets_KH = offsets_KH[mine] if mine else None
             offset_ids_K = [ids[i] - own.start for i in mine] if mine else None
-        super().__init__(
-            here, weight_LH, offsets_KH, offset_ids_K, chunk_rows, chunk_vocab, bias_L, cap, kernel, gradient_filter
-        )
+        super().__init__(here, weight_LH, offsets_KH, offset_ids_K, *options)
 
     def apply(
         self,
