@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from coord_codec import CoordGrid, CoordVocab
+from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry
 from coord_trainer.answers.generate import StepRecorder
 from coord_trainer.answers.grammar import BoxRules, CoordGrammar
 
@@ -19,11 +19,11 @@ LANGUAGE = {2: rf"(Sw+{BOX}E)*e", 4: rf"(Sw+RB{BOX}E)*e"}
 VOCAB = CoordVocab(1, GRID)
 
 
-def grammar(markers, limit=None, prompt=0, most=None):
+def grammar(markers, limit=None, prompt=0, most=None, **more):
     letters = LETTERS[markers]
     ids = [letters.index(c) for c in ("SE" if markers == 2 else "SRBE")]
     end = letters.index("e")
-    return CoordGrammar(VOCAB, ids, end, [0], prompt_length=prompt, max_new_tokens=limit, max_objects=most)
+    return CoordGrammar(VOCAB, ids, end, [0], prompt_length=prompt, max_new_tokens=limit, max_objects=most, **more)
 
 
 def allowed(rules, letters, beginning):
@@ -32,13 +32,13 @@ def allowed(rules, letters, beginning):
     return {letters[i] for i in (scores[0] == 0).nonzero()[:, 0].tolist()}
 
 
-def continuations(objects, limit, most):
+def continuations(objects, limit, most, least=0):
     """The tokens that go on from every beginning of an answer of different `objects`, at most `most`, in the limit."""
-    answers, frontier = {("e",)}, {()}
+    answers, frontier = {("e",)} if least == 0 else set(), {()}
     while frontier:
         longer = {(*a, o) for a in frontier for o in objects if o not in a and len(a) < most}
         frontier = {a for a in longer if sum(map(len, a)) < limit}
-        answers |= {(*a, "e") for a in frontier}
+        answers |= {(*a, "e") for a in frontier if len(a) >= least}
     found = {}
     for answer in map("".join, answers):
         for cut in range(len(answer)):
@@ -53,6 +53,39 @@ def test_grammar_allows_a_token_exactly_if_a_well_formed_answer_goes_on_like_tha
     rules, letters = grammar(markers, limit, most=most), LETTERS[markers]
     for beginning, expected in continuations([o for o in objects if len(o) < limit], limit, most).items():
         assert allowed(rules, letters, beginning) == expected, beginning
+
+
+class OneOrTwoPoints(Geometry):
+    """Of several lengths, as a polygon is."""
+
+    name, least, most, keys = "polygon", 2, 4, ("line", "line_2d")
+
+    def arrange(self, coordinates):
+        return coordinates
+
+    def from_box(self, bbox):
+        return None
+
+
+@pytest.mark.parametrize("markers", [2, 4])
+@pytest.mark.parametrize(("geometry", "lengths"), [(GEOMETRIES["point"], (2,)), (OneOrTwoPoints(), (2, 4))])
+def test_grammar_of_other_shapes_allows_their_numbers_of_coordinates_and_none_twice(markers, geometry, lengths):
+    """Against an enumeration of all answers of up to two shapes of a name."""
+    shapes = ["".join(digits) for n in lengths for digits in itertools.product("012", repeat=n)]
+    objects = [f"Sw{'RB' * (markers == 4)}{shape}E" for shape in shapes]
+    rules = grammar(markers, most=2, geometry=geometry, descriptions=[[0]])
+    for beginning, expected in continuations(objects, 99, 2).items():
+        assert allowed(rules, LETTERS[markers], beginning) == expected, beginning
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_grammar_ends_no_answer_before_the_fewest_objects(least):
+    objects = [f"Sw{box}E" for box in BOXES]
+    rules = grammar(2, most=2, min_objects=least, descriptions=[[0]])
+    for beginning, expected in continuations(objects, 99, 2, least).items():
+        assert allowed(rules, LETTERS[2], beginning) == expected, beginning
+    short = grammar(2, limit=9, min_objects=2)  # one object fits, a second does not
+    assert allowed(short, LETTERS[2], "Sw0011E") == {"e"}
 
 
 @pytest.mark.parametrize("said", [1, 7, 8])

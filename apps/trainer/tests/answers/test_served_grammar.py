@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from coord_codec import Instance, Object, encode_target
+from coord_codec import GEOMETRIES, Instance, Object, encode_target
+from coord_codec.geometry.polygon import PolygonGeometry
 from coord_eval import parse_answer
 from coord_trainer.answers.grammar import AnswerForm, CoordGrammar, MatchedGrammar, ebnf_grammar, lark_grammar
 
@@ -82,6 +83,65 @@ def test_servers_accept_what_targets_are_and_refuse_the_rest(tokenizer, engine, 
             for was, now in zip((0.1, 0.2, 0.3, 0.4), swapped, strict=True):
                 text = text.replace(f"coord_{round(was * 1000)}|", f"coord_@{round(now * 1000)}|")
             assert not accepts(tokenizer(text.replace("@", ""), add_special_tokens=False)["input_ids"]), text
+
+
+SHAPES = {
+    "point": (0.1, 0.2),
+    "oriented": (0.5, 0.1, 0.9, 0.5, 0.5, 0.9, 0.1, 0.5),
+    "polygon": (0.5, 0.1, 0.9, 0.5, 0.5, 0.9, 0.2, 0.7, 0.1, 0.5),
+}
+
+
+@pytest.mark.parametrize("style", ["markers", "json"])
+@pytest.mark.parametrize("engine", [lark_matcher, ebnf_matcher])
+@pytest.mark.parametrize("name", SHAPES)
+def test_servers_accept_shapes_of_their_numbers_of_coordinates_alone(tokenizer, engine, style, name):
+    kind = PolygonGeometry(6) if name == "polygon" else GEOMETRIES[name]
+    form = AnswerForm.for_tokenizer(tokenizer, "qwen", style=style, max_objects=3, min_objects=2, geometry=kind)
+    accepts = engine(tokenizer, form)
+    found = Object(desc="cat", geometry={"type": name, "coordinates": SHAPES[name]})
+
+    def said(count):
+        written = Instance(image="x.png", objects=[found] * count)
+        return encode_target(written, markers="qwen", style=style, order="given", geometry=kind)
+
+    def with_first(count):
+        between = ", " if style == "json" else ""
+        return re.sub(r"(<\|coord_\d+\|>(, )?)+", between.join(["<|coord_5|>"] * count), said(2), count=1)
+
+    counts = range(0, 16)
+    texts = {said(2): True, said(3): True, said(4): False, said(1): False}
+    texts |= {with_first(count): kind.fits(count) and count <= kind.longest for count in counts}
+    for text, fits in texts.items():
+        assert accepts(tokenizer(text, add_special_tokens=False)["input_ids"]) is fits, text
+
+
+@pytest.mark.parametrize(("name", "style"), [*((name, "markers") for name in SHAPES), ("oriented", "json")])
+def test_shapes_of_noise_are_whole_and_none_comes_twice(tokenizer, name, style):
+    """Under both processors; with few bins in use so that repetitions would be frequent."""
+    kind = PolygonGeometry(4) if name == "polygon" else GEOMETRIES[name]
+    shared = {"max_objects": 3, "min_objects": 1, "geometry": kind}
+    form = AnswerForm.for_tokenizer(tokenizer, "obj", style=style, names=NAMES[:1], **shared)
+    processors = [MatchedGrammar(tokenizer, form, prompt_length=0)]
+    if style == "markers":
+        processors.append(
+            CoordGrammar.for_tokenizer(tokenizer, "obj", prompt_length=0, descriptions=NAMES[:1], **shared)
+        )
+    for processor in processors:
+
+        def few_bins(ids, scores, processor=processor):
+            scores[:, form.vocab.first_id : form.vocab.first_id + 2] += 30
+            return processor(ids, scores)
+
+        answers = answers_of_noise(tokenizer, few_bins, 60, 130)
+        assert len(answers) == 60
+        for ids in answers:
+            found = parse_answer(tokenizer.decode(ids), geometry=name)
+            assert not [drop for drop in found.dropped if drop.reason != "no_area"], tokenizer.decode(ids)
+            pieces = tokenizer.decode(ids).split("blue circle")[1:]
+            assert 1 <= len(pieces) <= 3 and all(kind.fits(piece.count("<|coord_")) for piece in pieces)
+            shapes = [tuple(re.findall(r"coord_(\d+)", piece)) for piece in pieces]
+            assert len(set(shapes)) == len(shapes)
 
 
 @pytest.mark.parametrize("engine", [lark_matcher, ebnf_matcher])

@@ -103,6 +103,7 @@ def score(
     params: CocoParams | None = None,
     progress: Progress | None = None,
     geometry: str | Geometry = "box",
+    ignored_labels: Sequence[str] = (),
 ) -> Evaluation:
     """Score answers against ground truth.
 
@@ -135,6 +136,8 @@ def score(
         progress: called with the name of a stage, what is done and what there is to do
         geometry: what answers hold of each object, see `coord_codec.GEOMETRIES`; the COCO metrics are those of the
             boxes around shapes, and `shapes` has the scores of the shapes themselves
+        ignored_labels: labels that stand for no object, such as the `noise` of a model trained with noise objects;
+            what has one is left out and counted among the drops
 
     Raises:
         InputError: if the input cannot be scored; the message names file, line and field
@@ -150,7 +153,7 @@ def score(
     if backend not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
     report = progress or silent
-    options = AnswerOptions(boxes=boxes, format=format, scale=scale, grid=grid, geometry=geometry_of(geometry).name)
+    options = AnswerOptions(boxes, format, scale, grid, geometry_of(geometry).name, tuple(ignored_labels))
     report("read", 0, 2)
     ground_truth = load_ground_truth(ground_truth, lenient=lenient, geometry=geometry)
     report("read", 1, 2)

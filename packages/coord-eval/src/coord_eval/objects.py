@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.predictions import Prediction, from_records
 from coord_eval.intake.box_sources import with_boxes_from
+from coord_eval.intake.joining import without_labels
 from coord_eval.intake.ranking import choose_source, object_scores
 from coord_eval.parse.parser import parse_answer
 
@@ -39,6 +40,7 @@ def scored_objects(
     score_source: str = "auto",
     grid: CoordGrid = CoordGrid(),
     geometry: str = "box",
+    ignored_labels: Sequence[str] = (),
 ) -> tuple[list[ScoredObject], dict[str, int]]:
     """Parse one record of `predictions.jsonl` and score its objects.
 
@@ -50,6 +52,7 @@ def scored_objects(
         score_source: one of `SCORE_SOURCES`, or `"auto"`
         grid: of the coordinate tokens
         geometry: what the coordinates between markers are, see `parse_answer`; boxes are those around the shapes
+        ignored_labels: labels that stand for no object; what has one is left out and counted
 
     Returns:
         The objects in the order of the answer, and how many pieces of text were left out for each reason.
@@ -69,6 +72,7 @@ def scored_objects(
     answer = parse_answer(
         prediction.text, format, scale=scale, grid=grid, keep_flat=boxes != "tokens", geometry=geometry
     )
+    answer = without_labels(answer, ignored_labels)
     if boxes != "tokens":
         answer = with_boxes_from(boxes, answer, prediction)
     source, _ = choose_source(score_source, [answer], [prediction])

@@ -76,11 +76,12 @@ def answer_room(config: RunConfig, tokenizer, names: Iterable[str]) -> int:
     """
     writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
     # A box stands for the shape, and its four coordinates for as many as the shape has at most.
-    boxes = replace(writer, data=config.data.model_copy(update={"geometry": "box"}))
+    one_box = {"geometry": "box", "noise_objects": None}
+    boxes = replace(writer, data=config.data.model_copy(update=one_box))
     one = len(tokenizer("(111,222)," if not writer.coord_tokens else "")["input_ids"]) / 2 or 1
     more = round(max(config.data.shape.longest - 4, 0) * one)
     of_shapes = config.data.shapes.max_objects if not config.data.given else config.data.max_objects
-    count = min(config.data.max_objects, of_shapes)
+    count = max(min(config.data.max_objects, of_shapes), config.data.noise_objects or 0)
 
     def length(name: str) -> int:
         sample = Instance(image="x", objects=[Object(desc=name, bbox=(0.111, 0.222, 0.333, 0.444))])
@@ -171,10 +172,11 @@ def answer_images(
     grammar: LogitsProcessor | None = None
     if strategy.grammar:
         known = names if strategy.known_names else None
+        filled = data.noise_objects if strategy.filled else None
+        most = filled or data.max_objects
+        shared = {"max_objects": most, "min_objects": filled or 0, "geometry": data.shape}
         if data.style == "json":
-            form = AnswerForm.for_tokenizer(
-                tokenizer, data.markers, style="json", names=known, max_objects=data.max_objects
-            )
+            form = AnswerForm.for_tokenizer(tokenizer, data.markers, style="json", names=known, **shared)
             grammar = MatchedGrammar(tokenizer, form, prompt_length=prompt_length)
         else:
             grammar = CoordGrammar.for_tokenizer(
@@ -183,9 +185,9 @@ def answer_images(
                 prompt_length=prompt_length,
                 max_new_tokens=max_new_tokens,
                 descriptions=known,
-                max_objects=data.max_objects,
+                **shared,
             )
-    recorder = StepRecorder(checkpoint.vocab, grammar, strategy.feed_expectation)
+    recorder = StepRecorder(checkpoint.vocab, grammar, strategy.feed_expectation, free_scores=strategy.filled)
     ids_BT = checkpoint.model.generate(
         **inputs,
         max_new_tokens=max_new_tokens,
@@ -219,6 +221,8 @@ class StepRecorder(LogitsProcessor):
         grammar: applied first; `log_p` is then the probability among what it allows
         feed_expectation: where a coordinate would be generated, generate the allowed bin nearest to the expectation
 
+        free_scores: record `log_p` before the grammar, where it rules out what the model would have said
+
     Attributes:
         log_p: per step [B], log-probability of the generated token.
         expected: per step [B], expectation of the coordinate in [0, 1], softmax over the K tokens alone.
@@ -229,9 +233,13 @@ class StepRecorder(LogitsProcessor):
     """
 
     def __init__(
-        self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None, feed_expectation: bool = False
+        self,
+        vocab: CoordVocab | None,
+        grammar: LogitsProcessor | None = None,
+        feed_expectation: bool = False,
+        free_scores: bool = False,
     ) -> None:
-        self._vocab, self._grammar, self._feed = vocab, grammar, feed_expectation
+        self._vocab, self._grammar, self._feed, self._free = vocab, grammar, feed_expectation, free_scores
         self._levels_BQ: torch.Tensor | None = None
         self.log_p, self.expected, self.spread, self.quantiles, self.mass = ([] for _ in range(5))
 
@@ -246,7 +254,8 @@ class StepRecorder(LogitsProcessor):
                 next_B = torch.where(
                     self._vocab.mask(next_B), self._nearest(mean_bin_B, logits_BV, self._vocab), next_B
                 )
-        self.log_p.append(logits_BV.gather(1, next_B[:, None])[:, 0] - logits_BV.logsumexp(dim=1))
+        known_BV = raw_BV if self._free else logits_BV
+        self.log_p.append(known_BV.gather(1, next_B[:, None])[:, 0] - known_BV.logsumexp(dim=1))
         if not self._feed:
             return scores if self._grammar is None else logits_BV
         return torch.full_like(logits_BV, -torch.inf).scatter(1, next_B[:, None], 0.0)

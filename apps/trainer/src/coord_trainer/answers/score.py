@@ -22,6 +22,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.load import report_sets, scored_set, sets_of
+from coord_trainer.data.noise import ignored_labels
 from coord_trainer.training.metrics import DIAGNOSTICS, find_overfitting
 
 CHECKPOINT_SCORES = "convergence.json"
@@ -106,6 +107,7 @@ def score_predictions(
         markers=config.data.markers,
         order=config.data.order,
         geometry=config.data.shape,
+        ignored_labels=ignored_labels(config.data),
     )
     left_out = _left_out(config, images)
     lines = diagnose(evaluation, predictions) if isinstance(predictions, Path) else []

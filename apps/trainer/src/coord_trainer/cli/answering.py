@@ -147,8 +147,9 @@ def grammar(
 
     folder = locate_model(model)
     data = as_trained(load_run_config(None, overrides or [], trains=False), folder).data
+    tokenizer, most = read_tokenizer(folder), data.max_objects
     allowed = AnswerForm.for_tokenizer(
-        read_tokenizer(folder), data.markers, style=data.style, names=label, max_objects=data.max_objects
+        tokenizer, data.markers, style=data.style, names=label, max_objects=most, geometry=data.shape
     )
     print((lark_grammar if form is GrammarForm.lark else ebnf_grammar)(allowed), end="")
 

@@ -26,6 +26,8 @@ class DecodingStrategy:
         known_names: whether descriptions are limited to those in the annotations. A model that was never taught
             where a name ends, as under two markers without cross-entropy on coordinates, then stops where it is
             complete.
+        filled: whether answers go on to `data.noise_objects` objects, of which none may be called noise. A label's
+            probability is then the one before that: how surely the model would have said it by itself.
     """
 
     name: str
@@ -34,11 +36,12 @@ class DecodingStrategy:
     boxes: str
     meaning: str
     known_names: bool = False
+    filled: bool = False
 
     @property
-    def generation(self) -> tuple[bool, bool, bool]:
+    def generation(self) -> tuple[bool, ...]:
         """What the generated tokens depend on: strategies equal in this differ in the boxes alone."""
-        return self.grammar, self.feed_expectation, self.known_names
+        return self.grammar, self.feed_expectation, self.known_names, self.filled
 
 
 _EVERY = (
@@ -60,6 +63,12 @@ _EVERY = (
         "as grammar-expectation, with the rounded expectation generated and fed back instead of the likeliest bin",
     ),
     DecodingStrategy("names", True, False, "tokens", "the grammar, with the names in the annotations alone", True),
+    DecodingStrategy(
+        *("names-filled", True, False, "tokens"),
+        "the same up to data.noise_objects objects, ranked by how surely the model says each label instead of noise",
+        known_names=True,
+        filled=True,
+    ),
     DecodingStrategy(
         *("names-feedback", True, True, "expected"),
         "the same, with the rounded expectation generated and fed back",

@@ -94,6 +94,7 @@ class RunConfig(Section):
                 f"evaluation.readings names {constrained[0]} but custom.coord_tokens.enabled is false: the grammar is "
                 "that of coordinate tokens; decode such answers greedily"
             )
+        yield from self._against_noise()
         if data.geometry != "box":
             yield from self._against_shapes()
         elif custom.coord_objective.shape_boxes:
@@ -122,10 +123,33 @@ class RunConfig(Section):
                 "evaluation.pictures to train (memorising) or none"
             )
 
+    def _against_noise(self) -> Iterator[str]:
+        """What noise objects need."""
+        data = self.data
+        count, named = data.noise_objects, f"data.noise_objects is {data.noise_objects}"
+        if count is None:
+            if filled := [name for name in self.evaluation.readings if STRATEGIES[name].filled]:
+                yield (
+                    f"evaluation.readings names {filled[0]} but data.noise_objects is not set: a model that was not "
+                    "trained with noise objects cannot say that there is nothing more; name another"
+                )
+            return
+        if not self.custom.coord_tokens.enabled:
+            yield f"{named} but custom.coord_tokens.enabled is false: the digits of noise boxes would be learnt"
+        if count > data.max_objects:
+            yield f"{named} but data.max_objects is {data.max_objects}: the first must not be above the second"
+        if data.geometry == "keypoints":
+            yield f"{named} but data.geometry is keypoints: a random box has none"
+        if self.training.get("truncation_strategy") == "left":
+            yield (
+                f"{named} but training.truncation_strategy is left: which objects are noise is counted from the first; "
+                "use right, or delete"
+            )
+
     def _against_shapes(self) -> Iterator[str]:
         """What is for boxes alone."""
         data, flags, named = self.data, self.custom.coord_objective, f"data.geometry is {self.data.geometry}"
-        free = [name for name, strategy in STRATEGIES.items() if not strategy.grammar and strategy.boxes == "tokens"]
+        free = [name for name, strategy in STRATEGIES.items() if strategy.boxes == "tokens"]
         if others := [name for name in self.evaluation.readings if name not in free]:
             yield f"evaluation.readings names {others[0]} but {named}: it is for boxes alone; name {', '.join(free)}"
         if flags.matching == "hungarian":

@@ -184,6 +184,11 @@ class DataSection(Section):
     max_vertices: Annotated[int, Field(ge=3, le=128)] = Field(
         32, description="most vertices of a polygon in a target; outlines of more are simplified"
     )
+    noise_objects: PositiveInt | None = Field(
+        None,
+        description="fill each target up to so many objects with random boxes called noise, whose coordinates are not "
+        "supervised, so that a model need not stop early; see the reading `names-filled`",
+    )
     min_pixels: PositiveInt | None = Field(
         None, description="images of fewer pixels are enlarged; the checkpoint's own limit when not given"
     )
@@ -217,6 +222,8 @@ class DataSection(Section):
         """Return the setting that makes a sample another one in each epoch, so that it cannot be kept encoded."""
         if self.order == "random":
             return "data.order is random"
+        if self.noise_objects:
+            return "data.noise_objects is set"
         if self.augment.active:
             return "data.augment is on"
         return f"data.queries is {self.queries}" if self.queries != "all" else None

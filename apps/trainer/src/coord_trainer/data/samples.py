@@ -20,6 +20,7 @@ from tqdm import tqdm
 from coord_codec import (
     MARKERS,
     CoordVocab,
+    InputError,
     Instance,
     Object,
     SequenceLayout,
@@ -34,6 +35,7 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError
 from coord_trainer.data.augment import augment
 from coord_trainer.data.image_set import ImageSet
+from coord_trainer.data.noise import NOISE, noise_objects, without_noise
 from coord_trainer.data.queries import LONGEST_LIST, draw_query
 from coord_trainer.data.workers import leave_signals_to_the_parent
 
@@ -58,22 +60,29 @@ class TargetWriter:
         query = draw_query(instance, self.data, self.classes, self.seed_of(instance, epoch))
         return query.prompt, query.answer(instance)
 
+    def __post_init__(self) -> None:
+        if self.data.noise_objects and NOISE in self.classes:
+            raise InputError(
+                f"data.noise_objects is {self.data.noise_objects} but a class of the data is called {NOISE!r}, as "
+                "noise objects are: rename it, leave it out of data.classes, or train without noise objects"
+            )
+
     def objects(self, instance: Instance, epoch: int = 0) -> tuple[list[Object], int]:
-        """Return the objects in training order, and how many `data.max_objects` leaves out."""
+        """Return the objects in training order without noise, and how many `data.max_objects` leaves out."""
         seed = self.seed_of(instance, epoch)
         kept, dropped = select_objects(instance, self.data.order, self.data.max_objects, seed)
         return list(kept), dropped
 
     def text(self, instance: Instance, epoch: int = 0) -> str:
-        """Return the target; under `order: random` each epoch has an order of its own."""
+        """Return the target; under `order: random`, and with noise objects, each epoch has one of its own."""
+        kept, _ = self.objects(instance, epoch)
+        noise = noise_objects((self.data.noise_objects or 0) - len(kept), self.seed_of(instance, epoch))
         return encode_target(
-            instance,
+            instance.model_copy(update={"objects": (*kept, *noise)}),
             markers=self.data.markers,
             style=self.data.style,
             form="tokens" if self.coord_tokens else "numbers",
-            order=self.data.order,
-            max_objects=self.data.max_objects,
-            seed=self.seed_of(instance, epoch),
+            order="given",
             geometry=self.data.shape,
         )
 
@@ -175,6 +184,8 @@ class SampleSet(Dataset):
             named = None if geometry == "box" else geometry
             layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids, named)
             boxes = self._writer.true_coordinates(instance, epoch)
+            if self._writer.data.noise_objects:
+                sample["labels"], layout = without_noise(sample["labels"], layout, len(boxes))
         name = str(instance.image if instance.image_id is None else instance.image_id)
         found = {"coord_layout": layout, "coord_boxes": boxes, "coord_sample": name}
         return {**sample, **found, "coord_geometry": self._writer.data.geometry}

@@ -132,6 +132,7 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
         style=config.data.style,
         names=request.labels or None,
         max_objects=config.data.max_objects,
+        geometry=config.data.shape,
     )
     return SERVERS[request.server](form)
 

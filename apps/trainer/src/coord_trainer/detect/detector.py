@@ -16,6 +16,7 @@ from coord_eval import ImageError, decode_image, to_rgb
 from coord_trainer.answers.generate import answer_images, answer_room
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig, load_run_config
+from coord_trainer.data.noise import ignored_labels
 from coord_trainer.detect.objects import Detections, read_objects
 from coord_trainer.model.card import follow_card, read_card
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
@@ -115,9 +116,8 @@ class Detector:
         if prompt is not None:
             changes["data"] = self.config.data.model_copy(update={"prompt": prompt})
         if labels:
-            if self.config.data.geometry != "box":
-                raise InputError(f"labels: the grammar is of boxes alone, the model writes {self.config.data.geometry}")
-            changes["evaluation"] = self.config.evaluation.model_copy(update={"readings": ("names",)})
+            reading = "names-filled" if self.config.data.noise_objects else "names"
+            changes["evaluation"] = self.config.evaluation.model_copy(update={"readings": (reading,)})
         config = self.config.model_copy(update=changes)
         names = frozenset(labels) or self.engine.names
         return Detector(replace(self.engine, config=config, names=names), config)
@@ -128,7 +128,9 @@ class Detector:
         tokens = self.config.custom.coord_tokens.enabled
         strategy = STRATEGIES[self.config.evaluation.readings[0]]
         scale = None if tokens else float(CoordGrid().scale)
-        return {"boxes": strategy.boxes, "scale": scale, "geometry": self.config.data.geometry}
+        data = self.config.data
+        ignored = ignored_labels(data)
+        return {"boxes": strategy.boxes, "scale": scale, "geometry": data.geometry, "ignored_labels": ignored}
 
 
 def as_trained(config: RunConfig, folder: Path) -> RunConfig:

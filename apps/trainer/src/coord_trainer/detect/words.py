@@ -8,7 +8,8 @@ from coord_codec import InputError
 from coord_trainer.model.locate import locate_model
 
 _ACTING = (
-    r"data\.(prompt|markers|style|order|max_objects|min_pixels|max_pixels|geometry|max_vertices)|model\.(dtype|attention)|training\.system"
+    r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
+    r"|model\.(dtype|attention)|training\.system"
     r"|evaluation\.(limit|batch_size|max_new_tokens|readings)|custom\.coord_(tokens|offset)\..+"
 )
 

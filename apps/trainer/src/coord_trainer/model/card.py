@@ -51,6 +51,7 @@ class ModelCard(_Part):
         geometry: what is written of each object
         max_vertices: most vertices of a polygon in a target
         max_objects: most objects in a target; None in cards that do not say
+        noise_objects: objects up to which targets were filled with noise; None where they were not
         pixels: of the images
         decoding: the run's first decoding strategy
         grid: of the coordinates
@@ -68,6 +69,7 @@ class ModelCard(_Part):
     geometry: GeometryName = "box"
     max_vertices: int = 32
     max_objects: int | None = None
+    noise_objects: int | None = None
     pixels: PixelLimits = PixelLimits()
     decoding: str
     grid: GridSize
@@ -76,8 +78,9 @@ class ModelCard(_Part):
 
     def write(self, folder: Path) -> None:
         """Write coordexp.json to a checkpoint's folder; it appears whole or not at all."""
-        of_shapes = {"geometry", "max_vertices"} if self.geometry == "box" else None  # as before there were shapes
-        write_text(folder / CARD_FILE, self.model_dump_json(indent=2, exclude=of_shapes) + "\n")
+        unused = {"geometry", "max_vertices"} if self.geometry == "box" else set()  # so that older versions read it
+        unused |= {"noise_objects"} if self.noise_objects is None else set()
+        write_text(folder / CARD_FILE, self.model_dump_json(indent=2, exclude=unused) + "\n")
 
     def check_fingerprint(self, found: str | None, where: Path) -> None:
         """Raise `InputError` if a tokenizer is not the one that the checkpoint was trained with.
@@ -112,6 +115,7 @@ def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: s
         geometry=config.data.geometry,
         max_vertices=config.data.max_vertices,
         max_objects=config.data.max_objects,
+        noise_objects=config.data.noise_objects,
         pixels=PixelLimits(min=sizes.get("shortest_edge"), max=sizes.get("longest_edge")),
         decoding=config.evaluation.readings[0],
         grid=GridSize(bins=grid.bins, scale=grid.scale),
@@ -154,7 +158,7 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
         InputError: naming, in one line, both sides of every setting that the user did set and that disagrees.
     """
     given = _given(config)
-    known = card.model_dump(include={"prompt", "system", "style", "form", "order", "geometry", "max_vertices"})
+    known = card.model_dump(include={"system", "form", *_OF_DATA})
     known["max_objects"] = card.max_objects or given.get("max_objects")
     known |= {"markers": card.markers, "pixels.min": card.pixels.min, "pixels.max": card.pixels.max}
     if card.style == "json" and given.get("style", "json") == "json":
@@ -176,7 +180,7 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
         custom = custom.model_copy(update={"coord_tokens": tokens})
     limits = {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
     data = {"prompt": card.prompt, "markers": card.markers, "style": card.style, "order": card.order, **limits}
-    data |= {"geometry": card.geometry, "max_vertices": card.max_vertices}
+    data |= {"geometry": card.geometry, "max_vertices": card.max_vertices, "noise_objects": card.noise_objects}
     data |= {"max_objects": card.max_objects} if card.max_objects else {}
     sections = {"data": config.data.model_copy(update=data), "custom": custom}
     if "readings" not in config.evaluation.model_fields_set:
@@ -211,12 +215,13 @@ _KEYS = {
     "geometry": "data.geometry",
     "max_vertices": "data.max_vertices",
     "max_objects": "data.max_objects",
+    "noise_objects": "data.noise_objects",
     "pixels.min": "data.min_pixels",
     "pixels.max": "data.max_pixels",
 }
 
 
-_OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects")
+_OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects", "noise_objects")
 
 
 def _given(config: RunConfig) -> dict[str, Any]:

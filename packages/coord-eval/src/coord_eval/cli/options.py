@@ -121,9 +121,13 @@ def scoring(
         Literal["top_left", "given", "random", "size"],
         Option(help="Object order of the ceiling: that of the training."),
     ] = "top_left",
+    ignored_labels: Annotated[
+        list[str] | None,
+        Option("--ignore-label", metavar="L", help="A label that stands for no object, such as noise; repeatable."),
+    ] = None,
 ) -> dict[str, Any]:
     """Return the further keyword arguments of `coord_eval.score`."""
-    return dict(locals())
+    return {**locals(), "ignored_labels": ignored_labels or ()}
 
 
 def parameters(

@@ -17,7 +17,7 @@ from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Prediction, from_records, read_predictions
 from coord_eval.intake.box_sources import BOX_SOURCES, with_boxes_from
-from coord_eval.intake.joining import with_prompt_label
+from coord_eval.intake.joining import with_prompt_label, without_labels
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import Answer
 from coord_eval.parse.parser import candidate_formats, parse_answer
@@ -47,6 +47,7 @@ class AnswerOptions:
     scale: Scale = None
     grid: CoordGrid = CoordGrid()
     geometry: str = "box"
+    ignored_labels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", plain(self.scale))
@@ -103,7 +104,7 @@ def parse_all(
             preferred=preferred,
             geometry=options.geometry,
         )
-        answer = with_prompt_label(answer, prediction.label)
+        answer = without_labels(with_prompt_label(answer, prediction.label), options.ignored_labels)
         return answer if from_text else with_boxes_from(options.boxes, answer, prediction)
 
     for prediction, image in zip(predictions, images, strict=True):

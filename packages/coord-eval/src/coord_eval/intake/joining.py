@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from coord_codec import InputError
 from coord_eval.data.ground_truth import GroundTruth, ImageId
-from coord_eval.parse.answer import Answer, ParsedObject
+from coord_eval.parse.answer import Answer, Drop, ParsedObject
 from coord_eval.parse.formats import LISTS
 
 _SHOWN = 5
@@ -132,6 +132,17 @@ def with_prompt_label(answer: Answer, label: str | None) -> Answer:
         return replace(item, desc=label, repairs=repairs, completeness=state)
 
     return replace(answer, objects=tuple(map(named, answer)))
+
+
+def without_labels(answer: Answer, labels: Sequence[str]) -> Answer:
+    """Leave out, as drops, the objects with one of these labels; an answer of nothing else is empty."""
+    left_out = [item for item in answer if item.desc in labels]
+    if not left_out:
+        return answer
+    kept = tuple(item for item in answer if item.desc not in labels)
+    drops = (*answer.dropped, *(Drop("ignored_label", item.span) for item in left_out))
+    status = answer.status if kept or answer.dropped else "empty"
+    return replace(answer, objects=kept, dropped=tuple(sorted(drops, key=lambda drop: drop.span)), status=status)
 
 
 def normalize_label(label: str) -> str:

@@ -94,6 +94,7 @@ DROP_REASONS = {
     "no_coordinates": "an object that names something and places nothing",
     "unclosed_thought": "a text that ends inside its <think> part; what stands in it is no answer",
     "unrecognised": "words or numbers that no format reads",
+    "ignored_label": "an object with a label that is not to be scored",
 }
 """Reasons for leaving a piece of an answer out, and what each means."""
 

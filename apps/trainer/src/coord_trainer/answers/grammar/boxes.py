@@ -1,4 +1,4 @@
-"""Which coordinates may come next so that boxes have area and no object is said twice."""
+"""Which coordinates may come next so that boxes have area and no object is said twice, whatever its shape."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from coord_codec import CoordVocab
-
-_SIDES = 4
+from coord_codec import GEOMETRIES, CoordVocab, Geometry
 
 
 @dataclass(frozen=True)
@@ -17,10 +15,10 @@ class Unfinished:
     """An answer so far.
 
     Attributes:
-        count: of whole boxes
-        name: of the object whose box is being said
-        said: bins of this box so far, three at most
-        before: whole boxes that this name has already
+        count: of whole shapes
+        name: of the object whose shape is being said
+        said: bins of this shape so far
+        before: whole shapes that this name has already
     """
 
     count: int
@@ -31,10 +29,10 @@ class Unfinished:
 
 @dataclass
 class _Row:
-    """What was read of one row's answer: its tokens, the boxes of each name, what follows the last box."""
+    """What was read of one row's answer: its tokens, the shapes of each name, what follows the last shape."""
 
     tokens: list[int] = field(default_factory=list)
-    boxes: dict[Hashable, set[tuple[int, ...]]] = field(default_factory=dict)
+    shapes: dict[Hashable, set[tuple[int, ...]]] = field(default_factory=dict)
     between: list[int] = field(default_factory=list)
     said: list[int] = field(default_factory=list)
     count: int = 0
@@ -42,19 +40,23 @@ class _Row:
 
 @dataclass(frozen=True)
 class BoxRules:
-    """x1 < x2, y1 < y2, and no second object with the same name and box.
+    """Of boxes x1 < x2 and y1 < y2; of all shapes no second object with the same name and coordinates.
 
     Args:
         vocab: the coordinate tokens
-        name_of: the name that stands in the tokens between two boxes, in a form that can be compared
+        name_of: the name that stands in the tokens between two shapes, in a form that can be compared
+        geometry: what the objects are
+        closing_id: the token behind a shape; needed where not all have as many coordinates
     """
 
     vocab: CoordVocab
     name_of: Callable[[tuple[int, ...]], Hashable]
+    geometry: Geometry = GEOMETRIES["box"]
+    closing_id: int | None = None
     _rows: dict[int, _Row] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def read(self, answer: Sequence[int], row: int = 0) -> Unfinished:
-        """Return what an answer says so far, given its token ids; every four coordinates are a box.
+        """Return what an answer says so far, given its token ids.
 
         Where it goes on from what was read for the same `row` before, the new tokens alone are read, so that a long
         answer costs no more a token than a short one.
@@ -67,34 +69,45 @@ class BoxRules:
                 found.said.append(token - self.vocab.first_id)
             elif not found.said:
                 found.between.append(token)
-            if len(found.said) == _SIDES:
-                found.boxes.setdefault(self.name_of(tuple(found.between)), set()).add(tuple(found.said))
+            if len(found.said) == self.geometry.longest or (found.said and token == self.closing_id):
+                found.shapes.setdefault(self.name_of(tuple(found.between)), set()).add(tuple(found.said))
                 found.count += 1
                 found.between, found.said = [], []
         found.tokens = answer
         name = self.name_of(tuple(found.between))
-        return Unfinished(found.count, name, tuple(found.said), frozenset(found.boxes.get(name, ())))
+        return Unfinished(found.count, name, tuple(found.said), frozenset(found.shapes.get(name, ())))
 
     def restrict(self, allowed_V: torch.Tensor, state: Unfinished) -> torch.Tensor:
-        """Return `allowed_V` [V] without the coordinates that `state` rules out; other tokens stay as they are."""
+        """Return `allowed_V` [V] without the tokens that `state` rules out: coordinates, and the end of the shape."""
         first, bins = self.vocab.first_id, len(self.vocab.ids)
         place, said = len(state.said), state.said
-        low, high = (0, bins - 1) if place < 2 else (said[place - 2] + 1, bins)
+        low, high = self._range(said)
         allowed_V = allowed_V.clone()
         allowed_V[first : first + low] = False
         allowed_V[first + high : first + bins] = False
-        begun = [box for box in state.before if box[:place] == said]
-        used = [box[place] for box in begun]
+        if self.closing_id is not None and said in state.before and allowed_V[first : first + bins].any():
+            allowed_V[self.closing_id] = False
+        used = [shape[place] for shape in state.before if len(shape) > place and shape[:place] == said]
         full = [each for each in set(used) if used.count(each) >= self._possible((*said, each))]
-        if full and len(full) < high - low:  # with every box of a name said there is nothing else to say
+        if full and len(full) < high - low:  # with every shape of a name said there is nothing else to say
             allowed_V[torch.tensor(full, device=allowed_V.device) + first] = False
         return allowed_V
 
+    def _range(self, said: tuple[int, ...]) -> tuple[int, int]:
+        """The first bin that may come next, and the one behind the last."""
+        bins, place = len(self.vocab.ids), len(said)
+        if self.geometry.name != "box":
+            return 0, bins
+        return (0, bins - 1) if place < 2 else (said[place - 2] + 1, bins)
+
     def _possible(self, said: tuple[int, ...]) -> int:
-        """How many boxes begin with these bins."""
+        """How many shapes begin with these bins."""
         last = len(self.vocab.ids) - 1
+        if self.geometry.name != "box":
+            lengths = range(len(said), self.geometry.longest + 1)
+            return sum((last + 1) ** (n - len(said)) for n in lengths if self.geometry.fits(n))
         x1, y1 = said[0], said[1] if len(said) > 1 else None
         wide = last - x1 if len(said) < 3 else 1
         if y1 is None:
             return wide * last * (last + 1) // 2
-        return wide * (last - y1 if len(said) < _SIDES else 1)
+        return wide * (last - y1 if len(said) < 4 else 1)

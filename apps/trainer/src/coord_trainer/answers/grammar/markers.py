@@ -1,4 +1,4 @@
-"""The target's grammar as a `LogitsProcessor`: marker, description, exactly four coordinates, end.
+"""The target's grammar as a `LogitsProcessor`: marker, description, the coordinates of the geometry, end.
 
 Usable with any `generate` of transformers; the answer so far decides what may follow, so beams and batches need no
 bookkeeping. Description tokens are all but markers, coordinates and control tokens, or those of known
@@ -15,36 +15,36 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor
 
-from coord_codec import CoordVocab
+from coord_codec import GEOMETRIES, CoordVocab, Geometry
 from coord_codec.vocab import marker_family
 from coord_trainer.answers.grammar.boxes import BoxRules
 
-_SIDES = 4
-_BOX = {str(n): [("coord", str(n + 1))] for n in range(1, _SIDES)}
-_RULES = {
-    2: _BOX
-    | {
-        "outside": [(0, "begun"), ("end", "done")],
-        "begun": [("desc", "named")],
-        "named": [("desc", "named"), ("coord", "1")],
-        "4": [(1, "outside")],
-        "done": [("end", "done")],
-    },
-    4: _BOX
-    | {
-        "outside": [(0, "begun"), ("end", "done")],
-        "begun": [("desc", "named")],
-        "named": [("desc", "named"), (1, "closed")],
-        "closed": [(2, "0")],
-        "0": [("coord", "1")],
-        "4": [(3, "outside")],
-        "done": [("end", "done")],
-    },
+_Rules = dict[str, list[tuple[Any, str]]]
+_NAMED: dict[int, _Rules] = {
+    2: {"named": [("desc", "named"), ("coord", "1")]},
+    4: {"named": [("desc", "named"), (1, "closed")], "closed": [(2, "0")], "0": [("coord", "1")]},
 }
-"""What may follow each state, by number of markers: (class of tokens, next state). A class is a position among the
-markers, "coord", "desc" or "end"; the states "0" to "4" are so many coordinates of a box."""
+"""What may follow a description, by number of markers; see `_rules`."""
 _AFTER_MARKER = {2: ("begun", "outside"), 4: ("begun", "closed", "0", "outside")}
 """The state right after each marker."""
+
+
+def _rules(markers: int, geometry: Geometry) -> _Rules:
+    """Return what may follow each state: (class of tokens, next state).
+
+    A class is a position among the markers, "coord", "desc" or "end"; a state that is a number is so many coordinates.
+    """
+    around: _Rules = {
+        "outside": [(0, "begun"), ("end", "done")],
+        "begun": [("desc", "named")],
+        "done": [("end", "done")],
+    }
+    longest = geometry.longest
+    coordinates: _Rules = {
+        str(n): [("coord", str(n + 1))] * (n < longest) + [(markers - 1, "outside")] * geometry.fits(n)
+        for n in range(1, longest + 1)
+    }
+    return around | _NAMED[markers] | coordinates
 
 
 class CoordGrammar(LogitsProcessor):
@@ -62,6 +62,8 @@ class CoordGrammar(LogitsProcessor):
         descriptions: token ids of the only descriptions that may be given, each of `description_ids`; None: any.
             A known one is over where it is complete, even if the model was never taught to stop there.
         max_objects: the most objects of an answer; None for no limit
+        min_objects: the fewest, where the limits leave room for them
+        geometry: what the objects are
     """
 
     def __init__(
@@ -75,15 +77,21 @@ class CoordGrammar(LogitsProcessor):
         max_new_tokens: int | None = None,
         descriptions: Iterable[Sequence[int]] | None = None,
         max_objects: int | None = None,
+        min_objects: int = 0,
+        geometry: Geometry = GEOMETRIES["box"],
     ) -> None:
-        if len(marker_ids) not in _RULES:
+        if len(marker_ids) not in _NAMED:
             raise ValueError(f"marker_ids: expected two or four ids, found {list(marker_ids)}")
         if max_new_tokens is not None and max_new_tokens < 1:
             raise ValueError(f"max_new_tokens: expected None or at least 1, found {max_new_tokens}")
-        self._vocab, self._end_id, self._max_objects = vocab, end_id, max_objects
+        self._vocab, self._end_id = vocab, end_id
+        self._max_objects, self._min_objects, self._longest = max_objects, min_objects, geometry.longest
         markers = frozenset(marker_ids)
-        self._boxes = BoxRules(vocab, lambda between: tuple(token for token in between if token not in markers))
-        self._rules = _RULES[len(marker_ids)]
+        closing = None if geometry.least == geometry.longest else marker_ids[-1]
+        self._shapes = BoxRules(
+            vocab, lambda between: tuple(token for token in between if token not in markers), geometry, closing
+        )
+        self._rules = _rules(len(marker_ids), geometry)
         self._after = dict(zip(marker_ids, _AFTER_MARKER[len(marker_ids)], strict=True))
         excluded = {*marker_ids, end_id, *vocab.ids}
         self._description = frozenset(description_ids) - excluded
@@ -110,6 +118,8 @@ class CoordGrammar(LogitsProcessor):
         max_new_tokens: int | None = None,
         descriptions: Iterable[str] | None = None,
         max_objects: int | None = None,
+        min_objects: int = 0,
+        geometry: Geometry = GEOMETRIES["box"],
     ) -> CoordGrammar:
         """Return the grammar of a marker family (`"obj"`, `"qwen"`) in a tokenizer's ids; `descriptions` as texts.
 
@@ -131,6 +141,8 @@ class CoordGrammar(LogitsProcessor):
             if descriptions is None
             else [tokenizer(text, add_special_tokens=False)["input_ids"] for text in descriptions],
             max_objects=max_objects,
+            min_objects=min_objects,
+            geometry=geometry,
         )
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -160,7 +172,7 @@ class CoordGrammar(LogitsProcessor):
             return "outside"
         if answer[-1] in self._vocab.ids:
             sides = 0
-            while sides < min(len(answer), _SIDES) and answer[-1 - sides] in self._vocab.ids:
+            while sides < min(len(answer), self._longest) and answer[-1 - sides] in self._vocab.ids:
                 sides += 1
             return str(sides)
         # Whatever is neither marker nor word ends an answer: the end of the turn, and the padding after it.
@@ -174,10 +186,14 @@ class CoordGrammar(LogitsProcessor):
         else:
             mask_V = self._known_names(answer, left, scores)
         if any(name == "coord" for name, _ in self._rules[state]):
-            return self._boxes.restrict(mask_V, self._boxes.read(answer, row))
-        most = self._max_objects
-        if state == "outside" and most is not None and self._boxes.read(answer, row).count >= most:
-            return self._mask("done", left, scores)
+            return self._shapes.restrict(mask_V, self._shapes.read(answer, row))
+        if state == "outside":
+            count, most = self._shapes.read(answer, row).count, self._max_objects
+            if most is not None and count >= most:
+                return self._mask("done", left, scores)
+            if count < self._min_objects and mask_V.sum() > 1:
+                mask_V = mask_V.clone()
+                mask_V[self._end_id] = False
         return mask_V
 
     def _known_names(self, answer: list[int], left: int | None, scores: torch.Tensor) -> torch.Tensor:

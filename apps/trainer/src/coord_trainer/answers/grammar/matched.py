@@ -14,7 +14,9 @@ from coord_trainer.answers.grammar.served import AnswerForm, lark_grammar
 
 
 class MatchedGrammar(LogitsProcessor):
-    """Allows the tokens that the grammar of `lark_grammar` allows, and no second object with the same name and box.
+    """Allows the tokens that the grammar of `lark_grammar` allows, and no second object with the same name and shape.
+
+    Polygons in JSON are the exception, which may come twice: nothing that is one token stands behind all of them.
 
     Unlike `CoordGrammar` it knows no length limit: let the number of objects keep answers short.
 
@@ -40,7 +42,10 @@ class MatchedGrammar(LogitsProcessor):
             _, found, rest = tokenizer.decode(between).partition('{"desc": ')
             return json.JSONDecoder().raw_decode(rest)[0] if found else None
 
-        self._boxes = BoxRules(form.vocab, name_of)
+        fixed = form.geometry.least == form.geometry.longest
+        closing = None if fixed or form.marker_ids is None else form.marker_ids[-1]
+        self._shapes = BoxRules(form.vocab, name_of, form.geometry, closing)
+        self._restricts = fixed or closing is not None
         self._coordinates = form.vocab.ids
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -59,8 +64,8 @@ class MatchedGrammar(LogitsProcessor):
         for row, (answer, matcher) in enumerate(self._rows):
             if matcher.is_stopped():
                 allowed_BV[row] = torch.arange(scores.shape[1]) == self._end
-            elif allowed_BV[row, self._coordinates.start : self._coordinates.stop].any():
-                allowed_BV[row] = self._boxes.restrict(allowed_BV[row], self._boxes.read(answer, row))
+            elif self._restricts and allowed_BV[row, self._coordinates.start : self._coordinates.stop].any():
+                allowed_BV[row] = self._shapes.restrict(allowed_BV[row], self._shapes.read(answer, row))
         return scores.masked_fill(~allowed_BV.to(scores.device), -torch.inf)
 
     def _followed(self, row: int, answer: list[int]) -> tuple[list[int], Any]:

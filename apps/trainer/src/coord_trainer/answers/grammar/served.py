@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from coord_codec import CoordVocab, InputError
+from coord_codec import GEOMETRIES, CoordVocab, Geometry, InputError
 from coord_codec.vocab import marker_family
 
 _NAME_CHARACTERS = 64
@@ -30,12 +30,16 @@ class AnswerForm:
         marker_ids: two or four; None for JSON
         names: the only descriptions that may be given; None for any of up to 64 characters
         max_objects: the most objects of an answer
+        min_objects: the fewest
+        geometry: what the objects are
     """
 
     vocab: CoordVocab
     marker_ids: tuple[int, ...] | None
     names: tuple[str, ...] | None
     max_objects: int
+    min_objects: int = 0
+    geometry: Geometry = GEOMETRIES["box"]
 
     @classmethod
     def for_tokenizer(
@@ -46,6 +50,8 @@ class AnswerForm:
         style: str = "markers",
         names: Iterable[str] | None = None,
         max_objects: int = 60,
+        min_objects: int = 0,
+        geometry: Geometry = GEOMETRIES["box"],
     ) -> AnswerForm:
         """Return the form of answers in a tokenizer's ids, for a marker family and a style of `encode_target`.
 
@@ -57,8 +63,10 @@ class AnswerForm:
             raise ValueError("names: expected at least one, none of them empty")
         if max_objects < 1:
             raise ValueError(f"max_objects: expected at least 1, found {max_objects}")
+        if not 0 <= min_objects <= max_objects:
+            raise ValueError(f"min_objects: expected 0 to max_objects ({max_objects}), found {min_objects}")
         ids = None if style == "json" else marker_family(markers).ids(tokenizer)
-        return cls(CoordVocab.from_tokenizer(tokenizer), ids, known, max_objects)
+        return cls(CoordVocab.from_tokenizer(tokenizer), ids, known, max_objects, min_objects, geometry)
 
     @property
     def as_json(self) -> bool:
@@ -67,47 +75,66 @@ class AnswerForm:
 
 
 def lark_grammar(form: AnswerForm) -> str:
-    """Return the grammar in llguidance's Lark: exactly four coordinates, x1 < x2, y1 < y2, names, number of objects."""
+    """Return the grammar in llguidance's Lark: names, numbers of objects and coordinates, x1 < x2 and y1 < y2."""
+    first, last = form.vocab.first_id, len(form.vocab.ids) - 1
+    is_box = form.geometry.name == "box"
+    rules = {
+        "start": _repeated(form, "object"),
+        "object": _object(form, lambda token: f"<[{token}]>", "x1::0x0" if is_box else _coordinates(form)),
+        "name": _names(form, "/[^{}]{{1,{}}}/"),
+    }
+    rules |= _corners_in_order(form) if is_box else {"side": f"<[{first}-{first + last}]>"}
+    return "".join(f"{name}: {body}\n" for name, body in rules.items())
+
+
+def _corners_in_order(form: AnswerForm) -> dict[str, str]:
+    """Return the rules of a box in Lark; the parameter carries x1 and y1 on."""
     first, last = form.vocab.first_id, len(form.vocab.ids) - 1
     bits = last.bit_length()
     comma = f"{_quoted(', ')} " if form.as_json else ""
     spans = [(k, f"<[{first + k + 1}-{first + last}]>") for k in range(last)]
-    rules = {
-        "start": _repeated(form, "object"),
-        "object": _object(form, lambda token: f"<[{token}]>", "x1::0x0"),
-        "name": _names(form, "/[^{}]{{1,{}}}/"),
+    return {
         "x1::_": " | ".join(f"<[{first + k}]> {comma}y1::bit_or({k})" for k in range(last)),
         "y1::_": " | ".join(f"<[{first + k}]> {comma}x2::bit_or({k << bits})" for k in range(last)),
         "x2::_": " | ".join(f"{span} {comma}y2::_ %if eq([0:{bits}], {k})" for k, span in spans),
         "y2::_": " | ".join(f"{span} %if eq([{bits}:{2 * bits}], {k})" for k, span in spans),
     }
-    return "".join(f"{name}: {body}\n" for name, body in rules.items())
 
 
 def ebnf_grammar(form: AnswerForm) -> str:
-    """Return the grammar in xgrammar's EBNF: exactly four coordinates in any order, names, number of objects."""
-    comma = f" {_quoted(', ')} " if form.as_json else " "
+    """Return the grammar in xgrammar's EBNF: names, number of objects and of coordinates; corners in any order."""
     rules = {
         "root": _repeated(form, "object"),
-        "object": _object(form, lambda token: f"Token({token})", comma.join(["side"] * 4)),
+        "object": _object(form, lambda token: f"Token({token})", _coordinates(form)),
         "name": _names(form, "[^{}]{{1,{}}}"),
         "side": f"Token({', '.join(map(str, form.vocab.ids))})",
     }
     return "".join(f"{name} ::= {body}\n" for name, body in rules.items())
 
 
-def _object(form: AnswerForm, token: Any, box: str) -> str:
+def _coordinates(form: AnswerForm) -> str:
+    """Return the coordinates of a shape, x and y in turn, each a `side`."""
+    comma = f" {_quoted(', ')} " if form.as_json else " "
+    pair, (least, most) = f"side{comma}side", (form.geometry.least // 2, form.geometry.longest // 2)
+    if least == most:
+        return comma.join([pair] * most)
+    return f"{pair} ({comma.lstrip()}{pair}){{{least - 1},{most - 1}}}"
+
+
+def _object(form: AnswerForm, token: Any, shape: str) -> str:
     if form.marker_ids is None:
-        return " ".join((_quoted('{"desc": "'), "name", _quoted('", "bbox": ['), box, _quoted("]}")))
+        key = form.geometry.keys[0]
+        return " ".join((_quoted('{"desc": "'), "name", _quoted(f'", "{key}": ['), shape, _quoted("]}")))
     start, *middle, end = map(token, form.marker_ids)
-    return " ".join((start, "name", *middle, box, end))
+    return " ".join((start, "name", *middle, shape, end))
 
 
 def _repeated(form: AnswerForm, name: str) -> str:
+    least, most = form.min_objects, form.max_objects
     if not form.as_json:
-        return f"{name}{{0,{form.max_objects}}}"
-    comma = _quoted(", ")
-    return f'"[" ({name} ({comma} {name}){{0,{form.max_objects - 1}}})? "]"'
+        return f"{name}{{{least},{most}}}"
+    some = f"{name} ({_quoted(', ')} {name}){{{max(least - 1, 0)},{most - 1}}}"
+    return f'"[" {some} "]"' if least else f'"[" ({some})? "]"'
 
 
 def _names(form: AnswerForm, any_name: str) -> str:
