@@ -185,8 +185,19 @@ def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
     rng = np.random.default_rng(0)
     noise = {name: Image.fromarray(rng.integers(0, 255, (96, 96, 3), np.uint8)) for name in clean.images}
     for name, plant in (("clean", lambda d: d), ("mirrored", COCO["mirrored"]), ("shuffled", COCO["shuffled"])):
-        codes, _ = told(plant(replace(clean, images=noise, coco=True)).write(tmp_path / name))
+        codes, found = told(plant(replace(clean, images=noise, coco=True)).write(tmp_path / name))
         assert codes == set()
+        assert "no_evidence" in {f.code for f in found.findings}
+
+
+@pytest.mark.parametrize("unit", [1.0, 40_000.0])
+def test_numbers_that_fit_no_reading_are_an_error(clean, tmp_path, unit):
+    """Boxes anywhere: fractions, some of them beyond 1, of images of 96 pixels; numbers far outside of these."""
+    rng = np.random.default_rng(0)
+    corners = tuple(np.sort(rng.uniform(0, 1.5, (len(c), 2, 2)), axis=1).reshape(-1, 4) for c in clean.corners)
+    planted = replace(clean, coco=True, corners=corners, unit=lambda size: np.full_like(size, unit))
+    codes, found = told(planted.write(tmp_path))
+    assert "unknown_numbers" in codes <= {"unknown_numbers", "refused"} and found.spoils
 
 
 def test_shuffled_pixels_are_named_where_sizes_differ(clean, tmp_path):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from coord_eval.diagnosis import LAYOUTS
-from coord_trainer.inspection.edges import Sample
+from coord_trainer.inspection.edges import STANDS_OUT, Sample
 from coord_trainer.inspection.findings import Finding, Severity
-from coord_trainer.inspection.meaning import Meaning, declared_meaning, find_meaning
+from coord_trainer.inspection.meaning import IMPOSSIBLE, Meaning, declared_meaning, find_meaning
 from coord_trainer.inspection.offsets import Offset, find_offsets
 from coord_trainer.inspection.raw import RawBoxes
 from coord_trainer.inspection.shuffle import shuffle_z
 
 SHUFFLED = 4.0
 """Standard deviations above chance from which images count as shuffled."""
+_ENOUGH = 30
+"""Images from which on right boxes stand out on the pixels, unless they are loose."""
 _LOOSE = 0.15
 """Margin, as a share of the object's size, from which on boxes are too large to be a habit of annotators."""
 
@@ -70,7 +72,7 @@ def examine_geometry(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tup
     own = declared_meaning(raw, sizes_I2, sample)
     found, certain = find_meaning(raw, sizes_I2, sample)
     if not certain:
-        return _shuffled(found, sample, raw, sizes_I2), own
+        return _shuffled(found, sample, raw, sizes_I2) or _unexplained(own, sample, len(raw)), own
     findings = _differences(raw, own, found) if found is not own else []
     if found.unit == "resized":
         return findings, found
@@ -81,6 +83,19 @@ def examine_geometry(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tup
         code, severity, message, fix = _describe(offset, sizes)
         findings.append(Finding(code, severity, message, evidence, len(raw), fix))
     return findings, found
+
+
+def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
+    """Return what is told where neither pixels nor range say what the numbers mean."""
+    if own.inside < IMPOSSIBLE:
+        message = "the numbers fit no known order and unit: as they are read, most are no boxes in their images"
+        evidence = f"{own.inside:.0%} of the boxes have a size and lie in their images"
+        return [Finding("unknown_numbers", "error", message, evidence, count, "look at the page and at their source")]
+    if len(sample.maps) < _ENOUGH:
+        return []
+    message = "the pixels say nothing of the boxes: loose ones, or wrong ones in a way that is not known here"
+    evidence = f"edges under them: z {own.z:.1f} on {len(sample.maps)} images, {STANDS_OUT:g} would speak for them"
+    return [Finding("no_evidence", "note", message, evidence, count, "look at the page")]
 
 
 def _describe(offset: Offset, sizes: np.ndarray) -> tuple[str, Severity, str, str]:

@@ -18,10 +18,11 @@ from coord_trainer.inspection.edges import STANDS_OUT, Sample, is_inside, z_valu
 from coord_trainer.inspection.offsets import TIGHTNESS, find_offset
 from coord_trainer.inspection.raw import RawBoxes
 
+IMPOSSIBLE = 0.7
+"""Share of boxes inside their images below which the range alone may decide."""
 _SCAN_STANDS_OUT = 4.0  # of hundreds of scales one reaches 3 by chance
 _INSIDE = 0.98  # share of boxes that must lie inside their images under a rival meaning
 _PLAUSIBLE = 0.95  # the same for the reader's own, where a few bad records are ordinary
-_IMPOSSIBLE = 0.7  # below it the range alone may decide
 _REACH, _TINY = 0.35, 0.05  # some box must reach so far into its image, else the unit is too large
 _SCANNED = 300  # boxes that hundreds of scales are tried on
 
@@ -95,7 +96,7 @@ def find_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[M
     turned = [_turned(m, turn, sample) for m in rivals for turn in (2, 4)]
     if turned and _beats(best := max(turned, key=lambda m: m.z), own, _SCAN_STANDS_OUT):
         return best, True
-    if own.inside < _IMPOSSIBLE and rivals:
+    if own.inside < IMPOSSIBLE and rivals:
         return min(rivals, key=lambda m: _strangeness(m, own)), True
     return own, False
 
