@@ -9,9 +9,10 @@ from fakes import detector, make_images
 from PIL import Image
 from pycocotools.coco import COCO
 
-from coord_codec import InputError
+from coord_codec import InputError, read_annotations
 from coord_trainer.detect.exports import EXPORTS, coco_results, write_export
 from coord_trainer.detect.gallery import draw_answers
+from coord_trainer.detect.objects import DetectedObject, Detections
 from coord_trainer.detect.session import answer_sources
 from coord_trainer.detect.sources import find_sources
 
@@ -70,6 +71,105 @@ def test_boxes_are_where_the_tool_looks_for_them(written):
     assert found.keys() == {"cat", "dog"}
     for item in OBJECTS:
         np.testing.assert_allclose(found[item["desc"]], item["bbox_xyxy"], atol=1e-3)
+
+
+POLYGON = {
+    "desc": "cat",
+    "bbox_xyxy": [10.0, 8.0, 60.0, 48.0],
+    "score": 0.5,
+    "geometry": "polygon",
+    "points_xy": [[30.0, 8.0], [60.0, 40.0], [40.0, 48.0], [10.0, 20.0]],
+}
+POINT = {
+    "desc": "dog",
+    "bbox_xyxy": [20.0, 40.0, 20.1, 40.1],
+    "score": 0.25,
+    "geometry": "point",
+    "points_xy": [[20.0, 40.0]],
+}
+POSE = {
+    "desc": "man",
+    "bbox_xyxy": [20.0, 16.0, 50.0, 40.0],
+    "score": 0.75,
+    "geometry": "keypoints",
+    "points_xy": [[20.0, 16.0], [0, 0], [50.0, 40.0]],
+}
+
+
+def of_shape(item):
+    return [{"image_id": 1, "image": "a.png", "width": 100, "height": 80, "objects": [item]}]
+
+
+def test_outline_in_coco_is_what_pycocotools_and_our_reader_take_for_one(tmp_path):
+    place = write_export("coco", of_shape(POLYGON), tmp_path)
+    coco = COCO(str(place))
+    (row,) = coco.loadAnns(coco.getAnnIds())
+    assert coco.annToMask(row).sum() == pytest.approx(row["area"], rel=0.02)
+    (found,) = read_annotations(place, geometry="polygon").instances[0].objects
+    points = np.array(found.geometry.coordinates).reshape(-1, 2) * (100, 80)
+    np.testing.assert_allclose(points, POLYGON["points_xy"])
+    (result,) = coco_results(of_shape(POLYGON), {"cat": 1})
+    assert result["segmentation"] == [[30, 8, 60, 40, 40, 48, 10, 20]]
+
+
+def test_keypoints_in_coco_are_what_our_reader_takes_for_them(tmp_path):
+    place = write_export("coco", of_shape(POSE), tmp_path)
+    (found,) = read_annotations(place, geometry="keypoints").instances[0].objects
+    points = np.array(found.geometry.coordinates).reshape(-1, 2) * (100, 80)
+    np.testing.assert_allclose(points, POSE["points_xy"])
+    assert found.geometry.visibility == (2, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("item", "line"),
+    [
+        (POLYGON, "0 0.300000 0.100000 0.600000 0.500000 0.400000 0.600000 0.100000 0.250000"),
+        (POINT, "0 0.200500 0.500625 0.001000 0.001250 0.200000 0.500000 2"),
+        (POSE, "0 0.350000 0.350000 0.300000 0.300000 0.200000 0.200000 2 0.000000 0.000000 0 0.500000 0.500000 2"),
+    ],
+)
+def test_shapes_in_yolo(tmp_path, item, line):
+    """As Ultralytics documents segments, oriented boxes and poses."""
+    place = write_export("yolo", of_shape(item), tmp_path)
+    assert (place / "labels" / "a.txt").read_text() == f"{line}\n"
+
+
+@pytest.mark.parametrize(
+    ("item", "kinds", "values"),
+    [
+        (POLYGON, ["polygonlabels"], [{"points": [[30, 10], [60, 50], [40, 60], [10, 25]]}]),
+        (POINT, ["keypointlabels"], [{"x": 20, "y": 50, "width": 0.5}]),
+        (POSE, ["keypointlabels"] * 2, [{"x": 20, "y": 20, "width": 0.5}, {"x": 50, "y": 50, "width": 0.5}]),
+    ],
+)
+def test_shapes_in_label_studio(tmp_path, item, kinds, values):
+    (task,) = json.loads(write_export("labelstudio", of_shape(item), tmp_path).read_text())
+    regions = task["predictions"][0]["result"]
+    assert [region["type"] for region in regions] == kinds and len({region["id"] for region in regions}) == len(kinds)
+    assert [region["value"] for region in regions] == [v | {kinds[0]: [item["desc"]]} for v in values]
+
+
+def test_shapes_in_fiftyone(tmp_path):
+    for item, kind in ((POLYGON, "polylines"), (POSE, "keypoints")):
+        (sample,) = json.loads(write_export("fiftyone", of_shape(item), tmp_path).read_text())
+        (found,) = sample[kind]
+        points = np.array(found["points"]).reshape(-1, 2)
+        wanted = np.array([p if p != [0, 0] else [np.nan, np.nan] for p in item["points_xy"]]) / (100, 80)
+        np.testing.assert_allclose(points, wanted)
+        assert sample["detections"] == [] and found["label"] == item["desc"]
+
+
+def test_shapes_survive_the_record_and_are_drawn_where_they_are():
+    for item in (POLYGON, POINT, POSE, OBJECTS[0]):
+        assert DetectedObject.from_record(item).to_record() == item
+    image = Image.new("RGB", (100, 80))
+    drawn = {}
+    for item in (POLYGON, POSE, OBJECTS[0]):
+        found = Detections((DetectedObject.from_record({**item, "desc": ""}),), image.size, "", "stop", image=image)
+        drawn[item["desc"]] = np.asarray(found.drawn()).sum(axis=2) > 0
+    assert drawn["cat"][24, 45] and not drawn["cat"][45, 12]  # on an edge, and in a corner of the box around it
+    assert drawn["man"][40, 50] and not drawn["man"][28, 20]
+    assert drawn["dog"][40, 10]
 
 
 def test_unknown_form_is_refused(tmp_path):

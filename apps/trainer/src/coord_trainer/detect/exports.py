@@ -1,8 +1,13 @@
-"""Answers as annotations for the tools that people label with."""
+"""Answers as annotations for the tools that people label with.
+
+Shapes that are no boxes are written as each tool has them: outlines as polygons, points and keypoints as keypoints. VOC
+has boxes alone, and gets those around the shapes.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +15,7 @@ from xml.etree import ElementTree
 
 from coord_codec import InputError
 from coord_codec.files import write_text
+from coord_trainer.detect.objects import OUTLINED, DetectedObject
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -36,14 +42,39 @@ def coco_results(records: Records, categories: Mapping[str, int] | None = None) 
     return [
         {
             "image_id": record["image_id"],
-            "category_id": known[item["desc"]],
-            "bbox": _xywh(item["bbox_xyxy"]),
-            "score": item["score"],
+            "category_id": known[item.label],
+            "bbox": _xywh(item.box),
+            "score": item.score,
+            **_coco_shape(item),
         }
         for record in records
-        for item in record.get("objects", ())
-        if item["desc"] in known
+        for item in _objects(record)
+        if item.label in known
     ]
+
+
+def _objects(record: Mapping[str, Any]) -> list[DetectedObject]:
+    return [DetectedObject.from_record(item) for item in record.get("objects", ())]
+
+
+def _coco_shape(item: DetectedObject) -> dict[str, Any]:
+    """Return COCO's fields of a shape that is no box."""
+    if not item.points:
+        return {}
+    if item.geometry in OUTLINED:
+        return {"segmentation": [[side for point in item.points for side in point]]}
+    visible = [2 if point in item.placed else 0 for point in item.points]
+    flat = [value for (x, y), v in zip(item.points, visible, strict=True) for value in (x, y, v)]
+    return {"keypoints": flat, "num_keypoints": len(item.placed)}
+
+
+def _area(item: DetectedObject) -> float:
+    """Return the area in square pixels, of an outline by the shoelace formula."""
+    if item.geometry not in OUTLINED:
+        x1, y1, x2, y2 = item.box
+        return (x2 - x1) * (y2 - y1)
+    sides = zip(item.points, (*item.points[1:], item.points[0]), strict=True)
+    return abs(sum(xa * yb - xb * ya for (xa, ya), (xb, yb) in sides)) / 2
 
 
 def _categories(records: Records) -> dict[str, int]:
@@ -63,37 +94,44 @@ def _coco(records: Records, folder: Path) -> Path:
     for number, record in enumerate(records, start=1):
         size = {"width": record["width"], "height": record["height"]}
         images.append({"id": number, "file_name": record["image"], **size})
-        for item in record["objects"]:
-            box = _xywh(item["bbox_xyxy"])
+        for item in _objects(record):
             annotations.append(
                 {
                     "id": len(annotations) + 1,
                     "image_id": number,
-                    "category_id": categories[item["desc"]],
-                    "bbox": box,
-                    "area": box[2] * box[3],
+                    "category_id": categories[item.label],
+                    "bbox": _xywh(item.box),
+                    "area": _area(item),
                     "iscrowd": 0,
-                    "score": item["score"],
+                    "score": item.score,
+                    **_coco_shape(item),
                 }
             )
-    named = [{"id": number, "name": name} for name, number in categories.items()]
+    named: list[dict[str, Any]] = [{"id": number, "name": name} for name, number in categories.items()]
+    if count := max((len(row["keypoints"]) // 3 for row in annotations if "keypoints" in row), default=0):
+        points = {"keypoints": [f"point {n + 1}" for n in range(count)], "skeleton": []}
+        named = [category | points for category in named]
     return _json(folder / "coco.json", {"images": images, "categories": named, "annotations": annotations})
 
 
 def _yolo(records: Records, folder: Path) -> Path:
-    """A text file for each image, `class x y width height` relative to the image, centre first; classes.txt."""
+    """A text file for each image, `class x y width height` relative to the image, centre first; classes.txt.
+
+    Of outlines `class x1 y1 x2 y2 ...`, as for segments and oriented boxes; of points the box, then x, y, visibility.
+    """
     place, categories = folder / "yolo", _categories(records)
     for record in records:
         lines = []
-        for item in record["objects"]:
-            x, y, w, h = _xywh(item["bbox_xyxy"])
-            unit = (
-                (x + w / 2) / record["width"],
-                (y + h / 2) / record["height"],
-                w / record["width"],
-                h / record["height"],
-            )
-            lines.append(f"{categories[item['desc']] - 1} " + " ".join(f"{side:.6f}" for side in unit))
+        for item in _objects(record):
+            x, y, w, h = _xywh(item.box)
+            width, height = record["width"], record["height"]
+            unit = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
+            points = [side for x, y in item.points for side in (x / width, y / height)]
+            numbers = [f"{side:.6f}" for side in (points if item.geometry in OUTLINED else unit)]
+            if item.points and item.geometry not in OUTLINED:
+                for x, y in item.points:
+                    numbers += [f"{x / width:.6f}", f"{y / height:.6f}", "2" if (x, y) in item.placed else "0"]
+            lines.append(" ".join([str(categories[item.label] - 1), *numbers]))
         write_text(_beside(place / "labels", record["image"], ".txt"), "".join(f"{line}\n" for line in lines))
     write_text(place / "classes.txt", "".join(f"{name}\n" for name in categories))
     return place
@@ -107,12 +145,12 @@ def _voc(records: Records, folder: Path) -> Path:
         size = ElementTree.SubElement(root, "size")
         for name, value in (("width", record["width"]), ("height", record["height"]), ("depth", 3)):
             ElementTree.SubElement(size, name).text = str(value)
-        for item in record["objects"]:
+        for item in _objects(record):
             entry = ElementTree.SubElement(root, "object")
-            ElementTree.SubElement(entry, "name").text = item["desc"]
-            ElementTree.SubElement(entry, "score").text = f"{item['score']:.4f}"
+            ElementTree.SubElement(entry, "name").text = item.label
+            ElementTree.SubElement(entry, "score").text = f"{item.score:.4f}"
             box = ElementTree.SubElement(entry, "bndbox")
-            x1, y1, x2, y2 = map(round, item["bbox_xyxy"])
+            x1, y1, x2, y2 = map(round, item.box)
             corners = {"xmin": x1 + 1, "ymin": y1 + 1, "xmax": max(x2, x1 + 1), "ymax": max(y2, y1 + 1)}
             for name, value in corners.items():
                 ElementTree.SubElement(box, name).text = str(value)
@@ -128,49 +166,62 @@ def _labelstudio(records: Records, folder: Path) -> Path:
     for record in records:
         size = (record["width"], record["height"])
         result = []
-        for number, item in enumerate(record["objects"]):
-            x, y, w, h = _xywh(item["bbox_xyxy"])
-            value = {
-                "x": 100 * x / size[0],
-                "y": 100 * y / size[1],
-                "width": 100 * w / size[0],
-                "height": 100 * h / size[1],
-                "rotation": 0,
-                "rectanglelabels": [item["desc"]],
-            }
-            result.append(
-                {
-                    "id": str(number),
-                    "type": "rectanglelabels",
-                    "from_name": "label",
-                    "to_name": "image",
-                    "original_width": size[0],
-                    "original_height": size[1],
-                    "image_rotation": 0,
-                    "score": item["score"],
-                    "value": value,
-                }
-            )
-        scores = [item["score"] for item in record["objects"]]
+        found = _objects(record)
+        for item in found:
+            for kind, value in _labelstudio_values(item, size):
+                result.append(
+                    {
+                        "id": str(len(result)),
+                        "type": kind,
+                        "from_name": "label",
+                        "to_name": "image",
+                        "original_width": size[0],
+                        "original_height": size[1],
+                        "image_rotation": 0,
+                        "score": item.score,
+                        "value": value | {kind: [item.label]},
+                    }
+                )
+        scores = [item.score for item in found]
         prediction = {"model_version": "coordexp", "score": min(scores, default=0.0), "result": result}
         tasks.append({"data": {"image": record["image"]}, "predictions": [prediction]})
     return _json(folder / "labelstudio.json", tasks)
 
 
+def _labelstudio_values(item: DetectedObject, size: tuple[int, int]) -> list[tuple[str, dict[str, Any]]]:
+    """Return the regions of an object, each with the tag that it belongs to: one, or one for each point."""
+    points = [(100 * x / size[0], 100 * y / size[1]) for x, y in item.placed]
+    if item.geometry in OUTLINED:
+        return [("polygonlabels", {"points": [list(point) for point in points]})]
+    if item.points:
+        return [("keypointlabels", {"x": x, "y": y, "width": 0.5}) for x, y in points]
+    x, y, w, h = _xywh(item.box)
+    place = {"x": 100 * x / size[0], "y": 100 * y / size[1]}
+    return [("rectanglelabels", place | {"width": 100 * w / size[0], "height": 100 * h / size[1], "rotation": 0})]
+
+
 def _fiftyone(records: Records, folder: Path) -> Path:
-    """A record for each image: `fo.Detection(**item)` takes each item as it is."""
+    """A record for each image: `fo.Detection(**item)`, `fo.Polyline`, `fo.Keypoint` take each item as it is.
+
+    A keypoint without a place is NaN, as FiftyOne has it, which Python's json reads.
+    """
     samples = []
     for record in records:
         w, h = record["width"], record["height"]
-        items = [
-            {
-                "label": item["desc"],
-                "bounding_box": [a / b for a, b in zip(_xywh(item["bbox_xyxy"]), (w, h, w, h), strict=True)],
-                "confidence": item["score"],
-            }
-            for item in record["objects"]
-        ]
-        samples.append({"filepath": record["image"], "detections": items})
+        sample: dict[str, Any] = {"filepath": record["image"], "detections": []}
+        for item in _objects(record):
+            points = [[x / w, y / h] if (x, y) in item.placed else [math.nan, math.nan] for x, y in item.points]
+            if not item.points:
+                place = [a / b for a, b in zip(_xywh(item.box), (w, h, w, h), strict=True)]
+                named = {"label": item.label, "bounding_box": place, "confidence": item.score}
+                sample["detections"].append(named)
+            elif item.geometry in OUTLINED:
+                named = {"label": item.label, "points": [points], "closed": True, "filled": True}
+                sample.setdefault("polylines", []).append(named | {"confidence": item.score})
+            else:
+                named = {"label": item.label, "points": points, "confidence": [item.score] * len(points)}
+                sample.setdefault("keypoints", []).append(named)
+        samples.append(sample)
     return _json(folder / "fiftyone.json", samples)
 
 

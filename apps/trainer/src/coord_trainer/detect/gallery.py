@@ -35,7 +35,7 @@ def draw_answers(answered: Answered, sources: Sources, limit: int | None = None)
             image = decode_image(paths[record["image"]])
         except ImageError:  # it was there when it was answered
             continue
-        objects = [DetectedObject(o["desc"], tuple(o["bbox_xyxy"]), o["score"]) for o in record["objects"]]
+        objects = map(DetectedObject.from_record, record["objects"])
         found = Detections(tuple(objects), image.size, record["text"], record["finish_reason"], image=image)
         target = (answered.folder / _DRAWN / record["image"]).with_suffix(".jpg")
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What is found in one image: boxes in pixels with labels and scores."""
+"""What is found in one image: boxes and shapes in pixels with labels and scores."""
 
 from __future__ import annotations
 
@@ -17,19 +17,45 @@ if TYPE_CHECKING:
     import supervision
 
 
+OUTLINED = ("polygon", "oriented")
+"""Geometries whose points are the vertices of an outline; those of others stand apart."""
+
+
 @dataclass(frozen=True)
 class DetectedObject:
     """One object.
 
     Attributes:
         label: as the model wrote it
-        box: `(x1, y1, x2, y2)` in pixels of the upright image
+        box: `(x1, y1, x2, y2)` in pixels of the upright image; of another shape the box around it
         score: in (0, 1]
+        geometry: what the model says of an object, a name of `coord_codec.GEOMETRIES`
+        points: of a shape that is no box, x and y in pixels; of a keypoint without a place (0, 0)
     """
 
     label: str
     box: tuple[float, float, float, float]
     score: float
+    geometry: str = "box"
+    points: tuple[tuple[float, float], ...] = ()
+
+    def to_record(self) -> dict[str, Any]:
+        """Return what predictions.jsonl holds of it."""
+        record = {"desc": self.label, "bbox_xyxy": list(self.box), "score": self.score}
+        return record | (
+            {"geometry": self.geometry, "points_xy": [list(p) for p in self.points]} if self.points else {}
+        )
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> DetectedObject:
+        """Return the object of such a record."""
+        points = tuple((x, y) for x, y in record.get("points_xy", ()))
+        return cls(record["desc"], tuple(record["bbox_xyxy"]), record["score"], record.get("geometry", "box"), points)
+
+    @property
+    def placed(self) -> list[tuple[float, float]]:
+        """The points that have a place."""
+        return [point for point in self.points if point != (0, 0) or self.geometry != "keypoints"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +88,7 @@ class Detections(Sequence[DetectedObject]):
         return iter(self.objects)
 
     def drawn(self, longest_side: int | None = None) -> Image.Image:
-        """Return the image with its boxes, labels and scores.
+        """Return the image with its boxes or shapes, labels and scores.
 
         Args:
             longest_side: reduce a larger image to so many pixels
@@ -83,7 +109,14 @@ class Detections(Sequence[DetectedObject]):
         for item in self:
             colour = colours[item.label]
             x1, y1, x2, y2 = (side * scale for side in item.box)
-            draw.rectangle((x1, y1, x2, y2), outline=colour, width=line)
+            points = [(x * scale, y * scale) for x, y in item.placed]
+            if not item.points:
+                draw.rectangle((x1, y1, x2, y2), outline=colour, width=line)
+            elif item.geometry in OUTLINED:
+                draw.line([*points, points[0]], fill=colour, width=line, joint="curve")
+            else:
+                for point in points:
+                    draw.circle(point, 3 * line, fill=colour, outline="white", width=line)
             words = f"{item.label} {item.score:.2f}"
             x1 = max(min(x1, canvas.width - draw.textlength(words, font_size=size) - 2 * line), 0)  # inside the image
             left, top, right, bottom = draw.textbbox((x1, y1), words, font_size=size)
@@ -100,7 +133,7 @@ class Detections(Sequence[DetectedObject]):
         return buffer.getvalue()
 
     def to_supervision(self) -> supervision.Detections:
-        """Return `supervision.Detections`, with the labels in `data["class_name"]`.
+        """Return `supervision.Detections`, with the labels in `data["class_name"]`; of shapes the boxes around them.
 
         Raises:
             InputError: supervision is not installed
@@ -132,8 +165,15 @@ def read_objects(record: Mapping[str, Any], image: Image.Image | None = None, **
     """
     found, dropped = scored_objects(record, **options)
     width, height = record["width"], record["height"]
+    geometry = options.get("geometry", "box")
     objects = [
-        DetectedObject(o.desc, (o.box[0] * width, o.box[1] * height, o.box[2] * width, o.box[3] * height), o.score)
+        DetectedObject(
+            o.desc,
+            (o.box[0] * width, o.box[1] * height, o.box[2] * width, o.box[3] * height),
+            o.score,
+            geometry if o.points else "box",
+            tuple((x * width, y * height) for x, y in o.points),
+        )
         for o in found
     ]
     return Detections(

@@ -186,8 +186,7 @@ def _answer(detector: Detector, sources: Sequence[Source]) -> Iterator[dict[str,
             yield {**head, **answer}
             continue
         found = read_objects({**head, **answer}, **detector.reading)
-        objects = [{"desc": o.label, "bbox_xyxy": list(o.box), "score": o.score} for o in found]
-        yield {**head, **answer, "objects": objects}
+        yield {**head, **answer, "objects": [item.to_record() for item in found]}
 
 
 def _failed(source: Source, reason: str) -> dict[str, Any]:
