@@ -191,7 +191,7 @@ def score(
     )
     if left_out := beyond_limit(detections):
         notes = [*notes, f"COCO leaves out {left_out} boxes beyond 100 of one label in one image"]
-    shapes = score_shapes(ground_truth, detections, geometry_of(geometry), grid)
+    shapes, shape_pairs = score_shapes(ground_truth, detections, geometry_of(geometry), grid)
     evaluation = Evaluation(
         coco=scores.summary,
         coco_constant_score=constant,
@@ -219,6 +219,7 @@ def score(
         pr_curves=pr_curves(scores),
         coco_own=own_scores(ground_truth, detections, params) if params else {},
         shapes=shapes,
+        shape_pairs=shape_pairs,
     )
     if not bootstrap:
         return evaluation

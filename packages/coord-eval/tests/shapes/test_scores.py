@@ -8,7 +8,7 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from coord_codec import CoordGrid, Instance, encode_target, geometry_of
+from coord_codec import CoordGrid, Instance, Object, encode_target, geometry_of
 from coord_codec.geometry.polygon import PolygonGeometry
 from coord_eval import score
 
@@ -113,6 +113,24 @@ def test_boxes_have_no_shape_scores():
     given = instances("polygon")
     evaluation = score(given, answers_of(given, "box"))
     assert evaluation.shapes == {} and "shapes" not in evaluation.to_dict()
+
+
+@pytest.mark.parametrize("geometry", ["point", "polygon", "oriented"])
+def test_report_colours_shapes_by_their_own_measure(geometry, tmp_path):
+    """Half of the answers lie right, half far from any object: blue and red, though boxes of points never overlap."""
+    right = instances(geometry, images=6)
+    corners = [0.02, 0.02] if geometry == "point" else [0, 0, 0.05, 0, 0.05, 0.05, 0, 0.05]
+    far = Object(desc="cat", geometry={"type": geometry, "coordinates": corners})
+    wrong = [i.model_copy(update={"objects": (far,)}) for i in right[3:]]
+    answers = answers_of([*right[:3], *wrong], geometry)
+    evaluation = score(right, answers, geometry=geometry)
+    found = sum(len(i.targets) for i in right[:3])
+    hits = evaluation.shape_pairs.similarity_D > 0
+    assert hits.sum() == found and len(hits) == found + 3
+    assert (evaluation.shape_pairs.similarity_N > 0).sum() == found
+    page = evaluation.write_report(tmp_path).read_text()
+    assert page.count('stroke="#2563eb"') >= found and page.count(", similarity 0.00,") == 3
+    assert page.count(", missed</title>") == sum(len(i.targets) for i in right[3:])
 
 
 def test_report_draws_the_shapes(tmp_path):

@@ -46,6 +46,19 @@ class Matches:
         return hit_D, hit_D | (self.crowd_D < threshold)
 
 
+@dataclass(frozen=True, eq=False)
+class ShapePairs:
+    """Pairs of found and true shapes, as pycocotools makes them at the lowest threshold.
+
+    Attributes:
+        similarity_D: of each detection to its object, 0 without one
+        similarity_N: of each object to its detection, 0 without one
+    """
+
+    similarity_D: np.ndarray
+    similarity_N: np.ndarray
+
+
 def match(truth: GroundTruth, detections: Detections, use_categories: bool = True) -> Matches:
     """Match detections with objects, image by image; without categories any label matches any object."""
     pairs = overlapping_pairs(truth, detections, use_categories)
@@ -197,6 +210,7 @@ class Scored:
         matches_any_label: one-to-one pairs when any label may match any object
         score_source: what detections are ranked by
         bins: units per image side in which errors are given: the grid's scale
+        shape_pairs: pairs of shapes that are no boxes; None for boxes
     """
 
     truth: GroundTruth = field(repr=False)
@@ -205,6 +219,7 @@ class Scored:
     matches_any_label: Matches = field(repr=False)
     score_source: str
     bins: int = field(repr=False)
+    shape_pairs: ShapePairs | None = field(default=None, repr=False)
 
     @cached_property
     def ranked(self) -> RankedMatches:

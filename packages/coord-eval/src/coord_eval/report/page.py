@@ -122,11 +122,15 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
     ]
     if data:
         parts.append(f'<image width="{w}" height="{h}" href="{data}"/>')
+    pairs = evaluation.shape_pairs
+    # Pairs of shapes are made at a threshold of their own measure, so that whatever has a partner is a hit.
+    hit_D = matches.iou_D >= 0.5 if pairs is None else pairs.similarity_D > 0
+    hit_N = matches.iou_N >= 0.5 if pairs is None else pairs.similarity_N > 0
     apart = any(shape is not None and shape.type in ("point", "keypoints") for shape in truth.shapes or ())
     for n in objects_n:
         name = truth.categories[truth.category_N[n]]
         style = f'stroke="{_TRUTH}" stroke-dasharray="{"2 3" if truth.crowd_N[n] else "7 4"}"'
-        missed = matches.iou_N[n] < 0.5 and not truth.crowd_N[n]
+        missed = not hit_N[n] and not truth.crowd_N[n]
         tip = f"ground truth: {name}" + (", missed" if missed else "")
         label = name if missed else ""
         box, shape = truth.boxes_N4[n] * zoom, truth.shapes[n] if truth.shapes else None
@@ -134,9 +138,9 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
         parts.append(_box(box, style=style, tip=tip, label=label, colour=_TRUTH, size=(w, h), outline=outline))
     names = [*truth.categories, *detections.unknown]
     for d in rows_d:
-        iou, name = matches.iou_D[d], names[detections.category_D[d]]
-        colour = _HIT if iou >= 0.5 else _FALSE
-        tip = f"answer: {name}, IoU {iou:.2f}, score {detections.scores_D[d]:.3g}"
+        name, colour = names[detections.category_D[d]], _HIT if hit_D[d] else _FALSE
+        fits = f"IoU {matches.iou_D[d]:.2f}" if pairs is None else f"similarity {pairs.similarity_D[d]:.2f}"
+        tip = f"answer: {name}, {fits}, score {detections.scores_D[d]:.3g}"
         box = detections.boxes_D4[d] * zoom
         points = [(x * zoom, y * zoom) for x, y in detections.shapes[d]] if detections.shapes else []
         outline, style = outline_svg(points, apart) if points else "", f'stroke="{colour}"'

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from coord_codec import CoordGrid, Geometry, Shape
 from coord_codec.boxes import SmallBoxError
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import Detections
+from coord_eval.match.matching import ShapePairs
 from coord_eval.shapes.similarity import Points, keypoint_similarity, mask_iou, nearness, oriented_iou
 
 DISTANCES = (0.01, 0.02, 0.05)
@@ -31,7 +32,9 @@ MEASURES = {
 """What compares the shapes of a geometry."""
 
 
-def score_shapes(truth: GroundTruth, detections: Detections, kind: Geometry, grid: CoordGrid) -> dict[str, Any]:
+def score_shapes(
+    truth: GroundTruth, detections: Detections, kind: Geometry, grid: CoordGrid
+) -> tuple[dict[str, Any], ShapePairs | None]:
     """Score the shapes of the answers.
 
     Args:
@@ -41,12 +44,13 @@ def score_shapes(truth: GroundTruth, detections: Detections, kind: Geometry, gri
         grid: on which the ceiling is quantised
 
     Returns:
-        Empty for boxes. Else `geometry`, `measure`, `objects`, `without_shape` (detections without one),
-        `mean` (similarity of objects to their partner, missed ones 0), `AP` with `AP50` and `AP75`, of points `AP@.01`,
-        `AP@.02` and `AP@.05`, and `ceiling` with the same scores, and how many outlines are `simplified`.
+        Scores and pairs; empty and None for boxes. The scores are `geometry`, `measure`, `objects`, `without_shape`
+        (detections without one), `mean` (similarity of objects to their partner, missed ones 0), `AP` with `AP50` and
+        `AP75`, of points `AP@.01`, `AP@.02` and `AP@.05`, and `ceiling` with the same scores, and how many outlines are
+        `simplified`.
     """
     if kind.name == "box" or truth.shapes is None:
-        return {}
+        return {}, None
     objects = [n for n, shape in enumerate(truth.shapes) if shape is not None]
     shapes = [shape for shape in truth.shapes if shape is not None]
     sizes = [tuple(truth.sizes_I2[truth.image_N[n]]) for n in objects]
@@ -55,7 +59,7 @@ def score_shapes(truth: GroundTruth, detections: Detections, kind: Geometry, gri
     index = {n: i for i, n in enumerate(objects)}
     table = _Table(truth, objects, true, seen, kind.name)
     rows = [d for d, points in enumerate(detections.shapes) if points and detections.category_D[d] < table.categories]
-    found = table.score(
+    found, chosen = table.score(
         [detections.shapes[d] for d in rows],
         detections.image_D[rows],
         detections.category_D[rows],
@@ -72,8 +76,11 @@ def score_shapes(truth: GroundTruth, detections: Detections, kind: Geometry, gri
         written.append(_in_pixels(Shape(kind.name, bins), size))
         places.append(n)
     own = np.array(places, dtype=np.int64)
-    ceiling = table.score(written, truth.image_N[own], truth.category_N[own], np.ones(len(own)))
+    ceiling, _ = table.score(written, truth.image_N[own], truth.category_N[own], np.ones(len(own)))
     loss = table.pairwise(written, [index[n] for n in places])
+    pairs = ShapePairs(np.zeros(len(detections)), np.zeros(len(truth.image_N)))
+    for d, i, similarity in chosen:
+        pairs.similarity_D[rows[d]] = pairs.similarity_N[objects[i]] = similarity
     return {
         "geometry": kind.name,
         "measure": MEASURES[kind.name],
@@ -81,7 +88,7 @@ def score_shapes(truth: GroundTruth, detections: Detections, kind: Geometry, gri
         "without_shape": len(detections) - len([points for points in detections.shapes if points]),
         **found,
         "ceiling": {**ceiling, "mean": float(np.sum(loss) / max(len(objects), 1)), "simplified": simplified},
-    }
+    }, pairs
 
 
 def _in_pixels(shape: Shape, size: Sequence[float]) -> list[tuple[float, float]]:
@@ -124,8 +131,8 @@ class _Table:
 
     def score(
         self, found: Sequence[Points], image_D: np.ndarray, category_D: np.ndarray, scores_D: np.ndarray
-    ) -> dict[str, float]:
-        """Return average precision and the mean similarity of the pairs that pycocotools makes."""
+    ) -> tuple[dict[str, float], list[tuple[int, int, float]]]:
+        """Return average precision, the mean similarity of the pairs that pycocotools makes, and these pairs."""
         detected = [
             {**_record(image, category, 1.0, d), "score": float(score)}
             for d, (image, category, score) in enumerate(zip(image_D, category_D, scores_D, strict=True))
@@ -145,7 +152,9 @@ class _Table:
         if points:
             names = {f"AP@{d:g}".replace("0.", "."): t for t, d in enumerate(DISTANCES)}
         scores = {"AP": _mean(precision), **{name: _mean(precision[t]) for name, t in names.items()}}
-        return {**scores, "mean": evaluator.mean_similarity(len(self.annotations))}
+        pairs = list(evaluator.pairs())
+        mean = sum(similarity for *_, similarity in pairs) / max(len(self.annotations), 1)
+        return {**scores, "mean": mean}, pairs
 
     def _index(self, rows: list[dict[str, Any]]) -> COCO:
         coco = COCO()
@@ -180,19 +189,17 @@ class _Evaluator(COCOeval):  # type: ignore[misc]  # pycocotools has no types
         order = np.argsort([-d["score"] for d in dets], kind="mergesort")[: self.params.maxDets[-1]]
         return self.compare([dets[i]["number"] for i in order], [o["number"] for o in objects], imgId - 1)
 
-    def mean_similarity(self, count: int) -> float:
-        """Return the mean over objects of the similarity to the detection that is paired with each, missed ones 0.
-
-        The pairs are those at the lowest threshold.
-        """
-        total = 0.0
+    def pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield detection, object and similarity of the pairs at the lowest threshold, both by `number`."""
         for found in self.evalImgs:
             if found is None:
                 continue
             place = found["image_id"], found["category_id"]
             ious, ids = self.ious[place], [o["id"] for o in self._gts[place]]
+            number = {o["id"]: o["number"] for o in self._gts[place]}
             place_of = {d: i for i, d in enumerate(found["dtIds"])}
             for g, det in enumerate(found["gtMatches"][0]):
                 if det:
-                    total += float(ious[place_of[int(det)]][ids.index(found["gtIds"][g])])
-        return total / max(count, 1)
+                    truth = found["gtIds"][g]
+                    similarity = float(ious[place_of[int(det)]][ids.index(truth)])
+                    yield int(det) - 1, number[truth], similarity
