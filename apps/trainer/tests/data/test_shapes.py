@@ -5,7 +5,7 @@ import pytest
 
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.image_set import make_shapes
-from coord_trainer.data.shapes import COLOURS, draw_shapes
+from coord_trainer.data.shapes import CATEGORIES, COLOURS, draw_shapes
 
 
 def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
@@ -22,6 +22,13 @@ def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
     again = [make_shapes(ShapesConfig(), "train", 4, tmp_path, keep_files=False).digest for _ in range(2)]
     other = make_shapes(ShapesConfig(), "heldout", 4, tmp_path, keep_files=False).digest
     assert again[0] == again[1] != other
+
+
+@pytest.mark.parametrize("colours", [1, 3, 4])
+def test_names_are_of_so_many_colours(colours):
+    config = ShapesConfig(colours=colours, max_objects=6, min_side=0.1, max_side=0.3)
+    found = {o.desc for instance, _ in draw_shapes(config, "train", 150) for o in instance.objects}
+    assert found == set(CATEGORIES[: 3 * colours])
 
 
 def test_shape_boxes_use_the_whole_grid_of_bins():

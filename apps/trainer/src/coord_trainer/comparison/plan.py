@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError
-from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.decoding import strategies_for
 from coord_trainer.config.run_config import RunConfig, flat_settings, load_run_config, read_yaml
 
 _PER_RUN = {"run.seed": "--seeds", "run.dir": "--out", "run.resume": "--out"}
@@ -144,7 +144,7 @@ def _resolve(file: Path, words: Sequence[str], base: Path | None) -> RunConfig:
     if "readings" in config.evaluation.model_fields_set:
         return config
     markers = config.custom.coord_tokens.enabled and config.data.style == "markers"
-    names = [name for name, strategy in STRATEGIES.items() if markers or not strategy.grammar]
+    names = strategies_for(config.data.geometry, markers, config.data.noise_objects is not None)
     return load_run_config(file, [*words, f"evaluation.readings=[{','.join(names)}]"], base)
 
 

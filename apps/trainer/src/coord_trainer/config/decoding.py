@@ -79,6 +79,23 @@ STRATEGIES: Mapping[str, DecodingStrategy] = MappingProxyType({each.name: each f
 """Every strategy by its name in `evaluation.readings`."""
 
 
+def strategies_for(geometry: str, grammar: bool, noise: bool) -> list[str]:
+    """Return the names of the strategies that a run can be read by.
+
+    Args:
+        geometry: what is written of each object
+        grammar: whether answers are marked objects of coordinate tokens
+        noise: whether targets are filled with noise objects
+    """
+    return [
+        name
+        for name, each in STRATEGIES.items()
+        if (grammar or not each.grammar)
+        and (geometry == "box" or each.boxes == "tokens")
+        and (noise or not each.filled)
+    ]
+
+
 def prediction_files(readings: Sequence[str], run: Path) -> list[tuple[DecodingStrategy, Path]]:
     """Return a run's strategies with their predictions.jsonl; that of the first lies in the run folder itself."""
     folders = [run, *(run / "readings" / name for name in readings[1:])]

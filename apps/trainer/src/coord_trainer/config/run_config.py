@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from coord_codec import InputError
 from coord_trainer.config.base import Section
-from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.decoding import STRATEGIES, strategies_for
 from coord_trainer.config.objective import CustomConfig
 from coord_trainer.config.sections import DataSection, EvaluationSection, ModelSection, RunSection
 from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean, shards_weights, yaml_word
@@ -149,7 +149,7 @@ class RunConfig(Section):
     def _against_shapes(self) -> Iterator[str]:
         """What is for boxes alone."""
         data, flags, named = self.data, self.custom.coord_objective, f"data.geometry is {self.data.geometry}"
-        free = [name for name, strategy in STRATEGIES.items() if strategy.boxes == "tokens"]
+        free = strategies_for(data.geometry, self.custom.coord_tokens.enabled, data.noise_objects is not None)
         if others := [name for name in self.evaluation.readings if name not in free]:
             yield f"evaluation.readings names {others[0]} but {named}: it is for boxes alone; name {', '.join(free)}"
         if flags.matching == "hungarian":

@@ -91,6 +91,9 @@ class ShapesConfig(Section):
     heldout: PositiveInt = Field(500, description="number of held-out images")
     size: PositiveInt = Field(96, description="side of an image in pixels")
     max_objects: PositiveInt = Field(3, description="most objects in an image")
+    colours: Annotated[int, Field(ge=1, le=4)] = Field(
+        3, description="colours that names begin with: red, green, blue, yellow; times three shapes"
+    )
     min_side: Fraction = Field(0.22, description="shortest side of an object, as a fraction of the image's")
     max_side: Fraction = Field(0.5, description="longest side of an object, as a fraction of the image's")
     noise: NonNegativeFloat = Field(8.0, description="standard deviation of the pixel noise, of 255")

@@ -15,7 +15,7 @@ from PIL import Image, ImageDraw
 from coord_codec import Instance, Object, shape_of
 from coord_trainer.config.sections import ShapesConfig
 
-COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 220)}
+COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 220), "yellow": (225, 205, 40)}
 SHAPES = ("circle", "square", "triangle")
 CATEGORIES = tuple(f"{colour} {shape}" for colour in COLOURS for shape in SHAPES)
 _SUPERSAMPLE = 4
@@ -59,7 +59,7 @@ def _draw(rng: np.random.Generator, config: ShapesConfig, geometry: str) -> tupl
         if box is None:
             continue
         boxes.append(box)
-        colour = list(COLOURS)[rng.integers(len(COLOURS))]
+        colour = list(COLOURS)[rng.integers(config.colours)]
         shape = SHAPES[rng.integers(len(SHAPES))]
         fill = tuple(int(np.clip(v + rng.integers(-25, 26), 0, 255)) for v in COLOURS[colour])
         desc = f"{colour} {shape}"
