@@ -16,12 +16,13 @@ from coord_trainer.comparison.plan import default_base, differing_settings, plan
 from coord_trainer.comparison.report import difference_table
 from coord_trainer.comparison.results import GroupComparison, ScoredRun, mean_and_interval, paired_difference
 from coord_trainer.comparison.run import why_not_kept
-from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.decoding import strategies_for
 
 ROOT = Path(__file__).parents[4]
 PHASE1 = ROOT / "configs" / "phase1"
 A, SOFT = PHASE1 / "a.yaml", PHASE1 / "soft.yaml"
 DIGESTS = {"train": "1", "heldout": "2"}
+READINGS = strategies_for("box", grammar=True, noise=False)
 
 
 def plan(tmp_path, words=(), seeds=1, files=(A, SOFT)):
@@ -49,7 +50,7 @@ def test_plan_goes_seed_by_seed_under_one_setting(tmp_path):
     assert runs[0].group.question.startswith("A: is plain cross-entropy")
     groups = [run.group for run in runs[:2]]
     assert set(differing_settings(groups)) == {"custom.coord_objective.use_coord_ce", "custom.coord_soft_ce_w1.enabled"}
-    assert groups[0].config.evaluation.readings == tuple(STRATEGIES)
+    assert groups[0].config.evaluation.readings == tuple(READINGS)
 
 
 def test_finished_run_is_kept_only_when_settings_and_data_are_the_same(tmp_path):
@@ -159,7 +160,7 @@ def test_comparison_of_two_groups_leaves_one_report_and_keeps_everything_the_sec
     assert run().count("started") == 2
     rows = json.loads((out / "comparison.json").read_text())["rows"]
     assert {(row["group"], row["reading"]) for row in rows} == {
-        (group, reading) for group in "ab" for reading in STRATEGIES
+        (group, reading) for group in "ab" for reading in READINGS
     }
     for group in "ab":  # under the grammar even a model that has learnt nothing answers in whole objects
         health = json.loads((out / group / "seed-0/readings/grammar/evaluation.json").read_text())["format"]

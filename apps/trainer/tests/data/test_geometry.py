@@ -32,8 +32,8 @@ def config(**sections):
     ("sections", "told"),
     [
         (
-            {"data": {"geometry": "polygon"}, "evaluation": {"readings": ["grammar"]}},
-            "evaluation.readings names grammar",
+            {"data": {"geometry": "polygon"}, "evaluation": {"readings": ["grammar-median"]}},
+            "evaluation.readings names grammar-median",
         ),
         ({"data": {"geometry": "keypoints"}}, "data.geometry is keypoints but data.annotations"),
         (
