@@ -30,7 +30,8 @@ def draw_shapes(
     """Yield `count` instances with their images; the split's name is part of the seed.
 
     Points are the centres of the boxes. Polygons fill theirs: triangles with their tip anywhere above, quadrilaterals
-    with a vertex on each side, dodecagons for circles. So do oriented boxes, turned by up to 30 degrees either way.
+    with a vertex on each side, dodecagons for circles. So do oriented boxes, which are rectangles turned by up to 30 degrees
+    either way.
     """
     rng = np.random.default_rng([config.seed, *split.encode()])
     for number in range(count):
@@ -62,7 +63,7 @@ def _draw(rng: np.random.Generator, config: ShapesConfig, geometry: str) -> tupl
         colour = list(COLOURS)[rng.integers(config.colours)]
         shape = SHAPES[rng.integers(len(SHAPES))]
         fill = tuple(int(np.clip(v + rng.integers(-25, 26), 0, 255)) for v in COLOURS[colour])
-        desc = f"{colour} {shape}"
+        desc = f"{colour} {'rectangle' if geometry == 'oriented' else shape}"
         if geometry in ("polygon", "oriented"):
             corners = _outline(rng, shape, geometry, box)
             brush.polygon([(x * side, y * side) for x, y in corners], fill=fill)
@@ -101,7 +102,7 @@ def _paint(brush: ImageDraw.ImageDraw, shape: str, box: list[int], fill: tuple[i
 
 
 def _outline(rng: np.random.Generator, shape: str, geometry: str, box: tuple[float, ...]) -> list[tuple[float, float]]:
-    """Return the outline of a shape that fills a box; a turned rectangle whatever the shape is."""
+    """Return the outline of a shape that fills a box."""
     x1, y1, x2, y2 = box
     width, height = x2 - x1, y2 - y1
     if geometry == "oriented":
