@@ -133,8 +133,7 @@ def _check_data(config: RunConfig, train: Mixture, heldout: ImageSet | None, cac
     """Print and return the findings about every annotated source."""
     findings = []
     for (_, alone), images in zip(source_configs(config), train.image_sets, strict=True):
-        digests = [found.digest for found in (images, heldout) if found is not None]
-        findings += check_before_training(alone, digests, cache)
+        findings += check_before_training(alone, images, heldout, cache)
     return findings
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from coord_trainer import cli
+from coord_trainer.data.image_set import ImageSet
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
 
@@ -91,20 +92,47 @@ def _config(source, *more):
     return load_run_config(None, [*words, *([f"data.images={source.images}"] if source.images else []), *more])
 
 
+def _set(digest):
+    return ImageSet("train", None, Path(), digest)
+
+
+@pytest.mark.parametrize("coco", [True, False])
+def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys, monkeypatch, coco):
+    from coord_trainer.data.image_set import load_annotated
+    from coord_trainer.data.large import part, store
+    from coord_trainer.inspection import report
+
+    monkeypatch.setattr(store, "LARGE_BYTES", 0)
+    monkeypatch.setattr(part, "PART", 40)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    for name, plant in (("clean", lambda d: d), ("mirrored", BENCHMARK["COCO"]["mirrored"])):
+        source = plant(replace(clean, coco=coco)).write(tmp_path / name)
+        config = _config(source)
+        train = load_annotated(source.annotations, source.images, "train", False, config.data)
+        assert train.part is not None and len(train) == len(clean.images)
+        told = {f.code for f in report.check_before_training(config, train, None, tmp_path / "cache")}
+        assert told == ({"mirrored"} & {name})
+        assert "is large: what is found is of an even part of it" in capsys.readouterr().out
+        again = load_annotated(source.annotations, source.images, "train", False, config.data)
+        assert again.part == train.part and again.part.read_text() == train.part.read_text()
+
+
 def test_training_looks_at_its_data_once_and_strict_stops(clean, tmp_path, capsys, monkeypatch):
     from coord_trainer.console import RunError
     from coord_trainer.inspection import report
 
     source = BENCHMARK["COCO"]["mirrored"](replace(clean, coco=True)).write(tmp_path / "data")
-    (finding,) = report.check_before_training(_config(source), ["a"], tmp_path / "cache")
+    (finding,) = report.check_before_training(_config(source), _set("a"), None, tmp_path / "cache")
     assert finding.code == "mirrored" and "error: mirrored" in capsys.readouterr().out
     real = report.examine
     monkeypatch.setattr(report, "examine", lambda *words: pytest.fail("looked at again"))
-    assert report.check_before_training(_config(source), ["a"], tmp_path / "cache") == [finding]
+    assert report.check_before_training(_config(source), _set("a"), None, tmp_path / "cache") == [finding]
     assert "error: mirrored" in capsys.readouterr().out
     monkeypatch.setattr(report, "examine", real)
     with pytest.raises(RunError, match="1 error in the data"):
-        report.check_before_training(_config(source, "data.strict=true"), ["other images"], tmp_path / "cache")
+        report.check_before_training(
+            _config(source, "data.strict=true"), _set("other images"), None, tmp_path / "cache"
+        )
 
 
 @pytest.mark.parametrize("coco", [True, False])

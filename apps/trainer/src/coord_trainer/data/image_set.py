@@ -46,6 +46,7 @@ class ImageSet:
         held_in_memory: drawn images by their path
         told: how the annotations were read, where that is not evident
         base: the folder that images may not leave; `root` when None
+        part: of a large file another one, with an even part of its records as they stand there
     """
 
     name: str
@@ -55,6 +56,7 @@ class ImageSet:
     held_in_memory: Mapping[str, Image.Image] = field(default_factory=dict, repr=False)
     told: tuple[str, ...] = ()
     base: Path | None = None
+    part: Path | None = None
 
     def __len__(self) -> int:
         return len(self.annotations.instances)
@@ -178,7 +180,7 @@ def _load_large(path: Path, kind: str, images: Path | None, name: str, strict: b
     _refuse(path, told, len(store.records), strict, named=images is not None)
     categories = class_categories([Category(*row) for row in store.facts["categories"]], data.classes, str(path))
     found = AnnotationSet(store.records, told, categories, store.facts["notes"], root)
-    return ImageSet(name, found, root, store.digest, base=base)
+    return ImageSet(name, found, root, store.digest, base=base, part=store.part)
 
 
 def _digest(instances: Sequence[Instance], root: Path) -> str:

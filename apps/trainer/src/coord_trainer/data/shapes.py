@@ -20,7 +20,7 @@ SHAPES = ("circle", "square", "triangle")
 CATEGORIES = tuple(f"{colour} {shape}" for colour in COLOURS for shape in SHAPES)
 _SUPERSAMPLE = 4
 _TRIES = 30
-_CIRCLE = 12  # vertices: a multiple of four, so that it touches all sides of its box
+_CIRCLE = 8  # vertices: a multiple of four, so that it touches all sides of its box
 _LARGEST_ANGLE = math.radians(30)
 
 
@@ -30,8 +30,7 @@ def draw_shapes(
     """Yield `count` instances with their images; the split's name is part of the seed.
 
     Points are the centres of the boxes. Polygons fill theirs: triangles with their tip anywhere above, quadrilaterals
-    with a vertex on each side, dodecagons for circles. So do oriented boxes, which are rectangles turned by up to 30 degrees
-    either way.
+    with a vertex on each side, octagons for circles. So do oriented boxes: rectangles turned by up to 30 degrees.
     """
     rng = np.random.default_rng([config.seed, *split.encode()])
     for number in range(count):

@@ -15,6 +15,7 @@ from coord_codec.files import read_json
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, say
+from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.large.store import is_large
 from coord_trainer.data.load import load_training, source_configs
 from coord_trainer.inspection.examine import Examination, examine
@@ -142,37 +143,55 @@ def refuse(findings: Sequence[Finding], strict: bool, where: str) -> None:
         raise RunError(f"{told} in the data: training on it would be spoiled; mend them first, {where}")
 
 
-def check_before_training(config: RunConfig, digests: Sequence[str], cache: Path) -> list[Finding]:
+def check_before_training(config: RunConfig, train: ImageSet, heldout: ImageSet | None, cache: Path) -> list[Finding]:
     """Print the findings about a run's data, a line each; they are kept by digest and not made again.
+
+    Of a large file an even part is examined.
 
     Args:
         config: the run
-        digests: of its sets as training reads them
+        train: its training set
+        heldout: the set that is scored, None for none
         cache: folder of earlier findings, made when there is something to keep
 
     Raises:
         RunError: with `data.strict`, for errors and warnings.
     """
-    source, heldout = sources(config)
-    if large := is_large(source.annotations, config.data):
-        say(f"  {large[0]} is too large to be examined before every training; run `inspect` on a part of it")
+    whole, other = sources(config)
+    source = _examined(whole, train, config)
+    if source is None:
+        say(f"  {whole.annotations} is too large to be examined before every training; run `inspect` on a part of it")
         return []
+    scored = _examined(other, heldout, config) if other is not None and heldout is not None else None
+    digests = [found.digest for found in (train, heldout) if found is not None]
     key = hashlib.sha256(f"{FINDINGS_VERSION} {config.data.max_objects} {digests}".encode())
-    for part in (source, heldout):
+    for part in (source, scored):
         if part is not None and part.annotations.is_file():  # of a folder the digests must do
             key.update(part.annotations.read_bytes())
     kept = cache / f"{key.hexdigest()[:16]}.json"
     if kept.is_file():
         findings = [Finding(**row) for row in read_json(kept)]
     else:
-        findings = list(examine(source, config.data.max_objects, heldout).findings)
+        found = examine(source, config.data.max_objects, scored)
+        # A name that stands once in a part may stand often in the whole.
+        findings = [f for f in found.findings if train.part is None or f.code != "rare_classes"]
         cache.mkdir(parents=True, exist_ok=True)
         write_findings(kept, findings)
+    if train.part is not None:
+        say(f"  {whole.annotations} is large: what is found is of an even part of it, {train.part}")
     for finding in findings:
         say(f"  {finding}")
     if config.data.strict:
         refuse(findings, True, "or train without --strict (data.strict)")
     return findings
+
+
+def _examined(source: DataSource, images: ImageSet, config: RunConfig) -> DataSource | None:
+    """Return what is examined of a source: all of it, the part of a large file, or None where there is no part."""
+    large = is_large(source.annotations, config.data)
+    if large is None:
+        return source
+    return None if images.part is None else DataSource(images.part, images.root, large[1])
 
 
 @contextmanager

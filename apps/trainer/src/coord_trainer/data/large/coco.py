@@ -20,6 +20,7 @@ from coord_codec.boxes import OnBadBox
 from coord_codec.coco.document import WITH_REFUSED
 from coord_codec.coco.reader import CROWDS, CocoReader
 from coord_codec.json_stream import stream_lists
+from coord_trainer.data.large.part import CocoPart
 from coord_trainer.data.large.records import Row
 
 _NUMBER = frozenset({int, float})
@@ -33,6 +34,7 @@ def stream_coco(
     problems: list[Problem],
     notes: Counter[str],
     image_size: Callable[[str], tuple[int, int] | None],
+    part: CocoPart,
 ) -> tuple[tuple[Category, ...], Iterator[Row]]:
     """Return the categories and, one by one, the records of a COCO file, in the order of its images.
 
@@ -42,6 +44,7 @@ def stream_coco(
         problems: filled with what is left out
         notes: filled with counted facts
         image_size: looks up the size of an image that states none
+        part: is shown every row
 
     Raises:
         InputError: it is no JSON, or lacks one of its lists.
@@ -52,6 +55,7 @@ def stream_coco(
         missing.discard(key)
         if key in found and position >= 0:
             found[key].append(row)
+            part.see(key, row)
     if missing:
         raise InputError(f"{path}: expected COCO JSON, found no list {sorted(missing)[0]}")
     rows = (found.pop(key) for key in ("categories", "images"))  # which are not kept

@@ -25,13 +25,14 @@ from coord_trainer.console import say
 from coord_trainer.data.formats.registry import image_sizes, recognise
 from coord_trainer.data.large.check import Checked, Rules, check_lines, check_rows, in_processes, pieces
 from coord_trainer.data.large.coco import stream_coco
+from coord_trainer.data.large.part import CocoPart, LinesPart
 from coord_trainer.data.large.records import Records, Row, write_records
 
 LARGE_BYTES = 16_000_000
 """Files above this size, some 25,000 records, are streamed into an Arrow file."""
 
 _STREAMED = ("jsonl", "coco")
-_VERSION = "3"
+_VERSION = "4"
 """Changes with the rules of what is left out, and with the layout of the file."""
 
 
@@ -43,11 +44,13 @@ class Store:
         records: mapped into memory
         facts: what was said about them
         digest: of the records, and of names and sizes of their images
+        part: a file of an even part of the records, as they stand in the source
     """
 
     records: Records
     facts: dict[str, Any]
     digest: str
+    part: Path
 
 
 def is_large(annotations: Path, data: DataSection) -> tuple[Path, str] | None:
@@ -76,6 +79,7 @@ class Stream:
         self._notes: Counter[str] = Counter()
         self._names: set[str] = set()
         self._categories: Sequence[Category] | None = None
+        self.part: CocoPart | LinesPart = CocoPart() if kind == "coco" else LinesPart()
 
     def __iter__(self) -> Iterator[Row]:
         """Check the file and its images, and yield the records that are right.
@@ -84,7 +88,7 @@ class Stream:
             InputError: a COCO file is no JSON, or lacks one of its lists.
             RunError: a process that checks records was ended.
         """
-        found = self._of_coco() if self._kind == "coco" else self._of_lines()
+        found = self._of_coco(self.part) if isinstance(self.part, CocoPart) else self._of_lines(self.part)
         with tqdm(desc=f"checking {self._name} images", unit="img", leave=False, mininterval=0.5) as bar:
             for count, piece in found:
                 bar.update(count)
@@ -93,18 +97,19 @@ class Stream:
                 self._names |= piece.names
                 yield from piece.rows
 
-    def _of_coco(self) -> Iterator[tuple[int, Checked]]:
+    def _of_coco(self, part: CocoPart) -> Iterator[tuple[int, Checked]]:
         rules = self._rules
         sizes = image_sizes(rules.root)
-        self._categories, rows = stream_coco(self._path, rules.on_bad_box, self._problems, self._notes, sizes)
+        self._categories, rows = stream_coco(self._path, rules.on_bad_box, self._problems, self._notes, sizes, part)
         for piece, found in in_processes(partial(check_rows, rules=rules), pieces(rows)):
             yield len(piece), found
 
-    def _of_lines(self) -> Iterator[tuple[int, Checked]]:
+    def _of_lines(self, part: LinesPart) -> Iterator[tuple[int, Checked]]:
         lines_of: dict[int | str, int] = {}
         with self._path.open("rb") as file:
             lines = pieces((number, line) for number, line in enumerate(file, start=1) if line.strip())
             for piece, found in in_processes(partial(check_lines, path=self._path, rules=self._rules), lines):
+                part.see(piece)
                 taken = {n: first for i, n in found.ids if (first := lines_of.setdefault(i, n)) != n}
                 yield len(piece), check_lines(piece, self._path, self._rules, taken) if taken else found
 
@@ -131,30 +136,31 @@ def keep_records(path: Path, root: Path, settings: Sequence[Any], found: Stream)
             sha.update(block)
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coordexp" / "records"
     stem = folder / sha.hexdigest()[:24]
-    table, summary = stem.with_suffix(".arrow"), stem.with_suffix(".json")
+    table, summary, part = stem.with_suffix(".arrow"), stem.with_suffix(".json"), stem.with_suffix(".part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(stem.with_suffix(".lock")):  # of two runs that begin together, one checks
-            known = _known(table, summary, root)
+            known = _known(table, summary, part, root)
             if known is not None:
                 say(f"  checked before: {table}")
                 return known
             write_records(table, found)
             records = Records(table)
             facts = found.facts | {"images": _listing(root, records.names), "file": sha.hexdigest()}
+            write_text(part, found.part.text())
             write_text(summary, json.dumps(facts))
     except OSError as error:
         raise InputError(
             f"{folder}: the checked records cannot be written ({error.strerror}); name another place by XDG_CACHE_HOME"
         ) from None
-    return Store(records, read_json(summary), _digest(facts))
+    return Store(records, read_json(summary), _digest(facts), part)
 
 
-def _known(table: Path, summary: Path, root: Path) -> Store | None:
-    if not (table.is_file() and summary.is_file()):
+def _known(table: Path, summary: Path, part: Path, root: Path) -> Store | None:
+    if not (table.is_file() and summary.is_file() and part.is_file()):
         return None
     records, facts = Records(table), read_json(summary)
-    return Store(records, facts, _digest(facts)) if facts["images"] == _listing(root, records.names) else None
+    return Store(records, facts, _digest(facts), part) if facts["images"] == _listing(root, records.names) else None
 
 
 def _digest(facts: dict[str, Any]) -> str:
