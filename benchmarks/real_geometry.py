@@ -4,8 +4,7 @@
     uv run python benchmarks/real_geometry.py instances.json images --out runs/small --hidden 64 --layers 1 --steps 4
 
 Each station is the command of docs/guides/gpu.md in a process of its own, with its seconds and its largest resident
-memory: expand-vocab, inspect, memorise (DoRA on every linear layer, offsets, bfloat16; half of it, a stop by SIGTERM,
-and the rest), merge, plain transformers, `swift deploy`, predict through it, score. The tokenizer is Qwen's own, from
+memory: expand-vocab, inspect, memorise (DoRA on every linear layer, offsets; half of it, a stop by SIGTERM, and the
 the file that dashscope, a requirement of ms-swift, carries. Nothing is downloaded.
 """
 
@@ -155,6 +154,9 @@ def main(
     layers: Annotated[int, typer.Option(help="of the language model and of the vision tower")] = 4,
     steps: Annotated[int, typer.Option(min=4, help="of memorising")] = 40,
     photographs: Annotated[int, typer.Option(help="that are memorised")] = 4,
+    dtype: Annotated[
+        str, typer.Option(help="of training; bfloat16 takes hours on a CPU without AVX-512, float32 minutes")
+    ] = "bfloat16",
 ) -> None:
     """Walk the guide and print a table of stations."""
     out.mkdir(parents=True)
@@ -162,7 +164,7 @@ def main(
     if hidden != QWEN3_VL_2B["hidden"]:
         sizes |= {"heads": 4, "kv_heads": 2, "head_dim": max(hidden // 4, 32)}
     stations = Stations(out)
-    print(f"{hidden} wide, {layers} layers, {photographs} photographs, {steps} steps\n")
+    print(f"{hidden} wide, {layers} layers, {photographs} photographs, {steps} steps, {dtype}\n")
     print("| station | s | MB resident | last line |\n|---|---|---|---|")
     download, base, run, merged = (out / name for name in ("download", "base", "run", "merged"))
     helpers = ROOT / "apps/exporter/tests"
@@ -173,7 +175,7 @@ def main(
         "inspect", [*TRAINER, "inspect", annotations, "--images", images, "--model", base, "--out", out / "seen"]
     )
     train = [*TRAINER, "train", "-c", ROOT / "configs/dlora/coord_offset.yaml", f"model.path={base}", *asked]
-    train += ["evaluation.pictures=train", "model.attention=sdpa", f"run.dir={run}", "data.max_pixels=65536"]
+    train += ["evaluation.pictures=train", "model.attention=sdpa", f"model.dtype={dtype}", f"run.dir={run}", "data.max_pixels=65536"]
     train += [f"training.{word}" for word in ("deepspeed=null", "per_device_train_batch_size=2", "warmup_steps=2")]
     train += [f"training.{word}" for word in ("gradient_accumulation_steps=2", f"max_steps={steps}", "warmup_ratio=0")]
     train += ["training.learning_rate=2e-3", "custom.coord_offset.embed_lr=4e-3", "custom.coord_offset.head_lr=4e-3"]

@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 WANTED = os.environ.get("COORDEXP_REAL_GEOMETRY", "")
-SIZES = {"2b": (), "small": ("--hidden", "64", "--layers", "1", "--steps", "4")}
+DTYPE = () if torch.ops.mkldnn._is_mkldnn_bf16_supported() else ("--dtype", "float32")
+SIZES = {"2b": ("--steps", "8", *DTYPE), "small": ("--hidden", "64", "--layers", "1", "--steps", "4")}
 
 
 @pytest.mark.shared
