@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -77,21 +78,37 @@ class BoxRules:
         name = self.name_of(tuple(found.between))
         return Unfinished(found.count, name, tuple(found.said), frozenset(found.shapes.get(name, ())))
 
-    def restrict(self, allowed_V: torch.Tensor, state: Unfinished) -> torch.Tensor:
-        """Return `allowed_V` [V] without the tokens that `state` rules out: coordinates, and the end of the shape."""
-        first, bins = self.vocab.first_id, len(self.vocab.ids)
+    def restrict(self, allowed_BV: torch.Tensor, states: Mapping[int, Unfinished]) -> None:
+        """Take out of `allowed_BV` [B, V] what states rule out: coordinates, and the end of a shape.
+
+        Args:
+            allowed_BV: which tokens may come next; changed in place
+            states: of the rows in which a coordinate may come next
+        """
+        if not states:
+            return
+        first, bins, device = self.vocab.first_id, len(self.vocab.ids), allowed_BV.device
+        row_R = torch.tensor(list(states), device=device)
+        coord_RK = allowed_BV[row_R, first : first + bins]
+        low_R1, high_R1 = torch.tensor([self._range(s.said) for s in states.values()], device=device).T[..., None]
+        bin_K = torch.arange(bins, device=device)
+        coord_RK &= (bin_K >= low_R1) & (bin_K < high_R1)
+        for place, (row, state) in enumerate(states.items()):
+            if full := self._exhausted(state):
+                coord_RK[place, full] = False
+            if self.closing_id is not None and state.said in state.before and coord_RK[place].any():
+                allowed_BV[row, self.closing_id] = False
+        allowed_BV[row_R, first : first + bins] = coord_RK
+
+    def _exhausted(self, state: Unfinished) -> list[int]:
+        """Return the bins behind which every shape of the name is said; none where that is all of them."""
+        if not state.before:
+            return []
         place, said = len(state.said), state.said
+        used = Counter(shape[place] for shape in state.before if len(shape) > place and shape[:place] == said)
+        full = [each for each, count in used.items() if count >= self._possible((*said, each))]
         low, high = self._range(said)
-        allowed_V = allowed_V.clone()
-        allowed_V[first : first + low] = False
-        allowed_V[first + high : first + bins] = False
-        if self.closing_id is not None and said in state.before and allowed_V[first : first + bins].any():
-            allowed_V[self.closing_id] = False
-        used = [shape[place] for shape in state.before if len(shape) > place and shape[:place] == said]
-        full = [each for each in set(used) if used.count(each) >= self._possible((*said, each))]
-        if full and len(full) < high - low:  # with every shape of a name said there is nothing else to say
-            allowed_V[torch.tensor(full, device=allowed_V.device) + first] = False
-        return allowed_V
+        return full if len(full) < high - low else []  # with every shape of a name said there is nothing else to say
 
     def _range(self, said: tuple[int, ...]) -> tuple[int, int]:
         """The first bin that may come next, and the one behind the last."""

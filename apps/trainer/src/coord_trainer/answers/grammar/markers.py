@@ -158,12 +158,14 @@ class CoordGrammar(LogitsProcessor):
                 f"prompt_length is {self._prompt_length}, but generation is at {input_ids.shape[1]} tokens"
             )
         left = None if self._limit is None else self._limit - generated
-        allowed_BV = torch.stack(
-            [
-                self._allowed(answer, left, scores, row)
-                for row, answer in enumerate(input_ids[:, self._prompt_length :].tolist())
-            ]
-        )
+        masks, in_shapes = [], {}
+        for row, answer in enumerate(input_ids[:, self._prompt_length :].tolist()):
+            state = self._state(answer)
+            masks.append(self._allowed(state, answer, left, scores, row))
+            if any(name == "coord" for name, _ in self._rules[state]):
+                in_shapes[row] = self._shapes.read(answer, row)
+        allowed_BV = torch.stack(masks)
+        self._shapes.restrict(allowed_BV, in_shapes)
         return scores.masked_fill(~allowed_BV, -torch.inf)
 
     def _state(self, answer: list[int]) -> str:
@@ -178,15 +180,12 @@ class CoordGrammar(LogitsProcessor):
         # Whatever is neither marker nor word ends an answer: the end of the turn, and the padding after it.
         return self._after.get(answer[-1]) or ("named" if answer[-1] in self._description else "done")
 
-    def _allowed(self, answer: list[int], left: int | None, scores: torch.Tensor, row: int) -> torch.Tensor:
-        """Which tokens [V] may come after `answer` of a row with `left` tokens to go."""
-        state = self._state(answer)
+    def _allowed(self, state: str, answer: list[int], left: int | None, scores: torch.Tensor, row: int) -> torch.Tensor:
+        """Which tokens [V] may come after `answer` of a row with `left` tokens to go, the rules of shapes apart."""
         if self._known is None or state not in {"begun", "named"}:
             mask_V = self._mask(state, left, scores)
         else:
             mask_V = self._known_names(answer, left, scores)
-        if any(name == "coord" for name, _ in self._rules[state]):
-            return self._shapes.restrict(mask_V, self._shapes.read(answer, row))
         if state == "outside":
             count, most = self._shapes.read(answer, row).count, self._max_objects
             if most is not None and count >= most:

@@ -61,11 +61,13 @@ class MatchedGrammar(LogitsProcessor):
         bits_BW = (packed_BW[..., None] >> torch.arange(32)) & 1
         allowed_BV = torch.zeros(scores.shape, dtype=torch.bool)
         allowed_BV[:, : self._size] = bits_BW.flatten(1)[:, : self._size].bool()
+        in_shapes = {}
         for row, (answer, matcher) in enumerate(self._rows):
             if matcher.is_stopped():
                 allowed_BV[row] = torch.arange(scores.shape[1]) == self._end
             elif self._restricts and allowed_BV[row, self._coordinates.start : self._coordinates.stop].any():
-                allowed_BV[row] = self._shapes.restrict(allowed_BV[row], self._shapes.read(answer, row))
+                in_shapes[row] = self._shapes.read(answer, row)
+        self._shapes.restrict(allowed_BV, in_shapes)
         return scores.masked_fill(~allowed_BV.to(scores.device), -torch.inf)
 
     def _followed(self, row: int, answer: list[int]) -> tuple[list[int], Any]:
