@@ -131,6 +131,8 @@ def test_report_colours_shapes_by_their_own_measure(geometry, tmp_path):
     page = evaluation.write_report(tmp_path).read_text()
     assert page.count('stroke="#2563eb"') >= found and page.count(", similarity 0.00,") == 3
     assert page.count(", missed</title>") == sum(len(i.targets) for i in right[3:])
+    assert page.count(": F1 1.00</figcaption>") == page.count(": F1 0.00</figcaption>") == 3
+    assert ("Average precision and recall (COCO)" in page) == (geometry != "point")
 
 
 def test_report_draws_the_shapes(tmp_path):

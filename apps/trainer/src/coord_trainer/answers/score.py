@@ -167,11 +167,14 @@ def summary(evaluation: Evaluation) -> list[str]:
     coco, ceiling, form = values["coco"], values["ceiling"], values["format"]
     share = form["parsed"] / max(form["answers"], 1)
     lines = [shape_line(values["shapes"])] if "shapes" in values else []
-    around = "of the boxes around: " * bool(lines)
+    if values.get("shapes", {}).get("geometry") != "point":  # the boxes around points are without area
+        around = "of the boxes around: " * bool(lines)
+        lines.append(
+            f"{around}AP {coco['AP']:.3f} (quantisation ceiling {ceiling['AP']:.3f})   AP50 {coco['AP50']:.3f}   "
+            f"mean IoU {values['mean_iou']:.3f}"
+        )
     return [
         *lines,
-        f"{around}AP {coco['AP']:.3f} (quantisation ceiling {ceiling['AP']:.3f})   AP50 {coco['AP50']:.3f}   "
-        f"mean IoU {values['mean_iou']:.3f}",
         f"{share:.1%} of {form['answers']} answers parse, {form['truncated']} were cut off; "
         f"ranking score: {values['score_source']}",
         *(note for note in evaluation.notes if note.startswith(_LEFT_OUT)),

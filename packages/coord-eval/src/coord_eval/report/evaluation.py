@@ -65,17 +65,30 @@ def write_report(
         _notes(evaluation.notes),
         *(section(part.title, part.html) for part in sections),
         section("Shapes", _shape_table(evaluation.shapes)) if evaluation.shapes else "",
-        section("Average precision and recall (COCO)", _coco_table(evaluation)),
-        section("Precision, recall and F1 (no scores)", _detection_table(evaluation)),
+        *_box_sections(evaluation),
         section("Answers: parsing and format", _format_tables(evaluation)),
-        *analysis_sections(evaluation),
+        *(analysis_sections(evaluation) if has_boxes(evaluation) else []),
         section("Images", _images(evaluation, root, max_overlays)) if max_overlays > 0 else "",
-        section("Classes", _class_table(evaluation)) if evaluation.per_class else "",
+        section("Classes", _class_table(evaluation)) if evaluation.per_class and has_boxes(evaluation) else "",
     ]
     html = page(title or "Evaluation", "\n".join(part for part in parts if part))
     write_text(folder / "evaluation.json", evaluation.to_json())
     write_text(folder / "report.html", html)
     return folder / "report.html"
+
+
+def has_boxes(evaluation: EvaluationData) -> bool:
+    """Return whether the scores of boxes say something: those around points are without area."""
+    return evaluation.shapes.get("geometry") != "point"
+
+
+def _box_sections(evaluation: EvaluationData) -> list[str]:
+    if not has_boxes(evaluation):
+        return []
+    return [
+        section("Average precision and recall (COCO)", _coco_table(evaluation)),
+        section("Precision, recall and F1 (no scores)", _detection_table(evaluation)),
+    ]
 
 
 def _tiles(evaluation: EvaluationData) -> str:
@@ -84,14 +97,15 @@ def _tiles(evaluation: EvaluationData) -> str:
     coco, ceiling = evaluation.coco, evaluation.ceiling
     shapes = evaluation.shapes
     tiles = [
-        *(
-            (f"{k} of shapes", number(shapes[k]), f"ceiling {number(shapes['ceiling'][k])}")
-            for k in _ap_names(shapes)[:2]
-        ),
-        *((key, number(coco[key]), f"ceiling {number(ceiling.get(key, -1))}") for key in ("AP", "AP50")),
-        ("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores"),
-        ("Mean IoU", number(evaluation.mean_iou), "over objects, missed ones 0"),
+        (f"{k} of shapes", number(shapes[k]), f"ceiling {number(shapes['ceiling'][k])}") for k in _ap_names(shapes)[:2]
     ]
+    if has_boxes(evaluation):
+        around = " of boxes around" * bool(shapes)
+        tiles += [
+            *((key + around, number(coco[key]), f"ceiling {number(ceiling.get(key, -1))}") for key in ("AP", "AP50")),
+            ("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores"),
+            ("Mean IoU", number(evaluation.mean_iou), "over objects, missed ones 0"),
+        ]
     if health["answers"]:
         share = 100 * health["parsed"] / health["answers"]
         tiles.append(("Answers parsed", f"{share:.1f} %", f"{health['parsed']} of {health['answers']}"))
@@ -117,7 +131,8 @@ def _shape_table(shapes: Mapping[str, Any]) -> str:
     return (
         f"<p>{shapes['objects']} objects of the geometry {safe(shapes['geometry'])}, compared by "
         f"{safe(shapes['measure'])}. Ceiling: the ground truth itself as a target text holds it, "
-        f"{ceiling['simplified']} outlines simplified. What follows is of the boxes around the shapes.</p>"
+        f"{ceiling['simplified']} outlines simplified."
+        + " What follows is of the boxes around the shapes.</p>" * (shapes["geometry"] != "point")
         + table(("", "score", "ceiling"), rows)
     )
 
@@ -182,9 +197,18 @@ def _class_table(evaluation: EvaluationData) -> str:
     return table(("class", "objects", "predicted boxes", "AP", "AP50"), rows) + more
 
 
+def _f1_of_shapes(evaluation: EvaluationData) -> np.ndarray:
+    """Return F1 of each image at the lowest threshold of the shapes' own measure, 1 where there is nothing."""
+    pairs = evaluation.shape_pairs
+    assert pairs is not None
+    hits_I = evaluation.sum_detections(pairs.similarity_D > 0)
+    all_I = evaluation.sum_detections(pairs.similarity_D >= 0) + evaluation.objects_per_image
+    return np.where(all_I > 0, 2 * hits_I / np.maximum(all_I, 1), 1.0)
+
+
 def _images(evaluation: EvaluationData, root: Path | None, limit: int) -> str:
     """Return the images with the lowest and the highest F1, drawn with ground truth and answer."""
-    f1_I = np.array([row["f1"] for row in image_table(evaluation)])
+    f1_I = _f1_of_shapes(evaluation) if evaluation.shapes else np.array([r["f1"] for r in image_table(evaluation)])
     order = np.argsort(f1_I, kind="stable")
     if len(order) > limit:
         half = limit // 2
