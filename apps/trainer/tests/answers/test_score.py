@@ -2,7 +2,9 @@
 
 import json
 
-from coord_trainer.answers.score import best_checkpoint, run_sections
+from coord_codec import Instance, encode_target
+from coord_eval import score
+from coord_trainer.answers.score import best_checkpoint, headline, run_sections, summary
 
 MANIFEST = {
     "seed": 7,
@@ -85,3 +87,15 @@ def test_best_checkpoint_is_named_beside_the_last_one():
     rows = [{"step": step, "AP": ap} for step, ap in ((100, 0.2), (200, 0.4), (300, 0.4), (400, 0.3))]
     assert best_checkpoint(rows) == "best checkpoint by AP: checkpoint-200, 0.400; the last one has 0.300"
     assert best_checkpoint(rows[:2]) == "best checkpoint by AP: the last one, 0.400"
+
+
+def test_checkpoints_of_shapes_are_compared_by_their_own_measure():
+    """Points said to the bin have no boxes that overlap, and are all found."""
+    shape = {"type": "point", "coordinates": [0.25, 0.5]}
+    images = [Instance(image="a.png", image_id=1, width=64, height=64, objects=[{"desc": "cat", "geometry": shape}])]
+    answer = {"image_id": 1, "text": encode_target(images[0], geometry="point"), "finish_reason": "stop"}
+    found = score(images, [answer], geometry="point")
+    assert headline(found) == {"AP": 1.0, "AP50": 1.0} and "mean IoU" not in " ".join(summary(found))
+    boxes = score(images, [answer])
+    assert headline(boxes) == {"AP": boxes.coco["AP"], "AP50": boxes.coco["AP50"]}
+    assert "mean IoU" in " ".join(summary(boxes))

@@ -116,6 +116,17 @@ def score_predictions(
     return replace(evaluation, notes=(*left_out, *evaluation.notes, *lines))
 
 
+def headline(evaluation: Evaluation) -> dict[str, float]:
+    """Return the AP by which checkpoints are compared, and AP50: of shapes by their own measure.
+
+    Points have no AP50; theirs is that within .05 of the diagonal.
+    """
+    if not evaluation.shapes:
+        return {name: evaluation.coco[name] for name in ("AP", "AP50")}
+    shapes = evaluation.shapes
+    return {"AP": shapes["AP"], "AP50": shapes.get("AP50", shapes.get("AP@.05"))}
+
+
 _LEFT_OUT = "beside the ceiling: "
 
 
@@ -145,7 +156,7 @@ def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path
         predict_images(config, checkpoint, images, out / "predictions.jsonl")
         for strategy, path in prediction_files(chosen, out):
             found = score_predictions(config, path, images, strategy)
-            scores = {key: found.coco[key] for key in ("AP", "AP50", "AP75")} | {"mean_iou": found.mean_iou}
+            scores = headline(found) | {"AP75": found.coco["AP75"], "mean_iou": found.mean_iou}
             rows.append({"step": steps_of(checkpoint), "reading": strategy.name, **scores})
         say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['reading']})")
     write_text(folder / CHECKPOINT_SCORES, json.dumps(rows, indent=2) + "\n")

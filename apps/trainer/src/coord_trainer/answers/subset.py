@@ -8,7 +8,7 @@ from typing import Any
 
 from coord_codec import CoordVocab
 from coord_trainer.answers.generate import answer_room, names_of, predict
-from coord_trainer.answers.score import score_predictions
+from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.image_set import ImageSet
@@ -45,9 +45,8 @@ class SubsetScorer:
             return list(predict(asked, self._config, self.images, self._strategy, self._room, share))
 
     def score(self, answers: list[dict[str, Any]]) -> dict[str, float]:
-        """Return AP and AP50 of the answers."""
-        found = score_predictions(self._config, answers, self.images, self._strategy).coco
-        return {name: found[name] for name in ("AP", "AP50")}
+        """Return AP and AP50 of the answers, of shapes by their own measure."""
+        return headline(score_predictions(self._config, answers, self.images, self._strategy))
 
 
 @contextmanager
