@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from coord_codec import Instance, encode_target
 from coord_eval import score
 from coord_trainer.answers.score import best_checkpoint, headline, run_sections, summary
@@ -95,7 +97,7 @@ def test_checkpoints_of_shapes_are_compared_by_their_own_measure():
     images = [Instance(image="a.png", image_id=1, width=64, height=64, objects=[{"desc": "cat", "geometry": shape}])]
     answer = {"image_id": 1, "text": encode_target(images[0], geometry="point"), "finish_reason": "stop"}
     found = score(images, [answer], geometry="point")
-    assert headline(found) == {"AP": 1.0, "AP50": 1.0} and "mean IoU" not in " ".join(summary(found))
+    assert headline(found) == pytest.approx({"AP": 1.0, "AP50": 1.0}) and "mean IoU" not in " ".join(summary(found))
     boxes = score(images, [answer])
     assert headline(boxes) == {"AP": boxes.coco["AP"], "AP50": boxes.coco["AP50"]}
     assert "mean IoU" in " ".join(summary(boxes))
