@@ -6,7 +6,6 @@ import json
 import os
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
-from itertools import count
 from json.decoder import WHITESPACE  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import IO, Any
@@ -52,7 +51,7 @@ class _Text:
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._decode = file, getincrementaldecoder("utf-8-sig")()
         self._scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
-        self._text, self._place, self._ended = "", 0, False
+        self._text, self._place, self._ended, self._tried = "", 0, False, False
 
     def lists(self) -> Iterator[tuple[str, int, Any]]:
         self._expect("{")
@@ -83,10 +82,26 @@ class _Text:
             self._place += 1
             yield key, -1, None
             return
-        for position in count():
-            yield key, position, self._value()
+        position = 0
+        while True:
+            for value in self._batch() or [self._value()]:
+                yield key, position, value
+                position += 1
             if self._expect(",", "]") == "]":
                 return
+
+    def _batch(self) -> list[Any]:
+        """Return the elements that stand whole in this part, decoded at once; none where that cannot be told.
+
+        What decodes as a list between two brackets of our own is elements and nothing else, wherever it was cut.
+        """
+        end, self._tried = (0 if self._tried else self._text.rfind("},", self._place) + 1), True
+        try:
+            values: list[Any] = json.loads(f"[{self._text[self._place : end]}]")
+        except ValueError:
+            return []
+        self._place = max(self._place, end)
+        return values
 
     def _value(self) -> Any:
         self._next()
@@ -123,3 +138,4 @@ class _Text:
         rest = self._text[self._place :]
         block = self._file.read(max(_BLOCK, len(rest)))  # what was read in vain is read half as often
         self._text, self._place, self._ended = rest + self._decode.decode(block, not block), 0, not block
+        self._tried = False
