@@ -79,7 +79,7 @@ def write_report(
 
 def has_boxes(evaluation: EvaluationData) -> bool:
     """Return whether the scores of boxes say something: those around points are without area."""
-    return evaluation.shapes.get("geometry") != "point"
+    return bool(evaluation.shapes.get("geometry") != "point")
 
 
 def _box_sections(evaluation: EvaluationData) -> list[str]:
@@ -128,13 +128,13 @@ def _shape_table(shapes: Mapping[str, Any]) -> str:
     rows = [
         (names.get(name, name), number(shapes[name]), number(ceiling[name])) for name in (*_ap_names(shapes), "mean")
     ]
-    return (
+    text = (
         f"<p>{shapes['objects']} objects of the geometry {safe(shapes['geometry'])}, compared by "
         f"{safe(shapes['measure'])}. Ceiling: the ground truth itself as a target text holds it, "
         f"{ceiling['simplified']} outlines simplified."
-        + " What follows is of the boxes around the shapes.</p>" * (shapes["geometry"] != "point")
-        + table(("", "score", "ceiling"), rows)
     )
+    after = " What follows is of the boxes around the shapes." if shapes["geometry"] != "point" else ""
+    return f"{text}{after}</p>{table(('', 'score', 'ceiling'), rows)}"
 
 
 def _ap_names(shapes: Mapping[str, Any]) -> list[str]:
