@@ -5,6 +5,7 @@
 
 Each station is the command of docs/guides/gpu.md in a process of its own, with its seconds and its largest resident
 memory: expand-vocab, inspect, memorise (DoRA on every linear layer, offsets; half of it, a stop by SIGTERM, and the
+rest), merge, plain transformers, `swift deploy`, predict through it, score. The tokenizer is Qwen's own, from
 the file that dashscope, a requirement of ms-swift, carries. Nothing is downloaded.
 """
 
@@ -175,7 +176,13 @@ def main(
         "inspect", [*TRAINER, "inspect", annotations, "--images", images, "--model", base, "--out", out / "seen"]
     )
     train = [*TRAINER, "train", "-c", ROOT / "configs/dlora/coord_offset.yaml", f"model.path={base}", *asked]
-    train += ["evaluation.pictures=train", "model.attention=sdpa", f"model.dtype={dtype}", f"run.dir={run}", "data.max_pixels=65536"]
+    train += [
+        "evaluation.pictures=train",
+        "model.attention=sdpa",
+        f"model.dtype={dtype}",
+        f"run.dir={run}",
+        "data.max_pixels=65536",
+    ]
     train += [f"training.{word}" for word in ("deepspeed=null", "per_device_train_batch_size=2", "warmup_steps=2")]
     train += [f"training.{word}" for word in ("gradient_accumulation_steps=2", f"max_steps={steps}", "warmup_ratio=0")]
     train += ["training.learning_rate=2e-3", "custom.coord_offset.embed_lr=4e-3", "custom.coord_offset.head_lr=4e-3"]
