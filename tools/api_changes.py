@@ -57,7 +57,10 @@ def bump_fault(old: Version, new: Version, changes: ApiChanges) -> str | None:
     if new <= old:
         return f"version {new} does not follow {old}, which is tagged already"
     if changes.breaks and new.major == old.major:
-        return f"public names broke, and {new} after {old} does not say so: the version must be {old.major + 1}.0.0 or later"
+        return (
+            f"public names broke, and {new} after {old} does not say so: "
+            f"the version must be {old.major + 1}.0.0 or later"
+        )
     if changes.added and new.release[:2] == old.release[:2]:
         return f"version {new} after {old} adds public names: it must be {old.major}.{old.minor + 1}.0 or later"
     return None

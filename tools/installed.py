@@ -141,7 +141,10 @@ def install_lines(readme: Path) -> list[str]:
 def snapshot(folder: Path) -> Path:
     """A repository of its own with the working tree as its only commit, to install from as from the project's."""
     names = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
     ).stdout
     for name in filter(None, names.decode().split("\0")):
         if (ROOT / name).is_file():

@@ -59,7 +59,9 @@ def with_version(project: str, version: Version) -> str:
     Raises:
         ValueError: The text does not state a version of its own.
     """
-    text, count = re.subn(r'(?m)^(\[project\]\n(?:(?!\[).*\n)*?version = ")[^"]*"', rf'\g<1>{version}"', project, count=1)
+    text, count = re.subn(
+        r'(?m)^(\[project\]\n(?:(?!\[).*\n)*?version = ")[^"]*"', rf'\g<1>{version}"', project, count=1
+    )
     if not count:
         raise ValueError("pyproject.toml: [project] has no line 'version = \"...\"'")
     return text

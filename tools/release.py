@@ -27,7 +27,18 @@ import typer
 from api_changes import bump_fault, changes_since
 from changelog import changelog_faults, dated
 from installed import Place, StepFailedError, running_python, try_wheel
-from members import FOLDERS, LIBRARIES, ROOT, git, last_tag, place_of, project_of, released_version, version_of, with_version
+from members import (
+    FOLDERS,
+    LIBRARIES,
+    ROOT,
+    git,
+    last_tag,
+    place_of,
+    project_of,
+    released_version,
+    version_of,
+    with_version,
+)
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -150,8 +161,11 @@ def check(name: str, *, tagged: bool, tests: bool) -> int:
             try_wheel(name, wheels, Path(temporary) / "trial", Place(running_python()), tests=tests)
         except StepFailedError as error:
             return refused([f"installed alone: {error}"])
-        print(f"  installed alone: README{' and tests' if tests else ''} run" if name in LIBRARIES else
-              "  installed alone: its program runs; its tests are run in the workspace")
+        print(
+            f"  installed alone: README{' and tests' if tests else ''} run"
+            if name in LIBRARIES
+            else "  installed alone: its program runs; its tests are run in the workspace"
+        )
         tell_plan(name, version, wheels, out)
     return 0
 
@@ -202,7 +216,9 @@ def prepare_command(
     member: Member,
     version: Annotated[str, typer.Argument(help="The next version, such as 0.2.0.")],
     *,
-    day: Annotated[str, typer.Option("--date", metavar="YYYY-MM-DD", help="Date of the release; today if not given.")] = "",
+    day: Annotated[
+        str, typer.Option("--date", metavar="YYYY-MM-DD", help="Date of the release; today if not given.")
+    ] = "",
 ) -> None:
     """Write the version and date the changelog of one member; exit code 0 written, 1 refused, 2 wrong usage."""
     try:

@@ -1,14 +1,14 @@
 """Build every wheel of the workspace and try each member alone in a fresh environment.
 
 Libraries and the exporter are installed by the line of their README, from a repository with the working tree; the
-trainer beside `requirements.lock`, as the README at the root says. The projects in tests/outside, which use two or three
-of the libraries together, are installed from the wheels.
+trainer beside `requirements.lock`, as the README at the root says. The projects in tests/outside, which use two or
+three of the libraries together, are installed from the wheels.
 
     python tools/wheels.py             on the running Python: imports, programs, README examples; the tests of codec
                                        and eval at the lowest requirements on the oldest Python: what CI runs
-    python tools/wheels.py --full      from the wheels as well, with the tests of the libraries: codec and eval on Python
-                                       3.10 to 3.13, each also at the lowest requirements; losses and adapter on this
-                                       Python, the oldest at the lowest requirements and the newest (downloads of GB)
+    python tools/wheels.py --full      from the wheels as well, with the tests of the libraries: codec and eval on
+                                       Python 3.10 to 3.13, each also at the lowest requirements; losses and adapter
+                                       on this Python, the oldest at the lowest requirements and the newest (GBs)
     python tools/wheels.py coord-eval  one member alone
 
 Prints what ran and what didn't; exit 1 where anything failed.
