@@ -8,7 +8,7 @@ three of the libraries together, are installed from the wheels.
                                        and eval at the lowest requirements on the oldest Python: what CI runs
     python tools/wheels.py --full      from the wheels as well, with the tests of the libraries: codec and eval on
                                        Python 3.10 to 3.13, each also at the lowest requirements; losses and adapter
-                                       on this Python, the oldest at the lowest requirements and the newest (GBs)
+                                       on the oldest alone (torch is a download of 1 GB for each)
     python tools/wheels.py coord-eval  one member alone
 
 Prints what ran and what didn't; exit 1 where anything failed.
@@ -61,8 +61,7 @@ def places(name: str, *, full: bool) -> list[Place]:
         return [Place(there[0], lowest=True)] if name in LIGHT else []
     if name in LIGHT:
         return [Place(version, lowest) for version in there for lowest in (False, True)]
-    newest = [Place(there[-1])] if there[-1] != running_python() else []
-    return [Place(there[0], lowest=True), Place(running_python()), *newest]
+    return [Place(there[0], lowest=True), *map(Place, there)]
 
 
 def main(
