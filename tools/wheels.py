@@ -7,8 +7,8 @@ three of the libraries together, are installed from the wheels.
     python tools/wheels.py             on the running Python: imports, programs, README examples; the tests of codec
                                        and eval at the lowest requirements on the oldest Python: what CI runs
     python tools/wheels.py --full      from the wheels as well, with the tests of the libraries: codec and eval on
-                                       Python 3.10 to 3.13, each also at the lowest requirements; losses and adapter
-                                       on the oldest alone (torch is a download of 1 GB for each)
+                                       Python 3.10 to 3.13, each also at the lowest requirements, and losses and
+                                       adapter at the lowest on 3.10 (torch is a download of 1 GB for each)
     python tools/wheels.py coord-eval  one member alone
 
 Prints what ran and what didn't; exit 1 where anything failed.
