@@ -85,7 +85,7 @@ def released(tmp_path_factory):
 def clone(released):
     """The released clone, back at its release after the test."""
     yield released
-    tags = ["coord-codec-v0.1.1", "coord-codec-v1.0.0", "coord-codec-v0.3.0"]
+    tags = ["coord-codec-v0.1.1", "coord-codec-v1.0.0", "coord-codec-v0.3.0", "coord-codec-v2-draft"]
     subprocess.run(["git", "tag", "--delete", *tags], cwd=released.folder, capture_output=True, check=False)
     released.git("reset", "--quiet", "--hard", "coord-codec-v0.1.0")
 
@@ -139,6 +139,7 @@ def test_a_break_is_refused_until_the_version_says_so(clone):
         assert f"{dependant} must follow: 'coord-codec<1,>=0.1' leaves out 1.0.0" in told
 
     clone.git("tag", "coord-codec-v1.0.0")
+    clone.git("tag", "--force", "coord-codec-v2-draft")  # no release
     assert clone.check("coord-codec", "--tagged")[0] == 0
     code, told = clone.check("coord-eval")
     assert code == 1

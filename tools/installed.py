@@ -79,7 +79,7 @@ def try_readme(name: str, repository: Path, folder: Path, place: Place) -> None:
     """
     step = Steps(folder, place)
     for line in install_lines(FOLDERS[name] / "README.md"):
-        step.shell(line, URL=repository.as_uri())
+        step.shell(line, URL=f"file://localhost{repository}")  # without a host older pips refuse it
     step.promises(name)
 
 

@@ -43,9 +43,10 @@ def git(*words: str) -> str:
 
 
 def last_tag(name: str) -> str | None:
-    """The newest release tag of a member, `coord-eval-v0.2.0`, among the ancestors of this commit."""
+    """The newest release tag of a member, `coord-eval-v0.2.0`, among the ancestors of this commit; others are ignored."""
     tags = git("tag", "--list", f"{name}-v*", "--merged", "HEAD").split()
-    return max(tags, key=lambda tag: Version(tag.removeprefix(f"{name}-v")), default=None)
+    released = [tag for tag in tags if re.fullmatch(r"\d+(\.\d+)*", tag.removeprefix(f"{name}-v"))]
+    return max(released, key=lambda tag: released_version(name, tag), default=None)
 
 
 def released_version(name: str, tag: str) -> Version:
