@@ -43,7 +43,7 @@ def git(*words: str) -> str:
 
 
 def last_tag(name: str) -> str | None:
-    """The newest release tag of a member, `coord-eval-v0.2.0`, among the ancestors of this commit; others are ignored."""
+    """The newest release tag of a member, `coord-eval-v0.2.0`, among the ancestors of this commit."""
     tags = git("tag", "--list", f"{name}-v*", "--merged", "HEAD").split()
     released = [tag for tag in tags if re.fullmatch(r"\d+(\.\d+)*", tag.removeprefix(f"{name}-v"))]
     return max(released, key=lambda tag: released_version(name, tag), default=None)
