@@ -42,11 +42,15 @@ def git(*words: str) -> str:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
+def release_tags(name: str, *where: str) -> list[str]:
+    """The release tags of a member, `coord-eval-v0.2.0`; `where` is options of `git tag`, `--merged HEAD`."""
+    tags = git("tag", "--list", f"{name}-v*", *where).split()
+    return [tag for tag in tags if re.fullmatch(r"\d+(\.\d+)*", tag.removeprefix(f"{name}-v"))]
+
+
 def last_tag(name: str) -> str | None:
-    """The newest release tag of a member, `coord-eval-v0.2.0`, among the ancestors of this commit."""
-    tags = git("tag", "--list", f"{name}-v*", "--merged", "HEAD").split()
-    released = [tag for tag in tags if re.fullmatch(r"\d+(\.\d+)*", tag.removeprefix(f"{name}-v"))]
-    return max(released, key=lambda tag: released_version(name, tag), default=None)
+    """The newest release tag of a member among the ancestors of this commit."""
+    return max(release_tags(name, "--merged", "HEAD"), key=lambda tag: released_version(name, tag), default=None)
 
 
 def released_version(name: str, tag: str) -> Version:

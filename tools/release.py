@@ -35,6 +35,7 @@ from members import (
     last_tag,
     place_of,
     project_of,
+    release_tags,
     released_version,
     version_of,
     with_version,
@@ -50,9 +51,9 @@ from coord_codec.files import write_text
 def tag_faults(name: str, version: Version, *, tagged: bool) -> list[str]:
     """Where tags and version contradict each other."""
     wanted = f"{name}-v{version}"
-    here = [tag for tag in git("tag", "--points-at", "HEAD").split() if tag.startswith(f"{name}-v")]
+    here = release_tags(name, "--points-at", "HEAD")
     faults = [f"this commit is tagged {tag}, and the version is {version}" for tag in here if tag != wanted]
-    if wanted not in here and wanted in git("tag", "--list", wanted):
+    if wanted not in here and wanted in release_tags(name):
         faults.append(f"{wanted} is on another commit: {version} is released, the next release needs a new version")
     if tagged and not here:
         faults.append(f"this commit has no tag {wanted}")
@@ -177,7 +178,7 @@ def tell_plan(name: str, version: Version, wheels: dict[str, Path], out: Path) -
     for sibling in first:
         print(f"  release first, since it has no tag: {sibling}")
     wanted = f"{name}-v{version}"
-    if wanted not in git("tag", "--points-at", "HEAD").split():
+    if wanted not in release_tags(name, "--points-at", "HEAD"):
         print(f"  tag:     git tag -a {wanted} -m '{name} {version}'")
     print(f"  build:   uv build --package {name} --out-dir dist/{wanted}")
     print(f"  publish: uv publish dist/{wanted}/*")
