@@ -55,7 +55,10 @@ def test_every_variant_of_a_sweep_resolves_to_settings_of_its_own(file):
     groups = plan_groups(GROUPS, BASES[-1], [], file)
     settings = [result_settings(group.config) for group in groups]
     assert (
-        len(groups) == {"weights.yaml": 13, "order.yaml": 7, "clip.yaml": 9, "best.yaml": 5, "terms.yaml": 9, "matching.yaml": 8}[file.name]
+        len(groups)
+        == {"weights.yaml": 13, "order.yaml": 7, "clip.yaml": 9, "best.yaml": 5, "terms.yaml": 9, "matching.yaml": 8}[
+            file.name
+        ]
     )
     assert all(one not in settings[:place] for place, one in enumerate(settings))
 

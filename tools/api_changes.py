@@ -51,16 +51,16 @@ def _sentence(change: griffe.Breakage) -> str:
 def bump_fault(old: Version, new: Version, changes: ApiChanges) -> str | None:
     """Why the step from `old` to `new` is too small or no step at all; None where it is right.
 
-    SemVer 2.0: below 1.0 a break asks for the next minor version, from 1.0 on for the next major one, and
-    an addition for the next minor one.
+    SemVer 2.0 as from version 1.0 on, below it as well: a break asks for the next major version, an addition for the
+    next minor one. So a range `>=0.1,<1` of a dependant holds whatever a minor version brings.
     """
     if new <= old:
         return f"version {new} does not follow {old}, which is tagged already"
-    if changes.breaks:
-        grown = new.release[:1] > old.release[:1] if old.major else new.release[:2] > old.release[:2]
-        if not grown:
-            asked = f"{old.major + 1}.0.0" if old.major else f"0.{old.minor + 1}.0"
-            return f"public names broke, and {new} after {old} does not say so: the version must be {asked} or later"
-    if changes.added and old.major and new.release[:2] == old.release[:2]:
+    if changes.breaks and new.major == old.major:
+        return (
+            f"public names broke, and {new} after {old} does not say so: "
+            f"the version must be {old.major + 1}.0.0 or later"
+        )
+    if changes.added and new.release[:2] == old.release[:2]:
         return f"version {new} after {old} adds public names: it must be {old.major}.{old.minor + 1}.0 or later"
     return None

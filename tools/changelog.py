@@ -1,13 +1,14 @@
-"""The head of a changelog in the form of Keep a Changelog 1.1."""
+"""The head of a changelog in the form of Keep a Changelog 1.1: checked, and dated for a release."""
 
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
 
 from packaging.version import Version
 
-HEADING = re.compile(r"^## \[(?P<name>[^\]]+)\](?: - (?P<date>\d{4}-\d{2}-\d{2}))?\s*$", re.MULTILINE)
+HEADING = re.compile(r"^## \[(?P<name>[^\]]+)\](?: - (?P<date>\d{4}-\d{2}-\d{2}))?[ \t]*$", re.MULTILINE)
 KINDS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
@@ -33,3 +34,14 @@ def changelog_faults(file: Path, version: Version) -> list[str]:
         faults.append(f"{file.name}: [{version}] says nothing")
     faults += [f"{file.name}: '{k}' is none of {', '.join(sorted(KINDS))}" for k in kinds if k not in KINDS]
     return faults
+
+
+def dated(text: str, version: Version, day: date) -> str | None:
+    """The changelog with its [Unreleased] entries under the version and its date; None where there are none."""
+    first = HEADING.search(text)
+    if first is None or first["name"] != "Unreleased":
+        return None
+    following = HEADING.search(text, first.end())
+    if not re.search(r"^- ", text[first.end() : following.start() if following else None], re.MULTILINE):
+        return None
+    return f"{text[: first.start()]}## [{version}] - {day}{text[first.end() :]}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -15,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tomllib
+from members import FOLDERS, LIBRARIES, ROOT, project_of
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from wheel_contents import siblings_needed
-
-ROOT = Path(__file__).parents[1]
 
 IMPORT_ALL = """
 import importlib, pkgutil, {module} as package
@@ -53,33 +53,48 @@ class StepFailedError(Exception):
 def try_wheel(name: str, wheels: dict[str, Path], folder: Path, place: Place, *, tests: bool = True) -> None:
     """Install `wheels[name]` in a new environment below `folder` and try all that the package promises.
 
+    An app's example and tests need checkpoints and the workspace: of an app the modules and the program are tried.
+
     Raises:
-        StepFailedError: The install, `uv pip check`, an import, an example of the README or a test failed.
+        StepFailedError: The install, `uv pip check`, an import, a program, an example of the README or a test failed.
     """
-    package = ROOT / "packages" / name
-    needed = [wheels[found] for found in with_siblings(name, wheels)]
-    environment = folder / "venv"
-    step = Steps(folder, environment, place)
-    step.uv(
-        "venv",
-        "--quiet",
-        "--no-project",
-        "--clear",
-        "--python",
-        interpreter(place.version) or place.version,
-        environment,
-    )
-    step.install(*needed, lowest=place.lowest)
-    step.uv("pip", "check", "--quiet", "--python", environment)
-    step.python("-c", IMPORT_ALL.format(module=name.replace("-", "_")))
-    for example in python_examples(package / "README.md"):
-        step.python("-W", "ignore", "-c", example)
-    if tests:
+    step = Steps(folder, place)
+    step.install(*(wheels[found] for found in with_siblings(name, wheels)), lowest=place.lowest)
+    step.promises(name)
+    if tests and name in LIBRARIES:
+        package = FOLDERS[name]
         step.install("--group", f"{package / 'pyproject.toml'}:test")
         copy_tests(package, folder / "package")
         # The workspace's markers and options, but neither its folders nor its sources.
         options = ["-c", ROOT / "pyproject.toml", "--rootdir", folder / "package", "-p", "no:cacheprovider"]
         step.python("-m", "pytest", "-q", *options, folder / "package" / "tests", show=True)
+
+
+def try_readme(name: str, repository: Path, folder: Path, place: Place) -> None:
+    """Install a member by the line of its README from a repository and try the same.
+
+    Raises:
+        StepFailedError: The line, `uv pip check`, an import, a program or an example of the README failed.
+        ValueError: The README has no such line.
+    """
+    step = Steps(folder, place)
+    for line in install_lines(FOLDERS[name] / "README.md"):
+        step.shell(line, URL=f"file://localhost{repository}")  # without a host older pips refuse it
+    step.promises(name)
+
+
+def try_lock(wheels: dict[str, Path], folder: Path, place: Place) -> None:
+    """Install exactly the tested versions, as the README at the root says, and all wheels; run their programs.
+
+    Raises:
+        StepFailedError: The line of the README, an install or a program failed.
+        ValueError: The README has no such line.
+    """
+    step = Steps(folder, place)
+    (line,) = re.findall(r"`(pip install [^`]*) -r requirements\.lock`", (ROOT / "README.md").read_text("utf-8"))
+    step.shell(f"{line} -r {shlex.quote(str(ROOT / 'requirements.lock'))}")
+    step.install("--no-deps", *wheels.values())
+    step.programs(*wheels)
 
 
 def try_project(project: Path, wheels: dict[str, Path], folder: Path, place: Place) -> None:
@@ -89,13 +104,11 @@ def try_project(project: Path, wheels: dict[str, Path], folder: Path, place: Pla
         StepFailedError: The install, `uv pip check` or the program failed.
     """
     asked = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-    environment = folder / "venv"
-    step = Steps(folder, environment, place)
-    step.uv("venv", "--quiet", "--no-project", "--clear", "--python", interpreter(place.version), environment)
+    step = Steps(folder, place)
     # Its requirements are kept beside the wheels, so that a range which leaves ours out is an error.
     needed = {sibling for text in asked for sibling in with_siblings(canonicalize_name(Requirement(text).name), wheels)}
     step.install(*asked, *(wheels[name] for name in sorted(needed)))
-    step.uv("pip", "check", "--quiet", "--python", environment)
+    step.uv("pip", "check", "--quiet", "--python", step.executable)
     (program,) = project.glob("*.py")
     step.python("-W", "ignore", program)
 
@@ -111,6 +124,38 @@ def python_examples(readme: Path) -> list[str]:
     return ["\n".join(blocks)] if blocks else []
 
 
+def install_lines(readme: Path) -> list[str]:
+    """The README's lines that install our packages from a repository.
+
+    Raises:
+        ValueError: There is none.
+    """
+    blocks = re.findall(r"^```bash[^\n]*\n(.*?)^```", readme.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    text = "".join(blocks).replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.startswith("pip install ") and "git+$URL" in line]
+    if not lines:
+        raise ValueError(f"{readme}: no line 'pip install \"... @ git+$URL#subdirectory=...\"' in a bash block")
+    return lines
+
+
+def snapshot(folder: Path) -> Path:
+    """A repository of its own with the working tree as its only commit, to install from as from the project's."""
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout
+    for name in filter(None, names.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    identity = ["-c", "user.name=Snapshot", "-c", "user.email=snapshot@localhost", "-c", "commit.gpgsign=false"]
+    for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "The working tree"]):
+        subprocess.run(["git", *identity, *words], cwd=folder, check=True)
+    return folder
+
+
 def copy_tests(package: Path, target: Path) -> None:
     """The package's folder without its sources, so that only what is installed can be imported."""
     shutil.copytree(package, target, ignore=shutil.ignore_patterns("src", "benchmarks", "__pycache__"))
@@ -120,26 +165,51 @@ def copy_tests(package: Path, target: Path) -> None:
 class Steps:
     """Commands of one trial, run below its folder with nothing inherited that could import the sources."""
 
-    def __init__(self, folder: Path, environment: Path, place: Place):
-        """Keep what all steps share."""
+    def __init__(self, folder: Path, place: Place):
+        """Keep what all steps share, and make the environment."""
         self.folder, self.place = folder, place
-        self.executable = environment / "bin" / "python"
-        # Bytecode may be written: torch alone takes seconds to compile, once and not for every process.
+        self.executable = folder / "venv" / "bin" / "python"
         dropped = "PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT", "PYTHONDONTWRITEBYTECODE"
         outer = {k: v for k, v in os.environ.items() if k not in dropped}
+        # Compiled once for all trials at this path, one after the other: torch alone takes ten seconds.
+        outer["PYTHONPYCACHEPREFIX"] = str(folder.parent / "bytecode")
         shared = {"COORDEXP_SHARED": str(ROOT.parent / "shared")} if (ROOT.parent / "shared").is_dir() else {}
         # One thread for each: two programs on two cores would only wait for one another.
         self.environ = {"OMP_NUM_THREADS": "1", **shared, **outer}
         self.work = folder / "work"
         self.work.mkdir(parents=True, exist_ok=True)
+        python = interpreter(place.version) or place.version
+        self.uv("venv", "--quiet", "--no-project", "--clear", "--python", python, folder / "venv")
+
+    def promises(self, name: str) -> None:
+        """What is installed fits together; every module, program and example of a member works."""
+        self.uv("pip", "check", "--quiet", "--python", self.executable)
+        self.python("-c", IMPORT_ALL.format(module=name.replace("-", "_")))
+        self.programs(name)
+        for example in python_examples(FOLDERS[name] / "README.md") if name in LIBRARIES else []:
+            self.python("-W", "ignore", "-c", example)
+
+    def programs(self, *names: str) -> None:
+        """The programs of members say what they do."""
+        for program in (program for name in names for program in project_of(name).get("scripts", {})):
+            self._run([self.executable.parent / program, "--help"], show=False)
+
+    def shell(self, line: str, **variables: str) -> None:
+        """A `pip install` line as it stands, in bash, with uv as pip: the same resolution, from uv's cache."""
+        options = ["--quiet", "--no-config", "--no-sources", "--python", self.executable, *self._constraint()]
+        words = " ".join(shlex.quote(str(word)) for word in options)
+        settings = "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
+        pip = f'pip() {{ uv pip "$1" {words} "${{@:2}}"; }}\n'
+        self._run(["bash", "-euc", settings + pip + line], show=False)
+
+    def _constraint(self) -> list[object]:
+        """The versions of the workspace's lock where it covers this Python."""
+        return ["--constraint", ROOT / "requirements.lock"] if self.place.version == running_python() else []
 
     def install(self, *what: object, lowest: bool = False) -> None:
         """`uv pip install`, at the versions of the workspace's lock where it covers this Python."""
         options = ["--python", self.executable, "--link-mode", "hardlink"]
-        if lowest:
-            options += ["--resolution", "lowest-direct"]
-        elif self.place.version == running_python():
-            options += ["--constraint", ROOT / "requirements.lock"]
+        options += ["--resolution", "lowest-direct"] if lowest else self._constraint()
         self.uv("pip", "install", "--quiet", "--no-config", *options, *what)
 
     def uv(self, *arguments: object) -> None:

@@ -1,12 +1,15 @@
-"""Is a package ready to be released by itself, and what is to be done then?
+"""Is a member of the workspace ready to be released by itself, and what is to be done then?
 
-    python tools/release.py check coord-eval            before tagging: all but the tag must be right
-    python tools/release.py check coord-eval --tagged   the tag on this commit must be there too: before publishing
+    python tools/release.py prepare coord-eval 0.2.0  write the version and date the changelog: to be committed then
+    python tools/release.py check coord-eval          before tagging: all but the tag must be right
+    python tools/release.py check coord-eval --tagged the tag on this commit must be there too: before publishing
 
-Checks that the version in pyproject.toml, the head of CHANGELOG.md and the tag agree; that the step from the last
-tag fits what changed in the public names; builds; looks into the wheel; installs it alone, beside its siblings *as
-last tagged*, and runs its README and its tests there. Prints what to publish and who must follow. Changes nothing:
-tagging and publishing are left to a person. Exit 0 ready, 1 not ready, 2 wrong use.
+`prepare` refuses a version that does not fit what changed in the public names since the last tag. `check` verifies
+that the version in pyproject.toml, the head of CHANGELOG.md and the tag agree; that the step from the last tag fits
+what changed in the public names; builds twice and compares the bytes; looks into the wheel; installs it alone, beside
+its siblings *as last tagged*, and runs its README and its tests there (of an app: its program). Prints what to publish
+and who must follow, and changes nothing: tagging and publishing are left to a person. Exit 0 ready, 1 not ready, 2
+wrong use.
 """
 
 from __future__ import annotations
@@ -15,43 +18,42 @@ import hashlib
 import subprocess
 import sys
 import tempfile
+from datetime import date
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
-import tomllib
 import typer
 from api_changes import bump_fault, changes_since
-from changelog import changelog_faults
-from installed import ROOT, Place, StepFailedError, running_python, try_wheel
+from changelog import changelog_faults, dated
+from installed import Place, StepFailedError, running_python, try_wheel
+from members import (
+    FOLDERS,
+    LIBRARIES,
+    ROOT,
+    git,
+    last_tag,
+    place_of,
+    project_of,
+    release_tags,
+    released_version,
+    version_of,
+    with_version,
+)
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 from wheel_contents import check_wheel, siblings_needed, wheels_in
 
-
-def git(*words: str) -> str:
-    """Output of a git command in the repository."""
-    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-
-
-def last_tag(name: str) -> str | None:
-    """The newest release tag of a package, `coord-eval-v0.2.0`, among the ancestors of this commit."""
-    tags = git("tag", "--list", f"{name}-v*", "--merged", "HEAD").split()
-    return max(tags, key=lambda tag: Version(tag.removeprefix(f"{name}-v")), default=None)
-
-
-def version_of(folder: Path) -> Version:
-    """The version that a package's pyproject.toml states."""
-    return Version(tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]["version"])
+from coord_codec.files import write_text
 
 
 def tag_faults(name: str, version: Version, *, tagged: bool) -> list[str]:
     """Where tags and version contradict each other."""
     wanted = f"{name}-v{version}"
-    here = [tag for tag in git("tag", "--points-at", "HEAD").split() if tag.startswith(f"{name}-v")]
+    here = release_tags(name, "--points-at", "HEAD")
     faults = [f"this commit is tagged {tag}, and the version is {version}" for tag in here if tag != wanted]
-    if wanted not in here and wanted in git("tag", "--list", wanted):
+    if wanted not in here and wanted in release_tags(name):
         faults.append(f"{wanted} is on another commit: {version} is released, the next release needs a new version")
     if tagged and not here:
         faults.append(f"this commit has no tag {wanted}")
@@ -59,8 +61,8 @@ def tag_faults(name: str, version: Version, *, tagged: bool) -> list[str]:
 
 
 def tree_faults(name: str) -> list[str]:
-    """Files of the package that are not what is committed."""
-    changed = git("status", "--porcelain", "--", f"packages/{name}").splitlines()
+    """Files of the member that are not what is committed."""
+    changed = git("status", "--porcelain", "--", place_of(name)).splitlines()
     return [f"not committed: {line.strip()}" for line in changed]
 
 
@@ -69,31 +71,30 @@ def api_faults(name: str, version: Version, tag: str | None) -> list[str]:
     if tag is None:
         print(f"  public names: no tag {name}-v* yet, so nothing to compare with")
         return []
-    changes = changes_since(tag, name.replace("-", "_"), f"packages/{name}/src", ROOT)
+    changes = changes_since(tag, name.replace("-", "_"), f"{place_of(name)}/src", ROOT)
     print(f"  public names since {tag}: {len(changes.breaks)} breaking changes, {len(changes.added)} added")
     for line in [*changes.breaks, *(f"added {name}" for name in changes.added)]:
         print(f"    {line}")
-    old = Version(tag.removeprefix(f"{name}-v"))
+    old = released_version(name, tag)
     # The commit of the tag itself is checked again before publishing: nothing changed, and nothing needs to grow.
     fault = None if old == version else bump_fault(old, version, changes)
     return [fault] if fault else []
 
 
 def build(name: str, out: Path) -> dict[str, Path]:
-    """The package's wheel from this tree, its siblings' as last tagged, or from this tree where never tagged."""
+    """The member's wheel from this tree, those of the libraries beside it as last tagged, or from this tree."""
     subprocess.run(["uv", "build", "--quiet", "--package", name, "--out-dir", out], cwd=ROOT, check=True)
-    for folder in sorted((ROOT / "packages").iterdir()):
-        sibling = folder.name
+    for sibling in LIBRARIES:
         if sibling == name:
             continue
         tag = last_tag(sibling)
         with tempfile.TemporaryDirectory() as old:
-            source = folder
+            source = FOLDERS[sibling]
             if tag:
                 archive = Path(old) / "tree.tar"
-                git("archive", "--output", str(archive), tag, f"packages/{sibling}")
+                git("archive", "--output", str(archive), tag, place_of(sibling))
                 subprocess.run(["tar", "-xf", archive, "-C", old], check=True)
-                source = Path(old) / "packages" / sibling
+                source = Path(old) / place_of(sibling)
             print(f"  sibling {sibling}: {tag or 'never tagged, from this tree'}")
             subprocess.run(
                 ["uv", "build", "--quiet", "--no-config", "--wheel", "--out-dir", out / "siblings", source],
@@ -106,21 +107,37 @@ def build(name: str, out: Path) -> dict[str, Path]:
 def dependants(name: str, version: Version) -> list[str]:
     """What each workspace member that requires the package must do, in sentences."""
     told = []
-    for file in sorted(ROOT.glob("*/*/pyproject.toml")):
-        project = tomllib.loads(file.read_text("utf-8"))["project"]
-        for requirement in map(Requirement, project.get("dependencies", [])):
+    for member in FOLDERS:
+        for requirement in map(Requirement, project_of(member).get("dependencies", [])):
             if canonicalize_name(requirement.name) == name:
                 if requirement.specifier.contains(version, prereleases=True):
-                    told.append(f"{project['name']}: '{requirement}' takes {version}; nothing to do")
+                    told.append(f"{member}: '{requirement}' takes {version}; nothing to do")
                 else:
-                    told.append(f"{project['name']} must follow: '{requirement}' leaves out {version}")
+                    told.append(f"{member} must follow: '{requirement}' leaves out {version}")
     return told
+
+
+def prepare(name: str, version: Version, day: date) -> int:
+    """Write a version into pyproject.toml and date the changelog's entries, if the step fits; the exit code."""
+    project, changelog = FOLDERS[name] / "pyproject.toml", FOLDERS[name] / "CHANGELOG.md"
+    faults = api_faults(name, version, last_tag(name))
+    if last_tag(name) == f"{name}-v{version}":
+        faults.append(f"{name} {version} is tagged already: name the next version")
+    entries = dated(changelog.read_text("utf-8"), version, day)
+    if entries is None:
+        faults.append(f"{changelog.name} has no entries under [Unreleased]: say there what {version} changes")
+    if faults or entries is None:
+        return refused(faults)
+    write_text(project, with_version(project.read_text("utf-8"), version))
+    write_text(changelog, entries)
+    print(f"{name} {version}, {day}: pyproject.toml and CHANGELOG.md are written; commit them, then check")
+    return 0
 
 
 def check(name: str, *, tagged: bool, tests: bool) -> int:
     """The whole check, told step by step; the exit code."""
-    folder = ROOT / "packages" / name
-    version, tag = version_of(folder), last_tag(name)
+    folder = FOLDERS[name]
+    version, tag = version_of(name), last_tag(name)
     print(f"{name} {version}, last tag {tag or '(none)'}")
     faults = [
         *tree_faults(name),
@@ -136,11 +153,20 @@ def check(name: str, *, tagged: bool, tests: bool) -> int:
         if faults := check_wheel(wheels[name], folder, wheels):
             return refused(faults)
         print("  wheel: files, metadata, ranges and imports are right")
+        again = Path(temporary) / "again"
+        subprocess.run(["uv", "build", "--quiet", "--package", name, "--out-dir", again], cwd=ROOT, check=True)
+        if digests(out) != digests(again):
+            return refused(["a second build has other bytes"])
+        print("  built twice: the same bytes")
         try:
             try_wheel(name, wheels, Path(temporary) / "trial", Place(running_python()), tests=tests)
         except StepFailedError as error:
             return refused([f"installed alone: {error}"])
-        print(f"  installed alone: README{' and tests' if tests else ''} run")
+        print(
+            f"  installed alone: README{' and tests' if tests else ''} run"
+            if name in LIBRARIES
+            else "  installed alone: its program runs; its tests are run in the workspace"
+        )
         tell_plan(name, version, wheels, out)
     return 0
 
@@ -152,14 +178,22 @@ def tell_plan(name: str, version: Version, wheels: dict[str, Path], out: Path) -
     for sibling in first:
         print(f"  release first, since it has no tag: {sibling}")
     wanted = f"{name}-v{version}"
-    if wanted not in git("tag", "--points-at", "HEAD").split():
+    if wanted not in release_tags(name, "--points-at", "HEAD"):
         print(f"  tag:     git tag -a {wanted} -m '{name} {version}'")
     print(f"  build:   uv build --package {name} --out-dir dist/{wanted}")
     print(f"  publish: uv publish dist/{wanted}/*")
-    for file in sorted([*out.glob("*.whl"), *out.glob("*.tar.gz")]):
-        print(f"    {file.name} sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}")
+    maker = subprocess.run(["uv", "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    print(f"  files, by uv {maker}; another version of uv writes its own number into them:")
+    for file, digest in digests(out).items():
+        print(f"    {file} sha256 {digest}")
     for line in dependants(name, version) or ["no dependants in this workspace"]:
         print(f"  {line}")
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of the wheel and the source distribution in a folder."""
+    files = sorted([*folder.glob("*.whl"), *folder.glob("*.tar.gz")])
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def refused(faults: list[str]) -> int:
@@ -169,26 +203,43 @@ def refused(faults: list[str]) -> int:
     return 1
 
 
-PACKAGES = Enum("PACKAGES", {f.name: f.name for f in sorted((ROOT / "packages").iterdir())}, type=str)
+Member = Enum("Member", {name: name for name in FOLDERS}, type=str)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 
 
 @app.callback()
 def commands() -> None:
-    """Is a package ready to be released by itself?"""
+    """Is a member ready to be released by itself?"""
+
+
+@app.command("prepare")
+def prepare_command(
+    member: Member,
+    version: Annotated[str, typer.Argument(help="The next version, such as 0.2.0.")],
+    *,
+    day: Annotated[
+        str, typer.Option("--date", metavar="YYYY-MM-DD", help="Date of the release; today if not given.")
+    ] = "",
+) -> None:
+    """Write the version and date the changelog of one member; exit code 0 written, 1 refused, 2 wrong usage."""
+    try:
+        wanted, given = Version(version), date.fromisoformat(day) if day else date.today()
+    except (InvalidVersion, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+    sys.exit(prepare(member.value, wanted, given))
 
 
 @app.command("check")
 def check_command(
-    package: PACKAGES,
+    member: Member,
     *,
     tagged: Annotated[bool, typer.Option("--tagged", help="Require the tag on this commit.")] = False,
     no_tests: Annotated[
         bool, typer.Option("--no-tests", help="Run only the README of the installed wheel, not its tests.")
     ] = False,
 ) -> None:
-    """Check one package; exit code 0 ready, 1 not ready, 2 wrong usage."""
-    sys.exit(check(package.value, tagged=tagged, tests=not no_tests))
+    """Check one member; exit code 0 ready, 1 not ready, 2 wrong usage."""
+    sys.exit(check(member.value, tagged=tagged, tests=not no_tests))
 
 
 if __name__ == "__main__":

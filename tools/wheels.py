@@ -1,18 +1,22 @@
-"""Build every wheel of the workspace and try the four libraries each alone in a fresh environment.
+"""Build every wheel of the workspace and try each member alone in a fresh environment.
 
-The projects in tests/outside, which use two or three of them together, are run the same way.
+Libraries and the exporter are installed by the line of their README, from a repository with the working tree; the
+trainer beside `requirements.lock`, as the README at the root says. The projects in tests/outside, which use two or
+three of the libraries together, are installed from the wheels.
 
-    python tools/wheels.py             all four on the running Python: imports, README examples; the tests
-                                       of codec and eval at the lowest requirements on the oldest Python: what CI runs
-    python tools/wheels.py --full      with the tests of all; codec and eval on Python 3.10 to 3.13, each also at the
-                                       lowest requirements
-    python tools/wheels.py coord-eval  one package alone
+    python tools/wheels.py             on the running Python: imports, programs, README examples; the tests of codec
+                                       and eval at the lowest requirements on the oldest Python: what CI runs
+    python tools/wheels.py --full      from the wheels as well, with the tests of the libraries: codec and eval on
+                                       Python 3.10 to 3.13, each also at the lowest requirements, and losses and
+                                       adapter at the lowest on 3.10 (torch is a download of 1 GB for each)
+    python tools/wheels.py coord-eval  one member alone
 
 Prints what ran and what didn't; exit 1 where anything failed.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,13 +28,24 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from installed import ROOT, Place, StepFailedError, interpreter, running_python, try_project, try_wheel
+from installed import (
+    Place,
+    StepFailedError,
+    interpreter,
+    running_python,
+    snapshot,
+    try_lock,
+    try_project,
+    try_readme,
+    try_wheel,
+)
+from members import FOLDERS, LIBRARIES, ROOT
 from wheel_contents import check_wheel, wheels_in
 
-LIGHT = ["coord-codec", "coord-eval"]  # no torch: cheap to install, and of use on every Python
-LIBRARIES = [*LIGHT, "coord-losses", "coord-adapter"]
-Library = Enum("Library", {name: name for name in LIBRARIES}, type=str)
+LIGHT = ["coord-codec", "coord-eval"]  # no torch: cheap to install
+LOCKED = "coord-trainer"  # pins its requirements, so that its README installs the lock
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+Member = Enum("Member", {name: name for name in FOLDERS}, type=str)
 
 
 def build(out: Path) -> dict[str, Path]:
@@ -39,59 +54,62 @@ def build(out: Path) -> dict[str, Path]:
     return wheels_in(out)
 
 
-def folder_of(name: str) -> Path:
-    """A package's or app's folder."""
-    folder = ROOT / "packages" / name
-    return folder if folder.is_dir() else ROOT / "apps" / name.removeprefix("coord-")
-
-
-def places(name: str, *, full: bool) -> list[tuple[Place, bool]]:
-    """Where a package is tried, and whether with its tests, which the workspace runs on this Python anyway."""
+def places(name: str, *, full: bool) -> list[Place]:
+    """Where a library is tried from its wheel, with its tests, which the workspace runs on this Python anyway."""
     there = [version for version in PYTHONS if interpreter(version)]
-    current = Place(running_python())
-    if name not in LIGHT:
-        return [(current, full)]
     if not full:
-        return [(current, False), (Place(there[0], lowest=True), True)]
-    return [(Place(version, lowest), True) for version in there for lowest in (False, True)]
+        return [Place(there[0], lowest=True)] if name in LIGHT else []
+    if name in LIGHT:
+        return [Place(version, lowest) for version in there for lowest in (False, True)]
+    return [Place(there[0], lowest=True), *map(Place, there)]
 
 
 def main(
-    packages: Annotated[list[Library] | None, typer.Argument(help="Packages to try; all if none is given.")] = None,
+    members: Annotated[list[Member] | None, typer.Argument(help="Members to try; all if none is given.")] = None,
     *,
     full: Annotated[bool, typer.Option("--full", help="Try every Python there is, at both resolutions.")] = False,
     no_tests: Annotated[bool, typer.Option("--no-tests", help="Install, import and run README examples only.")] = False,
 ) -> None:
-    """Build every wheel and try each library alone in a fresh environment; exit code 1 where anything failed."""
-    chosen = [package.value for package in packages or ()]
+    """Build every wheel and try each member alone in a fresh environment; exit code 1 where anything failed."""
+    chosen = [member.value for member in members or ()]
     missing = [version for version in PYTHONS if not interpreter(version)]
     if missing:
         print(f"not on this machine, so not tried: Python {', '.join(missing)}")
+    current = Place(running_python())
     with tempfile.TemporaryDirectory(prefix="wheels-") as folder:
         wheels = build(Path(folder) / "dist")
-        failures = [fault for name, wheel in wheels.items() for fault in check_wheel(wheel, folder_of(name), wheels)]
+        failures = [fault for name, wheel in wheels.items() for fault in check_wheel(wheel, FOLDERS[name], wheels)]
         print(*failures, sep="\n", end="\n" if failures else "")
         print(f"{len(wheels)} wheels built, {len(failures)} faults in files, metadata, ranges and imports", flush=True)
-        for name in chosen or LIBRARIES:
-            for place, tested in places(name, full=full):
-                tests = tested and not no_tests
-                run = partial(try_wheel, name, wheels, tests=tests)
-                failures += tried(f"{name} alone{', with tests' if tests else ''}", place, run, Path(folder))
+        repository = snapshot(Path(folder) / "repository")
+        for name in chosen or FOLDERS:
+            if name == LOCKED:
+                failures += tried("requirements.lock and all wheels", current, partial(try_lock, wheels), Path(folder))
+            else:
+                run = partial(try_readme, name, repository)
+                failures += tried(f"{name} by its README's line", current, run, Path(folder))
+            for place in places(name, full=full) if name in LIBRARIES else []:
+                run = partial(try_wheel, name, wheels, tests=not no_tests)
+                failures += tried(f"{name} alone{'' if no_tests else ', with tests'}", place, run, Path(folder))
+            if full and name not in LIBRARIES:
+                failures += tried(f"{name} alone", current, partial(try_wheel, name, wheels), Path(folder))
         for project in [] if chosen else sorted((ROOT / "tests" / "outside").glob("*/")):
             run = partial(try_project, project, wheels)
-            failures += tried(f"outside project {project.name}", Place(running_python()), run, Path(folder))
+            failures += tried(f"outside project {project.name}", current, run, Path(folder))
     sys.exit(1 if failures else 0)
 
 
 def tried(what: str, place: Place, run: Callable[..., None], folder: Path) -> list[str]:
     """One trial in a fresh folder, told in a line; the failure if there is one."""
     start = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="trial-", dir=folder) as fresh:
-        try:
-            run(folder=Path(fresh), place=place)
-        except StepFailedError as error:
-            print(f"{what}, {place}: FAILED: {error}", flush=True)
-            return [f"{what}, {place}: {error}"]
+    fresh = folder / "trial"  # the same for all, so that bytecode is found again
+    try:
+        run(folder=fresh, place=place)
+    except StepFailedError as error:
+        print(f"{what}, {place}: FAILED: {error}", flush=True)
+        return [f"{what}, {place}: {error}"]
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
     print(f"{what}, {place}: good ({time.monotonic() - start:.0f} s)", flush=True)
     return []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__version__ = "0.1.0"
 __all__ = [
     "CoordGrammar",
     "Detector",
@@ -27,6 +26,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("coord-trainer")
     if name not in _MODULES:
         from coord_trainer.elsewhere import pointer
 

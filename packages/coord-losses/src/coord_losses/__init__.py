@@ -1,5 +1,7 @@
 """Distance-aware losses over coordinate tokens, undivided: whoever knows the global batch divides."""
 
+from importlib.metadata import version as _version
+
 import coord_losses.table  # noqa: F401  # registers the terms that are there from the start
 from coord_losses.batch import supervised_rows
 from coord_losses.config import ObjectiveConfig
@@ -50,4 +52,4 @@ __all__ = [
     "vocab_gate",
     "wasserstein1",
 ]
-__version__ = "0.1.0"
+__version__ = _version("coord-losses")

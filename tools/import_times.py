@@ -1,0 +1,62 @@
+"""What the built wheels cost: bytes, seconds of an import, seconds until a program's help is there.
+
+    uv run python tools/import_times.py
+
+Installs `requirements.lock` and the six wheels in a bare environment. Each time is the median of some runs in new
+processes after a first one that compiles; that of an import is without the interpreter's own start. A machine that does
+other things gives longer ones: the times are for `benchmarks/RESULTS.md`, and no test holds them.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from installed import Place, running_python, try_lock
+from members import project_of
+from wheels import build
+
+HEAVY = ("torch", "transformers", "swift", "peft", "numpy", "matplotlib")
+
+
+def seconds(command: list[object], runs: int) -> float:
+    """Median wall time of a command."""
+    times = []
+    for _ in range(runs + 1):
+        start = time.perf_counter()
+        subprocess.run(
+            [str(word) for word in command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def main(runs: Annotated[int, typer.Option(help="Runs that the median is taken of.")] = 9) -> None:
+    """Print a table with a row for each member."""
+    with tempfile.TemporaryDirectory(prefix="imports-") as folder:
+        wheels = build(Path(folder) / "dist")
+        try_lock(wheels, Path(folder) / "trial", Place(running_python()))
+        python = Path(folder) / "trial" / "venv" / "bin" / "python"
+        start = seconds([python, "-c", "pass"], runs)
+        print("| member | wheel kB | sdist kB | import s | loads | help s |\n|---|---|---|---|---|---|")
+        for name, wheel in wheels.items():
+            module = name.replace("-", "_")
+            code = f"import sys, {module}; print(*[m for m in {HEAVY!r} if m in sys.modules], sep=', ')"
+            loaded = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+            imported = seconds([python, "-c", f"import {module}"], runs) - start
+            programs = [python.parent / program for program in project_of(name).get("scripts", {})]
+            helped = "".join(f"{seconds([program, '--help'], runs):.2f}" for program in programs)
+            (source,) = wheel.parent.glob(f"{module}-*.tar.gz")
+            sizes = " | ".join(f"{file.stat().st_size / 1000:.0f}" for file in (wheel, source))
+            print(f"| {name} | {sizes} | {imported:.3f} | {loaded or 'none of these'} | {helped} |", flush=True)
+        print(f"the interpreter itself starts in {start:.3f} s", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    typer.run(main)
