@@ -4,7 +4,8 @@
 
 Writes the configuration of each published size (no weights) with Qwen's own tokenizer and coordinate tokens, and runs
 `train --dry-run` on 16 generated annotations with eight objects each. Prints parameters and gigabytes of one rank
-without DeepSpeed. The tokenizer is from the file that dashscope, a requirement of ms-swift, carries. Nothing is downloaded.
+without DeepSpeed. The tokenizer is from the file that dashscope, a requirement of ms-swift, carries. Nothing is
+downloaded.
 """
 
 from __future__ import annotations

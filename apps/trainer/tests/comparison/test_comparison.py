@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[4]
 PHASE1 = ROOT / "configs" / "phase1"
 A, SOFT = PHASE1 / "a.yaml", PHASE1 / "soft.yaml"
 DIGESTS = {"train": "1", "heldout": "2"}
-READINGS = strategies_for("box", grammar=True, noise=False)
+READINGS = strategies_for("box", tokens=True, noise=False)
 
 
 def plan(tmp_path, words=(), seeds=1, files=(A, SOFT)):

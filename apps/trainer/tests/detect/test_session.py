@@ -114,3 +114,21 @@ def test_box_is_that_of_the_upright_image(tmp_path):
     width, height = 20, 40
     expected = [BOX[0] * width, BOX[1] * height, BOX[2] * width, BOX[3] * height]
     assert record["objects"][0]["bbox_xyxy"] == pytest.approx(expected)
+
+
+def test_answers_without_probabilities_have_the_boxes_that_they_say_and_this_is_told(tmp_path, capsys):
+    """A reading by quantiles, and an engine that states none, as a server without log-probabilities does."""
+    from coord_trainer.detect import command
+
+    make_images(tmp_path / "data", a=(40, 20))
+    objects = [{"desc": "cat", "bbox": BOX}]
+    record = {"image": "a.png", "width": 40, "height": 20, "image_id": 1, "objects": objects}
+    (tmp_path / "data" / "a.jsonl").write_text(json.dumps(record))
+    ready = detector(None, "evaluation.readings=[best-iou]")
+    request = command.Request(tmp_path / "model", (str(tmp_path / "data" / "a.jsonl"),), tmp_path / "out", draw=False)
+    found = find_sources(request.sources)
+    command._finish(request, ready, found, answer_sources(ready, found, request.out, SETTINGS, batch=2))
+    told = capsys.readouterr().out
+    assert "1 answers came without the probabilities of their coordinates: their boxes are as written" in told
+    evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert evaluation["coco"]["AP"] > 0.99

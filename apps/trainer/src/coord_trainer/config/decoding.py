@@ -39,6 +39,11 @@ class DecodingStrategy:
     filled: bool = False
 
     @property
+    def needs_tokens(self) -> bool:
+        """Whether it is for answers in coordinate tokens alone."""
+        return self.grammar or self.boxes != "tokens"
+
+    @property
     def generation(self) -> tuple[bool, ...]:
         """What the generated tokens depend on: strategies equal in this differ in the boxes alone."""
         return self.grammar, self.feed_expectation, self.known_names, self.filled
@@ -46,6 +51,10 @@ class DecodingStrategy:
 
 _EVERY = (
     DecodingStrategy("greedy", False, False, "tokens", "free: the likeliest token of all, boxes as generated"),
+    DecodingStrategy(
+        *("best-iou", False, False, "best_iou"),
+        "the same answers; each box is the one of the highest expected IoU over the coordinates' quantiles",
+    ),
     DecodingStrategy("grammar", True, False, "tokens", "the likeliest token that the grammar allows"),
     DecodingStrategy(
         *("grammar-expectation", True, False, "expected"),
@@ -79,19 +88,19 @@ STRATEGIES: Mapping[str, DecodingStrategy] = MappingProxyType({each.name: each f
 """Every strategy by its name in `evaluation.readings`."""
 
 
-def strategies_for(geometry: str, grammar: bool, noise: bool) -> list[str]:
+def strategies_for(geometry: str, tokens: bool, noise: bool) -> list[str]:
     """Return the names of the strategies that a run can be read by.
 
     Args:
         geometry: what is written of each object
-        grammar: whether answers are marked objects of coordinate tokens
+        tokens: whether answers are marked objects of coordinate tokens
         noise: whether targets are filled with noise objects
     """
     return [
         name
         for name, each in STRATEGIES.items()
-        if (grammar or not each.grammar)
-        and (geometry == "box" or each.boxes == "tokens")
+        if (tokens or not each.grammar)
+        and (each.boxes == "tokens" or (tokens and geometry == "box"))
         and (noise or not each.filled)
     ]
 

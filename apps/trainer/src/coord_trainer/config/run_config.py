@@ -88,11 +88,11 @@ class RunConfig(Section):
                 f"data.preload is true but {varies[0]}: every epoch writes other samples, so nothing can be kept "
                 "encoded; switch one of the two"
             )
-        constrained = [name for name in evaluation.readings if STRATEGIES[name].grammar]
-        if constrained and not custom.coord_tokens.enabled:
+        needy = [name for name in evaluation.readings if STRATEGIES[name].needs_tokens]
+        if needy and not custom.coord_tokens.enabled:
             yield (
-                f"evaluation.readings names {constrained[0]} but custom.coord_tokens.enabled is false: the grammar is "
-                "that of coordinate tokens; decode such answers greedily"
+                f"evaluation.readings names {needy[0]} but custom.coord_tokens.enabled is false: grammar and "
+                "distributions are those of coordinate tokens; decode such answers greedily"
             )
         yield from self._against_noise()
         if data.geometry != "box":

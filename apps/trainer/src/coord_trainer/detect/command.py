@@ -13,6 +13,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import coco_results, write_export
+from coord_trainer.detect.objects import has_distributions
 from coord_trainer.detect.session import Answered, answer_sources
 from coord_trainer.detect.sources import Sources, find_sources
 from coord_trainer.model.card import CARD_FILE, read_card
@@ -156,6 +157,9 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     boxes = sum(len(record["objects"]) for record in good)
     cut = sum(record["finish_reason"] == "length" for record in good)
     say(f"{len(good):,} images answered ({answered.new:,} now), {boxes:,} boxes: {request.out / 'predictions.jsonl'}")
+    bare = sum(not has_distributions(record) for record in good) if detector.reading["boxes"] != "tokens" else 0
+    if bare:
+        say(f"  {bare:,} answers came without the probabilities of their coordinates: their boxes are as written")
     if cut:
         say(f"  {cut:,} answers were cut off at {detector.engine.max_new_tokens} tokens (evaluation.max_new_tokens)")
     if failed:
@@ -176,14 +180,14 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
 
         say(f"page: {draw_answers(answered, sources)}")
     if sources.truth is not None:
-        _score(detector, sources, answered)
+        _score(detector, sources, answered, {"boxes": "tokens"} if bare else {})
 
 
 def _reason(record: dict[str, Any]) -> str:
     return f"{record['image']}: {record.get('error', 'no answer')}"
 
 
-def _score(detector: Detector, sources: Sources, answered: Answered) -> None:
+def _score(detector: Detector, sources: Sources, answered: Answered, changes: dict[str, Any]) -> None:
     from coord_eval import score
     from coord_trainer.answers.score import summary
 
@@ -191,7 +195,7 @@ def _score(detector: Detector, sources: Sources, answered: Answered) -> None:
     evaluation = score(
         sources.truth,
         answered.folder / "predictions.jsonl",
-        **detector.reading,
+        **{**detector.reading, **changes},
         markers=config.data.markers,
         order=config.data.order,
         max_objects=config.data.max_objects,

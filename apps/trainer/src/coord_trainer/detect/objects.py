@@ -155,14 +155,21 @@ class Detections(Sequence[DetectedObject]):
         )
 
 
+def has_distributions(record: Mapping[str, Any]) -> bool:
+    """Return whether a record states mean and quantiles of its coordinates; a server without probabilities does not."""
+    return record.get("coord_quantiles") is not None and record.get("coord_expected") is not None
+
+
 def read_objects(record: Mapping[str, Any], image: Image.Image | None = None, **options: Any) -> Detections:
     """Return the objects of one record of predictions.jsonl.
 
     Args:
-        record: with `text`, `width` and `height`
+        record: with `text`, `width` and `height`; without distributions its boxes are those of the tokens
         image: kept for drawing
         options: of `coord_eval.scored_objects`
     """
+    if not has_distributions(record):
+        options |= {"boxes": "tokens"}
     found, dropped = scored_objects(record, **options)
     width, height = record["width"], record["height"]
     geometry = options.get("geometry", "box")
