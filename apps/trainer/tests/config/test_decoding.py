@@ -3,8 +3,11 @@
 from coord_trainer.config.decoding import STRATEGIES, prediction_files
 
 
-def test_all_strategies_but_the_first_need_the_grammar():
-    assert [name for name, strategy in STRATEGIES.items() if not strategy.grammar] == ["greedy"]
+def test_free_answers_are_those_of_greedy_decoding_whatever_boxes_are_taken_from_them():
+    free = [strategy for strategy in STRATEGIES.values() if not strategy.grammar]
+    assert [strategy.name for strategy in free] == ["greedy", "best-iou"]
+    assert len({strategy.generation for strategy in free}) == 1
+    assert [strategy.needs_tokens for strategy in free] == [False, True]
 
 
 def test_first_strategy_writes_into_the_run_folder_itself(tmp_path):
