@@ -92,10 +92,11 @@ def test_best_checkpoint_is_named_beside_the_last_one():
 
 
 def test_checkpoints_of_shapes_are_compared_by_their_own_measure():
-    """Points said to the bin have no boxes that overlap, and are all found."""
+    """A point said five bins beside its place is found, though the boxes around the two do not overlap."""
     shape = {"type": "point", "coordinates": [0.25, 0.5]}
     images = [Instance(image="a.png", image_id=1, width=64, height=64, objects=[{"desc": "cat", "geometry": shape}])]
-    answer = {"image_id": 1, "text": encode_target(images[0], geometry="point"), "finish_reason": "stop"}
+    text = encode_target(images[0], geometry="point").replace("coord_250|", "coord_255|")
+    answer = {"image_id": 1, "text": text, "finish_reason": "stop"}
     found = score(images, [answer], geometry="point")
     assert headline(found) == pytest.approx({"AP": 1.0, "AP50": 1.0}) and "mean IoU" not in " ".join(summary(found))
     boxes = score(images, [answer])
