@@ -10,7 +10,7 @@ from json.decoder import WHITESPACE  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import IO, Any
 
-from coord_codec.files import InputError
+from coord_codec.files import InputError, decode_json
 
 _BLOCK = 1 << 20  # bytes that are read at a time
 
@@ -97,7 +97,7 @@ class _Text:
         """
         end, self._tried = (0 if self._tried else self._text.rfind("},", self._place) + 1), True
         try:
-            values: list[Any] = json.loads(f"[{self._text[self._place : end]}]")
+            values: list[Any] = decode_json(f"[{self._text[self._place : end]}]")
         except ValueError:
             return []
         self._place = max(self._place, end)

@@ -50,7 +50,7 @@ class CocoPart:
         if rows is None or not (key == "categories" or self._is_drawn(key, row)):
             return
         rows.append(row)
-        while len(self._rows["annotations"]) > _ANNOTATIONS or len(self._rows["images"]) > _ANNOTATIONS:
+        while key != "categories" and len(self._rows[key]) > _ANNOTATIONS:
             self._step *= 2
             for name in ("images", "annotations"):
                 self._rows[name] = [row for row in self._rows[name] if self._is_drawn(name, row)]
