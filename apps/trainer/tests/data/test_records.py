@@ -268,8 +268,8 @@ def test_plain_row_is_the_codecs_instance_or_none():
         row = plain_row(line)
         if row is not None:
             instance, faults = parse_objects(line, "a:1", "drop_box")
-            assert not faults and row == row_of(instance), record
-            assert instance_of(row) == instance
+            assert not faults and repr(row) == repr(row_of(instance)), record  # repr, since no NaN equals another
+            assert repr(instance_of(row)) == repr(instance)
             plain += 1
     assert 1000 < plain < 2500
 
