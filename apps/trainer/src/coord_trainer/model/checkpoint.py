@@ -18,6 +18,7 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.samples import marker_ids
 from coord_trainer.model.card import read_card, system_text
+from coord_trainer.model.patch_embedding import multiply_patches
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
                 model = PeftModel.from_pretrained(model, path)
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: {error}") from None
+    multiply_patches(model)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     system = card.system if card is not None else system_text(config)
     return LoadedCheckpoint(model.eval().to(device), processor, vocab, system)

@@ -26,6 +26,7 @@ from coord_trainer.model.card import ModelCard, make_card
 from coord_trainer.model.checkpoint import offset_ids, set_pixels
 from coord_trainer.model.named import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
+from coord_trainer.model.patch_embedding import multiply_patches
 from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import NonFiniteLoss
 
@@ -227,6 +228,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         pipeline = open_pipeline(swift_arguments(config, folder, base, model_type, evaluates), outline)
     check_named_parts(config.training, pipeline.model)
+    multiply_patches(pipeline.model)
     if config.data.packing and config.model.attention == "sdpa":
         attend_by_sample(pipeline.model)
     set_pixels(pipeline.processor, config.data)
