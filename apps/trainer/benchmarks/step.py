@@ -31,7 +31,7 @@ COMMON = {
     "run.threads": 1,
     "training.gradient_accumulation_steps": 1,
     "training.logging_steps": 25,
-    "training.save_strategy": "no",
+    "training.save_steps": 1000,
     "training.report_to": "[]",
     "training.callbacks": "[clock]",
 }

@@ -7,6 +7,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from coord_trainer.config.run_config import load_run_config
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
@@ -33,3 +35,11 @@ def test_benchmark_command_measures_its_cases(file, words, cases):
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     assert len(measured) == cases
+
+
+@pytest.mark.parametrize("case", ["tiny", "vocabulary", "lengths"])
+@pytest.mark.parametrize("group", ["GROUP_A", "SOFT"])
+def test_steps_are_timed_under_settings_that_are_accepted(case, group):
+    step = runpy.run_path(str(BENCHMARKS / "step.py"))
+    settings = step["COMMON"] | step["CASES"][case][0] | step[group]
+    load_run_config(None, [f"{key}={value}" for key, value in settings.items()])

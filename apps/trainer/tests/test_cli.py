@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import subprocess
 import sys
 
@@ -133,6 +134,21 @@ def test_first_run_takes_settings_without_a_command(monkeypatch, words, adapter,
     ((config, name),) = started
     assert (config.custom.coord_offset.enabled, config.run.seed) == (adapter, seed)
     assert name == ("first-run-offset" if adapter else "first-run")
+
+
+@pytest.mark.parametrize(
+    ("given", "turns"), [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)]
+)
+def test_threads_wait_awake_for_a_short_time_unless_told_otherwise(monkeypatch, capsys, given, turns):
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, given.get(name, ""))
+        if name not in given:
+            monkeypatch.delenv(name)
+    monkeypatch.setattr("sys.argv", ["coord-trainer", "config", "data.max"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert not stopped.value.code
+    assert os.environ.get("GOMP_SPINCOUNT") == turns
 
 
 def test_interrupt_is_one_line_and_exit_code_130(run, monkeypatch):
