@@ -3,7 +3,7 @@
 The variants train in turns, a whole run at a time; within a round medians are compared with each other, and the median
 of the rounds' ratios is printed with their range. `vocabulary` has that of Qwen3-VL with coordinate tokens, frozen,
 under LoRA; in `lengths` answers contain 1 to 12 objects, so that padding takes time. All variants train on the same
-batches: a ratio of times is a ratio of tokens per second too.
+batches: a ratio of times is a ratio of tokens per second too. All multiply patches instead of convolving them.
 
     uv run python apps/trainer/benchmarks/step.py [tiny] [vocabulary] [lengths] [--rounds 5] [--clock cpu]
 """
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
+from unittest import mock
 
 import torch
 import typer
@@ -92,7 +93,7 @@ def run(words, base, folder, plain):
 
     config = load_run_config(None, words)
     train, _ = draw_sets(config, folder / "data")
-    Trainer.__init__ = with_clock
+    clocked = mock.patch.object(Trainer, "__init__", with_clock)
     if plain:
         opened = open_run(config, folder, base, evaluates=False)
         pipeline = opened.pipeline
@@ -102,14 +103,15 @@ def run(words, base, folder, plain):
         pipeline.datasets = (Stripped(samples), None)
         pipeline._get_trainer_kwargs = dict
         TrainerFactory.TRAINER_MAPPING["causal_lm"] = "swift.trainers.Seq2SeqTrainer"
-        pipeline.main()
+        with clocked:
+            pipeline.main()
     else:
         tokens = None
         try:
-            story.train_model(config, folder, base, train, None)
+            with clocked:
+                story.train_model(config, folder, base, train, None)
         except RunError as error:
             assert "without a checkpoint" in str(error)
-    Trainer.__init__ = made
     steps = [b - a for a, b in zip(Clock.ends, Clock.ends[1:], strict=False)]
     return steps[WARM_UP:], tokens
 
