@@ -1,4 +1,7 @@
-"""A run of plain swift on samples that were encoded already: `plain_swift.py FOLDER`, without coord_adapter."""
+"""A run of plain swift on samples that were encoded already: `plain_swift.py FOLDER`, without coord_adapter.
+
+Its patch embedding multiplies as ours does on a CPU, which rounds otherwise than the convolution.
+"""
 
 import json
 import sys
@@ -12,10 +15,12 @@ def main(folder):
     from swift.callbacks import TrainerCallback, callbacks_map
     from swift.pipelines.train.sft import SwiftSft
 
+    from coord_trainer.model.patch_embedding import multiply_patches
     from coord_trainer.swift.template import apply_coord_template_adapter
 
     class Record(TrainerCallback):
         def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
+            multiply_patches(model)
             (folder / "groups.json").write_text(json.dumps(groups_of(model, optimizer)))
 
     class Samples(list):
