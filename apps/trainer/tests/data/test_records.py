@@ -21,7 +21,7 @@ from coord_trainer.data.large.records import Records, instance_of, row_of, write
 from coord_trainer.data.lengths import Lengths, longer_than
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
-CROWD = {"desc": "dog", "bbox": [0, 0, 1, 1], "iscrowd": True, "area": 12.5, "colour": "red"}
+CROWD = {"desc": "pack", "bbox": [0, 0, 1, 1], "iscrowd": True, "area": 12.5, "colour": "red"}
 
 
 @pytest.fixture
@@ -60,6 +60,7 @@ def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
     assert dumped([found.instances[-1], *found.instances[1:3]]) == dumped([small.instances[-1], *small.instances[1:3]])
     assert sorted(map(str, found.problems)) == sorted(map(str, small.problems)) and len(found.problems) == 4
     assert found.classes == small.classes
+    assert found.words == small.words == {o.desc for i in small.instances for o in i.objects if not o.iscrowd}
     assert found.target_counts.tolist() == small.target_counts.tolist() == [len(i.targets) for i in small.instances]
     assert found.image_sizes.tolist() == small.image_sizes.tolist()
     assert [found.image(i).tobytes() for i in range(5)] == [small.image(i).tobytes() for i in range(5)]

@@ -40,7 +40,7 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
-    room = config.evaluation.max_new_tokens or answer_room(config, tokenizer, names_of(images))
+    room = config.evaluation.max_new_tokens or answer_room(config, tokenizer, images.words)
     written: dict[tuple[bool, ...], Path] = {}
     count = 0
     (first, _), *others = prediction_files(config.evaluation.readings, out.parent)
@@ -111,7 +111,7 @@ def predict(
     """
     chosen = range(len(images))[: config.evaluation.limit] if chosen is None else chosen
     batch_size = config.evaluation.batch_size
-    names = names_of(images) if strategy.known_names else None
+    names = images.words if strategy.known_names else None
     bar = tqdm(total=len(chosen), desc=f"generating ({strategy.name})", unit="img", mininterval=0.5, leave=None)
     for start in range(0, len(chosen), batch_size):
         indices = chosen[start : start + batch_size]
@@ -129,11 +129,6 @@ def predict(
             }
         bar.update(len(indices))
     bar.close()
-
-
-def names_of(images: ImageSet) -> set[str]:
-    """Return the descriptions of all targets."""
-    return {target.desc for instance in images.instances for target in instance.targets}
 
 
 @torch.inference_mode()

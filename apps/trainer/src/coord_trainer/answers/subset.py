@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from coord_codec import CoordVocab
-from coord_trainer.answers.generate import answer_room, names_of, predict
+from coord_trainer.answers.generate import answer_room, predict
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig
@@ -33,7 +33,7 @@ class SubsetScorer:
         count = min(total, wanted.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
         self._config, self._strategy = config, STRATEGIES[wanted.readings[0]]
-        self._room = wanted.max_new_tokens or answer_room(config, processor.tokenizer, names_of(images))
+        self._room = wanted.max_new_tokens or answer_room(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
         self._asked = LoadedCheckpoint(None, processor, used, system_text(config))
 

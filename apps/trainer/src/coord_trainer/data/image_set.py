@@ -79,6 +79,13 @@ class ImageSet:
         return np.array([len(instance.targets) for instance in self.instances], dtype=np.int64)
 
     @property
+    def words(self) -> frozenset[str]:
+        """The different descriptions of its targets."""
+        if isinstance(self.instances, Records):
+            return self.instances.words
+        return frozenset(found.desc for instance in self.instances for found in instance.targets)
+
+    @property
     def image_sizes(self) -> np.ndarray:
         """Width and height of each image in pixels; 0 where unknown."""
         if isinstance(self.instances, Records):

@@ -9,13 +9,13 @@ workers and a resumed run agree without telling each other.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
-from coord_codec import InputError, Instance
+from coord_codec import InputError
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.conversations import Conversations
 from coord_trainer.data.image_set import ImageSet
@@ -140,12 +140,6 @@ class Mixture:
         """The images of a run with one annotated source; None otherwise."""
         found = self.image_sets
         return found[0] if len(found) == len(self.parts) == 1 else None
-
-    @property
-    def instances(self) -> Iterator[Instance]:
-        """All annotated records, source by source."""
-        for images in self.image_sets:
-            yield from images.instances
 
     @property
     def varies(self) -> bool:

@@ -118,8 +118,7 @@ def with_model(config: RunConfig, images: ImageSet, chosen: Sequence[int]) -> Mo
         some = images.select([images.instances[i] for i in chosen])
         samples = sample_set(config, opened, some)
         shown = tuple(_shown(config, opened, samples[k], instance) for k, instance in enumerate(some.instances))
-        names = {o.desc for instance in images.instances for o in instance.targets}
-        pieces = {name: lengths.answer(name) for name in sorted(names)}
+        pieces = {name: lengths.answer(name) for name in sorted(images.words)}
         return ModelView(shown, counts, opened.longest_sample, pieces)
 
 

@@ -69,10 +69,11 @@ def _texts(config: RunConfig, train: ImageSet | Mixture) -> list[str]:
     from coord_trainer.data.mixture import Mixture
 
     mixture = Mixture.of_one(train, config.data)
-    words = {found.desc for instance in mixture.instances for found in instance.targets}
+    words: set[str] = set()
     asked = [config.data.prompt]
     for part in mixture.parts:
         if isinstance(part.content, ImageSet):
+            words |= part.content.words
             asked.append(part.data.prompt)
             asked += [part.data.class_prompt.replace("{classes}", ",")] if part.data.queries != "all" else []
         else:

@@ -161,6 +161,12 @@ class Records(Sequence[Instance]):
         """How many objects of each image are targets."""
         return self._sum_by_record("crowd", lambda crowd: 1 - crowd.to_numpy(zero_copy_only=False).astype(np.int64))
 
+    @property
+    def words(self) -> frozenset[str]:
+        """The different descriptions of targets."""
+        desc, crowd = (pa.chunked_array([c.flatten() for c in self._table[name].chunks]) for name in ("desc", "crowd"))
+        return frozenset(desc.filter(pa.compute.invert(crowd)).unique().to_pylist())
+
     @cached_property
     def text_bounds(self) -> np.ndarray:
         """Bytes that the target text of each image cannot exceed."""
