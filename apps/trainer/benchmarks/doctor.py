@@ -47,6 +47,7 @@ class Draft:
         coco: write COCO JSON instead of instance JSONL
         layout: from corners to the four numbers
         unit: from the size of an image to what its corners are multiplied by
+        owners: which image's numbers and labels stand beside each image; None for its own
     """
 
     images: dict[str, Image.Image]
@@ -55,6 +56,7 @@ class Draft:
     coco: bool = False
     layout: Callable[[np.ndarray], np.ndarray] | None = None
     unit: Callable[[np.ndarray], np.ndarray] | None = None
+    owners: tuple[int, ...] | None = None
 
     def moved(self, move: Callable[[np.ndarray], np.ndarray]) -> "Draft":
         """Return the draft with other boxes."""
@@ -75,7 +77,12 @@ class Draft:
         layout = self.layout or (_sized if self.coco else lambda b: b)
         unit = self.unit or ((lambda size: size) if self.coco else np.ones_like)
         pairs = zip(self.corners, self.images.values(), strict=True)
-        return [layout(c * np.tile(unit(np.array(i.size, float)), 2)) for c, i in pairs]
+        numbers = [layout(c * np.tile(unit(np.array(i.size, float)), 2)) for c, i in pairs]
+        return numbers if self.owners is None else [numbers[i] for i in self.owners]
+
+    def names(self) -> list[tuple[str, ...]]:
+        """Return the labels beside the numbers."""
+        return list(self.labels) if self.owners is None else [self.labels[i] for i in self.owners]
 
     def raw(self) -> RawBoxes:
         """Return the numbers as the doctor reads them."""
@@ -83,14 +90,14 @@ class Draft:
         owner = np.concatenate([np.full(len(rows), i) for i, rows in enumerate(numbers)])
         sizes = np.array([image.size for image in self.images.values()], float)
         reading = ("xywh", "pixels") if self.coco else ("xyxy", "unit")
-        return RawBoxes(tuple(self.images), sizes, owner, np.concatenate(numbers), sum(self.labels, ()), *reading)
+        return RawBoxes(tuple(self.images), sizes, owner, np.concatenate(numbers), sum(self.names(), ()), *reading)
 
     def write(self, folder: Path) -> DataSource:
         """Write annotations and images."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, image in self.images.items():
             image.save(folder / name)
-        rows = list(zip(self.images.items(), self.numbers(), self.labels, strict=True))
+        rows = list(zip(self.images.items(), self.numbers(), self.names(), strict=True))
         if not self.coco:
             records = [
                 {
@@ -124,10 +131,7 @@ def shuffle(draft: Draft) -> Draft:
     """Give every image the boxes of another one."""
     order = np.random.default_rng(3).permutation(len(draft.corners))
     order = np.where(order == np.arange(len(order)), np.roll(order, 1), order)
-    sizes = [np.array(image.size * 2) for image in draft.images.values()]
-    zoom = [sizes[i] / own if draft.coco else 1 for i, own in zip(order, sizes, strict=True)]  # pixels stay pixels
-    corners = tuple(draft.corners[i] * z for i, z in zip(order, zoom, strict=True))
-    return replace(draft, corners=corners, labels=tuple(draft.labels[i] for i in order))
+    return replace(draft, owners=tuple(order.tolist()))
 
 
 def _longer_side(size):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from coord_eval.diagnosis import LAYOUTS
 from coord_trainer.inspection.edges import STANDS_OUT, Sample
 from coord_trainer.inspection.findings import Finding, Severity
-from coord_trainer.inspection.meaning import IMPOSSIBLE, Meaning, declared_meaning, find_meaning
+from coord_trainer.inspection.meaning import IMPOSSIBLE, Meaning, declared_meaning, find_meaning, rough_ways
 from coord_trainer.inspection.offsets import Offset, find_offsets
 from coord_trainer.inspection.raw import RawBoxes
-from coord_trainer.inspection.shuffle import shuffle_z
+from coord_trainer.inspection.shuffle import find_pairs
 
-SHUFFLED = 4.0
-"""Standard deviations above chance from which images count as shuffled."""
 _ENOUGH = 30
 """Images from which on right boxes stand out on the pixels, unless they are loose."""
 _LOOSE = 0.15
@@ -67,22 +67,27 @@ _TURNS = {
 }
 
 
-def examine_geometry(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[list[Finding], Meaning]:
+def examine_geometry(
+    raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, may_be_shuffled: bool = True
+) -> tuple[list[Finding], Meaning]:
     """Return the findings, and the meaning of the numbers that the others build on."""
     own = declared_meaning(raw, sizes_I2, sample)
     found, certain = find_meaning(raw, sizes_I2, sample)
-    if not certain:
-        return _shuffled(found, sample, raw, sizes_I2) or _unexplained(own, sample, len(raw)), own
     findings = _differences(raw, own, found) if found is not own else []
-    if found.unit == "resized":
-        return findings, found
+    known = ("resized",) if found.unit == "resized" else ()
+    moved = find_offsets(found.boxes_N4, sample, known) if certain or findings else []
     sizes = np.nanmedian(sizes_I2, axis=0)
-    for offset in find_offsets(found.boxes_N4, sample):
+    for offset in moved:
         evidence = f"edges that begin at the sides: {offset.before:.3f} as they are, {offset.after:.3f} moved"
         evidence += f", z {offset.z:.1f}"
         code, severity, message, fix = _describe(offset, sizes)
         findings.append(Finding(code, severity, message, evidence, len(raw), fix))
-    return findings, found
+    if certain or moved:
+        return findings, found
+    if not may_be_shuffled:
+        return findings, found
+    of_others = _of_other_images(own, raw, sizes_I2, sample)
+    return of_others or findings or _unexplained(own, sample, len(raw)), own if of_others else found
 
 
 def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
@@ -149,15 +154,28 @@ def _differences(raw: RawBoxes, own: Meaning, found: Meaning) -> list[Finding]:
     return [Finding(code, "error", message, evidence, len(raw), fix) for code, message, fix in parts]
 
 
-def _shuffled(found: Meaning, sample: Sample, raw: RawBoxes, sizes_I2: np.ndarray) -> list[Finding]:
-    sizes_J2 = np.ones((len(sample.maps), 2))
-    if raw.unit == "pixels":
-        sizes_J2[sample.image_n] = sizes_I2[raw.image_N[sample.rows_n]]
-    z = shuffle_z(found.boxes_N4, sample, sizes_J2)
-    if z < SHUFFLED:
+def _of_other_images(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> list[Finding]:
+    """Return that images are shuffled, and what is wrong besides once boxes are given back; empty if they are not."""
+    image_J = np.zeros(len(sample.maps), np.int64)
+    image_J[sample.image_n] = raw.image_N[sample.rows_n]
+    pairs = find_pairs(rough_ways(raw, sizes_I2, own), sample, sizes_I2[image_J])
+    if pairs is None:
         return []
-    evidence = f"boxes do not lie on edges of their own images (z {found.z:.1f}), but on those of others (z {z:.1f})"
-    return [shuffled(evidence, len(raw))]
+    evidence = (
+        f"boxes do not lie on edges of their own images (z {own.z:.1f}), but on those of others (z {pairs.z:.1f})"
+    )
+    kept_n = np.isin(sample.image_n, list(pairs.image_of))
+    owner_n = np.array([pairs.image_of[image] for image in sample.image_n[kept_n].tolist()], np.int64)
+    rows_n = sample.rows_n[kept_n]
+    given_back = replace(
+        raw,
+        image_N=image_J[owner_n],
+        numbers_N4=raw.numbers_N4[rows_n],
+        labels=tuple(raw.labels[row] for row in rows_n.tolist()),
+    )
+    again = replace(sample, rows_n=np.arange(len(rows_n)), image_n=owner_n)
+    further, _ = examine_geometry(given_back, sizes_I2, again, may_be_shuffled=False)
+    return [shuffled(evidence, len(raw)), *(finding for finding in further if finding.severity != "note")]
 
 
 def shuffled(evidence: str, count: int) -> Finding:

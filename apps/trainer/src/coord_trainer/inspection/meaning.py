@@ -8,22 +8,25 @@ Shapes: I images, N boxes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from coord_eval.diagnosis import LAYOUTS, TURNS
 from coord_trainer.inspection.edges import STANDS_OUT, Sample, is_inside, z_value
-from coord_trainer.inspection.offsets import TIGHTNESS, find_offset
+from coord_trainer.inspection.offsets import KINDS, TIGHTNESS, find_offset
 from coord_trainer.inspection.raw import RawBoxes
+from coord_trainer.inspection.shuffle import Placed
 
 IMPOSSIBLE = 0.7
 """Share of boxes inside their images below which the range alone may decide."""
 _SCAN_STANDS_OUT = 4.0  # of hundreds of scales one reaches 3 by chance
+_AS_GOOD = 2.0  # z below which a meaning with more changes fits no better
 _INSIDE = 0.98  # share of boxes that must lie inside their images under a rival meaning
 _PLAUSIBLE = 0.95  # the same for the reader's own, where a few bad records are ordinary
 _REACH, _TINY = 0.35, 0.05  # some box must reach so far into its image, else the unit is too large
+_HALF = 0.5  # share of boxes inside their images where images of several sizes are shuffled
 _SCANNED = 300  # boxes that hundreds of scales are tried on
 
 
@@ -68,7 +71,7 @@ def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Mea
 
 
 def find_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[Meaning, bool]:
-    """Return what the numbers mean, and whether pixels or range speak for it.
+    """Return what the numbers mean, by pixels or else by their range, and whether pixels speak for it.
 
     Args:
         raw: the numbers
@@ -87,18 +90,61 @@ def find_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[M
     fitted = _fitted(own, sample)
     best = max([fitted, *rivals, *turned], key=lambda m: m.z)
     if best is not fitted and _beats(best, fitted, STANDS_OUT):
-        return best, True
+        return _simplest(best, [*rivals, *turned], own, sample), True
     if fitted.inside >= _PLAUSIBLE and max(own.z, fitted.z) >= STANDS_OUT:
         return own, True
-    resized = _scan(raw, units["pixels"], sample)
-    if resized is not None and _beats(resized, own, _SCAN_STANDS_OUT):
-        return resized, True
+    sized = [(_fitted(m, sample), m) for m in rivals]
+    best, rival = max(sized, key=lambda pair: pair[0].z, default=(own, own))
+    if rival is not own and _beats(best, fitted, STANDS_OUT):
+        return replace(rival, evidence_I=best.evidence_I), True  # what is wrong with their size is told besides
     turned = [_turned(m, turn, sample) for m in rivals for turn in (2, 4)]
-    if turned and _beats(best := max(turned, key=lambda m: m.z), own, _SCAN_STANDS_OUT):
-        return best, True
+    unusual: list[Callable[[], Meaning | None]] = [
+        lambda: _scan(raw, units["pixels"], sample, 1),
+        lambda: max(turned, key=lambda m: m.z, default=None),
+        lambda: _scan(raw, units["pixels"], sample, 2),
+        lambda: _scan(raw, units["pixels"], sample, 4),
+    ]
+    for find in unusual:
+        if (rival := find()) is not None and _beats(rival, own, _SCAN_STANDS_OUT):
+            return rival, True
     if own.inside < IMPOSSIBLE and rivals:
-        return min(rivals, key=lambda m: _strangeness(m, own)), True
+        return min(rivals, key=lambda m: _strangeness(m, own)), False
     return own, False
+
+
+def rough_ways(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> list[Placed]:
+    """Return the reader's own way to take the numbers, then others that are near enough to recognise images by."""
+    ways = [Placed(own.boxes_N4, raw.unit == "pixels")]
+    for unit, divisor_I2 in _units(raw, sizes_I2).items():
+        for layout in LAYOUTS:
+            corners_N4 = _corners(raw, layout, divisor_I2)
+            if (layout, unit) != (own.layout, own.unit) and not _is_tiny(corners_N4, _REACH) and _is_likely(corners_N4):
+                ways.append(Placed(corners_N4, unit in ("pixels", "stated")))
+    if not _is_likely(own.boxes_N4):
+        return ways
+    far = float(np.quantile(own.boxes_N4[:, 2:], 0.995))
+    in_pixels = raw.unit == "pixels"
+    ways += [Placed(own.boxes_N4, in_pixels, turn) for turn in (2, 4)]
+    moved = [own.boxes_N4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
+    moved += [kind.move(own.boxes_N4, value) for kind in KINDS[1:] for value in kind.steps[::2].tolist()]
+    return ways + [Placed(boxes_N4, in_pixels) for boxes_N4 in moved]
+
+
+def _is_likely(corners_N4: np.ndarray) -> bool:
+    """Whether nearly all boxes have an area, and half of them lie in the image that they are given to."""
+    has_area = float((corners_N4[:, :2] < corners_N4[:, 2:]).all(axis=1).mean())
+    return has_area >= _INSIDE and float(is_inside(corners_N4).mean()) >= _HALF
+
+
+def _simplest(best: Meaning, others: Sequence[Meaning], own: Meaning, sample: Sample) -> Meaning:
+    """Return the meaning that differs least from what is declared, of those as good as the best but for their size."""
+    simpler = [(_fitted(m, sample), m) for m in others if _changes(m, own) < _changes(best, own)]
+    as_good = [(f.z, m) for f, m in simpler if f.z >= STANDS_OUT and best.above(f) < _AS_GOOD]
+    return max(as_good, key=lambda pair: pair[0], default=(0.0, best))[1]
+
+
+def _changes(found: Meaning, own: Meaning) -> int:
+    return (found.layout != own.layout) + (found.unit != own.unit) + (found.turn != own.turn)
 
 
 def _fitted(found: Meaning, sample: Sample) -> Meaning:
@@ -117,8 +163,7 @@ def _beats(rival: Meaning, own: Meaning, threshold: float) -> bool:
 
 def _strangeness(found: Meaning, own: Meaning) -> tuple[int, float]:
     """Sort by range alone: as few differences from what is declared as possible, then the tightest unit."""
-    changes = (found.layout != own.layout) + (found.unit != own.unit)
-    return changes, 1 - float(np.quantile(found.boxes_N4[:, 2:], 0.995))
+    return _changes(found, own), 1 - float(np.quantile(found.boxes_N4[:, 2:], 0.995))
 
 
 def _units(raw: RawBoxes, sizes_I2: np.ndarray) -> dict[str, np.ndarray]:
@@ -167,13 +212,13 @@ _COPIES: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
 """Sizes that images may have had when they were annotated, in words and as a function of a number."""
 
 
-def _scan(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning | None:
-    """Return the resized copy whose boxes stand out most, found on some of the boxes and looked at on all of them."""
+def _scan(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) -> Meaning | None:
+    """Return the resized copy, turned or not, whose boxes stand out most: of some, and looked at on all of them."""
     few = sample.few(_SCANNED)
 
     def fit(layout: str, words: str, value: float) -> float:
         corners_N4 = _corners(raw, layout, _COPIES[words](sizes_I2, value))
-        return -np.inf if _impossible(corners_N4) else z_value(few.contrast(corners_N4))
+        return -np.inf if _impossible(corners_N4) else z_value(few.contrast(TURNS[turn](corners_N4)))
 
     found = []
     one_size = bool((sizes_I2 == sizes_I2[0]).all())
@@ -189,5 +234,5 @@ def _scan(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning | None
         return None
     _, layout, words, near = max(found)
     value = max(near * np.linspace(0.98, 1.02, 17), key=lambda v: fit(layout, words, float(v)))
-    corners_N4 = _corners(raw, layout, _COPIES[words](sizes_I2, value))
-    return _meaning(sample, layout, "resized", corners_N4, scale=words.format(value))
+    corners_N4 = TURNS[turn](_corners(raw, layout, _COPIES[words](sizes_I2, value)))
+    return replace(_meaning(sample, layout, "resized", corners_N4, scale=words.format(value)), turn=turn)

@@ -98,12 +98,12 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
     return max(good, key=lambda offset: offset.after, default=None)
 
 
-def find_offsets(boxes_N4: np.ndarray, sample: Sample) -> list[Offset]:
-    """Return the moves by which the boxes fit better, the one that gains most first; each kind once."""
+def find_offsets(boxes_N4: np.ndarray, sample: Sample, known: Sequence[str] = ()) -> list[Offset]:
+    """Return the moves by which the boxes fit better, the one that gains most first; each kind once, but the known."""
     found: list[Offset] = []
     sample = sample.few(1500)
     for _ in range(_ROUNDS):
-        left = [kind for kind in KINDS if kind.code not in {offset.code for offset in found}]
+        left = [kind for kind in KINDS if kind.code not in {*known, *(offset.code for offset in found)}]
         offset = find_offset(boxes_N4, sample, left)
         if offset is None:
             break
