@@ -1,7 +1,7 @@
 """How often `inspect` names planted faults, how often it cries wolf, and how long it takes.
 
     uv run python apps/trainer/benchmarks/doctor.py [shapes] [ANNOTATIONS IMAGES]... [--subsets 20] [--clean 200]
-        [--pairs]
+        [--pairs] [--anywhere 100]
 
 Every set is one name: `shapes`, or a COCO JSON file or a folder of Pascal VOC files, with the folder of its images.
 """
@@ -235,6 +235,12 @@ def alarms(found: dict[str, str]) -> set[str]:
     return {code for code, severity in found.items() if severity != "note"}
 
 
+def resample(draft: Draft, maps: EdgeMaps, chosen: np.ndarray) -> tuple[Draft, EdgeMaps]:
+    """Return some images of a set with their edges."""
+    places = (values[chosen] for values in (maps.starts_I, maps.widths_I, maps.heights_I))
+    return draft.subset(chosen), EdgeMaps(*places, maps.down, maps.across)
+
+
 def measure(name: str, draft: Draft, subsets: int, clean: int) -> list[str]:
     """Return the rows of the table for one set."""
     rng = np.random.default_rng(0)
@@ -244,23 +250,18 @@ def measure(name: str, draft: Draft, subsets: int, clean: int) -> list[str]:
     named: dict[str, list[str]] = {case: [] for case in cases}
     all_maps = EdgeMaps.of(draft.images.values())
 
-    def resample(size: int) -> tuple[Draft, EdgeMaps]:
-        chosen = rng.permutation(len(draft.images))[:size]
-        places = (values[chosen] for values in (all_maps.starts_I, all_maps.widths_I, all_maps.heights_I))
-        return draft.subset(chosen), EdgeMaps(*places, all_maps.down, all_maps.across)
-
     wolf, notes = [], []
     for size in columns:
         hits = dict.fromkeys(cases, 0)
         for _ in range(subsets):
-            part, maps = resample(size)
+            part, maps = resample(draft, all_maps, rng.permutation(len(draft.images))[:size])
             for case, (coco, plant, code) in cases.items():
                 hits[case] += is_named(code, findings(plant(replace(part, coco=coco)), maps))
         for case, count in hits.items():
             named[case].append(f"{count / subsets:.2f}")
         told: Counter[str] = Counter()
         for k in range(clean):
-            part, maps = resample(size)
+            part, maps = resample(draft, all_maps, rng.permutation(len(draft.images))[:size])
             found = findings(replace(part, coco=bool(k % 2)), maps)
             told.update({"alarm": bool(alarms(found)), **dict.fromkeys(found, 1)})
         wolf.append(f"{told.pop('alarm')} of {clean}")
@@ -278,10 +279,9 @@ def measure_pairs(name: str, draft: Draft, subsets: int, size: int = 30) -> list
     for first_kind, second_kind in itertools.combinations(KINDS, 2):
         for first, second in itertools.product(first_kind, second_kind):
             wanted, told = {code.partition(",")[0] for code in (first, second)}, Counter()
-            for part in chosen:
-                places = (values[part] for values in (all_maps.starts_I, all_maps.widths_I, all_maps.heights_I))
-                maps = EdgeMaps(*places, all_maps.down, all_maps.across)
-                planted = replace(draft.subset(part), coco=True)
+            for images in chosen:
+                part, maps = resample(draft, all_maps, images)
+                planted = replace(part, coco=True)
                 for code in (second, first):  # boxes move before their numbers are written in another order
                     planted = COCO[code](planted)
                 found = alarms(findings(planted, maps))
@@ -291,10 +291,32 @@ def measure_pairs(name: str, draft: Draft, subsets: int, size: int = 30) -> list
     return [*rows, f"| {name} | all pairs | {dict(total)} |"]
 
 
+def measure_anywhere(name: str, draft: Draft, subsets: int) -> list[str]:
+    """Return what is said of boxes that belong to no image: those of each are moved around by a random amount."""
+    rng, all_maps, rows = np.random.default_rng(0), EdgeMaps.of(draft.images.values()), []
+
+    def anywhere(corners: np.ndarray) -> np.ndarray:
+        sides = corners[:, 2:] - corners[:, :2]
+        low = (corners[:, :2] + rng.uniform(0.1, 0.9, 2)) % np.maximum(1 - sides, 1e-6)
+        return np.concatenate([low, low + sides], axis=1)
+
+    for size in (n for n in (10, 30) if n <= len(draft.images)):
+        told: Counter[str] = Counter()
+        for _ in range(subsets):
+            part, maps = resample(draft, all_maps, rng.permutation(len(draft.images))[:size])
+            found = alarms(findings(replace(part, coco=True).moved(anywhere), maps))
+            told.update(found or {"nothing"})
+        rows.append(f"| {name} | boxes anywhere, {size} images | {dict(told)} |")
+    return rows
+
+
 def main(
     sets: Annotated[list[str], typer.Argument(help="`shapes`, or annotations and images, in turn.")] = ["shapes"],  # noqa: B006
     subsets: Annotated[int, typer.Option(help="Subsets of each size that every fault is planted in.")] = 20,
     clean: Annotated[int, typer.Option(help="Clean subsets of each size.")] = 200,
+    anywhere: Annotated[
+        int, typer.Option(help="Subsets whose boxes are moved to random places, in place of faults.")
+    ] = 0,
     pairs: Annotated[bool, typer.Option(help="Plant two faults at a time, in subsets of 30 images.")] = False,
 ) -> None:
     """Print a table: fault, share of subsets in which exactly that fault is named, by number of images."""
@@ -303,7 +325,10 @@ def main(
         word = words.pop(0)
         draft = shapes(300) if word == "shapes" else read(Path(word), Path(words.pop(0)))
         began = time.perf_counter()
-        rows = measure_pairs(word, draft, subsets) if pairs else measure(word, draft, subsets, clean)
+        if anywhere:
+            rows = measure_anywhere(word, draft, anywhere)
+        else:
+            rows = measure_pairs(word, draft, subsets) if pairs else measure(word, draft, subsets, clean)
         print(*rows, sep="\n")
         print(f"{time.perf_counter() - began:.0f} s", flush=True)
 
