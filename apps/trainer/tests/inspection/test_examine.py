@@ -86,8 +86,9 @@ def _pairs():
 @pytest.mark.parametrize(("coco", "first", "second"), list(_pairs()), ids=str)
 def test_two_faults_of_all_boxes_are_both_named(clean, tmp_path, coco, first, second):
     faults = COCO if coco else JSONL
-    codes, _ = told(faults[second](faults[first](replace(clean, coco=coco))).write(tmp_path))
+    codes, found = told(faults[second](faults[first](replace(clean, coco=coco))).write(tmp_path))
     assert codes == {name.partition(",")[0] for name in (first, second)}
+    assert {f.count for f in found.findings if f.code in codes} == {len(found.raw)}
 
 
 def _edit(source, change):
@@ -209,6 +210,17 @@ def test_shuffled_pixels_are_named_where_sizes_differ(clean, tmp_path):
     assert np.concatenate(ends).max() > 1.3
     codes, _ = told(planted.write(tmp_path))
     assert "shuffled" in codes <= {"shuffled", "refused"}
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_images_that_training_refuses_as_outside_are_named(clean, tmp_path, allowed):
+    source = clean.write(tmp_path / "images")
+    (tmp_path / "elsewhere").mkdir()
+    lines = source.annotations.read_text().replace('"image": "', '"image": "../images/')
+    (tmp_path / "elsewhere/a.jsonl").write_text(lines)
+    codes, found = told(DataSource(tmp_path / "elsewhere/a.jsonl", allow_outside=allowed))
+    assert codes == (set() if allowed else {"unreadable_image"})
+    assert allowed or "data.allow_outside" in found.findings[0].evidence
 
 
 def test_sizes_of_other_images_mean_shuffled_names(clean, tmp_path):

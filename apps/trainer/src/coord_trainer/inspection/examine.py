@@ -10,6 +10,7 @@ import numpy as np
 
 from coord_codec import AnnotationSet
 from coord_trainer.data.image_set import FULL_CHECK_LIMIT
+from coord_trainer.data.usable.image import is_outside, outside_message
 from coord_trainer.inspection import records
 from coord_trainer.inspection.edges import EdgeMaps, Sample
 from coord_trainer.inspection.findings import Finding, most_severe_first
@@ -86,13 +87,18 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | None = N
 
 
 def _look(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, list[ImageFile]]:
-    found, raw, root = read_raw(source)
+    found, raw, root, base = read_raw(source)
     with_boxes = np.unique(raw.image_N)
     chosen = with_boxes[np.unique(np.linspace(0, len(with_boxes) - 1, min(SAMPLE, len(with_boxes))).astype(int))]
     looked_at = range(len(raw.files))
     if len(raw.files) > FULL_CHECK_LIMIT:
         looked_at = sorted({*chosen.tolist(), *range(0, len(raw.files), -(-len(raw.files) // FULL_CHECK_LIMIT))})
-    return found, raw, root, look_at_all(root, raw.files, looked_at, chosen.tolist())
+    files = look_at_all(root, raw.files, looked_at, chosen.tolist())
+    if not source.allow_outside:
+        for i, name in enumerate(raw.files):
+            if not files[i].fault and is_outside(root / name, base):
+                files[i] = replace(files[i], fault=outside_message(base))
+    return found, raw, root, files
 
 
 def _sample(raw: RawBoxes, files: Sequence[ImageFile]) -> Sample:

@@ -175,7 +175,8 @@ def _of_other_images(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: 
     )
     again = replace(sample, rows_n=np.arange(len(rows_n)), image_n=owner_n)
     further, _ = examine_geometry(given_back, sizes_I2, again, may_be_shuffled=False)
-    return [shuffled(evidence, len(raw)), *(finding for finding in further if finding.severity != "note")]
+    besides = [replace(finding, count=len(raw)) for finding in further if finding.severity != "note"]
+    return [shuffled(evidence, len(raw)), *besides]
 
 
 def shuffled(evidence: str, count: int) -> Finding:

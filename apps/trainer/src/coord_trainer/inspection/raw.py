@@ -20,7 +20,7 @@ from coord_eval import ImageError, image_facts
 from coord_trainer.config.formats import Format
 from coord_trainer.data.formats.collect import collect
 from coord_trainer.data.formats.raw import Reading, Source
-from coord_trainer.data.formats.registry import FORMATS, read_source, recognise
+from coord_trainer.data.formats.registry import FORMATS, base_of, read_source, recognise
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,18 @@ class RawBoxes:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Annotations of any format that training reads, and the folder of their images."""
+    """Annotations of any format that training reads, and the folder of their images, which these may leave or not."""
 
     annotations: Path
     images: Path | None = None
     format: Format = "auto"
+    allow_outside: bool = False
 
 
-def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path]:
-    """Return the annotations with every box that can be used, what their file states, and the folder of the images.
+def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, Path]:
+    """Return the annotations with every box that can be used, what their file states, and two folders.
+
+    The paths of the images start in the first, and they may not leave the second.
 
     Raises:
         InputError: the annotations cannot be read at all.
@@ -73,13 +76,14 @@ def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path]:
         reading = replace(reading, images=list(reading.images))
         found = collect(reading, "drop_box", lambda name: size_of(reading.root / name))
         raw = _of_reading(reading)
-        return found, _as_centres(raw) if format == "yolo" else raw, reading.root
+        return found, _as_centres(raw) if format == "yolo" else raw, reading.root, reading.root
     root = source.images or file.path.parent
     if format == "lvis":
         found = read_source(source.annotations, source.images, format, "drop_box").annotations
     else:
         found = read_annotations(file.path, source.images, image_size=lambda name: size_of(root / name))
-    return found, raw_boxes(found, file.path if format == "jsonl" else None), root
+    base = root if format == "lvis" else source.images or base_of(file.path)
+    return found, raw_boxes(found, file.path if format == "jsonl" else None), root, base
 
 
 def size_of(path: Path) -> tuple[int, int] | None:

@@ -16,13 +16,13 @@ from coord_trainer.inspection.raw import RawBoxes
 
 
 def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:
-    """Name image files that are missing or damaged."""
+    """Name image files that are missing, damaged or outside of their folder."""
     bad = [(raw.files[i], file.fault) for i, file in enumerate(files) if file.fault]
     if not bad:
         return []
     evidence = f"the first: {bad[0][0]}: {bad[0][1]}"
     severity = by_share(len(bad), len(files))
-    message = f"{len(bad)} of {len(files)} images cannot be read, and are left out with their boxes"
+    message = f"{len(bad)} of {len(files)} images cannot be used, and are left out with their boxes"
     fix = "check --images (data.images), or replace the files"
     return [Finding("unreadable_image", severity, message, evidence, len(bad), fix)]
 

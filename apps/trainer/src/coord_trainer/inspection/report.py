@@ -26,15 +26,16 @@ from coord_trainer.inspection.shown import ModelView, with_model, without_model
 
 _SHOWN = 12  # images on the page
 _SCORED = 2000  # images whose ceilings are computed
-FINDINGS_VERSION = 3
+FINDINGS_VERSION = 4
 """Raised when the same data gives other findings than before."""
 
 
 def sources(config: RunConfig) -> tuple[DataSource, DataSource | None]:
     """Return the training set and, where one is named, the held-out set of a configuration."""
     data = config.data
-    heldout = data.heldout_annotations and DataSource(data.heldout_annotations, data.heldout_images, data.format)
-    return DataSource(data.annotations, data.images, data.format), heldout or None
+    more = (data.format, data.allow_outside)
+    heldout = data.heldout_annotations and DataSource(data.heldout_annotations, data.heldout_images, *more)
+    return DataSource(data.annotations, data.images, *more), heldout or None
 
 
 def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool) -> Examination:
@@ -191,7 +192,7 @@ def _examined(source: DataSource, images: ImageSet, config: RunConfig) -> DataSo
     large = is_large(source.annotations, config.data)
     if large is None:
         return source
-    return None if images.part is None else DataSource(images.part, images.root, large[1])
+    return None if images.part is None else DataSource(images.part, images.root, large[1], allow_outside=True)
 
 
 @contextmanager

@@ -44,14 +44,8 @@ def _check_image(
         InputError: `field: fault`; it cannot be trained on.
     """
     path = root / name
-    try:
-        if base is not None and (".." in path.parts or path.is_symlink() or not _below(base, path.parent)):
-            path_inside(base, path.absolute())
-    except InputError:
-        raise InputError(
-            f"image: lies outside the folder of the images {base}, by .. or a link; name the folder that holds it as "
-            "data.images, or set data.allow_outside=true"
-        ) from None
+    if base is not None and is_outside(path, base):
+        raise InputError(f"image: {outside_message(base)}")
     try:
         facts = image_facts(path)
         if decode:
@@ -74,6 +68,25 @@ def _check_image(
 
 
 @lru_cache(maxsize=256)
+def is_outside(path: Path, base: Path) -> bool:
+    """Whether an image leaves a folder, by `..` or a link."""
+    if not (".." in path.parts or path.is_symlink() or not _below(base, path.parent)):
+        return False
+    try:
+        path_inside(base, path.absolute())
+    except InputError:
+        return True
+    return False
+
+
+def outside_message(base: Path) -> str:
+    """Return what is said of an image outside of the folder `base`."""
+    return (
+        f"lies outside the folder of the images {base}, by .. or a link; set data.allow_outside=true if that is meant, "
+        "or name the folder that its path starts from as data.images"
+    )
+
+
 def _below(base: Path, folder: Path) -> bool:
     """Whether a folder lies inside another one, links followed."""
     return folder.resolve().is_relative_to(base.resolve())
