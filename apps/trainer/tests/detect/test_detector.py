@@ -60,6 +60,16 @@ def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):
     assert (answer_room(many, tokenizer, ["cat"]) - 16) == 5 * (short - 16)
 
 
+def test_room_of_any_image_is_not_that_of_generated_shapes(asked):
+    """A configuration without annotations names no images here: whoever asks brings their own."""
+    rooms = [
+        Detector.load(asked[1], load_run_config(None, ["data.markers=obj", f"data.max_objects={n}"], trains=False))
+        for n in (10, 40)
+    ]
+    ten, forty = (detector.engine.max_new_tokens - 16 for detector in rooms)
+    assert forty == 4 * ten > 4 * 10 * 4
+
+
 def test_folder_without_a_model_is_named(tmp_path):
     with pytest.raises(InputError, match="no model there"):
         locate_model(tmp_path)

@@ -66,13 +66,14 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     return count
 
 
-def answer_room(config: RunConfig, tokenizer, names: Iterable[str]) -> int:
+def answer_room(config: RunConfig, tokenizer, names: Iterable[str], of_run: bool = True) -> int:
     """Return how many tokens an answer may take: `data.max_objects` objects with the longest name; never the truth's.
 
     Args:
-        config: the run; of generated shapes there are never more than `data.shapes.max_objects`
+        config: prompt, markers and number of objects
         tokenizer: of the checkpoint
         names: that are known; where none is, a name may take 12 tokens
+        of_run: the images are those of the run `config`: generated shapes are never more than `data.shapes.max_objects`
     """
     writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
     # A box stands for the shape, and its four coordinates for as many as the shape has at most.
@@ -80,8 +81,10 @@ def answer_room(config: RunConfig, tokenizer, names: Iterable[str]) -> int:
     boxes = replace(writer, data=config.data.model_copy(update=one_box))
     one = len(tokenizer("(111,222)," if not writer.coord_tokens else "")["input_ids"]) / 2 or 1
     more = round(max(config.data.shape.longest - 4, 0) * one)
-    of_shapes = config.data.shapes.max_objects if not config.data.given else config.data.max_objects
-    count = max(min(config.data.max_objects, of_shapes), config.data.noise_objects or 0)
+    count = config.data.max_objects
+    if of_run and not config.data.given:
+        count = min(count, config.data.shapes.max_objects)
+    count = max(count, config.data.noise_objects or 0)
 
     def length(name: str) -> int:
         sample = Instance(image="x", objects=[Object(desc=name, bbox=(0.111, 0.222, 0.333, 0.444))])

@@ -77,7 +77,8 @@ class Detector:
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
         loaded = open_checkpoint(folder, resolved)
-        room = resolved.evaluation.max_new_tokens or answer_room(resolved, loaded.processor.tokenizer, names)
+        room = resolved.evaluation.max_new_tokens
+        room = room or answer_room(resolved, loaded.processor.tokenizer, names, of_run=False)
         return cls(LocalEngine(str(folder), loaded, resolved, room, frozenset(names)), resolved)
 
     def __call__(self, image: Any) -> Detections:
