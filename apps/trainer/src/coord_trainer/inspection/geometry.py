@@ -67,6 +67,7 @@ _TURNS = {
 }
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of numbers near the end of their range
 def examine_geometry(
     raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, may_be_shuffled: bool = True
 ) -> tuple[list[Finding], Meaning]:
