@@ -73,7 +73,7 @@ def examine_geometry(
 ) -> tuple[list[Finding], Meaning]:
     """Return the findings, and the meaning of the numbers that the others build on."""
     own = declared_meaning(raw, sizes_I2, sample)
-    found, certain = find_meaning(raw, sizes_I2, sample)
+    found, certain = find_meaning(own, raw, sizes_I2, sample)
     findings = _differences(raw, own, found) if found is not own else []
     known = ("resized",) if found.unit == "resized" else ()
     moved = find_offsets(found.boxes_N4, sample, known) if certain or findings else []
@@ -83,9 +83,7 @@ def examine_geometry(
         evidence += f", z {offset.z:.1f}"
         code, severity, message, fix = _describe(offset, sizes)
         findings.append(Finding(code, severity, message, evidence, len(raw), fix))
-    if certain or moved:
-        return findings, found
-    if not may_be_shuffled:
+    if certain or moved or not may_be_shuffled:
         return findings, found
     of_others = _of_other_images(own, raw, sizes_I2, sample)
     return of_others or findings or _unexplained(own, sample, len(raw)), own if of_others else found

@@ -70,15 +70,15 @@ def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Mea
     return _meaning(sample, raw.layout, unit, _corners(raw, raw.layout, _units(raw, sizes_I2)[unit]))
 
 
-def find_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[Meaning, bool]:
+def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[Meaning, bool]:
     """Return what the numbers mean, by pixels or else by their range, and whether pixels speak for it.
 
     Args:
+        own: the declared meaning, which is returned itself where nothing beats it
         raw: the numbers
         sizes_I2: width and height of the image files, NaN where unknown
         sample: what is compared with pixels
     """
-    own = declared_meaning(raw, sizes_I2, sample)
     units = _units(raw, sizes_I2)
     rivals = [
         _meaning(sample, layout, unit, corners_N4)
