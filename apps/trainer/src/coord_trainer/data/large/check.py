@@ -23,8 +23,8 @@ from coord_codec.boxes import OnBadBox
 from coord_codec.files import parse_json_line
 from coord_codec.records import check_description, parse_objects
 from coord_trainer.console import RunError
-from coord_trainer.data.large.records import Row, instance_of, row_of
-from coord_trainer.data.usable.classes import of_classes
+from coord_trainer.data.large.records import Row, row_of
+from coord_trainer.data.usable.classes import OTHER
 from coord_trainer.data.usable.image import look_at
 
 PIECE = 512
@@ -70,25 +70,33 @@ class Checked:
     names: set[str] = field(default_factory=set)
     ids: list[tuple[int | str, int]] = field(default_factory=list)
 
-    def look(self, row: Row, rules: Rules) -> None:
-        """Take a record in if its image can be used."""
-        size = (row.width, row.height)
-        fault = look_at(rules.root, rules.base, row.image, size, decode=False, notes=self.notes)
+    def take(self, row: Row, fault: Problem | None, rules: Rules) -> None:
+        """Take a record in unless its image has a fault."""
         if fault is not None:
             self.problems.append(fault)
             return
         self.names.update(row.desc)
-        if rules.classes is not None:
-            row = row_of(of_classes(instance_of(row), rules.classes, self.notes))
-        self.rows.append(row)
+        self.rows.append(row if rules.classes is None else _of_classes(row, rules.classes, self.notes))
 
 
-def check_rows(rows: Sequence[Row], rules: Rules) -> Checked:
-    """Check the images of records."""
-    found = Checked()
-    for row in rows:
-        found.look(row, rules)
-    return found
+def _of_classes(row: Row, classes: Sequence[str], notes: Counter[str]) -> Row:
+    """Return a row with objects of these classes alone, and count the others."""
+    kept = [n for n, desc in enumerate(row.desc) if desc in classes]
+    notes[OTHER] += len(row.desc) - len(kept)
+    return row if len(kept) == len(row.desc) else row.of_objects(kept)
+
+
+def check_images(
+    images: Sequence[tuple[str, int | None, int | None]], rules: Rules
+) -> tuple[list[Problem | None], Counter[str]]:
+    """Return what is wrong with each image, given with its stated width and height, and counted facts."""
+    notes: Counter[str] = Counter()
+    return [_look(image, rules, notes) for image in images], notes
+
+
+def _look(image: tuple[str, int | None, int | None], rules: Rules, notes: Counter[str]) -> Problem | None:
+    name, width, height = image
+    return look_at(rules.root, rules.base, name, (width, height), decode=False, notes=notes)
 
 
 def check_lines(
@@ -118,7 +126,7 @@ def check_lines(
                 message = f"expected an id of its own, found {row.image_id!r}, which {path}:{taken[number]} has already"
                 found.problems.append(Problem(where, "image_id", message))
                 continue
-        found.look(row, rules)
+        found.take(row, _look(row[:3], rules, found.notes), rules)
     return found
 
 

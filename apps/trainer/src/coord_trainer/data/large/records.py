@@ -60,6 +60,13 @@ class Row(NamedTuple):
     area: list[float | None]
     extra: tuple[dict[str, Any], list[dict[str, Any]]] | None = None
 
+    def of_objects(self, kept: Sequence[int]) -> Row:
+        """Return the record with these of its objects."""
+        desc, crowd, area = ([column[n] for n in kept] for column in (self.desc, self.crowd, self.area))
+        bbox = [side for n in kept for side in self.bbox[4 * n : 4 * n + 4]]
+        more = self.extra and (self.extra[0], [self.extra[1][n] for n in kept])
+        return self._replace(desc=desc, bbox=bbox, crowd=crowd, area=area, extra=more)
+
 
 def write_records(path: Path, rows: Iterable[Row]) -> int:
     """Write an Arrow file, whole or not at all; returns how many records it has. Nothing but a batch is kept."""

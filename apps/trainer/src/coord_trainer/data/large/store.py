@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from coord_codec.files import read_json, write_text
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.formats.registry import image_sizes, recognise
-from coord_trainer.data.large.check import Checked, Rules, check_lines, check_rows, in_processes, pieces
+from coord_trainer.data.large.check import Checked, Rules, check_images, check_lines, in_processes, pieces
 from coord_trainer.data.large.coco import stream_coco
 from coord_trainer.data.large.part import CocoPart, LinesPart
 from coord_trainer.data.large.records import Records, Row, write_records
@@ -101,7 +102,13 @@ class Stream:
         rules = self._rules
         sizes = image_sizes(rules.root)
         self._categories, rows = stream_coco(self._path, rules.on_bad_box, self._problems, self._notes, sizes, part)
-        for piece, found in in_processes(partial(check_rows, rules=rules), pieces(rows)):
+        asked, kept = tee(pieces(rows))
+        images = ([row[:3] for row in piece] for piece in asked)  # all of a row that another process needs
+        checked = in_processes(partial(check_images, rules=rules), images)
+        for (_, (faults, notes)), piece in zip(checked, kept, strict=True):
+            found = Checked(notes=notes)
+            for row, fault in zip(piece, faults, strict=True):
+                found.take(row, fault, rules)
             yield len(piece), found
 
     def _of_lines(self, part: LinesPart) -> Iterator[tuple[int, Checked]]:

@@ -67,7 +67,6 @@ def _check_image(
     return facts
 
 
-@lru_cache(maxsize=256)
 def is_outside(path: Path, base: Path) -> bool:
     """Whether an image leaves a folder, by `..` or a link."""
     if not (".." in path.parts or path.is_symlink() or not _below(base, path.parent)):
@@ -87,6 +86,7 @@ def outside_message(base: Path) -> str:
     )
 
 
+@lru_cache(maxsize=256)
 def _below(base: Path, folder: Path) -> bool:
     """Whether a folder lies inside another one, links followed."""
     return folder.resolve().is_relative_to(base.resolve())
