@@ -1,9 +1,7 @@
 """Large instance files: the same set as a small one's, mapped from disk, checked once, and read as a stream."""
 
 import json
-import os
 import pickle
-import signal
 
 import numpy as np
 import pytest
@@ -12,9 +10,8 @@ from PIL import Image
 from coord_codec import InputError, Instance
 from coord_codec.records import parse_objects
 from coord_trainer.config.sections import DataSection
-from coord_trainer.console import RunError
 from coord_trainer.data.image_set import load_annotated
-from coord_trainer.data.large import check
+from coord_trainer.data.large import check, processes
 from coord_trainer.data.large import store as large
 from coord_trainer.data.large.check import plain_row
 from coord_trainer.data.large.records import Records, instance_of, row_of, write_records
@@ -281,11 +278,11 @@ def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monk
     wanted = [load_annotated(file, None, "train", False) for file in (path, tmp_path / "a.json")]
     monkeypatch.setattr(large, "LARGE_BYTES", 0)
     monkeypatch.setattr(check, "PIECE", 1)
-    monkeypatch.setattr(check.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})
     forked = []
-    submit = check.ProcessPoolExecutor.submit
+    submit = processes.ProcessPoolExecutor.submit
     monkeypatch.setattr(
-        check.ProcessPoolExecutor, "submit", lambda *given, **named: forked.append(1) or submit(*given, **named)
+        processes.ProcessPoolExecutor, "submit", lambda *given, **named: forked.append(1) or submit(*given, **named)
     )
     for small, file in zip(wanted, (path, tmp_path / "a.json"), strict=True):
         forked.clear()
@@ -293,16 +290,6 @@ def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monk
         assert len(forked) > 2 and dumped(found.instances) == dumped(small.instances)
         assert sorted(map(str, found.problems)) == sorted(map(str, small.problems))
         assert dict(found.annotations.notes) == dict(small.annotations.notes) and found.classes == small.classes
-
-
-def _end(_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_process_that_is_killed_fails_the_run(monkeypatch):
-    monkeypatch.setattr(check.os, "sched_getaffinity", lambda _: {0, 1})
-    with pytest.raises(RunError, match="ended from outside"):
-        list(check.in_processes(_end, [1, 2, 3]))
 
 
 @pytest.mark.parametrize("annotations", [[], [None]])

@@ -135,13 +135,12 @@ def compare(
 
 
 def _train(resolved: RunConfig, name: str) -> None:
-    from coord_trainer.console import is_first, leave_process_group
-    from coord_trainer.data.load import check_large
+    from coord_trainer.console import leave_process_group
+    from coord_trainer.data.load import checking_large
 
-    if is_first():
-        check_large(resolved)  # minutes of a first reading are not spent behind the slow imports, nor are its errors
-    load_libraries()
-    from coord_trainer.run import train_and_score
+    with checking_large(resolved):  # the slow imports take as long as a hundred thousand records
+        load_libraries()
+        from coord_trainer.run import train_and_score
 
     result = train_and_score(resolved, resolved.run.dir or Path("runs") / name)
     leave_process_group()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from coord_codec import InputError
@@ -13,9 +15,10 @@ from coord_codec.files import write_text
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.config.sources import SourceConfig
-from coord_trainer.console import say
+from coord_trainer.console import is_first, say
 from coord_trainer.data.conversations import Conversations, load_conversations
 from coord_trainer.data.image_set import ImageSet, draw_sets, load_annotated
+from coord_trainer.data.large.processes import meanwhile
 from coord_trainer.data.large.store import is_large
 from coord_trainer.data.mixture import Mixture, Part
 
@@ -32,8 +35,9 @@ def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
     ]
 
 
-def check_large(config: RunConfig) -> None:
-    """Check the large files of a run and keep what was found, so that loading them takes no time.
+@contextmanager
+def checking_large(config: RunConfig) -> Iterator[None]:
+    """Check the large files of a run while the block runs, and keep what is found: loading them then takes no time.
 
     Raises:
         InputError: bad input.
@@ -44,9 +48,14 @@ def check_large(config: RunConfig) -> None:
     if data.heldout_annotations is not None and config.evaluation.pictures == "heldout":
         heldout = {"annotations": data.heldout_annotations, "images": data.heldout_images}
         sets.append(("heldout", data.model_copy(update=heldout), True))
-    for name, section, is_scored in sets:
-        if is_large(section.annotations, section) is not None:
-            load_annotated(section.annotations, section.images, name, section.strict, section, is_scored)
+    large = [found for found in sets if is_first() and is_large(found[1].annotations, found[1]) is not None]
+    with meanwhile(partial(_check, large)) if large else nullcontext():
+        yield
+
+
+def _check(sets: Sequence[tuple[str, DataSection, bool]]) -> None:
+    for name, section, scored in sets:
+        load_annotated(section.annotations, section.images, name, section.strict, section, scored)
 
 
 def load_training(config: RunConfig) -> Mixture:

@@ -1,20 +1,13 @@
-"""Checks of many records, in pieces that processes share out; what they find is put together in the file's order."""
+"""Checks of many records, piece by piece; what they find is put together in the file's order."""
 
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
-import signal
-import sys
-import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +15,6 @@ from coord_codec import CoordGrid, Problem
 from coord_codec.boxes import OnBadBox
 from coord_codec.files import parse_json_line
 from coord_codec.records import check_description, parse_objects
-from coord_trainer.console import RunError
 from coord_trainer.data.large.records import Row, row_of
 from coord_trainer.data.usable.classes import OTHER
 from coord_trainer.data.usable.image import look_at
@@ -188,7 +180,7 @@ def _is_description(desc: str) -> bool:
     return True
 
 
-_Item, _Job, _Result = TypeVar("_Item"), TypeVar("_Job"), TypeVar("_Result")
+_Item = TypeVar("_Item")
 
 
 def pieces(items: Iterable[_Item]) -> Iterator[list[_Item]]:
@@ -196,44 +188,3 @@ def pieces(items: Iterable[_Item]) -> Iterator[list[_Item]]:
     rest = iter(items)
     while piece := list(islice(rest, PIECE)):
         yield piece
-
-
-def in_processes(work: Callable[[_Job], _Result], jobs: Iterable[_Job]) -> Iterator[tuple[_Job, _Result]]:
-    """Yield each job and its result, in order; a single job, or a single core, needs no further process.
-
-    Args:
-        work: a function that can be pickled
-        jobs: read a few ahead
-
-    Raises:
-        RunError: a process was ended by something else.
-    """
-    rest = iter(jobs)
-    first = list(islice(rest, 2))
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-    if len(first) < 2 or cores == 1:
-        yield from ((job, work(job)) for job in chain(first, rest))
-        return
-    waiting: deque[Any] = deque()
-    # Forked: a new interpreter would import for seconds, and run a script again that has no `if __name__` line.
-    pool = ProcessPoolExecutor(cores, multiprocessing.get_context("fork"), initializer=_leave_interrupts_to_the_parent)
-    try:
-        for job in chain(first, rest):
-            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # that other threads exist
-                waiting.append((job, pool.submit(work, job)))
-            if len(waiting) > 4 * cores:
-                yield _result(*waiting.popleft())
-        yield from (_result(*pair) for pair in waiting)
-    except BrokenProcessPool:
-        raise RunError("a process that checks records was ended from outside (is memory exhausted?)") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _result(job: _Job, future: Future[_Result]) -> tuple[_Job, _Result]:
-    return job, future.result()
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -24,9 +24,10 @@ from coord_codec.files import read_json, write_text
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.formats.registry import image_sizes, recognise
-from coord_trainer.data.large.check import Checked, Rules, check_images, check_lines, in_processes, pieces
+from coord_trainer.data.large.check import Checked, Rules, check_images, check_lines, pieces
 from coord_trainer.data.large.coco import stream_coco
 from coord_trainer.data.large.part import CocoPart, LinesPart
+from coord_trainer.data.large.processes import in_processes
 from coord_trainer.data.large.records import Records, Row, write_records
 
 LARGE_BYTES = 16_000_000
@@ -151,6 +152,8 @@ def keep_records(path: Path, root: Path, settings: Sequence[Any], found: Stream)
             if known is not None:
                 say(f"  checked before: {table}")
                 return known
+            for left in folder.glob(f".{stem.name}.*.tmp"):  # by a run that was killed
+                left.unlink(missing_ok=True)
             write_records(table, found)
             records = Records(table)
             facts = found.facts | {"images": _listing(root, records.names), "file": sha.hexdigest()}
