@@ -48,7 +48,6 @@ class MarkerParser:
         units: Mapping[str, tuple[int, float]],
         kind: Geometry = GEOMETRIES["box"],
     ) -> None:
-        self.kind = kind
         # Of a geometry whose shapes differ in length nobody knows that one without its end marker is whole.
         self.whole = kind.most if kind.least == kind.most else None
         self.shape: dict[str, Any] = {} if kind.name == "box" else {"geometry": kind.name, "order": "xy"}
@@ -195,8 +194,6 @@ class MarkerParser:
         span = (self.opened_at, end)
         if self.invalid:
             self.builder.drop("invalid_coordinate", *span)
-        elif not self.kind.fits(len(self.bins)):
-            self.builder.drop("wrong_arity", *span)
         elif self.stray_text:
             self.builder.drop("stray_text", *span)
         else:
