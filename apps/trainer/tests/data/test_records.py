@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from coord_trainer.data.large import store as large
 from coord_trainer.data.large.check import plain_row
 from coord_trainer.data.large.records import Records, instance_of, row_of, write_records
 from coord_trainer.data.lengths import Lengths, longer_than
+from coord_trainer.data.usable.image import is_outside
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
 CROWD = {"desc": "pack", "bbox": [0, 0, 1, 1], "iscrowd": True, "area": 12.5, "colour": "red"}
@@ -63,6 +65,30 @@ def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
     assert [found.image(i).tobytes() for i in range(5)] == [small.image(i).tobytes() for i in range(5)]
 
 
+def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    others = [{"desc": f"a{n % 3}", "bbox": [n / 9, 0, 1, 1], "area": n, "colour": n} for n in range(8)]
+    others[5]["iscrowd"] = True
+    lines[1] |= {"objects": others, "source": "web"}
+    lines[7]["objects"] = others[:1]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    data = DataSection(classes=["a1", "a2"])
+    small = load_annotated(path, None, "train", False, data)
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    found = load_annotated(path, None, "train", False, data)
+    assert dumped(found.instances) == dumped(small.instances) and found.target_counts.tolist() == [0, 4, 0, 0, 0]
+    assert dict(found.annotations.notes) == dict(small.annotations.notes)
+
+
+def test_folders_are_followed_once_and_not_for_every_image(tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    looked = []
+    resolve = Path.resolve
+    monkeypatch.setattr(Path, "resolve", lambda *given: looked.append(given[0]) or resolve(*given))
+    assert not any(is_outside(tmp_path / "images" / f"{n}.png", tmp_path) for n in range(50))
+    assert len(looked) == 2
+
+
 @pytest.fixture
 def coco(tmp_path, monkeypatch):
     """A COCO file with everything that is left out or counted, annotations in no order, images before or after them."""
@@ -99,18 +125,19 @@ def coco(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("on_bad_box", ["drop_image", "drop_box"])
 @pytest.mark.parametrize("first", ["images", "annotations"])
-def test_large_coco_file_is_the_same_set_as_a_small_one(tmp_path, coco, monkeypatch, on_bad_box, first):
+@pytest.mark.parametrize("classes", [None, ["dog", "bird"]])
+def test_large_coco_file_is_the_same_set_as_a_small_one(tmp_path, coco, monkeypatch, on_bad_box, first, classes):
     document = {first: coco[first]} | coco
     if on_bad_box == "drop_image":  # otherwise every image goes
         document["annotations"] = [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]
         document["categories"] = coco["categories"][:2]
     (tmp_path / "a.json").write_text("\ufeff" * (first == "images") + json.dumps(document, indent=1))
-    data = DataSection(on_bad_box=on_bad_box)
+    data = DataSection(on_bad_box=on_bad_box, classes=classes)
     small = load_annotated(tmp_path / "a.json", None, "train", False, data)
     monkeypatch.setattr(large, "LARGE_BYTES", 0)
     found = load_annotated(tmp_path / "a.json", None, "train", False, data)
     assert isinstance(found.instances, Records) and not isinstance(small.instances, Records)
-    assert dumped(found.instances) == dumped(small.instances) and len(found) > 1 and found.target_counts.sum() > 3
+    assert dumped(found.instances) == dumped(small.instances) and len(found) > 1 and found.target_counts.sum() > 2
     assert found.problems == small.problems and len(found.problems) > 4
     assert dict(found.annotations.notes) == dict(small.annotations.notes)
     assert found.annotations.categories == small.annotations.categories and found.classes == small.classes
