@@ -38,7 +38,7 @@ def test_an_untrained_model_held_to_two_labels_says_those_alone(find):
 
 
 def test_without_an_image_the_page_says_so(find):
-    with pytest.raises(gradio.Error, match="image"):
+    with pytest.raises(gradio.Error, match="Drop an image"):
         find(None, "", "")
 
 

@@ -46,7 +46,7 @@ def test_log_probabilities_become_the_figures_of_a_local_answer():
     assert request["messages"][1]["content"][0]["image_url"]["url"].startswith("data:image/png;base64,")
 
 
-@pytest.mark.parametrize("steps", [None, [("other words", -1.0, {})]])
+@pytest.mark.parametrize("steps", [None, [("other words", -1.0, {})], [(TEXT, -math.inf, {})], [(TEXT, math.nan, {})]])
 def test_without_usable_log_probabilities_the_text_remains(steps):
     with served(lambda number, request: (200, chat_reply(TEXT, steps, "length"))) as (url, _):
         (record,) = engine(url).answer([IMAGE])

@@ -65,6 +65,8 @@ def test_answers_of_swift_deploy_are_those_of_this_process(tmp_path, run):
         pixels = np.random.default_rng(len(name) + size[0]).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
         Image.fromarray(pixels).save(images / name)
     words = ("predict", model, images, "--no-draw", "evaluation.max_new_tokens=24", "data.markers=obj")
+    (tmp_path / "system.txt").write_text("You name what you see.")
+    words += (f"training.system={tmp_path / 'system.txt'}",)
     assert run(*words, "--out", tmp_path / "here")[0] == 0
     with deployed(model, tmp_path / "server.log") as url:
         code, _, told = run(*words, "--out", tmp_path / "there", "--endpoint", url, "--name", "tiny")
@@ -79,3 +81,4 @@ def test_answers_of_swift_deploy_are_those_of_this_process(tmp_path, run):
         assert mine["finish_reason"] == served["finish_reason"]
         assert served["coord_logprobs"] == pytest.approx(mine["coord_logprobs"], abs=1e-4)
         assert all(low <= high + 1e-6 for low, high in zip(served["coord_mass"], mine["coord_mass"], strict=True))
+        assert np.all(np.array(served["coord_mass"]) > np.exp(served["coord_logprobs"]) + 1e-6)

@@ -16,7 +16,7 @@ from coord_trainer.detect.exports import coco_results, write_export
 from coord_trainer.detect.objects import has_distributions
 from coord_trainer.detect.session import Answered, answer_sources
 from coord_trainer.detect.sources import Sources, find_sources
-from coord_trainer.model.card import CARD_FILE, read_card
+from coord_trainer.model.card import CARD_FILE, read_card, system_text
 from coord_trainer.model.locate import locate_model
 
 
@@ -108,7 +108,7 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
         request.endpoint or "",
         request.served_name,
         data.prompt,
-        card.system if card is not None else resolved.training.get("system"),
+        card.system if card is not None else system_text(resolved),
         data.markers if data.style == "markers" else None,
         resolved.evaluation.max_new_tokens or room_without_tokenizer(resolved),
         request.concurrency,
