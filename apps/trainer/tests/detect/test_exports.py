@@ -166,7 +166,7 @@ def test_shapes_survive_the_record_and_are_drawn_where_they_are():
     drawn = {}
     for item in (POLYGON, POSE, OBJECTS[0]):
         found = Detections((DetectedObject.from_record({**item, "desc": ""}),), image.size, "", "stop", image=image)
-        drawn[item["desc"]] = np.asarray(found.drawn()).sum(axis=2) > 0
+        drawn[item["desc"]] = np.asarray(found.drawn())[::3, ::3].sum(axis=2) > 0  # enlarged three times
     assert drawn["cat"][24, 45] and not drawn["cat"][45, 12]  # on an edge, and in a corner of the box around it
     assert drawn["man"][40, 50] and not drawn["man"][28, 20]
     assert drawn["dog"][40, 10]
@@ -192,5 +192,6 @@ def test_drawn_images_show_boxes_and_the_page_lists_failures(tmp_path):
     assert "&lt;b&gt;.png" in page and "cannot be decoded" in page and "<b>.png" not in page
     drawn = np.asarray(Image.open(tmp_path / "out" / "drawn" / "a.jpg")).astype(int)
     grey = np.full(3, 128)
-    assert np.abs(drawn[30, 20] - grey).max() > 40  # the left side of the box, x = 20 of 80
-    assert np.abs(drawn[30, 40] - grey).max() < 40  # its inside
+    assert drawn.shape == (160, 320, 3)  # four times as large, so that something is seen beside the label
+    assert np.abs(drawn[120, 80] - grey).max() > 40  # the left side of the box, x = 20 of 80
+    assert np.abs(drawn[120, 160] - grey).max() < 40  # its inside

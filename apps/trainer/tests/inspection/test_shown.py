@@ -57,6 +57,17 @@ def test_tokens_have_roles_and_weights(view):
     assert len(found.lengths) == 8 and min(found.lengths) > 20
 
 
+def test_coordinates_of_noise_objects_are_an_unlearnt_part_of_the_answer(opened_run):
+    config, _, train, _ = opened_run
+    real = len(train.instances[0].objects)
+    data = config.data.model_copy(update={"noise_objects": real + 2})
+    (one,) = with_model(config.model_copy(update={"data": data}), train, [0]).shown
+    roles = [token.role for token in one.tokens]
+    unlearnt = [token for token in one.tokens if token.role == "unlearnt"]
+    assert len(unlearnt) == 8 and all("coord" in token.text and token.weight == 0 for token in unlearnt)
+    assert "prompt" not in roles[roles.index("structure") :] and roles.count("object 0 x1") == 1
+
+
 def test_tokens_weigh_what_the_objective_gives_their_object(view):
     """Against the objective itself: its terms with an object weighted, over the same unweighted."""
     config, _, _ = view

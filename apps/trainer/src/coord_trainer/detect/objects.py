@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
 from coord_codec import InputError
 from coord_eval import scored_objects
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 OUTLINED = ("polygon", "oriented")
 """Geometries whose points are the vertices of an outline; those of others stand apart."""
+
+_LEGIBLE = 320
+"""Pixels of the longer side on which labels leave something to be seen."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ class Detections(Sequence[DetectedObject]):
     def drawn(self, longest_side: int | None = None) -> Image.Image:
         """Return the image with its boxes or shapes, labels and scores.
 
+        An image of less than 320 pixels is enlarged by a whole factor, since labels would cover it.
+
         Args:
             longest_side: reduce a larger image to so many pixels
 
@@ -98,7 +103,7 @@ class Detections(Sequence[DetectedObject]):
         """
         if self.image is None:
             raise ValueError("the image was not kept: there is nothing to draw on")
-        canvas = self.image.copy()
+        canvas = ImageOps.scale(self.image, max(_LEGIBLE // max(self.image.size), 1), Image.Resampling.NEAREST)
         if longest_side:
             canvas.thumbnail((longest_side, longest_side))
         scale = canvas.width / self.image.width

@@ -27,6 +27,7 @@ _ROLES = {
     "structure": ("#f2b84b", "structure"),
     "description": ("#5fbf7f", "description"),
     "object": ("#6f9df0", "coordinate"),
+    "unlearnt": ("#e9b5ae", "answer, not learnt"),
 }
 """Colour and name of each role; learnt tokens have it the paler, the less they weigh."""
 _STYLE = """
@@ -117,7 +118,7 @@ def _colour(token: Token, heaviest: float) -> str:
     """Return the colour of its role, mixed with white: a quarter of it for a weight near 0, all for the heaviest."""
     colour = _ROLES[token.role.split()[0]][0]
     if not token.weight:
-        return colour if token.role in ("prompt", "image") else f"{colour}26"
+        return colour if token.role in ("prompt", "image", "unlearnt") else f"{colour}26"
     return f"{colour}{round(255 * (0.25 + 0.75 * token.weight / heaviest)):02x}"
 
 

@@ -33,7 +33,8 @@ class Token:
 
     Attributes:
         text: as the tokenizer spells it
-        role: `prompt`, `image`, `structure`, `description`, or a side of an object such as `object 0 x1`
+        role: `prompt`, `image`, `structure`, `description`, `unlearnt` (coordinates of noise objects), or a side of an
+            object such as `object 0 x1`
         weight: sum of the weights of its loss terms, times that of its object; 0 where it is not learnt
     """
 
@@ -157,7 +158,7 @@ def _tokens(config: RunConfig, tokenizer: Any, sample: dict[str, Any]) -> list[T
         for position, name in zip(found.coord_positions, ("x1", "y1", "x2", "y2"), strict=False):
             roles[position] = f"object {number} {name}"
     tokens: list[Token] = []
-    images = 0
+    images, answered = 0, False
     for position, (token, label) in enumerate(zip(sample["input_ids"], sample["labels"], strict=True)):
         text = tokenizer.convert_ids_to_tokens(token)
         if text == "<|image_pad|>":
@@ -167,8 +168,9 @@ def _tokens(config: RunConfig, tokenizer: Any, sample: dict[str, Any]) -> list[T
             tokens.append(Token(f"<|image_pad|> x {images}", "image", 0.0))
             images = 0
         if label == -100:
-            tokens.append(Token(tokenizer.decode([token]), "prompt", 0.0))
+            tokens.append(Token(tokenizer.decode([token]), "unlearnt" if answered else "prompt", 0.0))
             continue
+        answered = True
         role = roles.get(position, "structure")
         weight = of_object[int(role.split()[1])] if role.startswith("object") else of_text
         tokens.append(Token(tokenizer.decode([token]), role, weight))
