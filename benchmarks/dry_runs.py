@@ -1,6 +1,6 @@
 """What a step of each size of Qwen3-VL needs with each kind of training, planned without weights.
 
-    uv run python benchmarks/dry_runs.py [--sizes 2B 4B 8B] [--pixels 401408] [--batch 4]
+    uv run python benchmarks/dry_runs.py [--sizes 2B --sizes 30B-A3B] [--pixels 401408] [--batch 4]
 
 Writes the configuration of each published size (no weights) with Qwen's own tokenizer and coordinate tokens, and runs
 `train --dry-run` on 16 generated annotations with eight objects each. Prints parameters and gigabytes of one rank
@@ -43,6 +43,12 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
         _LARGE_VISION,
         False,
     ),
+    "30B-A3B": (
+        {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 48, "num_attention_heads": 32}
+        | {"num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
+        _LARGE_VISION,
+        False,
+    ),
 }
 """Language model, vision tower, and whether embedding and head are one table; from the checkpoints' config.json."""
 CONFIGS = {
@@ -55,7 +61,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 from tiny_checkpoint import make_processor, make_qwen_tokenizer
 from tokenizers import AddedToken
-from transformers import Qwen2Tokenizer, Qwen3VLConfig
+from transformers import Qwen2Tokenizer, Qwen3VLConfig, Qwen3VLMoeConfig
 from coord_codec import WILDCARD_TOKEN, coord_tokens
 folder, (text, vision, tied) = sys.argv[2], json.loads(sys.argv[3])
 tokenizer = Qwen2Tokenizer(
@@ -63,10 +69,11 @@ tokenizer = Qwen2Tokenizer(
 )
 tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in [WILDCARD_TOKEN, *coord_tokens()]])
 token_id = tokenizer.convert_tokens_to_ids
-config = Qwen3VLConfig(
-    architectures=["Qwen3VLForConditionalGeneration"],
+kind, name = (Qwen3VLMoeConfig, "Qwen3VLMoe") if "num_experts" in text else (Qwen3VLConfig, "Qwen3VL")
+config = kind(
+    architectures=[f"{name}ForConditionalGeneration"],
     text_config=dict(
-        text, vocab_size=-(-len(tokenizer) // 64) * 64, num_key_value_heads=8, head_dim=128,
+        {"num_key_value_heads": 8} | text, vocab_size=-(-len(tokenizer) // 64) * 64, head_dim=128,
         max_position_embeddings=262_144, tie_word_embeddings=tied,
         rope_parameters=dict(
             rope_type="default", rope_theta=5e6, mrope_interleaved=True, mrope_section=[24, 20, 20]

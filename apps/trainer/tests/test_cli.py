@@ -224,3 +224,12 @@ def test_what_the_system_refuses_is_one_line(error, code, told, run, monkeypatch
     monkeypatch.setattr(cli.training, "resolve_config", refuse)
     found, printed, _ = run("train", SOFT)
     assert found == code and told in printed and printed.count("\n") == 1
+
+
+@pytest.mark.parametrize(("words", "offline"), [([], "1"), (["model.download=true"], "0")])
+def test_only_a_configuration_that_downloads_lets_hugging_face_out(monkeypatch, words, offline):
+    from coord_trainer.cli.options import resolve_config
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    resolve_config(None, ["custom.coord_soft_ce_w1.enabled=true", *words], strict=False)
+    assert os.environ["HF_HUB_OFFLINE"] == offline

@@ -61,6 +61,8 @@ def resolve_config(
     resolved = load_run_config(config, words, trains=checkpoint is None)
     if checkpoint is not None:
         resolved = _as_trained(resolved, checkpoint)
+    if resolved.model.download:
+        os.environ["HF_HUB_OFFLINE"] = "0"  # read when Hugging Face's libraries are imported
     if resolved.model.attention != "flash_attention_2":
         return resolved
     from coord_trainer.model.checkpoint import with_usable_attention

@@ -42,10 +42,16 @@ Model and template:
         adds our model entry | swift's `qwen3_vl` would run code from a checkpoint
     swift.model:MODEL_MAPPING["qwen3_vl"]
         our model entry is a copy of it | Qwen3-VL cannot be loaded
+    swift.model:MODEL_MAPPING["qwen3_vl_moe"]
+        the same for models of experts | Qwen3-VL-30B-A3B is saved as a dense model
     transformers.models.qwen3_vl.modeling_qwen3_vl:Qwen3VLModelOutputWithPast
         ms-swift's loader imports it | Qwen3-VL cannot be loaded
     swift.model.models.qwen:Qwen3VLLoader.default_trust_remote_code
         set to False | code from a checkpoint is executed
+    swift.model.models.qwen:Qwen3VLMoeLoader.default_trust_remote_code
+        the same for models of experts | code from a checkpoint is executed
+    swift.utils:safe_snapshot_download(model_id_or_path, download_model, use_hf)
+        fetches a checkpoint before anything of it is read | a hub id's config is read trustingly
     swift.template:register_template(template_meta)
         adds our template | swift's hard-coded image ids are used
     swift.template:TEMPLATE_MAPPING["qwen3_vl"]

@@ -205,28 +205,34 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
     Args:
         config: the run
         folder: where swift writes
-        base: the checkpoint
+        base: the checkpoint's folder, or a hub id
         evaluates: whether there is something to evaluate on
         outline: without weights, on the meta device
 
     Raises:
-        InputError: a checkpoint that wants code of its own, one without usable coordinate tokens, a setting that names
-            a part which the model does not have.
+        InputError: a checkpoint that cannot be fetched, is no Qwen3-VL, wants code of its own or has no usable
+            coordinate tokens; a setting that names a part which the model does not have.
     """
     with swift_log(folder / "swift.log") as take_over_loggers:
         from coord_trainer.swift.pipeline import open_pipeline, swift_arguments
-        from coord_trainer.swift.template import apply_coord_template_adapter, refuse_remote_code
+        from coord_trainer.swift.template import (
+            apply_coord_template_adapter,
+            fetch_checkpoint,
+            model_entry,
+            refuse_remote_code,
+        )
 
         take_over_loggers()
         if config.training.get("deepspeed") and not outline:
             be_the_only_rank()
-        if Path(base).is_dir():
-            refuse_remote_code(Path(base))
+        stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, config.training.get("use_hf"), outline)
+        refuse_remote_code(stored)
+        model_type = model_entry(stored)
         tokens = config.custom.coord_tokens
-        model_type = apply_coord_template_adapter(coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm)
+        apply_coord_template_adapter(coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm)
         # swift keeps the first run's value for the life of the process; every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
-        pipeline = open_pipeline(swift_arguments(config, folder, base, model_type, evaluates), outline)
+        pipeline = open_pipeline(swift_arguments(config, folder, str(stored), model_type, evaluates), outline)
     check_named_parts(config.training, pipeline.model)
     multiply_patches(pipeline.model)
     if config.data.packing and config.model.attention == "sdpa":

@@ -1,6 +1,6 @@
-"""Template and model entry of Qwen3-VL with coordinate tokens for ms-swift.
+"""Template and model entries of Qwen3-VL, dense or of experts, with coordinate tokens for ms-swift.
 
-Both are registered under names of ours, so swift's own `qwen3_vl` stays as it is; nothing is patched.
+All are registered under names of ours, so swift's own `qwen3_vl` stays as it is; nothing is patched.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ import dataclasses
 from pathlib import Path
 
 from swift.model import MODEL_MAPPING, register_model
-from swift.model.models.qwen import Qwen3VLLoader
+from swift.model.models.qwen import Qwen3VLLoader, Qwen3VLMoeLoader
 from swift.template import TEMPLATE_MAPPING, Template, register_template
 from swift.template.templates.qwen import Qwen3VLTemplate, QwenTemplateMeta
+from swift.utils import safe_snapshot_download
 
 from coord_codec import InputError
 from coord_codec.files import read_json
@@ -69,8 +70,18 @@ class _LocalLoader(Qwen3VLLoader):
     default_trust_remote_code = False
 
 
+class _LocalMoeLoader(Qwen3VLMoeLoader):
+    """The same for a model of experts."""
+
+    default_trust_remote_code = False
+
+
+_ENTRIES = {"qwen3_vl": (MODEL_TYPE, _LocalLoader), "qwen3_vl_moe": ("qwen3_vl_moe_coord", _LocalMoeLoader)}
+"""By `model_type` of config.json: the name of our entry, and what loads it."""
+
+
 def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: bool = True) -> str:
-    """Register template and model entry (idempotent); returns the name of both.
+    """Register template and model entries (idempotent); returns the name of the template and of the dense entry.
 
     Args:
         coord_tokens: whether boxes are coordinate tokens
@@ -83,20 +94,57 @@ def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: b
     CoordTemplate.skip_bbox_norm = coord_tokens and skip_bbox_norm
     if TEMPLATE_TYPE not in TEMPLATE_MAPPING:
         register_template(QwenTemplateMeta(TEMPLATE_TYPE, template_cls=CoordTemplate, default_system=None))
-    if MODEL_TYPE not in MODEL_MAPPING:
-        register_model(
-            dataclasses.replace(
-                MODEL_MAPPING["qwen3_vl"],
-                model_type=MODEL_TYPE,
-                loader=_LocalLoader,
-                model_groups=[],
-                template=TEMPLATE_TYPE,
-                architectures=[],
-                model_arch="qwen3_vl",
-                is_multimodal=True,
+    for kind, (name, loader) in _ENTRIES.items():
+        if name not in MODEL_MAPPING:
+            register_model(
+                dataclasses.replace(
+                    MODEL_MAPPING[kind],
+                    model_type=name,
+                    loader=loader,
+                    model_groups=[],
+                    template=TEMPLATE_TYPE,
+                    architectures=[],
+                    model_arch="qwen3_vl",
+                    is_multimodal=True,
+                )
             )
-        )
     return MODEL_TYPE
+
+
+def fetch_checkpoint(name: str, use_hf: bool | None, outline: bool) -> Path:
+    """Return the folder of a checkpoint from the hub, fetched if it is not here yet.
+
+    Args:
+        name: its id there
+        use_hf: from Hugging Face and not from ModelScope; None for ms-swift's own choice
+        outline: without its weights
+
+    Raises:
+        InputError: it cannot be fetched.
+    """
+    try:
+        return Path(safe_snapshot_download(name, download_model=not outline, use_hf=use_hf))
+    except Exception as error:  # each hub raises its own
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"model.path: {name!r} cannot be fetched ({reason or type(error).__name__}); it is looked for on "
+            "ModelScope, with training.use_hf=true on Hugging Face"
+        ) from None
+
+
+def model_entry(folder: Path) -> str:
+    """Return the name of our entry for a checkpoint.
+
+    Raises:
+        InputError: it is no Qwen3-VL.
+    """
+    path = folder / "config.json"
+    kind = read_json(path).get("model_type")
+    if kind not in _ENTRIES:
+        raise InputError(
+            f"{path}: model_type: expected {' or '.join(_ENTRIES)}, found {kind!r}; use a checkpoint of Qwen3-VL"
+        )
+    return _ENTRIES[kind][0]
 
 
 def refuse_remote_code(folder: Path) -> None:
