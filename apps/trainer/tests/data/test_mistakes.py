@@ -1,6 +1,7 @@
 """Thirty mistakes that a new user makes with data, and what is said about each; a run never ends in a traceback."""
 
 import json
+import random
 
 import pytest
 from PIL import Image
@@ -212,19 +213,39 @@ def test_link_out_of_the_folder_is_refused_unless_allowed(place):
     assert len(load_annotated(place / "a.json", place / "images", "train", False, allowed)) == 1
 
 
-@pytest.mark.parametrize("kind", ["zip", "gz", "bz2", "xz", "tar.gz"])
+@pytest.mark.parametrize("kind", ["zip", "gz", "bz2", "xz", "tar", "tar.gz", "csv.gz"])
 def test_archive_is_to_be_unpacked(place, run, kind):
     import bz2
     import gzip
+    import io
     import lzma
+    import tarfile
     import zipfile
 
-    data = coco().encode()
+    data = coco().encode() if kind != "csv.gz" else random.Random(0).randbytes(9999) + b",\r;\n" * 99
     if kind == "zip":
         with zipfile.ZipFile(place / "a.zip", "w") as archive:
             archive.writestr("a.json", data)
     else:
-        pack = {"gz": gzip.compress, "tar.gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}[kind]
+        if "tar" in kind:
+            packed = io.BytesIO()
+            with tarfile.open(fileobj=packed, mode="w") as archive:
+                archive.addfile(tarfile.TarInfo("data, of mine/a.json"), io.BytesIO())
+            data = packed.getvalue()
+        pack = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}.get(kind.rsplit(".", 1)[-1], bytes)
         (place / f"a.{kind}").write_bytes(pack(data))
     code, error, _ = run("prepare", f"a.{kind}", "images", "--out", "out")
     assert code == 2 and f"a.{kind}: an archive; unpack it" in error
+
+
+def test_table_that_no_reader_can_read_is_told_with_its_line(place, run):
+    rows = ["image,label,xmin,ymin,xmax,ymax", "a.png,cat,1,1,9,9", f"a.png,{'x' * 200_000},1,1,9,9"]
+    (place / "a.csv").write_text("\n".join(rows))
+    code, error, _ = run("prepare", "a.csv", "images", "--out", "out")
+    assert code == 2 and "a.csv:3: expected a row of a table" in error and "Traceback" not in error
+
+
+def test_parquet_is_named(place, run):
+    (place / "a.parquet").write_bytes(b"PAR1\x15\x04")
+    code, error, _ = run("prepare", "a.parquet", "--out", "out")
+    assert code == 2 and "a.parquet: a Parquet file" in error and "JSONL or CSV" in error

@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 
 from coord_codec.files import InputError, read_text
-from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading, Source, find_root, number
+from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading, Source, csv_rows, find_root, number
 
 _COLUMNS = {"ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"}
 _FLAGS = ("IsOccluded", "IsTruncated", "IsDepiction", "IsInside")
@@ -35,13 +35,16 @@ def read(source: Source, images: Path | None) -> Reading:
     names = {
         row[0]: row[1]
         for path in sorted(folder.glob("*class-descriptions*.csv"))
-        for row in csv.reader(read_text(path).splitlines())
+        for row in csv_rows(read_text(path).splitlines(), path)
         if len(row) == 2
     }
     rows: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
     for path in files:
         with path.open(encoding="utf-8-sig", newline="") as lines:
-            for line_number, row in enumerate(csv.DictReader(lines), start=2):
+            given = csv_rows(lines, path)
+            header = next(given)
+            for line_number, cells in enumerate(filter(None, given), start=2):
+                row = dict(zip_longest(header, cells[: len(header)], fillvalue=""))
                 rows.setdefault(row["ImageID"], []).append((f"{path}:{line_number}", row))
     codes = {row["LabelName"] for found in rows.values() for _, row in found} - set(names)
     if code := next((code for code in sorted(codes) if code.startswith("/m/")), None):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -148,6 +149,19 @@ class Source:
 
 Recognise = Callable[[Source], bool]
 Read = Callable[[Source, "Path | None"], Reading]
+
+
+def csv_rows(lines: Iterable[str], path: Path, delimiter: str = ",") -> Iterator[list[str]]:
+    """Yield the cells of each row.
+
+    Raises:
+        InputError: a row that is no CSV, or a cell longer than Python's limit.
+    """
+    rows = csv.reader(lines, delimiter=delimiter)
+    try:
+        yield from rows
+    except csv.Error as error:
+        raise InputError(f"{path}:{rows.line_num}: expected a row of a table, found none ({error})") from None
 
 
 def number(value: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +31,8 @@ FORMATS: dict[str, tuple[Recognise | None, Read]] = {
 }
 """Asked in this order; what none of them recognises is the codec's."""
 
-_ARCHIVES = ("PK", "\ufffd\x08", "BZ", "7z", "\ufffd7")
-"""How zip, gzip, bzip2, 7z and xz begin, read as text without leading blanks."""
+_ARCHIVES = ("PK\x03\x04", "\ufffd\x08", "BZh", "7z\ufffd", "\ufffd7zX", "Rar!", "(\ufffd/\ufffd")
+"""How zip, gzip, bzip2, 7z, xz, rar and zstd begin, read as text without leading blanks."""
 
 PREPARED = ("instances.jsonl", "train.jsonl", "val.jsonl")
 SUMMARY = ".summary.json"
@@ -71,6 +72,10 @@ def recognise(path: Path) -> tuple[str, Source]:
         coco = source.glob("_annotations.coco.json", "instances*.json")
         if prepared or (len(coco) == 1 and not refcoco.recognise(source)):
             source = Source((prepared or coco)[0])
+    if source.head.startswith(_ARCHIVES) or (not source.is_dir and tarfile.is_tarfile(path)):
+        raise InputError(f"{path}: an archive; unpack it, and name the annotations in it")
+    if source.head.startswith("PAR1"):
+        raise InputError(f"{path}: a Parquet file, which is not read; write its rows as instance JSONL or CSV")
     fitting = [name for name, (fits, _) in FORMATS.items() if fits is not None and fits(source)]
     if source.is_dir and {"voc", "yolo"} <= set(fitting):
         raise InputError(
@@ -86,8 +91,6 @@ def recognise(path: Path) -> tuple[str, Source]:
         raise InputError(f"{path}: expected annotations in this folder, found {_listing(source)}")
     if source.path.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError(f"{path}: an image; expected annotations, or a folder of them")
-    if source.head[:2] in _ARCHIVES:
-        raise InputError(f"{path}: an archive; unpack it, and name the annotations in it")
     if source.head[:1] not in ("", "{", "[") and source.path.suffix not in (".json", ".jsonl"):
         raise InputError(
             f"{path}: expected annotations (COCO, Pascal VOC, YOLO, CSV, LVIS, Visual Genome, Open Images, RefCOCO, "

@@ -14,12 +14,11 @@ path, x1, y1, x2, y2, class. Numbers are fractions where all of a file lie in [0
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coord_codec.files import InputError, read_text
-from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading, Source, find_root, number
+from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading, Source, csv_rows, find_root, number
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")
 _LABEL = ("label", "class", "class_name", "category", "name", "object")
@@ -46,7 +45,7 @@ def recognise(source: Source) -> bool:
 
 def _first(source: Source) -> list[str]:
     line = source.head.partition("\n")[0].strip()
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=_delimiter(line)), [])]
+    return [cell.strip() for cell in next(csv_rows([line], source.path, _delimiter(line)), [])]
 
 
 def _delimiter(line: str) -> str:
@@ -93,7 +92,7 @@ def read(source: Source, images: Path | None) -> Reading:
     text = read_text(source.path)
     lines = text.splitlines()
     rows: dict[str, list[tuple[int, list[str]]]] = {}
-    for line_number, cells in enumerate(csv.reader(lines, delimiter=_delimiter(lines[0])), start=1):
+    for line_number, cells in enumerate(csv_rows(lines, source.path, _delimiter(lines[0])), start=1):
         if cells and not (header and line_number == 1):
             place = columns[image or ""]
             rows.setdefault(cells[place].strip() if place < len(cells) else "", []).append((line_number, cells))
