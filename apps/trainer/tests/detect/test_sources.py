@@ -21,7 +21,7 @@ def test_folders_files_and_patterns(tmp_path):
     make_images(tmp_path / "a" / ".cache", hidden=(2, 2))
     found = find_sources([str(tmp_path / "a"), str(tmp_path / "b")])
     assert [source.name for source in found.images] == ["a/deep/x.png", "b/y.png", "b/z.png"]
-    assert found.notes == ("1 files that are no images were passed over",)
+    assert found.notes == ("1 files that are no images were passed over (1 .txt)",)
     assert names(tmp_path / "b" / "*.png") == ["y.png", "z.png"]
     assert names(tmp_path / "b" / "y.png", tmp_path / "b") == ["y.png", "z.png"]  # named twice, answered once
 
@@ -31,6 +31,7 @@ def test_folders_files_and_patterns(tmp_path):
     [
         (["nowhere"], "nowhere: no such file or folder"),
         (["*.nothing"], "no file matches it as a pattern"),
+        (["https://x.org/a.jpg"], "a URL, and nothing is downloaded here"),
         (["empty"], "no image there"),
         (["a.json", "photos"], "one file of annotations alone"),
     ],

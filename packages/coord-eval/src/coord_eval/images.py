@@ -181,7 +181,7 @@ def _opened(
     path: str | os.PathLike[str], max_pixels: int, at_most: tuple[int, int] | None = None
 ) -> Iterator[Image.Image]:
     """Open an image whose number of pixels is allowed; what decoders raise inside becomes an `ImageError`."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     if not os.path.isfile(path):  # noqa: PTH113 - large sets open a million files, and a Path costs as much as the file
         raise ImageError("is no file" if Path(path).exists() else "the file does not exist")
@@ -200,6 +200,8 @@ def _opened(
         raise ImageError("too many pixels") from None
     except ImageError:
         raise
-    # What decoders raise; the text may hold the whole path, and that of damaged files says little.
-    except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:
-        raise ImageError(f"cannot be decoded ({type(error).__name__}: {str(error).partition(' ')[0]})") from error
+    except UnidentifiedImageError:
+        raise ImageError(f"cannot be decoded (expected {', '.join(_formats())}; convert other kinds)") from None
+    except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:  # what decoders raise
+        reason = (getattr(error, "strerror", None) or str(error)).replace(str(path), "the file")
+        raise ImageError(f"cannot be decoded ({reason[:80] or type(error).__name__})") from error

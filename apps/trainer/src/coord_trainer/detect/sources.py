@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from glob import glob
@@ -72,17 +73,18 @@ def find_sources(words: Sequence[str], images: Path | None = None, geometry: str
     if images is not None:
         raise InputError(f"--images {images}: it goes with a file of annotations; name the folder as a source instead")
     found: dict[Path, None] = {}
-    passed_over = 0
+    passed_over: Counter[str] = Counter()
     for word in words:
         files, others = _expand(word)
-        passed_over += others
+        passed_over.update(others)
         found |= dict.fromkeys(path.absolute() for path in files)
     if not found:
         raise InputError(f"{' '.join(words)}: no image there; known are files in {', '.join(IMAGE_SUFFIXES)}")
     parents = [path.parent for path in found]
     root = Path(os.path.commonpath(parents))
     sources = [Source(path, path.relative_to(root).as_posix(), path.relative_to(root).as_posix()) for path in found]
-    notes = (f"{passed_over} files that are no images were passed over",) * bool(passed_over)
+    kinds = ", ".join(f"{count} {suffix}" for suffix, count in passed_over.most_common(6))
+    notes = (f"{passed_over.total()} files that are no images were passed over ({kinds})",) * bool(passed_over)
     return Sources(root, tuple(sorted(sources, key=lambda source: source.name)), None, notes)
 
 
@@ -90,21 +92,22 @@ def _annotates(word: str) -> bool:
     return Path(word).suffix.lower() in (".json", ".jsonl", ".csv")
 
 
-def _expand(word: str) -> tuple[list[Path], int]:
-    """Return the image files that a word names, and how many other files it names."""
+def _expand(word: str) -> tuple[list[Path], list[str]]:
+    """Return the image files that a word names, and the suffixes, or else names, of the other files that it names."""
     path = Path(word)
+    if path.is_file():
+        return [path], []
     if path.is_dir():
         files = [file for file in sorted(path.rglob("*")) if file.is_file() and not _hidden(file, path)]
-        chosen = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
-        return chosen, len(files) - len(chosen)
-    if path.is_file():
-        return [path], 0
-    # An absolute pattern is none for `Path.glob`.
-    matches = [Path(match) for match in sorted(glob(word, recursive=True)) if Path(match).is_file()]  # noqa: PTH207
-    if not matches:
-        raise InputError(f"{word}: no such file or folder, and no file matches it as a pattern")
-    chosen = [file for file in matches if file.suffix.lower() in IMAGE_SUFFIXES]
-    return chosen, len(matches) - len(chosen)
+    else:
+        # An absolute pattern is none for `Path.glob`.
+        files = [Path(match) for match in sorted(glob(word, recursive=True)) if Path(match).is_file()]  # noqa: PTH207
+        if not files and "://" in word:
+            raise InputError(f"{word}: a URL, and nothing is downloaded here; name a file or a folder")
+        if not files:
+            raise InputError(f"{word}: no such file or folder, and no file matches it as a pattern")
+    chosen = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+    return chosen, [file.suffix.lower() or file.name for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]
 
 
 def _hidden(file: Path, below: Path) -> bool:
