@@ -72,7 +72,7 @@ def recognise(path: Path) -> tuple[str, Source]:
         coco = source.glob("_annotations.coco.json", "instances*.json")
         if prepared or (len(coco) == 1 and not refcoco.recognise(source)):
             source = Source((prepared or coco)[0])
-    if source.head.startswith(_ARCHIVES) or (not source.is_dir and tarfile.is_tarfile(path)):
+    if source.head.startswith(_ARCHIVES) or (not source.is_dir and tarfile.is_tarfile(source.path)):
         raise InputError(f"{path}: an archive; unpack it, and name the annotations in it")
     if source.head.startswith("PAR1"):
         raise InputError(f"{path}: a Parquet file, which is not read; write its rows as instance JSONL or CSV")
