@@ -87,7 +87,7 @@ def test_table_offers_choices_that_ms_swift_has(fields):
             assert set(row.choices) <= fields[name][1], name
             assert row.choices, f"{name}: ms-swift has the choices {fields[name][1]}, the table none"
     offered = set(argument_table()["optimizer"].choices)
-    assert offered == (set(optimizers_map) | set(param_group_names())) - {"galore", "muon", "muonclip"}
+    assert offered == (set(optimizers_map) | set(param_group_names())) - {"galore", "muonclip"}
 
 
 def test_table_gives_every_row_a_class_and_what_it_needs():
@@ -161,7 +161,7 @@ def test_refused_and_owned_arguments_are_named_with_the_reason():
         ({"optim": "galore_adamw"}, "adamw_torch"),
         ({"optimizer": "adamw"}, "multimodal_coord_offset"),
         ({"optimizer": "galore"}, "multimodal_coord_offset"),
-        ({"optimizer": "muon"}, "multimodal_coord_offset"),
+        ({"optimizer": "muonclip"}, "multimodal_coord_offset"),
         ({"lr_scheduler_type": "cosin"}, "cosine_with_min_lr"),
         ({"save_strategy": "sometimes"}, "steps, epoch"),
         ({"save_strategy": False}, "expected one of steps, epoch, found False, which is what YAML makes of no and off"),

@@ -60,3 +60,8 @@ def append_answers(
 def part_of(path: Path) -> tuple[Path, Path]:
     """Return the unfinished file of answers for `path`, and the file that says what it depends on."""
     return path.with_name(f"{path.name}.part"), path.with_name(f"{path.name}.part.json")
+
+
+def unfinished(folder: Path) -> Path:
+    """Return the file that an evaluation has in its folder until it has come to its end."""
+    return folder / ".unfinished"

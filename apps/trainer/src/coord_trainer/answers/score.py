@@ -15,6 +15,7 @@ from coord_codec.files import read_json, read_json_lines, write_text
 from coord_eval import Evaluation, ReportSection, score
 from coord_eval.diagnosis import diagnose
 from coord_eval.html import line_chart, safe, table
+from coord_trainer.answers.appended import unfinished
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.checkpoints import answer_scores, steps_of
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
@@ -51,21 +52,29 @@ def predict_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> int:
 def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evaluation:
     """Answer with a checkpoint and score: predictions, evaluation.json and report.html in the folder `out`.
 
-    The folder is a new one, or that of an evaluation that was stopped while it answered, which goes on.
+    The folder is a new one, or that of an evaluation that did not come to its end, which goes on.
 
     Raises:
         InputError: no checkpoint, bad data
     """
+    _check_wanted(config)
     out.mkdir(parents=True, exist_ok=True)
+    unfinished(out).touch()
     images = _scored_images(config, out / "data")
     report_sets(out, [images])
     predict_images(config, checkpoint, images, out / "predictions.jsonl")
-    return report_on(config, out, images)
+    evaluation = report_on(config, out, images)
+    unfinished(out).unlink()
+    return evaluation
+
+
+def _check_wanted(config: RunConfig) -> None:
+    if config.evaluation.pictures == "none":
+        raise InputError("evaluation.pictures is none: set it to heldout or train")
 
 
 def _scored_images(config: RunConfig, folder: Path) -> ImageSet:
-    if config.evaluation.pictures == "none":
-        raise InputError("evaluation.pictures is none: set it to heldout or train")
+    _check_wanted(config)
     images = scored_set(config, *sets_of(config, folder))
     assert images is not None  # the configuration was checked: what is to be scored is there
     return images

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coord_codec import InputError
-from coord_trainer.answers.appended import part_of
+from coord_trainer.answers.appended import unfinished
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import (
     Checkpoint,
@@ -39,13 +39,13 @@ def evaluate(
 ) -> None:
     """Answer the images that evaluation.pictures names with a checkpoint, score the answers and write a report.
 
-    A call that was stopped while it answered goes on in the same --out.
+    A call that was stopped, or that failed, goes on in the same --out.
 
     Example: uv run apps/trainer evaluate runs/a/checkpoints/checkpoint-500 --out scored -c runs/a/config.yaml
     """
     checkpoint, config = asked_model(checkpoint, config)
     resolved = resolve_config(config, overrides, strict, checkpoint)
-    if not part_of(out / "predictions.jsonl")[0].is_file():  # else an evaluation that was stopped, which goes on
+    if not unfinished(out).is_file():
         must_not_exist(out)
     load_libraries()
     from coord_trainer.answers.score import evaluate_checkpoint

@@ -213,6 +213,13 @@ def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> l
             for name in ("vit_lr", "aligner_lr")
             if name in values
         ]
+    if optimizer == "muon":
+        found += [
+            f"training.optimizer is muon but training.{name} is {settings[name]}: Muon moves whole matrices of the model "
+            f"itself, and the rest by AdamW; set training.{name}: {right}, or another training.optimizer"
+            for name, right in (("tuner_type", "full"), ("deepspeed", None), ("optim", "adamw_torch"))
+            if settings.get(name) not in (None, right, f"{right}_fused")
+        ]
     if values.get("warmup_ratio") and values.get("warmup_steps"):
         found.append(
             f"training.warmup_ratio is {values['warmup_ratio']} and training.warmup_steps is "

@@ -33,6 +33,12 @@ Pipeline and arguments:
         our trainer takes the place of swift's | swift trains its own cross-entropy
     swift.optimizers:optimizers_map["multimodal"]
         our optimizer groups are registered beside swift's | offsets have no rates of their own
+    swift.optimizers:optimizers_map["muon"]
+        replaced: our Muon | swift fetches code from GitHub and runs it
+    swift.optimizers.base:OptimizerCallback.create_optimizer(model)
+        extended: Muon takes the groups of swift's AdamW over | training.optimizer: muon cannot be had
+    swift.optimizers.base:OptimizerCallback#trainer
+        gives the model | training.optimizer: muon cannot be had
     swift.optimizers.multimodal:MultimodalOptimizerCallback.create_optimizer(model)
         extended: offsets move into groups of their own | offsets have no rates of their own
     swift.optimizers.multimodal:MultimodalOptimizerCallback#trainer

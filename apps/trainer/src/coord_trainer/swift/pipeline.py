@@ -16,6 +16,7 @@ import swift
 import torch
 from swift.arguments import SftArguments
 from swift.optimizers import optimizers_map
+from swift.optimizers.base import OptimizerCallback
 from swift.optimizers.multimodal import MultimodalOptimizerCallback
 from swift.pipelines.train.sft import SwiftSft
 from swift.trainers import TrainerFactory
@@ -28,6 +29,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.swift_arguments import DEEPSPEED_PRESETS
 from coord_trainer.console import world_size
 from coord_trainer.swift.trainer import CoordTrainer, TrainingParts
+from coord_trainer.training.muon import MuonAdamW, muon_groups
 
 
 class CoordOptimizer(MultimodalOptimizerCallback):
@@ -41,6 +43,15 @@ class CoordOptimizer(MultimodalOptimizerCallback):
         groups = build_param_groups(name, model, optimizer.param_groups, self.trainer.offset_config)
         optimizer.param_groups = list(groups)
         return optimizer
+
+
+class MuonOptimizer(OptimizerCallback):
+    """swift's default groups; the matrices of linear layers are moved by Muon."""
+
+    def create_optimizer(self, model=None):
+        """Build swift's AdamW and take its groups over."""
+        model = self.trainer.model if model is None else model
+        return MuonAdamW(muon_groups(model, super().create_optimizer(model=model).param_groups))
 
 
 class CoordSft(SwiftSft):
@@ -75,6 +86,7 @@ def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
     for name in param_group_names():
         if name not in optimizers_map:
             optimizers_map[name] = CoordOptimizer
+    optimizers_map["muon"] = MuonOptimizer
     parsed = SftArguments(**arguments)
     if arguments.get("deepspeed"):
         # transformers has counted the ranks by now; with this still set, accelerate would leave DeepSpeed out.

@@ -1,0 +1,109 @@
+"""Muon for the matrices of linear layers, AdamW for everything else, at one learning rate.
+
+A matrix moves along its momentum with all singular values brought near 1 by five Newton-Schulz iterations (Jordan and
+others, 2024), so that directions which gradients seldom show are learnt as fast as the common ones. The update has the
+root mean square that AdamW's has (Liu and others, arXiv 2502.16982), so that rate and weight decay serve both.
+
+`torch.optim.Muon` is the same for one matrix at a time in bfloat16, which most CPUs multiply slowly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_ITERATIONS = 5
+_MOMENTUM = 0.95
+_ADAM_RMS = 0.2
+"""The root mean square of AdamW's updates, in learning rates, as Liu and others measured it."""
+
+
+class MuonAdamW(torch.optim.AdamW):
+    """AdamW whose groups with `"muon": True` hold matrices and are moved by Muon.
+
+    Example:
+        >>> weight, bias = nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(3))
+        >>> optimizer = MuonAdamW([{"params": [weight], "muon": True}, {"params": [bias], "muon": False}], lr=0.1)
+        >>> weight.grad, bias.grad = torch.ones(3, 2), torch.ones(3)
+        >>> optimizer.step()
+        >>> sorted(optimizer.state[weight]), sorted(optimizer.state[bias])
+        (['momentum_buffer', 'step'], ['exp_avg', 'exp_avg_sq', 'step'])
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """Take one step; returns what `closure`, if there is one, returns."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        matrices = [
+            (matrix, matrix.grad, group)
+            for group in self.param_groups
+            if group["muon"]
+            for matrix in group["params"]
+            if matrix.grad is not None
+        ]
+        for matrix, _, _ in matrices:
+            matrix.grad = None  # AdamW passes over what has no gradient
+        super().step()
+        alike: dict[Any, list[tuple[Tensor, Tensor, dict[str, Any]]]] = defaultdict(list)
+        for matrix, gradient, group in matrices:
+            matrix.grad = gradient
+            alike[matrix.shape, matrix.dtype, matrix.device].append((matrix, self._towards(matrix, gradient), group))
+        for found in alike.values():
+            directions = orthogonal(torch.stack([towards for _, towards, _ in found]))
+            for (matrix, _, group), direction in zip(found, directions, strict=True):
+                rate = group["lr"]
+                matrix.mul_(1 - rate * group["weight_decay"])
+                matrix.add_(direction, alpha=-rate * _ADAM_RMS * math.sqrt(max(matrix.shape)))
+        return loss
+
+    def _towards(self, matrix: Tensor, gradient: Tensor) -> Tensor:
+        """Take a gradient into the momentum; returns Nesterov's look ahead."""
+        state = self.state[matrix]
+        if not state:
+            state["step"] = torch.zeros(())  # AdamW looks for one where it reads a state back
+            state["momentum_buffer"] = torch.zeros_like(matrix)
+        state["step"] += 1
+        momentum = state["momentum_buffer"].lerp_(gradient, 1 - _MOMENTUM)
+        return gradient.lerp(momentum, _MOMENTUM)
+
+
+def orthogonal(matrices: Tensor) -> Tensor:
+    """Return matrices `[..., M, N]` with the same singular vectors and all singular values between about .7 and 1.2.
+
+    Newton-Schulz iterations with the published coefficients; in bfloat16 on a GPU, in float32 elsewhere.
+    """
+    a, b, c = _COEFFICIENTS
+    x = matrices.to(torch.bfloat16 if matrices.is_cuda else torch.float32)
+    tall = x.shape[-2] > x.shape[-1]
+    if tall:
+        x = x.mT
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(_ITERATIONS):
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * (gram @ gram)) @ x
+    return (x.mT if tall else x).to(matrices.dtype)
+
+
+def muon_groups(model: nn.Module, groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Split an optimizer's parameter groups into the matrices of linear layers and everything else.
+
+    The output head is no such layer: like the embeddings its rows stand for tokens, most of which a batch does not hold.
+    """
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    inner = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear) and m is not head}
+    split = [
+        {**group, "params": [p for p in group["params"] if (id(p) in inner) == muon], "muon": muon}
+        for group in groups
+        for muon in (True, False)
+    ]
+    return [group for group in split if group["params"]]
+

@@ -1,0 +1,140 @@
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from coord_trainer.training.muon import MuonAdamW, muon_groups, orthogonal
+
+RATE, DECAY = 0.02, 0.1
+
+
+def naive_direction(matrix):
+    """Newton-Schulz of one matrix in float64, element by element of the published polynomial on its singular values."""
+    u, values, vt = torch.linalg.svd(matrix.double(), full_matrices=False)
+    values = values / values.norm()
+    for _ in range(5):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    return u @ torch.diag(values) @ vt
+
+
+class Network(nn.Sequential):
+    def get_output_embeddings(self):
+        return self[-1]
+
+
+def network():
+    torch.manual_seed(3)
+    inner = (nn.Linear(6, 10), nn.LayerNorm(10), nn.Linear(10, 6), nn.Linear(6, 10))
+    return Network(nn.Embedding(7, 6), *inner, nn.Linear(10, 7, bias=False))
+
+
+def backward(model, seed):
+    torch.manual_seed(seed)
+    model.zero_grad()
+    nn.functional.cross_entropy(model(torch.randint(7, (5,))), torch.randint(7, (5,))).backward()
+
+
+def adamw(model):
+    rest = {"betas": (0.9, 0.95), "eps": 1e-8, "lr": RATE}
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim == 1]
+    return torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": DECAY, **rest}, {"params": others, "weight_decay": 0.0, **rest}]
+    )
+
+
+def muon(model):
+    return MuonAdamW(muon_groups(model, adamw(model).param_groups))
+
+
+@pytest.mark.parametrize("shape", [(6, 10), (10, 6), (8, 8), (1, 5)])
+def test_orthogonal_is_the_published_polynomial_of_the_singular_values(shape):
+    torch.manual_seed(0)
+    matrices = torch.randn(4, *shape)
+    for found, matrix in zip(orthogonal(matrices), matrices, strict=True):
+        torch.testing.assert_close(found, naive_direction(matrix).float(), rtol=2e-4, atol=2e-5)
+        values = torch.linalg.svdvals(found)
+        assert 0.5 < values.min() and values.max() < 1.3
+    assert torch.equal(orthogonal(torch.zeros(1, *shape)), torch.zeros(1, *shape))
+
+
+def test_matrices_of_linear_layers_and_nothing_else_are_moved_by_muon():
+    model = network()
+    names = {id(p): name for name, p in model.named_parameters()}
+    groups = muon_groups(model, adamw(model).param_groups)
+    found = {name: {names[id(p)] for g in groups if g["muon"] is name for p in g["params"]} for name in (True, False)}
+    assert found[True] == {"1.weight", "3.weight", "4.weight"}
+    assert found[False] == set(names.values()) - found[True]
+    assert [(g["muon"], g["weight_decay"], g["lr"]) for g in groups] == [
+        (True, DECAY, RATE),
+        (False, DECAY, RATE),
+        (False, 0.0, RATE),
+    ]
+
+
+def test_steps_are_those_of_a_naive_muon_and_of_adamw():
+    model, twin = network(), network()
+    optimizer, plain = muon(model), adamw(twin)
+    momenta = {}
+    for seed in range(4):
+        backward(model, seed)
+        for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+            q.grad = p.grad.clone()  # so that AdamW sees the gradients of the model that Muon moves
+        before = {name: p.detach().double() for name, p in model.named_parameters()}
+        gradients = {name: p.grad.double() for name, p in model.named_parameters()}
+        optimizer.step()
+        plain.step()
+        for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+            if name not in ("1.weight", "3.weight", "4.weight"):
+                assert torch.equal(p, q), name
+                continue
+            momenta[name] = 0.95 * momenta.get(name, 0) + 0.05 * gradients[name]
+            ahead = 0.05 * gradients[name] + 0.95 * momenta[name]
+            wanted = before[name] * (1 - RATE * DECAY)
+            wanted -= RATE * 0.2 * math.sqrt(10) * naive_direction(ahead)
+            torch.testing.assert_close(p.double(), wanted, rtol=1e-3, atol=1e-6)
+            assert p.grad is not None
+
+
+def test_updates_agree_with_pytorchs_muon_which_computes_in_bfloat16():
+    model, twin = network(), network()
+    optimizer = muon(model)
+    theirs = torch.optim.Muon(
+        [twin[at].weight for at in (1, 3, 4)], lr=RATE, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw"
+    )
+    start = {at: model[at].weight.detach().clone() for at in (1, 3, 4)}
+    for seed in range(3):
+        backward(model, seed)
+        for at in start:
+            twin[at].weight.grad = model[at].weight.grad.clone()
+        optimizer.step()
+        theirs.step()
+    for at, was in start.items():
+        ours, other = model[at].weight - was, twin[at].weight - was
+        assert nn.functional.cosine_similarity(ours.flatten(), other.flatten(), dim=0) > 0.99
+        assert (ours - other).norm() < 0.15 * other.norm()
+
+
+def test_state_that_is_read_back_goes_on_bit_for_bit():
+    model = network()
+    optimizer = muon(model)
+    for seed in range(2):
+        backward(model, seed)
+        optimizer.step()
+    twin = copy.deepcopy(model)
+    again = muon(twin)
+    again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for side, moved in ((model, optimizer), (twin, again)):
+        backward(side, 2)
+        moved.step()
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+def test_matrices_without_a_gradient_stay_and_closures_are_called():
+    model = network()
+    optimizer = muon(model)
+    before = copy.deepcopy(model.state_dict())
+    assert optimizer.step(lambda: 1.5) == 1.5
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
