@@ -67,6 +67,15 @@ def best(seen):
     return seen.trainer.state.best_metric
 
 
+def orthogonal(seen):
+    """The kinds of layers whose matrices Muon has a momentum for."""
+    states = seen.trainer.optimizer.state
+    names = {n for n, p in seen.trainer.model.named_parameters() if "momentum_buffer" in states[p]}
+    return sorted(
+        k for k in ("attn", "merger", "mlp", "self_attn", "embed", "norm", "head") if any(f".{k}" in n for n in names)
+    )
+
+
 def initial(seen):
     return sorted(set(groups(seen, "initial_lr")))
 

@@ -22,6 +22,7 @@ from observations import (
     logged,
     lora,
     moved,
+    orthogonal,
     reentrant,
     saved,
     trained,
@@ -251,6 +252,7 @@ RUNS = {
         {"gradient_checkpointing": True},
         {"vit_gradient_checkpointing": (False, checkpointing, (True, False))},
     ),
+    "orthogonal": ({}, {"optimizer": ("muon", orthogonal, ["attn", "merger", "mlp", "self_attn"])}),
     "repeatable": ({}, {"full_determinism": (True, lambda s: s.deterministic, True)}),
 }
 TUNED = {

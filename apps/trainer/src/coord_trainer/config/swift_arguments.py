@@ -61,6 +61,11 @@ _WORDS = {
     "dict": "a mapping",
 }
 _DEFAULTS = {"tuner_type": "full", "lr_scheduler_type": "cosine"}
+_MUON_NEEDS: dict[str, tuple[str | None, ...]] = {
+    "tuner_type": ("full",),
+    "optim": ("adamw_torch", "adamw_torch_fused"),
+    "deepspeed": (None,),
+}
 _SIZE = re.compile(r"\d+(\.\d+)?([KMGT]i?B)")
 
 
@@ -215,10 +220,10 @@ def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> l
         ]
     if optimizer == "muon":
         found += [
-            f"training.optimizer is muon but training.{name} is {settings[name]}: Muon moves whole matrices of the model "
-            f"itself, and the rest by AdamW; set training.{name}: {right}, or another training.optimizer"
-            for name, right in (("tuner_type", "full"), ("deepspeed", None), ("optim", "adamw_torch"))
-            if settings.get(name) not in (None, right, f"{right}_fused")
+            f"training.optimizer is muon but training.{name} is {settings[name]}: Muon moves whole matrices of the "
+            f"model, and AdamW the rest; set training.{name}: {right[0] or 'null'}, or another training.optimizer"
+            for name, right in _MUON_NEEDS.items()
+            if settings.get(name, right[0]) not in right
         ]
     if values.get("warmup_ratio") and values.get("warmup_steps"):
         found.append(

@@ -96,7 +96,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
 def muon_groups(model: nn.Module, groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Split an optimizer's parameter groups into the matrices of linear layers and everything else.
 
-    The output head is no such layer: like the embeddings its rows stand for tokens, most of which a batch does not hold.
+    The output head is no such layer: like an embedding's its rows are tokens, most of which a batch does not hold.
     """
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     inner = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear) and m is not head}
@@ -106,4 +106,3 @@ def muon_groups(model: nn.Module, groups: Iterable[dict[str, Any]]) -> list[dict
         for muon in (True, False)
     ]
     return [group for group in split if group["params"]]
-
