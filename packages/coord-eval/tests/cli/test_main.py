@@ -43,6 +43,19 @@ def test_score_bootstrap_prints_and_writes_intervals(files, tmp_path, capsys):
     assert "95 % confidence intervals (bootstrap over images)" in (tmp_path / "o" / "report.html").read_text()
 
 
+def test_score_names_labels_that_the_ground_truth_does_not_have(files, tmp_path, capsys):
+    path = tmp_path / "predictions.jsonl"
+    answers = path.read_text()
+    names = ("cat", "dog", "red car", "person", "T-shirt", "traffic light")
+    often = sorted(names, key=lambda name: -answers.count(f"start>{name}<"))
+    path.write_text(answers.replace("start>", "start>a "))
+    assert main(["score", *files, "--out", str(tmp_path)]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "labels that the ground truth" in line]
+    counts = {name: answers.count(f"start>{name}<") for name in often}
+    assert line.startswith(f"{sum(counts.values())} boxes with labels that the ground truth does not have, counted")
+    assert line.endswith(" and 1 more") and f": 'a {often[0]}' ({counts[often[0]]}), " in line
+
+
 def test_score_of_empty_results_is_zero_and_exits_0(files, tmp_path):
     empty = tmp_path / "empty.json"
     empty.write_text("[]")

@@ -128,13 +128,14 @@ def _patches(pair: Sequence[float]) -> tuple[float, float, float, float]:
 _LIST = rf"{NUMBER}(?:[\s,;]+{NUMBER}){{3,}}"
 _PAIR = rf"\(\s*{NUMBER}\s*,\s*{NUMBER}\s*\)"
 _TRIPLE = r"[0-9]{1,5}\s+[0-9]{1,4}\s+[0-9]{1,4}"
+_TAG = r"<\|?/?[A-Za-z_]+\|?>"
 LISTS = TextFormat(
     # Shikra (Chen et al. 2023) in [0, 1], CogVLM (Wang et al. 2023) and GLM-4.5V in thousandths, and lists alone.
     name="lists",
     example="the cat[0.1,0.2,0.3,0.4] or [[100, 200, 300, 400]] or (100,200),(300,400)",
     pattern=rf"(?P<box>{_PAIR}\s*,?\s*{_PAIR}|[\[(<]\s*{_LIST}\s*[\])>])",
     label="before",
-    noise=r"<\|?/?[A-Za-z_]+\|?>|[\[\](){}<>\"'`*:]+|^\s*(?:[-*,;.]|[0-9]+[.)])+|\s[-=]+\s*$",
+    noise=rf"{_TAG}|(?:(?!{_TAG})[\[\](){{}}<>\"'`*:])+|^\s*(?:[-*,;.]|[0-9]+[.)])+|\s[-=]+\s*$",
     hint=r"[\[(<]\s*-?[0-9]",
 )
 """The format that is tried where no other finds anything, since numbers in brackets can be anything."""
