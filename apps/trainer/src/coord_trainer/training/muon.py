@@ -77,7 +77,7 @@ class MuonAdamW(torch.optim.AdamW):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Return matrices `[..., M, N]` with the same singular vectors and all singular values between about .7 and 1.2.
+    """Return matrices `[B, M, N]` with the same singular vectors and all singular values between about .7 and 1.2.
 
     Newton-Schulz iterations with the published coefficients; in bfloat16 on a GPU, in float32 elsewhere.
     """
@@ -89,7 +89,7 @@ def orthogonal(matrices: Tensor) -> Tensor:
     x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(_ITERATIONS):
         gram = x @ x.mT
-        x = a * x + (b * gram + c * (gram @ gram)) @ x
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).to(matrices.dtype)
 
 
