@@ -15,7 +15,7 @@ from coord_losses import CoordObjective
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say, swift_log, world_size
 from coord_trainer.data.image_set import ImageSet, make_shapes
-from coord_trainer.data.load import load_training, sets_of
+from coord_trainer.data.load import load_training, train_of
 from coord_trainer.data.mixed import ConversationSamples
 from coord_trainer.data.samples import SampleSet
 from coord_trainer.model.checkpoint import count_parameters
@@ -141,7 +141,7 @@ def inspect_sample(config: RunConfig, number: int) -> None:
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        train, _ = sets_of(config, folder / "data")
+        train = train_of(config, folder / "data")
         place, parts = number, iter(train.parts)
         part = next(parts)
         while place >= len(part.content):

@@ -1,6 +1,9 @@
-"""A checkpoint scored on its own: what stops before its end goes on in the same folder."""
+"""A checkpoint scored on its own: no other images are read, and what stopped before its end goes on in its folder."""
+
+import json
 
 import pytest
+from PIL import Image
 from tiny_run import tiny_config
 
 from coord_trainer.answers import score
@@ -32,7 +35,28 @@ def test_settings_without_images_to_answer_leave_no_folder(evaluate, tmp_path):
         assert not (tmp_path / "scored").exists()
 
 
-@pytest.mark.parametrize("stage", ["scored_set", "predict_images", "report_on"])
+def test_annotations_that_are_refused_leave_no_folder(evaluate, tmp_path):
+    (tmp_path / "bad.json").write_text("{")
+    code, told, _ = evaluate("data.annotations=bad.json", "data.images=.", "evaluation.pictures=train")
+    assert code == 2 and "bad.json" in told
+    assert not (tmp_path / "scored").exists()
+
+
+def test_held_out_images_are_scored_without_the_ones_that_were_trained_on(evaluate, tmp_path):
+    truth = {"categories": [{"id": 1, "name": "cat"}], "images": [], "annotations": []}
+    for n in range(2):
+        Image.new("RGB", (64, 48), (40 * n, 9, 9)).save(tmp_path / f"{n}.png")
+        truth["images"].append({"id": n, "file_name": f"{n}.png", "width": 64, "height": 48})
+        truth["annotations"].append({"id": n, "image_id": n, "category_id": 1, "bbox": [2, 2, 20, 30], "area": 600})
+    (tmp_path / "a.json").write_text(json.dumps(truth))
+    given = ("data.annotations=elsewhere.json", "data.heldout_annotations=a.json", "data.heldout_images=.")
+    code, told, out = evaluate(*given)
+    assert code in (0, None), told
+    assert "heldout: 2 images" in out and "elsewhere" not in out
+    assert len((tmp_path / "scored" / "predictions.jsonl").read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("stage", ["load_scored", "predict_images", "report_on"])
 def test_evaluation_that_stopped_at_any_stage_goes_on(evaluate, monkeypatch, tmp_path, stage):
     def stops(*args):
         raise KeyboardInterrupt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.data.image_set import ImageSet
-from coord_trainer.data.load import report_sets, scored_set, sets_of
+from coord_trainer.data.load import load_scored, report_sets
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.training.metrics import DIAGNOSTICS, find_overfitting
 
@@ -46,7 +47,7 @@ def predict_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> int:
         InputError: no checkpoint, bad data.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        return predict_images(config, checkpoint, _scored_images(config, Path(scratch)), out)
+        return predict_images(config, checkpoint, load_scored(config, Path(scratch)), out)
 
 
 def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evaluation:
@@ -57,27 +58,20 @@ def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evalu
     Raises:
         InputError: no checkpoint, bad data
     """
-    _check_wanted(config)
     out.mkdir(parents=True, exist_ok=True)
     unfinished(out).touch()
-    images = _scored_images(config, out / "data")
+    try:
+        images = load_scored(config, out / "data")
+    except InputError:
+        unfinished(out).unlink()
+        with suppress(OSError):  # unless an earlier call has left something there
+            out.rmdir()
+        raise
     report_sets(out, [images])
     predict_images(config, checkpoint, images, out / "predictions.jsonl")
     evaluation = report_on(config, out, images)
     unfinished(out).unlink()
     return evaluation
-
-
-def _check_wanted(config: RunConfig) -> None:
-    if config.evaluation.pictures == "none":
-        raise InputError("evaluation.pictures is none: set it to heldout or train")
-
-
-def _scored_images(config: RunConfig, folder: Path) -> ImageSet:
-    _check_wanted(config)
-    images = scored_set(config, *sets_of(config, folder))
-    assert images is not None  # the configuration was checked: what is to be scored is there
-    return images
 
 
 def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:

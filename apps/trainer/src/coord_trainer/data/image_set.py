@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from PIL import Image
@@ -219,13 +220,21 @@ def make_shapes(
 
 def draw_sets(config: RunConfig, folder: Path) -> tuple[ImageSet, ImageSet]:
     """Training and held-out shapes; the held-out images and both ground truths are kept in `folder`."""
-    shapes = config.data.shapes
-    train = make_shapes(shapes, "train", shapes.train, folder, keep_files=False, geometry=config.data.geometry)
-    heldout = make_shapes(
-        shapes, "heldout", shapes.heldout, folder, keep_files=is_first(), geometry=config.data.geometry
+    return draw_set(config, "train", folder), draw_set(config, "heldout", folder)
+
+
+def draw_set(config: RunConfig, name: Literal["train", "heldout"], folder: Path) -> ImageSet:
+    """One of the two sets of shapes."""
+    shapes, held_out = config.data.shapes, name == "heldout"
+    drawn = make_shapes(
+        shapes,
+        name,
+        shapes.heldout if held_out else shapes.train,
+        folder,
+        keep_files=held_out and is_first(),
+        geometry=config.data.geometry,
     )
     if is_first():
         folder.mkdir(parents=True, exist_ok=True)
-        for drawn in (train, heldout):
-            write_instances(folder / f"{drawn.name}.jsonl", drawn.instances)
-    return train, heldout
+        write_instances(folder / f"{name}.jsonl", drawn.instances)
+    return drawn

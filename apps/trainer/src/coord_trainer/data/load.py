@@ -17,7 +17,7 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.config.sources import SourceConfig
 from coord_trainer.console import is_first, say
 from coord_trainer.data.conversations import Conversations, load_conversations
-from coord_trainer.data.image_set import ImageSet, draw_sets, load_annotated
+from coord_trainer.data.image_set import ImageSet, draw_set, draw_sets, load_annotated
 from coord_trainer.data.large.processes import meanwhile
 from coord_trainer.data.large.store import is_large
 from coord_trainer.data.mixture import Mixture, Part
@@ -100,17 +100,21 @@ def load_sets(config: RunConfig) -> tuple[Mixture, ImageSet | None]:
     Raises:
         InputError: bad input, or when a held-out set turns out to be trained on.
     """
-    data = config.data
     train = load_training(config)
     if config.evaluation.pictures != "heldout":
         return train, None
-    heldout = load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict, data, scored=True)
+    heldout = _load_heldout(config)
     if heldout.digest in [images.digest for images in train.image_sets]:
         raise InputError(
             "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
             "evaluation.pictures: train to measure memorising"
         )
     return train, heldout
+
+
+def _load_heldout(config: RunConfig) -> ImageSet:
+    data = config.data
+    return load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict, data, scored=True)
 
 
 def sets_of(config: RunConfig, folder: Path) -> tuple[Mixture, ImageSet | None]:
@@ -121,9 +125,30 @@ def sets_of(config: RunConfig, folder: Path) -> tuple[Mixture, ImageSet | None]:
     return Mixture.of_one(train, config.data), heldout
 
 
+def train_of(config: RunConfig, folder: Path) -> Mixture:
+    """Read or draw what a run trains on, and nothing else."""
+    if config.data.given:
+        return load_training(config)
+    return Mixture.of_one(draw_set(config, "train", folder), config.data)
+
+
 def scored_set(config: RunConfig, train: Mixture, heldout: ImageSet | None) -> ImageSet | None:
     """Return the images that are answered and scored; None for none."""
     return {"heldout": heldout, "train": train.only, "none": None}[config.evaluation.pictures]
+
+
+def load_scored(config: RunConfig, folder: Path) -> ImageSet:
+    """Read or draw the images that `evaluation.pictures` names, and no others.
+
+    Raises:
+        InputError: bad input, or none are named.
+    """
+    wanted = config.evaluation.pictures
+    if wanted == "none":
+        raise InputError("evaluation.pictures is none: set it to heldout or train")
+    if not config.data.given:
+        return draw_set(config, wanted, folder)
+    return _load_heldout(config) if wanted == "heldout" else load_training(config).only
 
 
 def report_mixture(train: Mixture) -> None:
