@@ -32,7 +32,18 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8") from error
+        raise InputError(f"{path}: {_no_text(error)}") from error
+
+
+_PACKED = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"7z\xbc\xaf", b"\xfd7zX", b"Rar!", b"(\xb5/\xfd")
+"""How zip, gzip, bzip2, 7z, xz, rar and zstd begin."""
+_ARCHIVE = "an archive; unpack it, and name the file in it"
+
+
+def _no_text(error: UnicodeDecodeError) -> str:
+    if error.object.startswith(_PACKED):
+        return _ARCHIVE
+    return f"not UTF-8 text (byte {error.start}); save the file as UTF-8"
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
@@ -106,6 +117,8 @@ def read_json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[st
                     try:
                         yield number, parse_json_line(line)
                     except ValueError as error:
+                        if number == 1 and line.startswith(_PACKED):
+                            raise InputError(f"{path}: {_ARCHIVE}") from None
                         raise InputError(f"{path}, line {number}: {error}; one object a line") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
