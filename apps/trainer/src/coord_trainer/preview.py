@@ -52,7 +52,7 @@ def _images(config: RunConfig, folder: Path) -> ImageSet:
         count = min(config.data.shapes.train, _ENCODED)
         say(f"train: generated shapes, {config.data.shapes.train} images ({count} of them encoded)")
         geometry = config.data.geometry
-        return make_shapes(config.data.shapes, "train", count, folder, keep_files=False, geometry=geometry)
+        return make_shapes(config.data.shapes, "train", count, folder, geometry)
     mixture = load_training(config)
     train = max(mixture.image_sets, key=lambda found: found.target_counts.max(initial=0))
     say(f"train: {len(train)} images, digest {train.digest}; {len(train.problems)} problems")

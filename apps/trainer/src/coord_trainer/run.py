@@ -72,12 +72,13 @@ class Result:
     evaluation: Evaluation | None
 
 
-def train_and_score(config: RunConfig, folder: Path) -> Result:
+def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> Result:
     """Train, generate from the checkpoint on disk, score and report.
 
     Args:
         config: the resolved configuration
         folder: the run folder; an older one of that name is moved aside, or continued with `run.resume`
+        drawn: the shapes that the configuration asks for, where they are drawn already
 
     Raises:
         InputError: bad data or settings.
@@ -85,10 +86,12 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
         Interrupted: by a signal; a checkpoint is saved, and the message says how to go on.
     """
     with Interruption() as interruption, say_how_to_go_on(folder), ExitStack() as held:
-        return _carry_out(config, folder, interruption, held)
+        return _carry_out(config, folder, drawn, interruption, held)
 
 
-def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held: ExitStack) -> Result:
+def _carry_out(
+    config: RunConfig, folder: Path, drawn: Sequence[ImageSet], interruption: Interruption, held: ExitStack
+) -> Result:
     check_model_path(config)
     _ = config.custom.objective  # a plugin or a term that is not there is told before the slow part
     with first_rank_first("folder"):
@@ -106,7 +109,7 @@ def _carry_out(config: RunConfig, folder: Path, interruption: Interruption, held
         if config.run.threads:
             torch.set_num_threads(config.run.threads)
         with first_rank_first("files"):
-            train, heldout = annotated or sets_of(config, folder / "data")
+            train, heldout = annotated or sets_of(config, folder / "data", drawn)
             if is_first():
                 report_mixture(train)
                 report_sets(folder, [part.content for part in train.parts] + [heldout] * (heldout is not None))

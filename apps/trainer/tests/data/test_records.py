@@ -12,11 +12,12 @@ from coord_codec import InputError, Instance
 from coord_codec.records import parse_objects
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.image_set import load_annotated
-from coord_trainer.data.large import check, processes
+from coord_trainer.data.large import check
 from coord_trainer.data.large import store as large
 from coord_trainer.data.large.check import plain_row
 from coord_trainer.data.large.records import Records, instance_of, row_of, write_records
 from coord_trainer.data.lengths import Lengths, longer_than
+from coord_trainer.data.parallel import processes
 from coord_trainer.data.usable.image import is_outside
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}

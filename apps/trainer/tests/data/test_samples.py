@@ -1,13 +1,17 @@
 """Samples of several ranks, without starting any; images that change during a run."""
 
 import json
+import os
 
 import pytest
+import torch
 from PIL import Image
 
+from coord_codec import Instance, read_annotations
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError
-from coord_trainer.data.image_set import load_annotated
+from coord_trainer.data.image_set import ImageSet, load_annotated
+from coord_trainer.data.parallel import processes
 from coord_trainer.data.samples import SampleSet, TargetWriter, WholeRounds
 
 
@@ -45,3 +49,40 @@ def test_image_that_changes_during_the_run_is_named(tmp_path, change):
         file.write_bytes(file.read_bytes()[:300])
     with pytest.raises(RunError, match=rf"^{file}: became unreadable during the run \("):
         samples[0]
+
+
+@pytest.fixture
+def many(tmp_path):
+    """150 images in memory, which are more than two pieces."""
+    images = {f"{n}.png": Image.new("RGB", (8, 8), (n, n, n)) for n in range(150)}
+    records = [Instance(image=name, width=8, height=8, image_id=n, objects=[]) for n, name in enumerate(images)]
+    return ImageSet("train", read_annotations(records), tmp_path, "digest", images)
+
+
+def encoded(sample, return_length):
+    grey = sample["images"][0].getpixel((0, 0))[0]
+    half = torch.full((2,), grey, dtype=torch.bfloat16)  # NumPy has no such type
+    return {"labels": [grey], "pixel_values": half.float() / 7, "half": half, "process": os.getpid()}
+
+
+def test_samples_encoded_by_several_processes_are_those_of_one(many, monkeypatch):
+    writer = TargetWriter(DataSection(preload=True), True, 0, None)
+    found = {}
+    for cores in (1, 2):
+        monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        samples = SampleSet(many, encoded, writer, None)
+        found[cores] = [samples[index] for index in range(len(samples))]
+        by = {sample.pop("process") for sample in found[cores]}
+        assert (os.getpid() in by) == (cores == 1)
+    for one, other in zip(*found.values(), strict=True):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[name], other[name]) for name in ("pixel_values", "half"))
+        assert all(one[name] == other[name] for name in one.keys() - {"pixel_values", "half"})
+    assert [sample["labels"] for sample in found[2]] == [[n] for n in range(150)]
+
+
+def test_image_that_cannot_be_encoded_ends_the_run_by_name(many, monkeypatch):
+    monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})
+    del many.held_in_memory["140.png"]
+    with pytest.raises(RunError, match=r"140\.png: became unreadable during the run"):
+        SampleSet(many, encoded, TargetWriter(DataSection(preload=True), True, 0, None), None)

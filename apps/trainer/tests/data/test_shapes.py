@@ -19,8 +19,8 @@ def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
             inside = (columns > x1 - 2) & (columns < x2 + 1) & (rows > y1 - 2) & (rows < y2 + 1)
             painted = (columns[inside].min(), rows[inside].min(), columns[inside].max() + 1, rows[inside].max() + 1)
             assert painted == pytest.approx((x1, y1, x2, y2), abs=3)
-    again = [make_shapes(ShapesConfig(), "train", 4, tmp_path, keep_files=False).digest for _ in range(2)]
-    other = make_shapes(ShapesConfig(), "heldout", 4, tmp_path, keep_files=False).digest
+    again = [make_shapes(ShapesConfig(), "train", 4, tmp_path).digest for _ in range(2)]
+    other = make_shapes(ShapesConfig(), "heldout", 4, tmp_path).digest
     assert again[0] == again[1] != other
 
 
@@ -46,3 +46,22 @@ def test_ground_truth_of_the_shapes_stands_in_the_run_folder(tmp_path):
     assert read.instances == heldout.instances
     assert read.image(1).tobytes() == heldout.image(1).tobytes()
     assert len((tmp_path / "data" / "train.jsonl").read_text().splitlines()) == len(train) == 3
+
+
+def test_shapes_drawn_ahead_are_those_of_the_run(tmp_path, monkeypatch):
+    from coord_trainer.config.run_config import check_run_config
+    from coord_trainer.data import image_set
+    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.data.load import preparing
+
+    values = {"data": {"shapes": {"train": 3, "heldout": 2}}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
+    config = check_run_config(values, "test")
+    expected = draw_sets(config, tmp_path / "expected")
+    with preparing(config) as prepared:
+        pass
+    monkeypatch.setattr(image_set, "make_shapes", None)  # nothing is drawn again
+    for found, wanted in zip(draw_sets(config, tmp_path / "found", prepared.value), expected, strict=True):
+        assert (found.name, found.digest, found.instances) == (wanted.name, wanted.digest, wanted.instances)
+        assert found.image(1).tobytes() == wanted.image(1).tobytes() and found.root == tmp_path / "found"
+    files = [sorted(p.relative_to(f.root) for p in f.root.rglob("*")) for f in (found, wanted)]
+    assert files[0] == files[1] and len(files[0]) == 5

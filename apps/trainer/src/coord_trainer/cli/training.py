@@ -136,13 +136,13 @@ def compare(
 
 def _train(resolved: RunConfig, name: str) -> None:
     from coord_trainer.console import leave_process_group
-    from coord_trainer.data.load import checking_large
+    from coord_trainer.data.load import preparing
 
-    with checking_large(resolved):  # the slow imports take as long as a hundred thousand records
+    with preparing(resolved) as prepared:  # the slow imports take as long as a hundred thousand records
         load_libraries()
         from coord_trainer.run import train_and_score
 
-    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name)
+    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name, prepared.value)
     leave_process_group()
     if result.evaluation is not None:
         print_scores(result.evaluation, result.folder)

@@ -201,40 +201,38 @@ def _digest(instances: Sequence[Instance], root: Path) -> str:
     return sha.hexdigest()[:16]
 
 
-def make_shapes(
-    config: ShapesConfig, split: str, count: int, folder: Path, keep_files: bool, geometry: str = "box"
-) -> ImageSet:
-    """Draw a split of the shapes, of that geometry; images go to `folder` when `keep_files`, and stay in memory."""
+def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, geometry: str = "box") -> ImageSet:
+    """Draw a split of the shapes, of that geometry; the images stay in memory, with paths below `folder`."""
     instances, images, sha = [], {}, hashlib.sha256(b"shapes")
     drawn = draw_shapes(config, split, count, geometry)
     for instance, image in tqdm(drawn, total=count, desc=f"drawing {split} images", unit="img", mininterval=0.5):
         instances.append(instance)
         sha.update(instance.model_dump_json(exclude_unset=True).encode() + image.tobytes())
         images[instance.image] = image
-        if keep_files:
-            path = folder / instance.image
-            path.parent.mkdir(parents=True, exist_ok=True)
-            image.save(path)
     return ImageSet(split, read_annotations(instances), folder, sha.hexdigest()[:16], images)
 
 
-def draw_sets(config: RunConfig, folder: Path) -> tuple[ImageSet, ImageSet]:
-    """Training and held-out shapes; the held-out images and both ground truths are kept in `folder`."""
-    return draw_set(config, "train", folder), draw_set(config, "heldout", folder)
+def draw_sets(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[ImageSet, ImageSet]:
+    """Training and held-out shapes, those that are `drawn` already among them; `folder` keeps what `keep` says."""
+    made = {found.name: replace(found, root=folder) for found in drawn}
+    train, heldout = (made.get(name) or draw_set(config, name, folder) for name in ("train", "heldout"))
+    return keep(train), keep(heldout)
 
 
 def draw_set(config: RunConfig, name: Literal["train", "heldout"], folder: Path) -> ImageSet:
-    """One of the two sets of shapes."""
-    shapes, held_out = config.data.shapes, name == "heldout"
-    drawn = make_shapes(
-        shapes,
-        name,
-        shapes.heldout if held_out else shapes.train,
-        folder,
-        keep_files=held_out and is_first(),
-        geometry=config.data.geometry,
-    )
+    """Draw one of the two sets of shapes; nothing is written."""
+    shapes = config.data.shapes
+    count = shapes.heldout if name == "heldout" else shapes.train
+    return make_shapes(shapes, name, count, folder, config.data.geometry)
+
+
+def keep(drawn: ImageSet) -> ImageSet:
+    """Write the ground truth of drawn images into their folder, and the held-out images themselves; the same set."""
     if is_first():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_instances(folder / f"{name}.jsonl", drawn.instances)
+        drawn.root.mkdir(parents=True, exist_ok=True)
+        write_instances(drawn.root / f"{drawn.name}.jsonl", drawn.instances)
+        for name, image in drawn.held_in_memory.items() if drawn.name == "heldout" else ():
+            path = drawn.root / name
+            path.parent.mkdir(exist_ok=True)
+            image.save(path)
     return drawn

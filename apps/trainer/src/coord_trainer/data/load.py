@@ -17,10 +17,10 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.config.sources import SourceConfig
 from coord_trainer.console import is_first, say
 from coord_trainer.data.conversations import Conversations, load_conversations
-from coord_trainer.data.image_set import ImageSet, draw_set, draw_sets, load_annotated
-from coord_trainer.data.large.processes import meanwhile
+from coord_trainer.data.image_set import ImageSet, draw_set, draw_sets, keep, load_annotated
 from coord_trainer.data.large.store import is_large
 from coord_trainer.data.mixture import Mixture, Part
+from coord_trainer.data.parallel.processes import Outcome, meanwhile
 
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
@@ -36,12 +36,18 @@ def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
 
 
 @contextmanager
-def checking_large(config: RunConfig) -> Iterator[None]:
-    """Check the large files of a run while the block runs, and keep what is found: loading them then takes no time.
+def preparing(config: RunConfig) -> Iterator[Outcome[Sequence[ImageSet]]]:
+    """Draw the shapes of a run while the block runs, or check its large files, so that loading them takes no time.
+
+    Yields where to find the sets that were drawn.
 
     Raises:
         InputError: bad input.
     """
+    if not config.data.given:
+        with meanwhile(partial(_draw, config)) as drawn:
+            yield drawn
+        return
     data = config.data
     scored = config.evaluation.pictures == "train"
     sets = [(name, alone.data, scored) for name, alone in source_configs(config)] if data.given else []
@@ -50,7 +56,11 @@ def checking_large(config: RunConfig) -> Iterator[None]:
         sets.append(("heldout", data.model_copy(update=heldout), True))
     large = [found for found in sets if is_first() and is_large(found[1].annotations, found[1]) is not None]
     with meanwhile(partial(_check, large)) if large else nullcontext():
-        yield
+        yield Outcome(())
+
+
+def _draw(config: RunConfig) -> list[ImageSet]:
+    return [draw_set(config, name, Path()) for name in ("train", "heldout")]
 
 
 def _check(sets: Sequence[tuple[str, DataSection, bool]]) -> None:
@@ -117,11 +127,11 @@ def _load_heldout(config: RunConfig) -> ImageSet:
     return load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict, data, scored=True)
 
 
-def sets_of(config: RunConfig, folder: Path) -> tuple[Mixture, ImageSet | None]:
+def sets_of(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[Mixture, ImageSet | None]:
     """`load_sets` or `draw_sets`, whichever the configuration asks for."""
     if config.data.given:
         return load_sets(config)
-    train, heldout = draw_sets(config, folder)
+    train, heldout = draw_sets(config, folder, drawn)
     return Mixture.of_one(train, config.data), heldout
 
 
@@ -129,7 +139,7 @@ def train_of(config: RunConfig, folder: Path) -> Mixture:
     """Read or draw what a run trains on, and nothing else."""
     if config.data.given:
         return load_training(config)
-    return Mixture.of_one(draw_set(config, "train", folder), config.data)
+    return Mixture.of_one(keep(draw_set(config, "train", folder)), config.data)
 
 
 def scored_set(config: RunConfig, train: Mixture, heldout: ImageSet | None) -> ImageSet | None:
@@ -147,7 +157,7 @@ def load_scored(config: RunConfig, folder: Path) -> ImageSet:
     if wanted == "none":
         raise InputError("evaluation.pictures is none: set it to heldout or train")
     if not config.data.given:
-        return draw_set(config, wanted, folder)
+        return keep(draw_set(config, wanted, folder))
     return _load_heldout(config) if wanted == "heldout" else load_training(config).only
 
 

@@ -10,8 +10,8 @@ from torch.utils.data import Dataset
 from coord_codec import SequenceLayout
 from coord_trainer.data.conversations import Conversations
 from coord_trainer.data.mixture import Mixture
+from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
 from coord_trainer.data.samples import SampleSet
-from coord_trainer.data.workers import leave_signals_to_the_parent
 
 _NOTHING = SequenceLayout((), (), (), (), ())
 

@@ -32,15 +32,19 @@ from coord_codec import (
 from coord_codec.geometry import Coordinates
 from coord_eval import ImageError
 from coord_trainer.config.sections import DataSection
-from coord_trainer.console import RunError
+from coord_trainer.console import RunError, world_size
 from coord_trainer.data.augment import augment
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.noise import NOISE, noise_objects, without_noise
+from coord_trainer.data.parallel.processes import in_processes
+from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
 from coord_trainer.data.queries import LONGEST_LIST, draw_query
-from coord_trainer.data.workers import leave_signals_to_the_parent
 
 PRELOAD_BYTES = 2 << 30
 """Encoded images are kept in memory when they need less than this: 6,000 of 96 x 96 pixels need 1.3 GB."""
+
+_PIECE = 64
+"""Images that a process encodes before it sends them."""
 
 _BYTES_PER_PIXEL = 3 * 2 * 4  # three channels, two identical frames, float32
 
@@ -129,9 +133,22 @@ class SampleSet(Dataset):
         self.dropped_objects = int((images.target_counts - writer.data.max_objects).clip(min=0).sum())
         self._kept: list[dict[str, Any]] | None = None
         if self.keeps(len(images)):
-            steps = tqdm(range(len(images)), desc=f"encoding {images.name}", unit="img", mininterval=0.5)
-            with _one_thread():
-                self._kept = [self._make(index, 0) for index in steps]
+            self._kept = self._encode_all()
+
+    def _encode_all(self) -> list[dict[str, Any]]:
+        """Return every sample of the first epoch, encoded by as many processes as there are cores for."""
+        pieces = [range(len(self.images))[start : start + _PIECE] for start in range(0, len(self.images), _PIECE)]
+        kept = []
+        with tqdm(total=len(self.images), desc=f"encoding {self.images.name}", unit="img", mininterval=0.5) as bar:
+            for piece, samples in in_processes(self._encode_piece, pieces, beside=world_size()):
+                kept += [{name: _tensor(value) for name, value in sample.items()} for sample in samples]
+                bar.update(len(piece))
+        return kept
+
+    def _encode_piece(self, piece: range) -> list[dict[str, Any]]:
+        """Return the samples of some images with arrays for tensors, each of which would take an open file to send."""
+        with _one_thread():
+            return [{name: _array(value) for name, value in self._make(index).items()} for index in piece]
 
     def __len__(self) -> int:
         return len(self.images)
@@ -189,6 +206,14 @@ class SampleSet(Dataset):
         name = str(instance.image if instance.image_id is None else instance.image_id)
         found = {"coord_layout": layout, "coord_boxes": boxes, "coord_sample": name}
         return {**sample, **found, "coord_geometry": self._writer.data.geometry}
+
+
+def _array(value: Any) -> Any:
+    return value.numpy() if isinstance(value, torch.Tensor) and value.dtype != torch.bfloat16 else value
+
+
+def _tensor(value: Any) -> Any:
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
 class WholeRounds(Dataset):

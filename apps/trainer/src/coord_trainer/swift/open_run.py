@@ -24,6 +24,7 @@ from coord_trainer.data.mixed import MixedSamples
 from coord_trainer.data.samples import SampleSet, TargetWriter, marker_ids
 from coord_trainer.model.card import ModelCard, make_card
 from coord_trainer.model.checkpoint import offset_ids, set_pixels
+from coord_trainer.model.image_attention import attend_to_images_together
 from coord_trainer.model.named import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
 from coord_trainer.model.patch_embedding import multiply_patches
@@ -235,6 +236,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         pipeline = open_pipeline(swift_arguments(config, folder, str(stored), model_type, evaluates), outline)
     check_named_parts(config.training, pipeline.model)
     multiply_patches(pipeline.model)
+    attend_to_images_together(pipeline.model)
     if config.data.packing and config.model.attention == "sdpa":
         attend_by_sample(pipeline.model)
     set_pixels(pipeline.processor, config.data)

@@ -27,8 +27,8 @@ from coord_trainer.data.formats.registry import image_sizes, recognise
 from coord_trainer.data.large.check import Checked, Rules, check_images, check_lines, pieces
 from coord_trainer.data.large.coco import stream_coco
 from coord_trainer.data.large.part import CocoPart, LinesPart
-from coord_trainer.data.large.processes import in_processes
 from coord_trainer.data.large.records import Records, Row, write_records
+from coord_trainer.data.parallel.processes import in_processes
 
 LARGE_BYTES = 16_000_000
 """Files above this size, some 25,000 records, are streamed into an Arrow file."""

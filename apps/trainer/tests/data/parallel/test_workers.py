@@ -5,7 +5,7 @@ import subprocess
 
 import torch
 
-from coord_trainer.data.workers import leave_signals_to_the_parent
+from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
 
 
 class Samples(torch.utils.data.Dataset):

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,8 @@ import pytest
 
 from coord_codec import InputError
 from coord_trainer.console import RunError
-from coord_trainer.data.large import processes
-from coord_trainer.data.large.processes import in_processes, meanwhile
+from coord_trainer.data.parallel import processes
+from coord_trainer.data.parallel.processes import in_processes, meanwhile
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,20 @@ def cores(request, monkeypatch):
 
 
 on_one_and_two_cores = pytest.mark.parametrize("cores", [1, 2], indirect=True)
+
+
+@on_one_and_two_cores
+def test_work_need_not_be_picklable_but_its_results():
+    lock = threading.Lock()  # which cannot be pickled
+    found = in_processes(lambda n: (n, lock.locked()), range(3))
+    assert [result for _, result in found] == [(0, False), (1, False), (2, False)]
+
+
+@on_one_and_two_cores
+def test_what_the_work_returns_is_there_when_the_block_has_ended():
+    with meanwhile(lambda: bytes(10**7)) as outcome:  # more than a pipe holds
+        pass
+    assert outcome.value == bytes(10**7)
 
 
 def _end(*_):
@@ -80,7 +95,7 @@ _RUN = """
 import os, sys, time
 from functools import partial
 from pathlib import Path
-from coord_trainer.data.large import processes
+from coord_trainer.data.parallel import processes
 
 processes._cores = lambda: 2
 

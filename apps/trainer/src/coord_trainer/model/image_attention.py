@@ -1,0 +1,63 @@
+"""Attention within each image of a batch, for all images at once.
+
+For sdpa transformers calls the attention of the vision tower for one image after another. Images of one size are a
+batch: on a CPU the first run's step, with 32 small images in three layers, spends a fifth of its time on those calls.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AttentionInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+_TOGETHER = "sdpa_images_together"
+
+
+def attend_to_images_together(model: PreTrainedModel) -> int:
+    """Let the vision tower attend within all images of a batch at once where they have the same number of patches.
+
+    A checkpoint does not carry it. Images of different sizes are attended to one by one, as before.
+
+    Returns:
+        How many attention layers there are; 0 for a model without `visual`, or whose attention is not sdpa.
+    """
+    tower = getattr(model.base_model, "visual", None)
+    if tower is None or tower.config._attn_implementation != "sdpa":
+        return 0
+    AttentionInterface.register(_TOGETHER, _together)
+    model.set_attn_implementation({"vision_config": _TOGETHER})
+    layers = [block.attn for block in tower.blocks]
+    for layer in layers:
+        layer.register_forward_pre_hook(_count_images, with_kwargs=True)
+    return len(layers)
+
+
+def _count_images(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    """Tell the layer that the images are one, and `_together` how many they are, where all are as long."""
+    bounds = named.get("cu_seqlens")
+    if bounds is None or len(bounds) < 3 or bool((torch.diff(bounds, n=2) != 0).any()):
+        return None
+    return given, named | {"cu_seqlens": bounds[[0, -1]], "images": len(bounds) - 1}
+
+
+def _together(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    images: int = 1,
+    **settings: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention of [1, heads, images * L, D] within each image: [1, images * L, heads, D]."""
+
+    def apart(row_1HTD: torch.Tensor) -> torch.Tensor:
+        _, heads, length, width = row_1HTD.shape
+        return row_1HTD.view(heads, images, length // images, width).transpose(0, 1)
+
+    rows = (apart(row_1HTD) for row_1HTD in (query, key, value))
+    attended_ILHD, _ = sdpa_attention_forward(module, *rows, attention_mask, **settings)
+    return attended_ILHD.flatten(0, 1)[None], None
