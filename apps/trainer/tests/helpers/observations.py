@@ -72,7 +72,9 @@ def orthogonal(seen):
     states = seen.trainer.optimizer.state
     names = {n for n, p in seen.trainer.model.named_parameters() if "momentum_buffer" in states[p]}
     return sorted(
-        k for k in ("attn", "merger", "mlp", "self_attn", "embed", "norm", "head") if any(f".{k}" in n for n in names)
+        k
+        for k in ("attn", "merger", "mlp", "patch_embed", "self_attn", "embed", "norm", "head")
+        if any(f".{k}" in n for n in names)
     )
 
 

@@ -252,7 +252,7 @@ RUNS = {
         {"gradient_checkpointing": True},
         {"vit_gradient_checkpointing": (False, checkpointing, (True, False))},
     ),
-    "orthogonal": ({}, {"optimizer": ("muon", orthogonal, ["attn", "merger", "mlp", "self_attn"])}),
+    "orthogonal": ({}, {"optimizer": ("muon", orthogonal, ["attn", "merger", "mlp", "patch_embed", "self_attn"])}),
     "repeatable": ({}, {"full_determinism": (True, lambda s: s.deterministic, True)}),
 }
 TUNED = {

@@ -98,6 +98,22 @@ def test_steps_are_those_of_a_naive_muon_and_of_adamw():
             assert p.grad is not None
 
 
+def test_a_patch_embedding_moves_as_the_linear_layer_that_it_is():
+    patch = (2, 4, 4)
+    conv, linear = nn.Conv3d(3, 8, patch, patch), nn.Linear(96, 8)
+    linear.load_state_dict({"weight": conv.weight.detach().flatten(1), "bias": conv.bias.detach()})
+    torch.manual_seed(0)
+    gradients = torch.randn(2, 8, 96)
+    for layer in (conv, linear):
+        optimizer = muon(layer)
+        for gradient in gradients:
+            layer.weight.grad, layer.bias.grad = gradient.view_as(layer.weight).clone(), torch.ones(8)
+            optimizer.step()
+    assert torch.equal(conv.weight.flatten(1), linear.weight) and torch.equal(conv.bias, linear.bias)
+    overlapping = nn.Conv3d(3, 8, patch, 1)
+    assert not any(group["muon"] for group in muon_groups(overlapping, adamw(overlapping).param_groups))
+
+
 def test_updates_agree_with_pytorchs_muon_which_computes_in_bfloat16():
     model, twin = network(), network()
     optimizer = muon(model)

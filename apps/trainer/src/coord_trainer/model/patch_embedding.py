@@ -21,14 +21,20 @@ def multiply_patches(model: nn.Module) -> int:
     Returns:
         How many there are.
     """
-    found = [module for module in model.modules() if isinstance(module, nn.Conv3d) and _takes_patches(module)]
+    found = [module for module in model.modules() if takes_patches(module)]
     for module in found:
         module.forward = partial(_multiply, module)
     return len(found)
 
 
-def _takes_patches(module: nn.Conv3d) -> bool:
-    return module.stride == module.kernel_size and module.groups == 1 and not any(module.padding)
+def takes_patches(module: nn.Module) -> bool:
+    """Return whether a module is a convolution that sees each patch once, and so a linear layer of patches."""
+    return (
+        isinstance(module, nn.Conv3d)
+        and module.stride == module.kernel_size
+        and module.groups == 1
+        and not any(module.padding)
+    )
 
 
 def _multiply(module: nn.Conv3d, patches_NCTHW: torch.Tensor) -> torch.Tensor:

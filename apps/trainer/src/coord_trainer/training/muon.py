@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from coord_trainer.model.patch_embedding import takes_patches
+
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 _MOMENTUM = 0.95
@@ -25,7 +27,7 @@ _ADAM_RMS = 0.2
 
 
 class MuonAdamW(torch.optim.AdamW):
-    """AdamW whose groups with `"muon": True` hold matrices and are moved by Muon.
+    """AdamW whose groups with `"muon": True` hold matrices, or kernels as long rows, and are moved by Muon.
 
     Example:
         >>> weight, bias = nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(3))
@@ -58,11 +60,11 @@ class MuonAdamW(torch.optim.AdamW):
             matrix.grad = gradient
             alike[matrix.shape, matrix.dtype, matrix.device].append((matrix, self._towards(matrix, gradient), group))
         for found in alike.values():
-            directions = orthogonal(torch.stack([towards for _, towards, _ in found]))
+            directions = orthogonal(torch.stack([towards.flatten(1) for _, towards, _ in found]))
             for (matrix, _, group), direction in zip(found, directions, strict=True):
                 rate = group["lr"]
                 matrix.mul_(1 - rate * group["weight_decay"])
-                matrix.add_(direction, alpha=-rate * _ADAM_RMS * math.sqrt(max(matrix.shape)))
+                matrix.add_(direction.view_as(matrix), alpha=-rate * _ADAM_RMS * math.sqrt(max(direction.shape)))
         return loss
 
     def _towards(self, matrix: Tensor, gradient: Tensor) -> Tensor:
@@ -96,10 +98,11 @@ def orthogonal(matrices: Tensor) -> Tensor:
 def muon_groups(model: nn.Module, groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Split an optimizer's parameter groups into the matrices of linear layers and everything else.
 
-    The output head is no such layer: like an embedding's its rows are tokens, most of which a batch does not hold.
+    The patch embedding is such a layer, written as a convolution. The output head is none: like an embedding's its rows
+    are tokens, most of which a batch does not hold.
     """
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
-    inner = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear) and m is not head}
+    inner = {id(m.weight) for m in model.modules() if (isinstance(m, nn.Linear) and m is not head) or takes_patches(m)}
     split = [
         {**group, "params": [p for p in group["params"] if (id(p) in inner) == muon], "muon": muon}
         for group in groups
