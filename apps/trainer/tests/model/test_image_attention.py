@@ -55,5 +55,22 @@ def test_other_attention_is_left_alone(plain):
     assert eager.model.visual.config._attn_implementation == "eager"
 
 
-def test_a_run_is_opened_with_it(opened_run):
-    assert opened_run[1].model.model.visual.config._attn_implementation == "sdpa_images_together"
+def test_attention_that_is_chosen_afterwards_is_the_one_used(plain):
+    changed = copy.deepcopy(plain)
+    attend_to_images_together(changed)
+    for chosen in ("eager", "sdpa"):
+        changed.set_attn_implementation(chosen)
+        plain.set_attn_implementation(chosen)
+        for one, other in zip(patches_of(changed, [[1, 4, 6]] * 2), patches_of(plain, [[1, 4, 6]] * 2), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_a_run_is_opened_with_it(opened_run, monkeypatch):
+    _, run, _, samples = opened_run
+    seen = []
+    attend = image_attention.sdpa_attention_forward
+    monkeypatch.setattr(image_attention, "sdpa_attention_forward", lambda *a, **k: seen.append(1) or attend(*a, **k))
+    run.model.set_attn_implementation({"vision_config": "sdpa_images_together"})  # which other tests may have changed
+    batch = run.collate([samples[index] for index in range(3)])
+    run.model.model.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"])
+    assert len(seen) == len(run.model.model.visual.blocks)

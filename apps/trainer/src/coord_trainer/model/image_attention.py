@@ -38,6 +38,8 @@ def attend_to_images_together(model: PreTrainedModel) -> int:
 def _count_images(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     """Tell the layer that the images are one, and `_together` how many they are, where all are as long."""
     bounds = named.get("cu_seqlens")
+    if layer.config._attn_implementation != _TOGETHER:  # another attention was chosen since
+        return None
     if bounds is None or len(bounds) < 3 or bool((torch.diff(bounds, n=2) != 0).any()):
         return None
     return given, named | {"cu_seqlens": bounds[[0, -1]], "images": len(bounds) - 1}
