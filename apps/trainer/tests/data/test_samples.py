@@ -53,7 +53,7 @@ def test_image_that_changes_during_the_run_is_named(tmp_path, change):
 
 @pytest.fixture
 def many(tmp_path):
-    """150 images in memory, which are more than two pieces."""
+    """150 images in memory."""
     images = {f"{n}.png": Image.new("RGB", (8, 8), (n, n, n)) for n in range(150)}
     records = [Instance(image=name, width=8, height=8, image_id=n, objects=[]) for n, name in enumerate(images)]
     return ImageSet("train", read_annotations(records), tmp_path, "digest", images)
@@ -65,7 +65,9 @@ def encoded(sample, return_length):
     return {"labels": [grey], "pixel_values": half.float() / 7, "half": half, "process": os.getpid()}
 
 
-def test_samples_encoded_by_several_processes_are_those_of_one(many, monkeypatch):
+@pytest.mark.parametrize("piece", [1, 20_000, 16 << 20])
+def test_samples_encoded_by_several_processes_are_those_of_one(many, monkeypatch, piece):
+    monkeypatch.setattr("coord_trainer.data.samples._PIECE_BYTES", piece)
     writer = TargetWriter(DataSection(preload=True), True, 0, None)
     found = {}
     for cores in (1, 2):
@@ -73,7 +75,7 @@ def test_samples_encoded_by_several_processes_are_those_of_one(many, monkeypatch
         samples = SampleSet(many, encoded, writer, None)
         found[cores] = [samples[index] for index in range(len(samples))]
         by = {sample.pop("process") for sample in found[cores]}
-        assert (os.getpid() in by) == (cores == 1)
+        assert (os.getpid() in by) == (cores == 1 or piece > 150 * 1536)  # a single piece needs no process
     for one, other in zip(*found.values(), strict=True):
         assert one.keys() == other.keys()
         assert all(torch.equal(one[name], other[name]) for name in ("pixel_values", "half"))
@@ -82,6 +84,7 @@ def test_samples_encoded_by_several_processes_are_those_of_one(many, monkeypatch
 
 
 def test_image_that_cannot_be_encoded_ends_the_run_by_name(many, monkeypatch):
+    monkeypatch.setattr("coord_trainer.data.samples._PIECE_BYTES", 1)
     monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})
     del many.held_in_memory["140.png"]
     with pytest.raises(RunError, match=r"140\.png: became unreadable during the run"):

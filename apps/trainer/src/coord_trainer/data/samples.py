@@ -43,8 +43,8 @@ from coord_trainer.data.queries import LONGEST_LIST, draw_query
 PRELOAD_BYTES = 2 << 30
 """Encoded images are kept in memory when they need less than this: 6,000 of 96 x 96 pixels need 1.3 GB."""
 
-_PIECE = 64
-"""Images that a process encodes before it sends them."""
+_PIECE_BYTES = 16 << 20
+"""What a process encodes before it sends it: 75 images of 96 x 96 pixels, or one photograph."""
 
 _BYTES_PER_PIXEL = 3 * 2 * 4  # three channels, two identical frames, float32
 
@@ -137,7 +137,9 @@ class SampleSet(Dataset):
 
     def _encode_all(self) -> list[dict[str, Any]]:
         """Return every sample of the first epoch, encoded by as many processes as there are cores for."""
-        pieces = [range(len(self.images))[start : start + _PIECE] for start in range(0, len(self.images), _PIECE)]
+        every = range(len(self.images))
+        size = max(1, _PIECE_BYTES * len(every) // max(1, self._bytes()))
+        pieces = [every[start : start + size] for start in every[::size]]
         kept = []
         with tqdm(total=len(self.images), desc=f"encoding {self.images.name}", unit="img", mininterval=0.5) as bar:
             for piece, samples in in_processes(self._encode_piece, pieces, beside=world_size()):
