@@ -63,6 +63,8 @@ config = Qwen3VLConfig(
     vision_start_token_id=token_id("<|vision_start|>"), vision_end_token_id=token_id("<|vision_end|>"),
 )
 model = Qwen3VLForConditionalGeneration(config)
+model.generation_config.eos_token_id = token_id(["<|im_end|>", "<|endoftext|>"])  # as Qwen's own checkpoints have it
+model.generation_config.pad_token_id = token_id("<|endoftext|>")
 model.save_pretrained(folder)
 processor = make_processor(tokenizer)
 processor.save_pretrained(folder)
