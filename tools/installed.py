@@ -50,10 +50,13 @@ class StepFailedError(Exception):
     """A step ended with an error; its output has been shown."""
 
 
-def try_wheel(name: str, wheels: dict[str, Path], folder: Path, place: Place, *, tests: bool = True) -> None:
+def try_wheel(
+    name: str, wheels: dict[str, Path], folder: Path, place: Place, *, tests: bool = True, exhaustive: bool = True
+) -> None:
     """Install `wheels[name]` in a new environment below `folder` and try all that the package promises.
 
     An app's example and tests need checkpoints and the workspace: of an app the modules and the program are tried.
+    Without `exhaustive` the tests of that mark, which the workspace runs on its own Python, are left out.
 
     Raises:
         StepFailedError: The install, `uv pip check`, an import, a program, an example of the README or a test failed.
@@ -67,6 +70,7 @@ def try_wheel(name: str, wheels: dict[str, Path], folder: Path, place: Place, *,
         copy_tests(package, folder / "package")
         # The workspace's markers and options, but neither its folders nor its sources.
         options = ["-c", ROOT / "pyproject.toml", "--rootdir", folder / "package", "-p", "no:cacheprovider"]
+        options += [] if exhaustive else ["-m", "not exhaustive"]
         step.python("-m", "pytest", "-q", *options, folder / "package" / "tests", show=True)
 
 

@@ -5,10 +5,11 @@ trainer beside `requirements.lock`, as the README at the root says. The projects
 three of the libraries together, are installed from the wheels.
 
     python tools/wheels.py             on the running Python: imports, programs, README examples; the tests of codec
-                                       and eval at the lowest requirements on the oldest Python: what CI runs
+                                       and eval, but for the exhaustive ones, at the lowest requirements on the oldest
+                                       Python: what CI runs
     python tools/wheels.py --full      from the wheels as well, with the tests of the libraries: codec and eval on
-                                       Python 3.10 to 3.13, each also at the lowest requirements, and losses and
-                                       adapter at the lowest on 3.10 (torch is a download of 1 GB for each)
+                                       Python 3.10 to 3.13, each also at the lowest requirements, losses and adapter
+                                       on each, and at the lowest on 3.10 (torch is a download of 1 GB for each)
     python tools/wheels.py coord-eval  one member alone
 
 Prints what ran and what didn't; exit 1 where anything failed.
@@ -89,7 +90,7 @@ def main(
                 run = partial(try_readme, name, repository)
                 failures += tried(f"{name} by its README's line", current, run, Path(folder))
             for place in places(name, full=full) if name in LIBRARIES else []:
-                run = partial(try_wheel, name, wheels, tests=not no_tests)
+                run = partial(try_wheel, name, wheels, tests=not no_tests, exhaustive=full)
                 failures += tried(f"{name} alone{'' if no_tests else ', with tests'}", place, run, Path(folder))
             if full and name not in LIBRARIES:
                 failures += tried(f"{name} alone", current, partial(try_wheel, name, wheels), Path(folder))

@@ -119,6 +119,7 @@ def test_permutations_without_a_value_count_against_a_difference(runs, monkeypat
     assert exchange_p_values(*runs.values(), 50, seed=0, metrics=("AP",)) == {"AP": 1.0}
 
 
+@pytest.mark.exhaustive
 def test_exchange_p_values_equal_scoring_the_exchanged_answers_again(coco_set, noisy_results):
     first, second = (  # distinct scores, since pycocotools has the order of the images among equal ones
         [{**r, "score": r["score"] + 1e-5 * (2 * i + seed)} for i, r in enumerate(noisy_results(coco_set, seed))]

@@ -74,6 +74,7 @@ def test_parse_answer_steps_double_with_the_text(monkeypatch, head, unit):
     assert twice <= 2.2 * once + 200
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("unit", ["{", "[", '{"bbox_2d": [', '{"bbox_2d": [1,'])
 def test_parse_answer_memory_of_open_records_is_bounded(unit):
     def peak(count):

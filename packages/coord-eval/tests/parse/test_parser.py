@@ -58,6 +58,7 @@ def check(text, format="auto"):
     return answer
 
 
+@pytest.mark.exhaustive
 def test_parse_answer_keeps_its_rules_on_100000_mixtures():
     draw = random.Random(5)
     for case in range(100_000):
@@ -76,6 +77,7 @@ WELL_FORMED = [
 ]
 
 
+@pytest.mark.exhaustive
 def test_parse_answer_keeps_its_rules_on_mutated_answers():
     draw = random.Random(11)
     for _ in range(20_000):
@@ -87,6 +89,7 @@ def test_parse_answer_keeps_its_rules_on_mutated_answers():
         check(text[:2000])
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=300, deadline=None)
 @given(st.text(), st.sampled_from(["auto", *FORMATS]))
 def test_parse_answer_of_any_text(text, format):
@@ -131,6 +134,7 @@ def test_parse_answer_equals_a_parser_by_splitting(seed):
     assert objects > 100
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "unit", [*"{[\"\\'<9", '\\"', "<|coord_", START, f"{START}a", "<loc_1>", "(1,", "{[", '{"a":', "<think>"]
 )
