@@ -137,6 +137,11 @@ class Sample:
     rows_n: np.ndarray
     image_n: np.ndarray
 
+    @property
+    def size_n2(self) -> np.ndarray:
+        """Width and height in pixels of the image of each box, as it is looked at."""
+        return np.stack([self.maps.widths_I, self.maps.heights_I], axis=1)[self.image_n]
+
     def few(self, count: int) -> Sample:
         """Return the same sample with at most so many boxes, evenly chosen."""
         kept = np.unique(np.linspace(0, len(self.rows_n) - 1, min(count, len(self.rows_n))).astype(np.int64))
@@ -150,13 +155,18 @@ class Sample:
         """Return the mean contrast of each image, which is cheaper; see `EdgeMaps.contrast`."""
         return self.maps.by_image(self.maps.contrast(boxes_N4[self.rows_n], self.image_n), self.image_n)
 
-    def onset(self, boxes_N4: np.ndarray) -> np.ndarray:
+    def onset(self, boxes_N4: np.ndarray, clear: bool = False) -> np.ndarray:
         """Return for each image how much more edge lies under its boxes than a tenth of their size outside of them.
 
-        Largest where boxes are neither too large nor too small, of round objects as well.
+        Largest where boxes are neither too large nor too small, of round objects as well; but of small objects a
+        tenth is nearer than an edge reaches, so that larger boxes seem to fit better. `clear` looks beyond its reach.
         """
         chosen_n4 = boxes_N4[self.rows_n]
-        own_n, outside_n = (self.maps.along(b.clip(0, 1), self.image_n) for b in (chosen_n4, inflate(chosen_n4, 1.2)))
+        away_n2 = 0.1 * (chosen_n4[:, 2:] - chosen_n4[:, :2])
+        if clear:
+            away_n2 = np.maximum(away_n2, (_reach(self.size_n2.max(axis=1, keepdims=True)) + 2) / self.size_n2)
+        outside_n4 = chosen_n4 + np.concatenate([-away_n2, away_n2], axis=1)
+        own_n, outside_n = (self.maps.along(b.clip(0, 1), self.image_n) for b in (chosen_n4, outside_n4))
         return self.maps.by_image(own_n - outside_n, self.image_n)
 
 
@@ -196,7 +206,7 @@ def _running_sum(pixels: np.ndarray) -> np.ndarray:
     """Sum the ranks of the gradient along axis 1 from the top down: [h + 1, w + 1], column x is the edge at x."""
     step = np.abs(np.diff(pixels, axis=1)).max(axis=2)
     wide = step.copy()
-    for reach in range(1, max(1, round(_REACH * max(pixels.shape))) + 1):
+    for reach in range(1, int(_reach(np.array(max(pixels.shape)))) + 1):
         np.maximum(wide[:, reach:], step[:, :-reach], out=wide[:, reach:])
         np.maximum(wide[:, :-reach], step[:, reach:], out=wide[:, :-reach])
     levels = np.minimum(wide * 4, 1023).astype(np.int64)
@@ -205,6 +215,11 @@ def _running_sum(pixels: np.ndarray) -> np.ndarray:
     sums = np.zeros((pixels.shape[0] + 1, pixels.shape[1] + 1), np.uint16)
     sums[1:, 1:-1] = np.cumsum(ranks[levels], axis=0, dtype=np.uint16)
     return sums
+
+
+def _reach(longer_sides: np.ndarray) -> np.ndarray:
+    """Return within how many pixels an edge counts."""
+    return np.maximum(1, np.rint(_REACH * longer_sides)).astype(np.int64)
 
 
 def _segment(low: np.ndarray, high: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

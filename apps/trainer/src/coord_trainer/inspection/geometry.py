@@ -10,6 +10,7 @@ from coord_eval.diagnosis import LAYOUTS
 from coord_trainer.inspection.edges import STANDS_OUT, Sample
 from coord_trainer.inspection.findings import Finding, Severity
 from coord_trainer.inspection.meaning import IMPOSSIBLE, Meaning, declared_meaning, find_meaning, rough_ways
+from coord_trainer.inspection.mixture import in_one_unit
 from coord_trainer.inspection.offsets import Offset, find_offsets
 from coord_trainer.inspection.raw import RawBoxes
 from coord_trainer.inspection.shuffle import find_pairs
@@ -72,10 +73,11 @@ def examine_geometry(
     raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, may_be_shuffled: bool = True
 ) -> tuple[list[Finding], Meaning]:
     """Return the findings, and the meaning of the numbers that the others build on."""
+    raw, findings = in_one_unit(raw, sizes_I2)
     own = declared_meaning(raw, sizes_I2, sample)
     found, certain = find_meaning(own, raw, sizes_I2, sample)
-    findings = _differences(raw, own, found) if found is not own else []
-    known = ("resized",) if found.unit == "resized" else ()
+    findings += _differences(raw, own, found, certain) if found is not own else []
+    known = ("resized",) if found.unit in ("resized", "padded") else ()
     moved = find_offsets(found.boxes_N4, sample, known) if certain or findings else []
     sizes = np.nanmedian(sizes_I2, axis=0)
     for offset in moved:
@@ -92,13 +94,16 @@ def examine_geometry(
 def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
     """Return what is told where neither pixels nor range say what the numbers mean."""
     if own.inside < IMPOSSIBLE:
-        message = "the numbers fit no known order and unit: as they are read, most are no boxes in their images"
-        evidence = f"{own.inside:.0%} of the boxes have a size and lie in their images"
+        message = "the numbers fit no known order and unit, and the boxes of many have no size or leave their images"
+        evidence = f"as they are read, {own.inside:.0%} of the boxes have a size and lie in their images"
         return [Finding("unknown_numbers", "error", message, evidence, count, "look at the page and at their source")]
-    if len(sample.maps) < _ENOUGH:
+    images = len(sample.maps)
+    if own.z >= STANDS_OUT:
         return []
     message = "the pixels say nothing of the boxes: loose ones, or wrong ones in a way that is not known here"
-    evidence = f"edges under them: z {own.z:.1f} on {len(sample.maps)} images, {STANDS_OUT:g} would speak for them"
+    if images < _ENOUGH:
+        message = f"{images} images are too few for the pixels to say whether the boxes lie where they should"
+    evidence = f"edges under them: z {own.z:.1f} on {images} images, {STANDS_OUT:g} would speak for them"
     return [Finding("no_evidence", "note", message, evidence, count, "look at the page")]
 
 
@@ -124,14 +129,15 @@ def _describe(offset: Offset, sizes: np.ndarray) -> tuple[str, Severity, str, st
     return "shifted", "error", message, f"add about {value * sizes[int(axis)]:+.0f} px to {'y' if axis else 'x'}"
 
 
-def _differences(raw: RawBoxes, own: Meaning, found: Meaning) -> list[Finding]:
+def _differences(raw: RawBoxes, own: Meaning, found: Meaning, certain: bool) -> list[Finding]:
     evidence = (
         f"{own.inside:.0%} of the boxes lie in their images as they are read, {found.inside:.0%} like this; "
         f"edges under them: z {own.z:.1f} as read, {found.z:.1f} like this, {len(found.evidence_I)} images"
     )
-    parts: list[tuple[str, str, str]] = []
-    for code, message in _LAYOUTS.get((own.layout, found.layout), ()):
-        parts.append((code, message, f"write {_WRITTEN[own.layout]}"))
+    if not certain:
+        evidence += "; chosen by the numbers' range, not confirmed by the pixels: look at the page first"
+    named = _LAYOUTS.get((own.layout, found.layout), ())
+    parts = [(code, message, f"write {_WRITTEN[own.layout]}") for code, message in named]
     unit = found.unit
     corners_N4 = LAYOUTS[found.layout](raw.numbers_N4)
     if unit == "norm1000" and corners_N4.max() == 999 and (corners_N4 == 999).sum() >= 3:
@@ -142,6 +148,15 @@ def _differences(raw: RawBoxes, own: Meaning, found: Meaning) -> list[Finding]:
                 "resized",
                 f"the boxes are those of a resized copy of the images ({found.scale})",
                 "scale them to the files' size, or state the copies' sizes and give the copies",
+            )
+        )
+    elif found.unit == "padded":
+        longer = "with m the longer side of an image and s that of the square"
+        parts.append(
+            (
+                "padded",
+                f"the boxes are those of a padded copy of the images ({found.scale})",
+                f"x becomes x * m / s - (m - width) / 2, y likewise, {longer}; or give the padded copies",
             )
         )
     elif found.unit != own.unit and not (raw.unit == "pixels" and unit in ("pixels", "stated")):

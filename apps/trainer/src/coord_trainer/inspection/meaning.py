@@ -36,12 +36,12 @@ class Meaning:
 
     Attributes:
         layout: order of the four numbers, a key of `LAYOUTS`
-        unit: `pixels` of the files, `stated` pixels, `unit`, `percent`, `norm1000` or `resized`
+        unit: `pixels` of the files, `stated` pixels, `unit`, `percent`, `norm1000`, or of a copy: `resized`, `padded`
         boxes_N4: corners in [0, 1]
         inside: share of the boxes that have an area and lie inside their images; 0 where all are tiny
         evidence_I: for each image of the sample, see `EdgeMaps.evidence`
         turn: EXIF-like orientation by which the boxes are turned against the images, 1 for none
-        scale: of `resized`, in words
+        scale: of a copy, in words
     """
 
     layout: str
@@ -86,14 +86,18 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
         for layout in LAYOUTS
         if (layout, unit) != (own.layout, own.unit) and not _impossible(corners_N4 := _corners(raw, layout, divisor_I2))
     ]
+    square = _of_copy(raw, raw.layout, _PADDED, sizes_I2, 1.0, sample)
+    padded = [square] if raw.unit == "unit" and not _impossible(square.boxes_N4) else []
     turned = [_turned(own, turn, sample) for turn in (2, 3, 4, 6, 8)] if own.inside >= _PLAUSIBLE else []
     fitted = _fitted(own, sample)
-    best = max([fitted, *rivals, *turned], key=lambda m: m.z)
+    best = max([fitted, *rivals, *padded, *turned], key=lambda m: m.z)
     if best is not fitted and _beats(best, fitted, STANDS_OUT):
-        return _simplest(best, [*rivals, *turned], own, sample), True
-    if fitted.inside >= _PLAUSIBLE and max(own.z, fitted.z) >= STANDS_OUT:
+        return _simplest(best, [*rivals, *padded, *turned], own, sample), True
+    sized = [(_fitted(m, sample), m) for m in padded]
+    is_padded = any(_beats(m, fitted, STANDS_OUT) for m, _ in sized)  # its boxes still lie near what they show
+    if fitted.inside >= _PLAUSIBLE and max(own.z, fitted.z) >= STANDS_OUT and not is_padded:
         return own, True
-    sized = [(_fitted(m, sample), m) for m in rivals]
+    sized += [(_fitted(m, sample), m) for m in rivals]
     best, rival = max(sized, key=lambda pair: pair[0].z, default=(own, own))
     if rival is not own and _beats(best, fitted, STANDS_OUT):
         return replace(rival, evidence_I=best.evidence_I), True  # what is wrong with their size is told besides
@@ -201,15 +205,36 @@ def _turned(found: Meaning, turn: int, sample: Sample) -> Meaning:
     return replace(found, turn=turn, boxes_N4=boxes_N4, evidence_I=sample.evidence(boxes_N4))
 
 
+_PADDED = "a square of {:.0f} pixels with the image in its middle"
 _COPIES: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "{:.3g} times the size of the files": lambda sizes_I2, value: sizes_I2 * value,
     "{0:.0f} x {0:.0f} pixels": np.full_like,
+    _PADDED: lambda sizes_I2, value: sizes_I2 * value / sizes_I2.max(axis=1, keepdims=True),
     "a longer side of {:.0f} pixels": lambda sizes_I2, value: sizes_I2 * value / sizes_I2.max(axis=1, keepdims=True),
     "an area of {0:.0f} x {0:.0f} pixels": lambda sizes_I2, value: (
         sizes_I2 * value / np.sqrt(sizes_I2.prod(axis=1, keepdims=True))
     ),
 }
 """Sizes that images may have had when they were annotated, in words and as a function of a number."""
+_USUAL_SIZES = (224, 256, 300, 320, 384, 416, 448, 512, 600, 608, 640, 672, 736, 768, 800, 896, 960, 1024, 1280, 1333)
+_NEAR = 0.04  # boxes with a margin seem to be those of a copy of another size
+_OF_ONE_SIZE = 3  # of these copies differ where all images have the same size
+
+
+def _corners_of_copy(raw: RawBoxes, layout: str, words: str, sizes_I2: np.ndarray, value: float) -> np.ndarray:
+    """Return the corners in [0, 1] of numbers that are pixels of a copy of each image."""
+    size_I2 = _COPIES[words](sizes_I2, value)
+    if words is not _PADDED:
+        return _corners(raw, layout, size_I2)
+    margin_N4 = np.tile((value - size_I2) / 2, 2)[raw.image_N]
+    corners_N4: np.ndarray = (LAYOUTS[layout](raw.numbers_N4) - margin_N4) / np.tile(size_I2, 2)[raw.image_N]
+    return corners_N4
+
+
+def _of_copy(raw: RawBoxes, layout: str, words: str, sizes_I2: np.ndarray, value: float, sample: Sample) -> Meaning:
+    corners_N4 = _corners_of_copy(raw, layout, words, sizes_I2, value)
+    scale = "a square with the image in its middle" if words is _PADDED and value == 1 else words.format(value)
+    return _meaning(sample, layout, "padded" if words is _PADDED else "resized", corners_N4, scale=scale)
 
 
 def _scan(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) -> Meaning | None:
@@ -217,7 +242,7 @@ def _scan(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) -> Mea
     few = sample.few(_SCANNED)
 
     def fit(layout: str, words: str, value: float) -> float:
-        corners_N4 = _corners(raw, layout, _COPIES[words](sizes_I2, value))
+        corners_N4 = _corners_of_copy(raw, layout, words, sizes_I2, value)
         return -np.inf if _impossible(corners_N4) else z_value(few.contrast(TURNS[turn](corners_N4)))
 
     found = []
@@ -227,12 +252,20 @@ def _scan(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) -> Mea
         far = float(np.quantile(corners_N4[:, 2:], 0.995))
         if far <= 0 or (corners_N4[:, :2] < corners_N4[:, 2:]).all(axis=1).mean() < _INSIDE:
             continue
-        for words in list(_COPIES)[: 1 if one_size else None]:
+        for words in list(_COPIES)[: _OF_ONE_SIZE if one_size else None]:
             base = far if "pixels" in words else far / float(np.median(sizes_I2))
             found += [(fit(layout, words, v), layout, words, v) for v in base * np.geomspace(0.7, 2.5, 60)]
     if not found or max(found)[0] == -np.inf:
         return None
     _, layout, words, near = max(found)
     value = max(near * np.linspace(0.98, 1.02, 17), key=lambda v: fit(layout, words, float(v)))
-    corners_N4 = TURNS[turn](_corners(raw, layout, _COPIES[words](sizes_I2, value)))
-    return replace(_meaning(sample, layout, "resized", corners_N4, scale=words.format(value)), turn=turn)
+
+    def copy(value: float) -> Meaning:
+        found = _of_copy(raw, layout, words, sizes_I2, value, sample)
+        return found if turn == 1 else _turned(found, turn, sample)
+
+    best, usual = copy(value), min(_USUAL_SIZES, key=lambda size: abs(np.log(size / value)))
+    if "pixels" in words and abs(usual / value - 1) < _NEAR:
+        rounded = copy(usual)
+        return rounded if best.above(_fitted(rounded, sample)) < _AS_GOOD else best
+    return best

@@ -15,6 +15,7 @@ from coord_trainer.inspection.edges import STANDS_OUT, Sample, inflate, z_value
 
 _STANDS_OUT = 3.5  # z of a gain, of a hundred small moves
 _AS_GOOD = 2.0  # z below which a smaller move explains as much
+_APART = 8  # pixels between two sides, as looked at, from which their edges are not one
 _ROUNDS = 3
 _LEAST_ONSET = 0.02  # that the moved boxes must reach, in ranks
 
@@ -81,10 +82,21 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
     before_I = sample.onset(boxes_N4)
     before = _mean(before_I)
     good = []
+    sides_n2 = (boxes_N4[sample.rows_n, 2:] - boxes_N4[sample.rows_n, :2]) * sample.size_n2
+    shorter = float(np.median(sides_n2.min(axis=1))) if len(sides_n2) else 0.0
+
+    def grows(factor: float) -> bool:
+        """Whether larger boxes fit better beyond the reach of an edge too, and their sides can be told apart."""
+        if shorter < _APART:
+            return False
+        first_I, then_I = (sample.onset(b, clear=True) for b in (boxes_N4, inflate(boxes_N4, factor)))
+        return z_value(then_I - first_I) >= _AS_GOOD
+
     for kind in kinds:
         tried = {value: sample.onset(kind.move(boxes_N4, value)) for value in kind.steps.tolist()}
         z = {value: z_value(onset_I - before_I) for value, onset_I in tried.items()}
-        value = max((v for v in tried if z[v] >= _STANDS_OUT), key=lambda v: _mean(tried[v]), default=kind.neutral)
+        better = [v for v in tried if z[v] >= _STANDS_OUT and (kind is not TIGHTNESS or v < 1 or grows(v))]
+        value = max(better, key=lambda v: _mean(tried[v]), default=kind.neutral)
         if abs(value - kind.neutral) < kind.least:
             continue
         after = _mean(tried[value])

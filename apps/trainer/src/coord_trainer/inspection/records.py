@@ -11,7 +11,7 @@ from coord_codec import AnnotationSet
 from coord_eval.diagnosis import normalize_label
 from coord_trainer.inspection.findings import Finding, by_share
 from coord_trainer.inspection.geometry import shuffled
-from coord_trainer.inspection.images import ImageFile, same_images
+from coord_trainer.inspection.images import ImageFile, Pair, alike_images
 from coord_trainer.inspection.raw import RawBoxes
 
 
@@ -75,29 +75,56 @@ def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
 
 
 def duplicate_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:
-    """Name images that the set has twice."""
-    pairs = [(i, j, how) for i, j, how in same_images(files, files) if i < j]
-    if not pairs:
-        return []
-    i, j, how = pairs[0]
-    evidence = f"the first: {raw.files[i]} and {raw.files[j]} ({how})"
-    message = f"{len(pairs)} pairs of images are the same"
-    severity = by_share(len(pairs), len(files))
-    return [Finding("duplicate_images", severity, message, evidence, len(pairs), "keep one image, with all its boxes")]
+    """Name images that the set has twice, and those that look alike."""
+    findings = []
+    pairs = [pair for pair in alike_images(files, files) if pair.first < pair.second]
+    for same in (True, False):
+        if not (chosen := [pair for pair in pairs if pair.same == same]):
+            continue
+        evidence = f"the first: {raw.files[chosen[0].first]} and {raw.files[chosen[0].second]} ({chosen[0].how})"
+        message, fix = "are the same", "keep one image, with all its boxes"
+        severity = by_share(len(chosen), len(files))
+        if not same:
+            message, severity = "look alike, as forms of one layout and frames of one film do", "note"
+            fix = "if they are copies, keep one image, with all its boxes"
+        findings.append(
+            Finding("duplicate_images", severity, f"{_pairs(chosen)} {message}", evidence, len(chosen), fix)
+        )
+    return findings
+
+
+def _pairs(pairs: Sequence[Pair]) -> str:
+    return "1 pair of images" if len(pairs) == 1 else f"{len(pairs)} pairs of images"
 
 
 def leakage(
     raw: RawBoxes, files: Sequence[ImageFile], held_raw: RawBoxes, held_files: Sequence[ImageFile]
 ) -> list[Finding]:
-    """Name held-out images that are in the training set as well."""
-    pairs = same_images(files, held_files)
-    if not pairs:
-        return []
-    i, j, how = pairs[0]
-    leaked = len({j for _, j, _ in pairs})
-    evidence = f"the first: {held_raw.files[j]} is {raw.files[i]} of the training set ({how})"
-    message = f"{leaked} of {len(held_files)} held-out images are training images: their score measures memory"
-    return [Finding("leakage", "error", message, evidence, leaked, "take them out of one of the two sets")]
+    """Name held-out images that are in the training set as well, and those that look like one of it."""
+    findings, leaked = [], set[int]()
+    pairs = alike_images(files, held_files)
+    for same in (True, False):
+        if not (chosen := [pair for pair in pairs if pair.same == same and pair.second not in leaked]):
+            continue
+        held = {pair.second for pair in chosen}
+        leaked |= held
+        first = chosen[0]
+        evidence = f"the first: {held_raw.files[first.second]}, and {raw.files[first.first]} of the training set"
+        message, fix = "are training images: their score measures memory", "take them out of one of the two sets"
+        if not same:
+            message = "look like training images, as forms of one layout and frames of one film do"
+            fix = f"if they are of one scene, {fix}"
+        findings.append(
+            Finding(
+                "leakage",
+                "error" if same else "warning",
+                f"{len(held)} of {len(held_files)} held-out images {message}",
+                f"{evidence} ({first.how})",
+                len(held),
+                fix,
+            )
+        )
+    return findings
 
 
 def class_names(raw: RawBoxes) -> list[Finding]:

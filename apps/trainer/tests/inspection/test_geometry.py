@@ -1,0 +1,111 @@
+"""What is said of all boxes of a set: small objects, units that differ by image, padded copies, few images."""
+
+import runpy
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from coord_trainer.inspection.edges import EdgeMaps, Sample, inflate
+from coord_trainer.inspection.geometry import examine_geometry
+
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
+COCO, Draft, centred = BENCHMARK["COCO"], BENCHMARK["Draft"], BENCHMARK["_centred"]
+
+
+@pytest.fixture(scope="module")
+def clean():
+    """Generated images without their lower quarter, which are wider than high, and the boxes that are left."""
+    draft = BENCHMARK["shapes"](60)
+    images, corners = {}, []
+    for (name, image), boxes in zip(draft.images.items(), draft.corners, strict=True):
+        left = boxes[boxes[:, 3] <= 0.75]
+        if len(left):
+            images[name] = image.crop((0, 0, 96, 72))
+            corners.append(left / (1, 0.75, 1, 0.75))
+    return Draft(images, tuple(corners), tuple(("x",) * len(c) for c in corners))
+
+
+def told(draft):
+    """Findings about the boxes of a draft by code."""
+    raw, maps = draft.raw(), EdgeMaps.of(draft.images.values())
+    found, meaning = examine_geometry(raw, raw.stated_I2, Sample(maps, np.arange(len(raw)), raw.image_N))
+    return {finding.code: finding for finding in found}, meaning
+
+
+def small_objects(low, high, size):
+    """Return images of a few sharp rectangles on noise, with the boxes to the pixel."""
+    rng, images, corners = np.random.default_rng(low), {}, []
+    for k in range(30):
+        grey = np.clip(rng.normal(200, 3, size[::-1]), 0, 255).astype(np.uint8)
+        image, boxes = Image.fromarray(grey).convert("RGB"), []
+        for _ in range(rng.integers(2, 7)):
+            sides = rng.integers(low, high, 2)
+            x, y = rng.integers(0, np.array(size) - sides)
+            ImageDraw.Draw(image).rectangle((x, y, x + sides[0] - 1, y + sides[1] - 1), fill=(60, 40, 40))
+            boxes.append((x, y, x + sides[0], y + sides[1]))
+        images[f"{k}.png"] = image
+        corners.append(np.array(boxes) / np.tile(size, 2))
+    return Draft(images, tuple(corners), tuple(("x",) * len(c) for c in corners), coco=True)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "size"), [(12, 24, (640, 480)), (20, 40, (640, 480)), (40, 80, (640, 480)), (30, 60, (1280, 960))]
+)
+def test_boxes_of_small_objects_that_fit_are_right(low, high, size):
+    assert told(small_objects(low, high, size))[0] == {}
+
+
+def test_boxes_of_larger_objects_that_are_too_small_are_named():
+    draft = small_objects(120, 240, (640, 480)).moved(lambda b: inflate(b, 0.9))
+    assert set(told(draft)[0]) == {"too_small"}
+
+
+@pytest.mark.parametrize("coco", [True, False])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_images_whose_numbers_have_another_unit_are_counted(clean, coco, share):
+    others = round(share * len(clean.images))
+    of_image = iter([True] * others + [False] * (len(clean.images) - others))
+    mixed = replace(clean, coco=coco, unit=lambda size: np.ones_like(size) if next(of_image) == coco else size)
+    found, meaning = told(mixed)
+    assert set(found) == {"mixed_units"} and found["mixed_units"].count == others
+    assert f"{others} of {len(clean.images)}" in found["mixed_units"].message
+    np.testing.assert_allclose(meaning.boxes_N4, np.concatenate(clean.corners), atol=1e-9)
+
+
+def test_further_faults_are_found_beside_mixed_units(clean):
+    of_image = iter([True, False] * len(clean.images))
+    mixed = replace(clean, unit=lambda size: size if next(of_image) else np.ones_like(size), layout=centred)
+    assert set(told(mixed)[0]) == {"mixed_units", "cxcywh"}
+
+
+def padded(draft, side):
+    """Return the draft with the boxes of a square copy that has the image in its middle."""
+    fields = [np.array(i.size) / max(i.size) for i in draft.images.values()]
+    corners = tuple(c * np.tile(f, 2) + np.tile((1 - f) / 2, 2) for c, f in zip(draft.corners, fields, strict=True))
+    return replace(draft, corners=corners, unit=lambda size: np.full_like(size, side))
+
+
+@pytest.mark.parametrize(("coco", "side"), [(False, 1.0), (False, 640.0), (True, 640.0), (True, 160.0)])
+def test_boxes_of_a_padded_copy_are_named(clean, coco, side):
+    found, meaning = told(replace(padded(clean, side), coco=coco))
+    assert set(found) == {"padded"}
+    assert np.abs(meaning.boxes_N4 - np.concatenate(clean.corners)).max() < 0.03
+
+
+def test_choice_by_range_alone_says_so(clean):
+    rng = np.random.default_rng(0)
+    noise = {name: Image.fromarray(rng.integers(0, 255, (72, 96, 3), np.uint8)) for name in clean.images}
+    found, _ = told(COCO["norm1000"](replace(clean, images=noise, coco=True)))
+    assert "not confirmed by the pixels" in found["norm1000"].evidence
+
+
+@pytest.mark.parametrize("images", [12, 40])
+def test_pixels_that_say_nothing_are_told(clean, images):
+    part = COCO["mirrored"](replace(clean.subset(range(images)), coco=True))
+    noise = np.random.default_rng(0).integers(0, 255, (72, 96, 3), np.uint8)
+    found, _ = told(replace(part, images=dict.fromkeys(part.images, Image.fromarray(noise))))
+    assert set(found) == {"no_evidence"} and found["no_evidence"].severity == "note"
+    assert ("12 images are too few" in found["no_evidence"].message) == (images == 12)
