@@ -134,6 +134,13 @@ def shuffle(draft: Draft) -> Draft:
     return replace(draft, owners=tuple(order.tolist()))
 
 
+def padded(draft: Draft, side: float) -> Draft:
+    """Return the boxes of square copies that have each image in their middle."""
+    fields = [np.array(i.size) / max(i.size) for i in draft.images.values()]
+    corners = tuple(c * np.tile(f, 2) + np.tile((1 - f) / 2, 2) for c, f in zip(draft.corners, fields, strict=True))
+    return replace(draft, corners=corners, unit=lambda size: np.full_like(size, side))
+
+
 def _longer_side(size):
     return 512 * size / size.max()
 
@@ -246,6 +253,9 @@ def measure(name: str, draft: Draft, subsets: int, clean: int) -> list[str]:
     rng = np.random.default_rng(0)
     cases = {f"{code} (JSONL)": (False, plant, code) for code, plant in JSONL.items()}
     cases |= {f"{code} (COCO)": (True, plant, code.partition(",")[0]) for code, plant in COCO.items()}
+    if any(image.width != image.height for image in draft.images.values()):
+        cases["padded, fractions (JSONL)"] = (False, lambda d: padded(d, 1.0), "padded")
+        cases["padded, 640 pixels (COCO)"] = (True, lambda d: padded(d, 640.0), "padded")
     columns = [n for n in (10, 30, 100) if n <= len(draft.images)]
     named: dict[str, list[str]] = {case: [] for case in cases}
     all_maps = EdgeMaps.of(draft.images.values())

@@ -12,7 +12,8 @@ from coord_trainer.inspection.edges import EdgeMaps, Sample, inflate
 from coord_trainer.inspection.geometry import examine_geometry
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
-COCO, Draft, centred = BENCHMARK["COCO"], BENCHMARK["Draft"], BENCHMARK["_centred"]
+COCO, Draft = BENCHMARK["COCO"], BENCHMARK["Draft"]
+centred, padded = BENCHMARK["_centred"], BENCHMARK["padded"]
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +80,6 @@ def test_further_faults_are_found_beside_mixed_units(clean):
     of_image = iter([True, False] * len(clean.images))
     mixed = replace(clean, unit=lambda size: size if next(of_image) else np.ones_like(size), layout=centred)
     assert set(told(mixed)[0]) == {"mixed_units", "cxcywh"}
-
-
-def padded(draft, side):
-    """Return the draft with the boxes of a square copy that has the image in its middle."""
-    fields = [np.array(i.size) / max(i.size) for i in draft.images.values()]
-    corners = tuple(c * np.tile(f, 2) + np.tile((1 - f) / 2, 2) for c, f in zip(draft.corners, fields, strict=True))
-    return replace(draft, corners=corners, unit=lambda size: np.full_like(size, side))
 
 
 @pytest.mark.parametrize(("coco", "side"), [(False, 1.0), (False, 640.0), (True, 640.0), (True, 160.0)])
