@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from coord_codec import InputError
 from coord_trainer.inspection.edges import inflate
 from coord_trainer.inspection.examine import examine
 from coord_trainer.inspection.raw import DataSource
@@ -232,11 +233,58 @@ def test_sizes_of_other_images_mean_shuffled_names(clean, tmp_path):
     assert codes == {"shuffled"}
 
 
-@pytest.mark.parametrize("text", ["", '{"image": "a.jpg", "objects": []}\n'])
-def test_set_without_boxes_is_no_crash(tmp_path, text):
-    (tmp_path / "a.jsonl").write_text(text)
+@pytest.mark.parametrize(("query", "severity"), [("", "error"), ("a unicorn", "note")])
+def test_set_without_boxes_teaches_nothing_unless_it_asks_for_what_is_not_there(tmp_path, query, severity):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"image": "a.jpg", "objects": [], "query": query}) + "\n")
     Image.new("RGB", (32, 32)).save(tmp_path / "a.jpg")
-    assert told(DataSource(tmp_path / "a.jsonl"))[0] <= {"refused"}
+    _, found = told(DataSource(tmp_path / "a.jsonl"))
+    assert [(f.code, f.severity) for f in found.findings] == [("no_boxes", severity)]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"images": [], "annotations": [], "categories": []}'])
+def test_set_without_records_is_a_wrong_file(tmp_path, text):
+    name = "a.json" if text else "a.jsonl"
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match="expected images and their objects, found none"):
+        examine(DataSource(tmp_path / name), max_objects=30)
+
+
+def test_refused_records_are_compared_with_records_and_counted_once(clean, tmp_path):
+    """A tenth of the images, which is far less than a tenth of all boxes and faults."""
+    source = clean.write(tmp_path)
+    _edit(source, lambda records: [r.update(width="96", height="96") for r in records[: len(records) // 10]])
+    codes, found = told(source)
+    assert codes == {"refused"} and found.findings[0].severity == "error"
+    assert found.findings[0].count == len(clean.images) // 10
+
+
+def test_raw_numbers_are_all_read_where_a_description_holds_a_line_separator(clean, tmp_path):
+    source = clean.write(tmp_path)
+
+    def separate(records):
+        for record in records:
+            record["objects"][0]["desc"] = "two\u2028lines"
+        records[0]["objects"][0]["bbox"] = [0, 0, 7, 7]  # one refusal, and the file is read as it stands
+
+    records = [json.loads(line) for line in source.annotations.read_text().splitlines()]
+    separate(records)
+    source.annotations.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in records), "utf-8")
+    assert len(examine(source, max_objects=30).raw) == sum(map(len, clean.corners))
+
+
+def test_list_of_files_that_lost_a_row_means_shuffled_names(clean, tmp_path):
+    plain = {name: Image.new("RGB", (96 + 2 * k, 120), (k, 0, 0)) for k, name in enumerate(clean.images)}
+    source = replace(clean, images=plain).write(tmp_path)
+    names = list(plain)
+
+    def lose_a_row(records):
+        for record, name in zip(records, names[1:], strict=False):
+            record["image"] = name
+        records.pop()
+
+    _edit(source, lose_a_row)
+    (shuffled,) = [f for f in told(source)[1].findings if f.code == "shuffled"]
+    assert "of other images" in shuffled.evidence
 
 
 @pytest.mark.parametrize("fault", [None, "yxyx", "resized"])

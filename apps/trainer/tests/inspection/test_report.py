@@ -73,12 +73,30 @@ def test_inspect_takes_a_prepared_folder_with_its_held_out_set(run, clean, tmp_p
         (["a.jsonl", "b.jsonl"], "one data set"),
         (["a.jsonl", "--images", "nowhere"], "nowhere"),
         (["a.jsonl", "data.max_objcts=3"], "max_objects"),
+        (["--out", "pages"], "expected DATA"),
     ],
 )
 def test_inspect_mistake_is_one_message_and_exit_code_2(run, tmp_path, words, told):
     code, _, err = run(*words)
     assert code == 2 and told in err and "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_inspect_finds_the_images_beside_the_file_of_a_folder(run, clean, tmp_path):
+    draft = replace(clean.subset(range(8)), coco=True)
+    source = draft.write(tmp_path / "data" / "images")
+    source.annotations.rename(tmp_path / "data" / "instances.json")
+    code, out, _ = run("data")
+    assert code == 0 and "8 images" in out
+
+
+def test_inspect_writes_over_no_file(run, clean, tmp_path):
+    source = clean.subset(range(8)).write(tmp_path / "data")
+    before = source.annotations.read_bytes()
+    for out in (source.annotations, source.annotations / "below"):
+        code, _, err = run(source.annotations, "--out", out)
+        assert code == 2 and err.count("\n") == 1 and "is a file" in err
+    assert source.annotations.read_bytes() == before
 
 
 def _config(source, *more):

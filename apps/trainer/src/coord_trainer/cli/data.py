@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
 from coord_trainer.cli.main import app
-from coord_trainer.cli.options import ConfigFile, NewPlace, Strict, load_libraries, must_not_exist
+from coord_trainer.cli.options import ConfigFile, NewPlace, Strict, load_libraries, must_be_folder, must_not_exist
 from coord_trainer.config.formats import Format
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def inspect(
     model: Annotated[
         str | None, typer.Option(metavar="M", help="The checkpoint whose processor and tokenizer the page shows.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder of findings.json and inspect.html.")] = Path("runs/inspect"),
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of findings.json and inspect.html.", show_default="runs/inspect")
+    ] = None,
     sample: Annotated[
         int | None,
         typer.Option(
@@ -93,6 +96,7 @@ def inspect(
         from coord_trainer.data.load import source_configs
         from coord_trainer.inspection.report import inspect_data
 
+        out = must_be_folder(out or Path("runs/inspect"))
         of_model, failed = model is not None or config is not None, None
         for name, alone in source_configs(resolved):
             try:
@@ -102,6 +106,9 @@ def inspect(
         if failed is not None:
             raise failed
         return
+    if out is not None:
+        raise InputError(f"--out {out}: expected DATA to examine; the tokens of one sample are printed, not written")
+
     load_libraries()
     from coord_trainer.preview import inspect_sample
 

@@ -99,6 +99,13 @@ def must_not_exist(out: Path) -> None:
         raise InputError(f"--out: {out} exists already; choose another name or move it away")
 
 
+def must_be_folder(out: Path) -> Path:
+    """Return the folder that a result is written into, or raise an InputError when a file has its name."""
+    if any(place.exists() and not place.is_dir() for place in (out, *out.parents)):
+        raise InputError(f"--out: {out} is a file, or lies below one; name a folder")
+    return out
+
+
 def load_libraries() -> None:
     """Say that the slow imports begin."""
     say("coord-trainer: loading PyTorch and Transformers")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coord_codec import AnnotationSet
+from coord_codec import AnnotationSet, InputError
 from coord_trainer.data.image_set import FULL_CHECK_LIMIT
 from coord_trainer.data.usable.image import is_outside, outside_message
 from coord_trainer.inspection import records
@@ -60,24 +60,26 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | None = N
         heldout: the set that is scored, for leakage
 
     Raises:
-        InputError: if the annotations cannot be read at all
+        InputError: if the annotations cannot be read at all, or hold nothing
     """
     found, raw, root, files = _look(source)
-    findings: list[Finding] = [*records.unreadable_images(raw, files)]
+    if not raw.files and not found.problems:
+        raise InputError(f"{source.annotations}: expected images and their objects, found none; check the file")
+    findings: list[Finding] = [*records.unreadable_images(raw, files), *records.no_boxes(found, raw)]
     unit, explained, turned = "", False, set[int]()
     if len(raw):
         sizes_I2 = np.array([file.size or (np.nan, np.nan) for file in files])
         sizes_I2 = np.where(np.isfinite(sizes_I2), sizes_I2, raw.stated_I2)
         sizes_I2[~np.isfinite(sizes_I2)] = np.nanmedian(sizes_I2) if np.isfinite(sizes_I2).any() else 1
         of_boxes, meaning = examine_geometry(raw, sizes_I2, _sample(raw, files))
-        explained = any(finding.severity == "error" for finding in of_boxes)
+        explained = any(f.severity == "error" and f.code != "unknown_numbers" for f in of_boxes)
         of_turned, turned = examine_turned(raw, files, root, meaning.boxes_N4)
         findings += [*of_boxes, *of_turned]
         unit = meaning.unit
     sizes = records.stated_sizes(raw, files, turned, unit)
     known = {finding.code for finding in findings}
     findings += [finding for finding in sizes if finding.code not in known]
-    findings += records.refused(found, explained or bool(sizes), max(len(raw), 1))
+    findings += records.refused(found, explained or bool(sizes), raw)
     findings += [*records.duplicate_boxes(raw), *records.duplicate_images(raw, files), *records.class_names(raw)]
     findings += [*records.object_counts(raw, max_objects), *records.one_off(raw)]
     if heldout is not None:

@@ -177,6 +177,6 @@ def _records(source: Path) -> Iterator[Mapping[str, Any]]:
     if text.lstrip().startswith("["):
         yield from (record for record in json.loads(text) if isinstance(record, Mapping))
         return
-    for line in text.splitlines():
+    for line in text.split("\n"):  # and nowhere else: U+2028 is a character of a description
         with suppress(ValueError):
             yield parse_json_line(line)

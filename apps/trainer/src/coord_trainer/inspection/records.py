@@ -9,7 +9,7 @@ import numpy as np
 
 from coord_codec import AnnotationSet
 from coord_eval.diagnosis import normalize_label
-from coord_trainer.inspection.findings import Finding, by_share
+from coord_trainer.inspection.findings import Finding, Severity, by_share
 from coord_trainer.inspection.geometry import shuffled
 from coord_trainer.inspection.images import ImageFile, Pair, alike_images
 from coord_trainer.inspection.raw import RawBoxes
@@ -47,9 +47,15 @@ def stated_sizes(raw: RawBoxes, files: Sequence[ImageFile], explained: Set[int],
     first, (stated, actual) = next(iter(pairs.items()))
     evidence = f"the first: {raw.files[first]} is {actual[0]} x {actual[1]}, stated {stated[0]} x {stated[1]}"
     is_swap = all(stated == actual[::-1] for stated, actual in pairs.values())
-    permuted = Counter(s for s, _ in pairs.values()) == Counter(a for _, a in pairs.values())
+    stated_sizes, actual_sizes = (Counter(sizes) for sizes in zip(*pairs.values(), strict=True))
+    known = (stated_sizes & actual_sizes).total()  # a list that lost a row states one size that no file has
+    permuted = known == len(pairs) or (known >= 0.9 * len(pairs) and len(stated_sizes) >= 3)
     if permuted and not is_swap and len(pairs) >= 3:
-        return [shuffled(f"{len(pairs)} stated sizes are those of other images of the set; {evidence}", len(pairs))]
+        return [
+            shuffled(
+                f"{known} of {len(pairs)} stated sizes are those of other images of the set; {evidence}", len(pairs)
+            )
+        ]
     told = " with width and height exchanged" if is_swap else ""
     message = f"{len(pairs)} images state another size than their files have{told}, and are left out"
     fix = "state the size of the files"
@@ -173,14 +179,30 @@ def one_off(raw: RawBoxes) -> list[Finding]:
     return [Finding("one_off", "note", message, evidence, len(raw), "subtract 1 from x and y")]
 
 
-def refused(found: AnnotationSet, explained: bool, total: int) -> list[Finding]:
-    """Name records that the reader refuses, unless a finding about all boxes explains the refused boxes."""
+def no_boxes(found: AnnotationSet, raw: RawBoxes) -> list[Finding]:
+    """Name a set in which no image has a box; one of questions whose answer is empty has none on purpose."""
+    if len(raw) or found.problems:
+        return []
+    severity: Severity = "note" if any(getattr(record, "query", None) for record in found.instances) else "error"
+    message = f"none of {len(raw.files)} images has a box: every answer that is learnt is empty"
+    evidence = f"the first: {raw.files[0]}"
+    return [Finding("no_boxes", severity, message, evidence, len(raw.files), "check that the annotations are whole")]
+
+
+def refused(found: AnnotationSet, explained: bool, raw: RawBoxes) -> list[Finding]:
+    """Name records and objects that are refused, unless a finding about all boxes explains the refused boxes."""
     problems = [p for p in found.problems if not (explained and (not p.field or "bbox" in p.field))]
     if not problems:
         return []
     fields = Counter(p.field.rpartition(".")[2] or "record" for p in problems)
     shown = ", ".join(f"{count} {name}" for name, count in fields.most_common(5))
-    message = f"{len(problems)} records are refused ({shown})"
-    severity = by_share(len(problems), total)
+    objects = sum(p.is_box for p in problems)
+    records = len({p.where for p in problems if not p.is_box})  # each may have several faults
+    counts = [
+        f"{count} {name}{'s' * (count > 1)}" for count, name in ((records, "record"), (objects, "object")) if count
+    ]
+    message = f"refused: {' and '.join(counts)} ({shown})"
+    severities = by_share(records, len(raw.files) + records), by_share(objects, len(raw) + objects)
+    severity: Severity = "error" if "error" in severities else "warning"
     fix = "mend or remove them; they are left out of training and scoring"
-    return [Finding("refused", severity, message, f"the first: {problems[0]}", len(problems), fix)]
+    return [Finding("refused", severity, message, f"the first: {problems[0]}", records + objects, fix)]

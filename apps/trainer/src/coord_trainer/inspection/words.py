@@ -31,8 +31,8 @@ def split_words(words: Sequence[str], images: Path | None, model: str | None) ->
     if (path / TRAIN).is_file():
         heldout = path / HELDOUT if (path / HELDOUT).is_file() else None
         path /= TRAIN
-    if images is None and path.suffix == ".json" and (path.parent / "images").is_dir():
-        images = path.parent / "images"  # as many data sets have it
+    if images is None and (beside := _annotations(path).parent / "images").is_dir():
+        images = beside  # as many data sets have it
     settings.append(_word("data.annotations", path))
     settings.append(_word("evaluation.pictures", "train" if heldout is None else "heldout"))
     if images is not None:
@@ -40,6 +40,12 @@ def split_words(words: Sequence[str], images: Path | None, model: str | None) ->
     if heldout is not None:
         settings.append(_word("data.heldout_annotations", heldout))
     return settings
+
+
+def _annotations(path: Path) -> Path:
+    """Return the JSON file that a folder has alone, or the path itself."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else []
+    return files[0] if len(files) == 1 else path
 
 
 def _word(key: str, value: object) -> str:
