@@ -73,6 +73,39 @@ def test_diagnose_agrees_with_scoring_on_the_named_scale(coco_set):
     assert f"would give AP {named.coco['AP']:.3f}" in lines[1]
 
 
+def _renamed(records, rename):
+    for record in records:
+        objects = [item | {"label": rename(item["label"])} for item in json.loads(record["text"])]
+        record["text"] = json.dumps(objects)
+    return records
+
+
+def test_diagnose_takes_the_options_that_answers_were_scored_with(coco_set):
+    """Synonyms, ignored labels, prompted labels and stated confidences change the AP that a way would give."""
+    records = answers(coco_set, WAYS["--scale pixels)"])
+    for record in _renamed(records, lambda name: f"a {name}"):
+        objects = json.loads(record["text"])
+        stated = [item | {"score": (90 - i) / 100} for i, item in enumerate(objects)]
+        noise = {"bbox_2d": [1, 1, 9, 9], "label": "noise", "score": 0.95}
+        record["text"] = json.dumps([noise, *stated])
+    options = {"synonyms": {c["name"]: [f"a {c['name']}"] for c in coco_set["categories"]}, "ignored_labels": ["noise"]}
+    lines = diagnose(score(coco_set, records, **options), records, force=True, **options)
+    named = score(coco_set, records, scale="pixels", **options)
+    assert named.score_source == "stated" and named.coco["AP"] > 0.9
+    assert f"would give AP {named.coco['AP']:.3f}" in lines[1]
+    assert "noise" not in named.unknown_labels
+
+
+def test_diagnose_gives_boxes_without_label_the_one_of_the_prompt(coco_set):
+    category = coco_set["categories"][0]
+    coco_set["categories"] = [category]
+    coco_set["annotations"] = [a | {"category_id": category["id"]} for a in coco_set["annotations"]]
+    records = _renamed(answers(coco_set, WAYS["--scale pixels)"]), lambda name: "")
+    records = [record | {"label": category["name"]} for record in records]
+    lines = diagnose(score(coco_set, records, scale=1000), records, force=True)
+    assert float(re.search(r"would give AP (\S+),", lines[1])[1]) > 0.9
+
+
 def test_diagnose_prefers_the_option_to_a_fit_that_finds_it_again(coco_set):
     """Rounding to whole pixels makes a map fitted on the objects a little better than the truth."""
     whole = answers(coco_set, lambda b, s: [round(v) for v in WAYS["--scale pixels)"](b, s)])

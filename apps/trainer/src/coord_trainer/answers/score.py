@@ -101,6 +101,7 @@ def score_predictions(
 
     At an AP near 0 the notes about a file say which other way to take the numbers would find the objects.
     """
+    ignored = ignored_labels(config.data)
     evaluation = score(
         images.ground_truth(config.evaluation.limit),
         predictions,
@@ -110,10 +111,10 @@ def score_predictions(
         markers=config.data.markers,
         order=config.data.order,
         geometry=config.data.shape,
-        ignored_labels=ignored_labels(config.data),
+        ignored_labels=ignored,
     )
     left_out = _left_out(config, images)
-    lines = diagnose(evaluation, predictions) if isinstance(predictions, Path) else []
+    lines = diagnose(evaluation, predictions, ignored_labels=ignored) if isinstance(predictions, Path) else []
     for line in lines:
         say(line)
     return replace(evaluation, notes=(*left_out, *evaluation.notes, *lines))

@@ -100,7 +100,8 @@ def score(
     with options.Progress() as progress:
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
         evaluation = score(ground_truth, predictions, **settings)
-    lines = explain(evaluation, predictions, format=settings["format"], force=diagnose)
+    same = {name: settings[name] for name in ("format", "synonyms", "ignored_labels")}
+    lines = explain(evaluation, predictions, force=diagnose, **same)
     evaluation = replace(evaluation, notes=(*evaluation.notes, *lines))
     report = evaluation.write_report(out, image_root=images, title=title)
     if export:

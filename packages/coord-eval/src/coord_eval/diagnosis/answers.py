@@ -8,22 +8,24 @@ Shapes: B boxes, I images.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from coord_codec import CoordGrid, MarkerFamily
+from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Detections, Prediction
 from coord_eval.diagnosis.transforms import LAYOUTS, smart_resize
-from coord_eval.intake.answers import PredictionSource, load_predictions
+from coord_eval.intake.answers import AnswerOptions, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.joining import LabelMatcher, join
+from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.scale import RAW_SCALE, mean_best_iou
 from coord_eval.metrics.coco import coco_scores
 from coord_eval.metrics.evaluation import EvaluationData
-from coord_eval.parse.parser import parse_answer
+from coord_eval.parse.answer import Answer
 
 NEAR_ZERO = 0.02
 """AP below which answers are diagnosed without being asked to."""
@@ -59,6 +61,9 @@ def diagnose(
     format: str | MarkerFamily = "auto",
     grid: CoordGrid = CoordGrid(),
     force: bool = False,
+    synonyms: Mapping[str, Sequence[str]] | None = None,
+    label_callback: Callable[[str], str | None] | None = None,
+    ignored_labels: Sequence[str] = (),
 ) -> list[str]:
     """Return which other ways to take the numbers of the answers would find the objects, as notes.
 
@@ -68,6 +73,9 @@ def diagnose(
         format: likewise
         grid: likewise
         force: diagnose whatever the AP; otherwise only one below .02
+        synonyms: as for `coord_eval.score`
+        label_callback: likewise
+        ignored_labels: likewise
 
     Returns:
         A line for each way with its AP, the best first; one line that says so where none fits, none where nothing had
@@ -77,7 +85,9 @@ def diagnose(
     if not force and not 0 <= ap < NEAR_ZERO:
         return []
     truth = evaluation.truth
-    detections, raw_B4, seen_B2 = _raw(truth, predictions, format, grid)
+    options = AnswerOptions(format=format, scale=RAW_SCALE, grid=grid, ignored_labels=tuple(ignored_labels))
+    labels = partial(LabelMatcher, truth.categories, synonyms or {}, label_callback)
+    detections, raw_B4, seen_B2 = _raw(truth, predictions, options, labels, evaluation.score_source)
     if not len(raw_B4) or not evaluation.counts["objects"]:
         return ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
     ways = sorted(_ways(truth, detections, raw_B4, seen_B2), key=lambda way: -way.fit)
@@ -100,7 +110,11 @@ def diagnose(
 
 
 def _raw(
-    truth: GroundTruth, predictions: PredictionSource, format: str | MarkerFamily, grid: CoordGrid
+    truth: GroundTruth,
+    predictions: PredictionSource,
+    options: AnswerOptions,
+    labels: Callable[[], LabelMatcher],
+    score_source: str,
 ) -> tuple[Detections, np.ndarray, np.ndarray]:
     """Return a row for each box that was answered, its numbers as they were written, and the size of its input."""
     answered = load_predictions(predictions)
@@ -110,7 +124,7 @@ def _raw(
         return detections, detections.boxes_D4, np.full((len(detections), 2), np.nan)
     loaded = [item for item in answered if isinstance(item, Prediction)]
     images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in loaded))
-    answers = [parse_answer(p.text, format, scale=RAW_SCALE, grid=grid, keep_flat=True) for p in loaded]
+    answers, _ = parse_all(truth, loaded, images, options, keep_flat=True)
     answers = [replace(a, objects=tuple(o for o in a if o.geometry == "box" and len(o.bins) == 4)) for a in answers]
     collected = collect_answers(
         truth,
@@ -118,8 +132,8 @@ def _raw(
         answers,
         images=images,
         joined=joined,
-        labels=LabelMatcher(truth.categories),
-        score_source="constant",
+        labels=labels(),
+        score_source=_source(score_source, answers, loaded),
     )
     rows = [
         (item.bins, prediction.input_size or (np.nan, np.nan))
@@ -129,6 +143,14 @@ def _raw(
     ]
     numbers_B4 = np.array([bins for bins, _ in rows], np.float64).reshape(-1, 4)
     return collected.detections, numbers_B4, np.array([size for _, size in rows], np.float64).reshape(-1, 2)
+
+
+def _source(requested: str, answers: Sequence[Answer], predictions: Sequence[Prediction]) -> str:
+    """Return the score source of the evaluation, or `constant` where a box that it dropped has no such score."""
+    try:
+        return choose_source(requested, answers, predictions)[0]
+    except InputError:
+        return "constant"
 
 
 def _ways(truth: GroundTruth, detections: Detections, raw_B4: np.ndarray, seen_B2: np.ndarray) -> Iterator[Way]:

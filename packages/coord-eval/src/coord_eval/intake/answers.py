@@ -68,6 +68,8 @@ def parse_all(
     images: Sequence[int],
     options: AnswerOptions,
     progress: Progress = silent,
+    *,
+    keep_flat: bool = False,
 ) -> tuple[list[Answer], list[str]]:
     """Parse every answer on the scale that was named, or on the one that fits the whole set.
 
@@ -77,6 +79,7 @@ def parse_all(
         images: index of the image of each, -1 for unknown ones
         options: how the text becomes boxes
         progress: called with the name of a stage, what is done and what there is to do
+        keep_flat: whether boxes without area are kept
 
     Returns:
         The parsed answers, and notes about how they were parsed.
@@ -100,7 +103,8 @@ def parse_all(
             scale=(size and "pixels") if isinstance(scale, str) else scale,
             image_size=size,
             grid=options.grid,
-            keep_flat=not from_text,  # the sides may differ where the tokens are the same
+            # The sides may differ where the tokens are the same.
+            keep_flat=keep_flat or not from_text,
             preferred=preferred,
             geometry=options.geometry,
         )
