@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -53,6 +54,12 @@ WAYS = {
     "as xywh": lambda b, s: _thousandths((b[0], b[1], b[2] - b[0], b[3] - b[1])),
     "as cxcywh": lambda b, s: _thousandths(((b[0] + b[2]) / 2, (b[1] + b[3]) / 2, b[2] - b[0], b[3] - b[1])),
     "as yxyx": lambda b, s: _thousandths((b[1], b[0], b[3], b[2])),
+    "mirrored left to right": lambda b, s: _thousandths((1 - b[2], b[1], 1 - b[0], b[3])),
+    "turned clockwise": lambda b, s: _thousandths((b[1], 1 - b[2], b[3], 1 - b[0])),
+    "in pixels of the image, turned counter-clockwise": lambda b, s: [
+        *((1 - b[3]) * s[1], b[0] * s[0]),
+        *((1 - b[1]) * s[1], b[2] * s[0]),
+    ],
     "x times 2.000 -0.400, y times 1.000": lambda b, s: _thousandths((b[0] / 2 + 0.2, b[1], b[2] / 2 + 0.2, b[3])),
 }
 
@@ -132,6 +139,84 @@ def test_diagnose_reads_results_lists(coco_set):
     ]
     lines = diagnose(score(coco_set, results), results, force=True)
     assert "numbers in pixels of the image" in lines[1]
+    assert "bbox holds x1, y1, x2, y2; COCO's results have x, y, width, height" in lines[1]
+    assert "--scale" not in " ".join(lines)
+
+
+@pytest.mark.parametrize("write", [WAYS["as yxyx"], WAYS["as xywh"], WAYS["mirrored left to right"]])
+def test_diagnose_names_no_option_for_what_no_option_changes(coco_set, write):
+    records = answers(coco_set, write)
+    lines = diagnose(score(coco_set, records), records, force=True)
+    assert len(lines) > 1 and "--scale" not in " ".join(lines)
+
+
+def test_diagnose_names_no_option_for_coordinate_tokens(coco_set):
+    """The numbers of tokens are divided by their grid, whatever the scale."""
+    records = answers(coco_set, lambda b, s: [f"<|coord_{round(100 * v)}|>" for v in b])
+    lines = diagnose(score(coco_set, records), records, force=True)
+    assert "numbers divided by 100 would give" in lines[1]
+
+
+def test_diagnose_takes_the_order_of_the_format_for_read_as_it_should(coco_set):
+    records = [
+        record | {"text": record["text"].replace("bbox_2d", "box_2d")}
+        for record in answers(coco_set, lambda b, s: [b[1] * s[1], b[0] * s[0], b[3] * s[1], b[2] * s[0]])
+    ]
+    lines = diagnose(score(coco_set, records, format="gemini", scale=1000), records, format="gemini", force=True)
+    assert "as yxyx in pixels of the image" in lines[1] and "are read as" not in lines[1]
+
+
+def _shifted(coco_set):
+    """Results with the boxes of the truth and the next category each."""
+    after = {c["id"]: d["id"] for c, d in pairwise([*coco_set["categories"], {"id": 999}])}
+    return [
+        {"image_id": a["image_id"], "category_id": after[a["category_id"]], "score": 1.0, "bbox": a["bbox"]}
+        for a in coco_set["annotations"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("predictions", "pair"),
+    [
+        (
+            lambda truth: _renamed(answers(truth, lambda b, s: _thousandths(b)), lambda name: f"x{name}"),
+            "'xcat' -> 'cat'",
+        ),
+        (_shifted, "'dog' -> 'cat'"),
+        (_shifted, "'category_id 999' -> 'traffic light'"),
+    ],
+)
+def test_diagnose_names_the_labels_where_they_alone_are_wrong(coco_set, predictions, pair):
+    wrong = predictions(coco_set)
+    lines = diagnose(score(coco_set, wrong), wrong)
+    assert "the labels are wrong" in lines[1]
+    true = {c["name"]: c["id"] for c in coco_set["categories"]}[pair.split("'")[-2]]
+    count = sum(not a["iscrowd"] and a["category_id"] == true for a in coco_set["annotations"])
+    assert f"{pair} ({count})" in lines[1]
+    assert "and 1 more" in lines[1]
+
+
+def test_diagnose_tells_labels_from_numbers_where_both_are_wrong(coco_set):
+    records = _renamed(answers(coco_set, WAYS["--scale pixels)"]), lambda name: f"x{name}")
+    lines = diagnose(score(coco_set, records, scale=1000), records)
+    assert re.search(r"--scale pixels\) would give AP 0.000 \((0.9|1.0)\d* for any label\)", lines[1])
+
+
+def test_diagnose_says_what_fits_slightly_better(coco_set):
+    records = answers(coco_set, lambda b, s: [999 * v for v in b])
+    evaluation = score(coco_set, records, scale=1010)
+    lines = diagnose(evaluation, records, force=True)
+    better = score(coco_set, records, scale=999).coco["AP"]
+    assert "divided by 999 (--scale 999) fits slightly better, too little to be sure" in lines[1]
+    assert f"AP {better:.3f} instead of {evaluation.coco['AP']:.3f}" in lines[1]
+
+
+def test_diagnose_blames_ground_truth_without_boxes(coco_set):
+    records = answers(coco_set, lambda b, s: _thousandths(b))
+    empty = coco_set | {"annotations": []}
+    assert diagnose(score(empty, records), records, force=True) == [
+        "diagnosis: nothing to diagnose: the ground truth holds no boxes"
+    ]
 
 
 def test_score_command_diagnoses_at_ap_near_0_and_on_request(coco_set, tmp_path, capsys):

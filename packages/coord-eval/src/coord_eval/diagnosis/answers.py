@@ -1,40 +1,64 @@
 """Answers whose boxes miss everything: which other way to take their numbers would find the objects.
 
-Every order, scale and resized input is tried on the whole set, then one affine map for all boxes, fitted on objects
-that an image and its answer name once. A way is told with the AP that it would give.
+Every order, scale, resized, turned and mirrored input is tried on the whole set, then one affine map for all boxes,
+fitted on objects that an image and its answer name once. A way is told with the AP that it would give. Where the boxes
+find the objects and their labels do not, the pairs of labels are told.
 
 Shapes: B boxes, I images.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Detections, Prediction
-from coord_eval.diagnosis.transforms import LAYOUTS, smart_resize
+from coord_eval.diagnosis.transforms import LAYOUTS, TURNS, smart_resize
 from coord_eval.intake.answers import AnswerOptions, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.joining import LabelMatcher, join
 from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.scale import RAW_SCALE, mean_best_iou
-from coord_eval.metrics.coco import coco_scores
+from coord_eval.metrics.coco import CocoTable, coco_scores, one_label
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.parse.answer import Answer
 
 NEAR_ZERO = 0.02
 """AP below which answers are diagnosed without being asked to."""
 _PLAUSIBLE, _CLEARLY = 0.2, 1.25  # mean best IoU that a way must reach, and its ratio to that of the boxes as read
-_TOLD = 3
+_SLIGHTLY = 0.005  # of mean best IoU, by which a way must be better than the boxes as read to be mentioned
+_LABELS_MATTER = 5  # times an AP near 0: the AP without labels from which they are at fault
+_TOLD, _LABELS_TOLD = 3, 5
 _FITTED = 0.01  # of mean best IoU, by which a fitted way must be better than one with a name
 _PAIRS = 8  # objects that an affine map is fitted on, at least
 _RESIZED = ((28, 56 * 56, 28 * 28 * 1280), (28, 56 * 56, 28 * 28 * 16384), (32, 256 * 256, 4096 * 4096))
 """Side of a token's square and limits of pixels, as the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL have them."""
+
+
+_FIELDS = {
+    "xyxy": "x1, y1, x2, y2",
+    "xywh": "x, y, width, height",
+    "cxcywh": "centre x, centre y, width, height",
+    "yxyx": "y1, x1, y2, x2",
+    "yxhw": "y, x, height, width",
+    "cycxhw": "centre y, centre x, height, width",
+}
+_TURNED = {
+    2: "mirrored left to right",
+    3: "turned upside down",
+    4: "mirrored top to bottom",
+    6: "turned clockwise",
+    7: "mirrored along the rising diagonal",
+    8: "turned counter-clockwise",
+}
+"""Orientations but the first, which changes nothing, and the fifth, which is the order y, x."""
 
 
 @dataclass(frozen=True)
@@ -42,16 +66,53 @@ class Way:
     """One way to take the numbers of all answers.
 
     Attributes:
-        name: in words, with the option that takes them so where there is one
+        name: in words
         unit_B4: corners in [0, 1]
         fit: mean over boxes of the best IoU with any object of their image
+        advice: what to change so that they are taken so
         is_fitted: whether numbers of the way come from the ground truth
     """
 
     name: str
     unit_B4: np.ndarray
     fit: float
+    advice: str = ""
     is_fitted: bool = False
+
+    @property
+    def told(self) -> str:
+        """The name with the advice."""
+        return f"{self.name} ({self.advice})" if self.advice else self.name
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The numbers of all boxes as they were written.
+
+    Attributes:
+        detections: a row for each box
+        raw_B4: its numbers
+        seen_B2: the size of the model's input, NaN where it is not stated
+        order: the order in which the numbers are read, a key of `LAYOUTS`
+        kind: whether they are coordinate tokens, plain numbers of text or those of a results list
+    """
+
+    detections: Detections
+    raw_B4: np.ndarray
+    seen_B2: np.ndarray
+    order: str
+    kind: Literal["tokens", "plain", "results"]
+
+    def advice(self, layout: str, option: str) -> str:
+        """Return what to change so that the numbers are taken in that order, and by that option."""
+        if self.kind == "results":
+            return f"bbox holds {_FIELDS[layout]}; COCO's results have x, y, width, height in pixels of the image"
+        if layout != self.order:
+            return (
+                f"answers hold {_FIELDS[layout]} and are read as {_FIELDS[self.order]}: the prompt or the training "
+                "data taught that order; rewrite it there, or in these answers"
+            )
+        return option if self.kind == "plain" else ""
 
 
 def diagnose(
@@ -87,41 +148,83 @@ def diagnose(
     truth = evaluation.truth
     options = AnswerOptions(format=format, scale=RAW_SCALE, grid=grid, ignored_labels=tuple(ignored_labels))
     labels = partial(LabelMatcher, truth.categories, synonyms or {}, label_callback)
-    detections, raw_B4, seen_B2 = _raw(truth, predictions, options, labels, evaluation.score_source)
-    if not len(raw_B4) or not evaluation.counts["objects"]:
+    if not evaluation.counts["objects"]:
+        return ["diagnosis: nothing to diagnose: the ground truth holds no boxes"] if force else []
+    written = _written(truth, predictions, options, labels, evaluation.score_source)
+    if not len(written.raw_B4):
         return ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
-    ways = sorted(_ways(truth, detections, raw_B4, seen_B2), key=lambda way: -way.fit)
+    ways = sorted(_ways(truth, written), key=lambda way: -way.fit)
     # A fitted map that is hardly better has only found a way with a name again.
     named = max(way.fit for way in ways if not way.is_fitted)
     ways = [way for way in ways if not way.is_fitted or way.fit >= named + _FITTED]
     own = _fit(truth, evaluation.detections.image_D, _corners(evaluation))
-    good = [way for way in _distinct(ways) if way.fit >= max(_PLAUSIBLE, _CLEARLY * own)][:_TOLD]
-    lines = [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}"]
-    if not good:
-        told = "the way they are read fits best" if own >= _PLAUSIBLE else "no scale, order, shift or resize fits"
-        return [*lines, f"diagnosis: {told} ({len(ways)} tried; the best, {ways[0].name}: {ways[0].fit:.3f})"]
-    for way in good:
-        size_B2 = truth.sizes_I2[detections.image_D]
-        low_B2 = way.unit_B4[:, :2] * size_B2
-        boxes_D4 = np.concatenate([low_B2, way.unit_B4[:, 2:] * size_B2 - low_B2], axis=1)
-        scores = coco_scores(truth, replace(detections, boxes_D4=boxes_D4), evaluation.backend).summary
-        lines.append(f"diagnosis: {way.name} would give AP {scores['AP']:.3f}, mean best IoU {way.fit:.3f}")
-    return lines
+    needed = max(_PLAUSIBLE, _CLEARLY * own, ways[0].fit / 2)
+    good = [way for way in _distinct(ways) if way.fit >= needed][:_TOLD]
+    lines = [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}", *_label_lines(evaluation)]
+
+    def told(way: Way) -> str:
+        return _ap_text(truth, _moved(truth, written.detections, way), evaluation.backend)
+
+    if good:
+        return [*lines, *(f"diagnosis: {w.told} would give {told(w)}, mean best IoU {w.fit:.3f}" for w in good)]
+    best = ways[0]
+    if own < _PLAUSIBLE:
+        tried = f"{len(ways)} tried; the best, {best.name}: {best.fit:.3f}"
+        return [*lines, f"diagnosis: no scale, order, shift or resize fits, and no turned or mirrored image ({tried})"]
+    if best.fit < own + _SLIGHTLY:
+        return [*lines, f"diagnosis: the way they are read fits best ({len(ways)} tried)"]
+    gain = f"{told(best)} instead of {ap:.3f}, mean best IoU {best.fit:.3f} instead of {own:.3f}"
+    return [*lines, f"diagnosis: {best.told} fits slightly better, too little to be sure: {gain}"]
 
 
-def _raw(
+def _moved(truth: GroundTruth, detections: Detections, way: Way) -> Detections:
+    size_B2 = truth.sizes_I2[detections.image_D]
+    low_B2 = way.unit_B4[:, :2] * size_B2
+    return replace(detections, boxes_D4=np.concatenate([low_B2, way.unit_B4[:, 2:] * size_B2 - low_B2], axis=1))
+
+
+def _ap_text(truth: GroundTruth, detections: Detections, backend: str) -> str:
+    ap = coco_scores(truth, detections, backend).summary["AP"]
+    if ap >= NEAR_ZERO:
+        return f"AP {ap:.3f}"
+    any_label = CocoTable(*one_label(truth, detections)).summary()["AP"]
+    return f"AP {ap:.3f} ({any_label:.3f} for any label)" if _labels_fail(ap, any_label) else f"AP {ap:.3f}"
+
+
+def _labels_fail(ap: float, any_label: float) -> bool:
+    return ap < NEAR_ZERO and any_label >= _LABELS_MATTER * NEAR_ZERO
+
+
+def _label_lines(evaluation: EvaluationData) -> list[str]:
+    """Name the commonest pairs of an answered and a true label where boxes are right and labels wrong."""
+    any_label = evaluation.coco_class_agnostic["AP"]
+    if not _labels_fail(evaluation.coco["AP"], any_label):
+        return []
+    truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches_any_label
+    hit_D, _ = matches.at(0.5)
+    answered_d, true_d = detections.category_D[hit_D], truth.category_N[matches.object_D[hit_D]]
+    names = [*truth.categories, *detections.unknown]
+    pairs = Counter((a, t) for a, t in zip(answered_d.tolist(), true_d.tolist(), strict=True) if a != t)
+    told = ", ".join(f"{names[a]!r} -> {names[t]!r} ({n})" for (a, t), n in pairs.most_common(_LABELS_TOLD))
+    more = f" and {len(pairs) - _LABELS_TOLD} more" if len(pairs) > _LABELS_TOLD else ""
+    return [
+        f"diagnosis: the boxes find objects and the labels are wrong: AP {any_label:.3f} for any label; "
+        f"answered -> true: {told}{more}"
+    ]
+
+
+def _written(
     truth: GroundTruth,
     predictions: PredictionSource,
     options: AnswerOptions,
     labels: Callable[[], LabelMatcher],
     score_source: str,
-) -> tuple[Detections, np.ndarray, np.ndarray]:
-    """Return a row for each box that was answered, its numbers as they were written, and the size of its input."""
+) -> _Written:
     answered = load_predictions(predictions)
     results = [item for item in answered if isinstance(item, CocoResult)]
     if len(results) == len(answered):
         detections = collect_results(truth, results).detections
-        return detections, detections.boxes_D4, np.full((len(detections), 2), np.nan)
+        return _Written(detections, detections.boxes_D4, np.full((len(detections), 2), np.nan), "xywh", "results")
     loaded = [item for item in answered if isinstance(item, Prediction)]
     images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in loaded))
     answers, _ = parse_all(truth, loaded, images, options, keep_flat=True)
@@ -136,13 +239,20 @@ def _raw(
         score_source=_source(score_source, answers, loaded),
     )
     rows = [
-        (item.bins, prediction.input_size or (np.nan, np.nan))
+        (item.bins, prediction.input_size or (np.nan, np.nan), item.order, answer.scale is not None)
         for prediction, answer, image in zip(loaded, answers, images, strict=True)
         if image >= 0
         for item in answer
     ]
-    numbers_B4 = np.array([bins for bins, _ in rows], np.float64).reshape(-1, 4)
-    return collected.detections, numbers_B4, np.array([size for _, size in rows], np.float64).reshape(-1, 2)
+    bins, seen, orders, plain = zip(*rows, strict=True) if rows else ((), (), (), ())
+    ((order, _),) = Counter(order for order in orders if order in LAYOUTS).most_common(1) or [("xyxy", 0)]
+    return _Written(
+        collected.detections,
+        np.array(bins, np.float64).reshape(-1, 4),
+        np.array(seen, np.float64).reshape(-1, 2),
+        order,
+        "plain" if all(plain) else "tokens",
+    )
 
 
 def _source(requested: str, answers: Sequence[Answer], predictions: Sequence[Prediction]) -> str:
@@ -153,37 +263,43 @@ def _source(requested: str, answers: Sequence[Answer], predictions: Sequence[Pre
         return "constant"
 
 
-def _ways(truth: GroundTruth, detections: Detections, raw_B4: np.ndarray, seen_B2: np.ndarray) -> Iterator[Way]:
-    for divisor, divisor_B2 in _divisors(truth, detections, raw_B4, seen_B2):
+def _ways(truth: GroundTruth, written: _Written) -> Iterator[Way]:
+    image_B = written.detections.image_D
+    read_B4 = LAYOUTS[written.order](written.raw_B4)
+    for divisor, option, divisor_B2 in _divisors(truth, written):
         for layout, to_corners in LAYOUTS.items():
-            unit_B4 = to_corners(raw_B4) / np.tile(divisor_B2, 2)
+            unit_B4 = to_corners(written.raw_B4) / np.tile(divisor_B2, 2)
             order = "" if layout == "xyxy" else f" as {layout}"
-            yield Way(f"numbers{order} {divisor}", unit_B4, _fit(truth, detections.image_D, unit_B4))
-    size_B2 = truth.sizes_I2[detections.image_D]
+            advice = written.advice(layout, option)
+            yield Way(f"numbers{order} {divisor}", unit_B4, _fit(truth, image_B, unit_B4), advice)
+        for orientation, turned in _TURNED.items():
+            # From the sixth on, the axes are exchanged as well, and so are the sides of the image.
+            sides_B2 = divisor_B2[:, ::-1] if orientation > 4 else divisor_B2
+            unit_B4 = TURNS[orientation](read_B4 / np.tile(sides_B2, 2))
+            advice = f"the images that the model saw or learned from were {turned}, and their boxes were not"
+            yield Way(f"numbers {divisor}, {turned}", unit_B4, _fit(truth, image_B, unit_B4), advice)
+    size_B2 = truth.sizes_I2[image_B]
     for what, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
         if np.isfinite(divisor_B2).all():
-            yield from _affine(truth, detections, raw_B4 / np.tile(divisor_B2, 2), what)
+            yield from _affine(truth, written.detections, read_B4 / np.tile(divisor_B2, 2), what)
 
 
-def _divisors(
-    truth: GroundTruth, detections: Detections, raw_B4: np.ndarray, seen_B2: np.ndarray
-) -> Iterator[tuple[str, np.ndarray]]:
-    size_B2 = truth.sizes_I2[detections.image_D]
+def _divisors(truth: GroundTruth, written: _Written) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield what numbers may be divided by: in words, by which option, and the divisors of x and y."""
+    size_B2 = truth.sizes_I2[written.detections.image_D]
     for number in (1000, 999, 1, 100, 1024):
-        yield f"divided by {number} (--scale {number})", np.full_like(size_B2, number)
+        yield f"divided by {number}", f"--scale {number}", np.full_like(size_B2, number)
     if not truth.sizes_known or not np.isfinite(size_B2).all():
         return
-    yield "in pixels of the image (--scale pixels)", size_B2
-    if np.isfinite(seen_B2).all():
-        yield "in pixels of the model's input (--scale input_pixels)", seen_B2
+    yield "in pixels of the image", "--scale pixels", size_B2
+    if np.isfinite(written.seen_B2).all():
+        yield "in pixels of the model's input", "--scale input_pixels", written.seen_B2
     sizes, index_B = np.unique(size_B2, axis=0, return_inverse=True)
     for factor, low, high in _RESIZED:
         resized = [smart_resize(int(w), int(h), factor=factor, min_pixels=low, max_pixels=high) for w, h in sizes]
-        name = (
-            f"in pixels of an input resized to multiples of {factor} and at most {high} pixels "
-            "(give input_width and input_height, --scale input_pixels)"
-        )
-        yield name, np.array(resized, np.float64)[index_B.reshape(-1)]
+        name = f"in pixels of an input resized to multiples of {factor} and at most {high} pixels"
+        option = "give input_width and input_height, --scale input_pixels"
+        yield name, option, np.array(resized, np.float64)[index_B.reshape(-1)]
 
 
 def _affine(truth: GroundTruth, detections: Detections, unit_B4: np.ndarray, what: str) -> Iterator[Way]:
@@ -200,7 +316,7 @@ def _affine(truth: GroundTruth, detections: Detections, unit_B4: np.ndarray, wha
         moved_B4[:, axis::2] = a * unit_B4[:, axis::2] + b
         parts.append(f"{name} times {a:.3f} {b:+.3f}")
     told = f"numbers as fractions{what}" if what else "numbers divided by 1000"
-    yield Way(f"{told}, {', '.join(parts)}", moved_B4, _fit(truth, detections.image_D, moved_B4), True)
+    yield Way(f"{told}, {', '.join(parts)}", moved_B4, _fit(truth, detections.image_D, moved_B4), is_fitted=True)
 
 
 def _sure_pairs(truth: GroundTruth, detections: Detections) -> tuple[np.ndarray, np.ndarray]:
