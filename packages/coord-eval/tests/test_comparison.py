@@ -80,6 +80,29 @@ def test_compare_notes_runs_ranked_by_different_scores(coco_set, runs):
     assert "different scores" in compare({"a": runs["base"], "b": words}, resamples=2).notes[0]
 
 
+def test_compare_keeps_the_notes_of_each_run(coco_set, runs):
+    plain = score(coco_set, [{"image_id": 0, "text": '[{"bbox_2d": [1, 2, 300, 400], "label": "cow"}]'}])
+    notes = compare({"base": runs["base"], "plain": plain}, resamples=2).notes
+    assert [note for note in plain.notes if f"plain: {note}" not in notes] == []
+    assert any(note.startswith("plain: ") and "/1000 was assumed" in note for note in notes)
+    assert any(note.startswith("plain: 1 boxes with labels that the ground truth does not have") for note in notes)
+    assert any(note.startswith("plain: ") and "images are without an answer" in note for note in notes)
+
+
+def test_compare_names_the_smallest_p_where_too_few_resamples_hide_a_difference(coco_set, runs):
+    few = [note for note in compare(runs, resamples=50).notes if "resamples cannot give a p" in note]
+    tests = sum(d.p is not None for d in compare(runs, resamples=2).differences["less"].values())
+    assert few == [
+        f"50 resamples cannot give a p below {tests / 51:.3f}, so that no run can be said to differ: "
+        f"take at least {20 * tests}"
+    ]
+    enough = compare(runs, resamples=20 * tests)
+    assert any(d.differs for d in enough.differences["less"].values())
+    assert not any("cannot give a p" in note for note in enough.notes)
+    same = compare({"a": runs["base"], "b": runs["base"]}, resamples=50)
+    assert not any("cannot give a p" in note for note in same.notes)
+
+
 def test_compare_command(coco_set, noisy_results, tmp_path, capsys):
     results = noisy_results(coco_set, 0)
     (tmp_path / "t.json").write_text(json.dumps(coco_set))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from coord_codec import InputError
 from coord_codec.files import write_text
 from coord_eval.evaluation import Evaluation
 from coord_eval.metrics.bootstrap import CONFIDENCE, HEADLINE, Resamples, few_objects_note, interval, resample
+from coord_eval.metrics.evaluation import join_lines
 from coord_eval.metrics.permutation import exchange_p_values
 from coord_eval.report.page import columns, headline_first, page, safe, section, table
 
@@ -121,17 +123,37 @@ def compare(
     notes: tuple[str, ...] = tuple(few_objects_note(runs[first]))
     if len(set(sources.values())) > 1:
         notes = (*notes, "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU")
+    p_values = {name: exchange_p_values(runs[first], runs[name], resamples, seed, HEADLINE) for name in others}
     return Comparison(
         metrics={name: found.intervals() for name, found in drawn.items()},
-        differences=paired_differences(
-            drawn, {name: exchange_p_values(runs[first], runs[name], resamples, seed, HEADLINE) for name in others}
-        ),
+        differences=paired_differences(drawn, p_values),
         class_gains={name: _class_gains(runs[first], runs[name]) for name in others},
         score_sources=sources,
-        notes=notes,
+        notes=(*notes, *_smallest_p_note(p_values, resamples), *_notes_of_runs(runs)),
         resamples=resamples,
         seed=seed,
     )
+
+
+def _smallest_p_note(p_values: Mapping[str, Mapping[str, float]], resamples: int) -> list[str]:
+    """Say that more resamples are needed where a p is as small as it can be and still above .05."""
+    found = [p for row in p_values.values() for p in row.values()]
+    smallest = len(found) / (resamples + 1)
+    if not found or smallest < 1 - CONFIDENCE or min(found) * (resamples + 1) > 1 + 1e-9:
+        return []
+    enough = math.ceil(len(found) / (1 - CONFIDENCE))
+    return [
+        f"{resamples} resamples cannot give a p below {min(smallest, 1):.3f}, so that no run can be said to differ: "
+        f"take at least {enough}"
+    ]
+
+
+def _notes_of_runs(runs: Mapping[str, Evaluation]) -> list[str]:
+    """Return the notes of each run with its name; those of the ground truth, which all share, once and without."""
+    truth = next(iter(runs.values())).truth.notes
+    told = (*truth, *few_objects_note(next(iter(runs.values()))))
+    own = {name: (*run.notes, *join_lines(run)) for name, run in runs.items()}
+    return [*truth, *(f"{name}: {note}" for name, notes in own.items() for note in notes if note not in told)]
 
 
 def _check_same_truth(first: str, a: Evaluation, second: str, b: Evaluation) -> None:

@@ -8,10 +8,9 @@ from coord_eval.comparison import Comparison, p_text
 from coord_eval.evaluation import Evaluation
 from coord_eval.html import number
 from coord_eval.metrics.bootstrap import HEADLINE
+from coord_eval.metrics.evaluation import join_lines
 from coord_eval.suites.lvis import LvisScores
 from coord_eval.suites.refcoco import ExpressionScores
-
-_LABELS_SHOWN = 5
 
 
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
@@ -36,22 +35,12 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
         )
         if repairs := ", ".join(f"{n} {repair}" for repair, n in health["repairs"].items()):
             yield f"repaired: {repairs}"
-    if unknown := evaluation.counts["unknown_label_detections"]:
-        named = _unknown(evaluation)
-        yield f"{unknown} boxes with labels that the ground truth does not have, counted as false: {named}"
-    if evaluation.join.unknown:
-        yield f"{evaluation.join.unknown} predictions about unknown images, left out"
+    yield from join_lines(evaluation)
     for name, value in evaluation.coco_own.items():
         yield f"{name:9} {number(value)}  own parameters"
     for name, row in evaluation.intervals.items():
         if name in HEADLINE:
             yield f"{name:9} {row['value']:.4f}  95 % interval {row['low']:.4f} to {row['high']:.4f}"
-
-
-def _unknown(evaluation: Evaluation) -> str:
-    found = [f"{label!r} ({times})" for label, times in evaluation.unknown_labels.items()]
-    more = f" and {len(found) - _LABELS_SHOWN} more" if len(found) > _LABELS_SHOWN else ""
-    return f"{', '.join(found[:_LABELS_SHOWN])}{more}"
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:

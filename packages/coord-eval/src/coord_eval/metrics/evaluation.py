@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ _JSON_KEYS = (
     *("analysis", "pr_curves", "coco_own", "intervals", "notes"),
 )
 """Keys of `evaluation.json`, in order."""
+_LABELS_SHOWN = 5
 _COUNTS = ("count", "objects", "images", "detections", "duplicates")
 
 
@@ -98,6 +100,17 @@ class EvaluationData(Scored):
     def to_json(self) -> str:
         """Return `to_dict` as JSON text."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+
+def join_lines(evaluation: EvaluationData) -> Iterator[str]:
+    """Yield what the ground truth does not have: labels, whose boxes are false, and images, which are left out."""
+    if unknown := evaluation.counts["unknown_label_detections"]:
+        found = [f"{label!r} ({times})" for label, times in evaluation.unknown_labels.items()]
+        more = f" and {len(found) - _LABELS_SHOWN} more" if len(found) > _LABELS_SHOWN else ""
+        named = f"{', '.join(found[:_LABELS_SHOWN])}{more}"
+        yield f"{unknown} boxes with labels that the ground truth does not have, counted as false: {named}"
+    if evaluation.join.unknown:
+        yield f"{evaluation.join.unknown} predictions about unknown images, left out"
 
 
 def point(metric: Metric, scored: Scored) -> dict[str, Any]:
