@@ -208,3 +208,59 @@ def test_help_of_a_command_has_examples(name, capsys):
     for words, code in (([name, "--help"], 0), ([name], 2), ([name, "--scale", "-1"], 2)):
         assert main(words) == code
     assert f"  coord-eval {name} --ground-truth" in capsys.readouterr().out
+
+
+TEXT_OPTIONS = {
+    "--scale": "999",
+    "--format": "gemini",
+    "--synonyms": "synonyms.json",
+    "--boxes": "expected",
+    "--score-source": "coord_min",
+    "--ignore-label": "noise",
+    "--geometry": "polygon",
+}
+
+
+@pytest.fixture
+def results(files, coco_set, noisy_results, tmp_path, monkeypatch):
+    """The words that name a ground truth and a results list."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "synonyms.json").write_text('{"cat": ["feline"]}')
+    (tmp_path / "results.json").write_text(json.dumps(noisy_results(coco_set, 0)))
+    return [*files[:3], "results.json"]
+
+
+@pytest.mark.parametrize("option", TEXT_OPTIONS)
+def test_score_refuses_options_for_text_with_a_results_list(results, capsys, option):
+    assert main(["score", *results, "--out", "r", option, TEXT_OPTIONS[option]]) == 2
+    told = capsys.readouterr().err
+    assert f"results.json: a COCO results list states boxes, labels and scores itself; leave out {option}, " in told
+    assert told.count("\n") == 1
+
+
+def test_score_takes_defaults_and_an_empty_results_list_with_options_for_text(results, tmp_path, capsys):
+    assert main(["score", *results, "--out", "r", "--format", "auto", "--score-source", "auto"]) == 0
+    (tmp_path / "results.json").write_text("[]")
+    assert main(["score", *results, "--out", "r", "--scale", "1000"]) == 0
+
+
+def test_view_and_lvis_refuse_options_for_text_with_a_results_list(results, coco_set, tmp_path, capsys):
+    assert main(["view", *results, "--out", "v", "--scale", "999"]) == 2
+    assert not (tmp_path / "v").exists()
+    for category in coco_set["categories"]:
+        category["frequency"] = "f"
+    for image in coco_set["images"]:
+        image |= {"neg_category_ids": [], "not_exhaustive_category_ids": []}
+    (tmp_path / "truth.json").write_text(json.dumps(coco_set))
+    assert main(["lvis", *results]) == 0
+    assert main(["lvis", *results, "--scale", "999", "--format", "gemini"]) == 2
+    assert "leave out --format, --scale, " in capsys.readouterr().err
+
+
+def test_compare_notes_the_runs_on_which_options_for_text_have_no_effect(results, capsys):
+    runs = ["words=predictions.jsonl", "boxes=results.json"]
+    common = ["compare", *results[:2], "--resamples", "5", "--format", "obj"]
+    assert main([*common, *runs]) == 0
+    assert "note: boxes: a COCO results list, on which --format has no effect" in capsys.readouterr().out
+    assert main([*common, "a=results.json", "b=results.json"]) == 2
+    assert "every run is a COCO results list" in capsys.readouterr().err

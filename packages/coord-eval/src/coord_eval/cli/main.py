@@ -100,6 +100,7 @@ def score(
     with options.Progress() as progress:
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
         evaluation = score(ground_truth, predictions, **settings)
+    options.refuse_for_results(predictions, settings, evaluation)
     same = {name: settings[name] for name in ("format", "synonyms", "ignored_labels")}
     lines = explain(evaluation, predictions, force=diagnose, **same)
     evaluation = replace(evaluation, notes=(*evaluation.notes, *lines))
@@ -212,6 +213,12 @@ def compare(
         files[name] = Path(path)
     with options.Progress() as progress:
         evaluations = {name: score(ground_truth, path, **settings) for name, path in files.items()}
+        results = {name: run for name, run in evaluations.items() if options.is_results_list(run)}
+        if given := options.given_for_text(settings):
+            note = f"a COCO results list, on which {given} has no effect"
+            if len(results) == len(files):
+                raise InputError(f"compare: every run is {note}; leave it out")
+            evaluations |= {name: replace(run, notes=(*run.notes, note)) for name, run in results.items()}
         comparison = compare(evaluations, resamples, seed, progress)
     if out:
         comparison.write_report(out)
@@ -246,6 +253,7 @@ def view(
 
     with options.Progress() as progress:
         evaluation = score(ground_truth, predictions, progress=progress, **settings)
+    options.refuse_for_results(predictions, settings, evaluation)
     print(evaluation.write_report(out, image_root=images, max_overlays=count))
 
 
@@ -275,6 +283,7 @@ def lvis(
 
     with options.Progress() as progress:
         scores = score_lvis(ground_truth, predictions, progress=progress, **settings)
+    options.refuse_for_results(predictions, settings, scores)
     _show(scores, lvis_lines(scores), out and out / "lvis.json", as_json)
 
 

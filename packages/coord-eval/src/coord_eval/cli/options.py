@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import BadParameter, Option
 
 from coord_codec.files import InputError, read_json
+
+if TYPE_CHECKING:
+    from coord_eval.evaluation import Evaluation
+    from coord_eval.suites.lvis import LvisScores
 
 GroundTruthFile = Annotated[
     Path, Option(metavar="G", help="COCO annotations (.json) or instance JSON lines.", show_default=False)
@@ -155,6 +159,27 @@ def parameters(
         areas[name] = (low, high)
     given: dict[str, Any] = {"iou_thresholds": iou, "max_detections": max_dets, "areas": areas}
     return {"params": CocoParams(**{name: value for name, value in given.items() if value})}
+
+
+def given_for_text(settings: Mapping[str, Any]) -> str:
+    """Name the options that were given and act on answers as text alone: a results list states its boxes itself."""
+    unset = {**answers(), "ignored_labels": (), "geometry": "box"}
+    given = [name for name, value in unset.items() if settings.get(name, value) != value]
+    return ", ".join("--" + {"ignored_labels": "ignore-label"}.get(n, n.replace("_", "-")) for n in given)
+
+
+def refuse_for_results(predictions: Path, settings: Mapping[str, Any], result: Evaluation | LvisScores) -> None:
+    """Refuse options that change nothing since the predictions are a results list."""
+    if is_results_list(result) and (given := given_for_text(settings)):
+        raise InputError(
+            f"{predictions}: a COCO results list states boxes, labels and scores itself; leave out {given}, "
+            "for answers as text"
+        )
+
+
+def is_results_list(result: Evaluation | LvisScores) -> bool:
+    """Return whether boxes come from a results list; an empty one is an empty set of answers as well."""
+    return result.score_source == "results" and result.join.answered > 0
 
 
 def takes(*groups: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
