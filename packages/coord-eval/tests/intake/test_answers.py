@@ -1,12 +1,14 @@
 """Boxes from expectations that a producer states; the scale of plain numbers, given, inferred or assumed."""
 
 import json
+import math
 import random
 
 import pytest
 
 from coord_codec import Instance, Object
 from coord_eval import InputError, score
+from coord_eval.diagnosis import smart_resize
 
 TRUTH = [
     Instance(
@@ -166,8 +168,73 @@ def test_infer_scale_notes_another_scale_that_fits_as_well(coco_set, answers):
 
 
 def test_infer_scale_refuses_numbers_that_fit_no_image(coco_set, answers):
-    with pytest.raises(InputError, match=r"none fits .*looks like a resized input: give input_width and input_height"):
+    with pytest.raises(InputError, match=r"none fits .*; name the scale; `coord-eval score --diagnose` tries orders"):
         score(coco_set, answers(100_000), scale="infer")
+
+
+def rewritten(coco_set, records, change):
+    """The records with each box changed by a function of the box and the size of the image."""
+    sizes = {image["id"]: (image["width"], image["height"]) for image in coco_set["images"]}
+    for record in records:
+        objects = json.loads(record["text"])
+        changed = [item | {"bbox_2d": change(item["bbox_2d"], sizes[record["image_id"]])} for item in objects]
+        record["text"] = json.dumps(changed)
+        del record["input_width"], record["input_height"]
+    return records
+
+
+def resized(box, size):
+    width, height = smart_resize(*size, factor=32, min_pixels=256 * 256, max_pixels=512 * 512)
+    return [round(v * side / 1000) for v, side in zip(box, (width, height) * 2, strict=True)]
+
+
+def weak(seed):
+    """Boxes moved and stretched at random, as a model of a mean best IoU of about .3 answers them."""
+    draw = random.Random(seed)
+
+    def change(box, size):
+        sides = [(box[i], box[i + 2]) for i in (0, 1)]
+        moved = [((a + b) / 2 + draw.gauss(0, 0.4) * (b - a), (b - a) * math.exp(draw.gauss(0, 0.3))) for a, b in sides]
+        low, high = zip(*((max(0, c - w / 2), c + w / 2) for c, w in moved), strict=True)
+        return [round(v) for v in (*low, *high)]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (resized, "this looks like a resized input: give input_width and input_height"),
+        (lambda b, s: [b[1], b[0], b[3], b[2]], "the numbers fit in another order or on a turned image"),
+        (lambda b, s: [b[0], b[1], b[2] - b[0], b[3] - b[1]], "the numbers fit in another order or on a turned image"),
+        (lambda b, s: [1000 - b[2], b[1], 1000 - b[0], b[3]], "the numbers fit in another order or on a turned image"),
+        (lambda b, s: [v // 20 for v in b], "name the scale"),
+    ],
+    ids=["resized", "y first", "xywh", "mirrored", "a twentieth"],
+)
+def test_infer_scale_refuses_numbers_that_another_reading_fits(coco_set, answers, change, told):
+    records = rewritten(coco_set, answers(1000), change)
+    with pytest.raises(InputError, match=f"none fits .*{told}"):
+        score(coco_set, records, scale="infer")
+
+
+@pytest.mark.parametrize(("scale", "names"), [(1000, ("1000.0", "999.0", "1024.0")), ("pixels", ("pixels",))])
+@pytest.mark.parametrize("seed", range(3))
+def test_infer_scale_finds_the_scale_of_weak_answers(coco_set, answers, scale, names, seed):
+    records = rewritten(coco_set, answers(scale), weak(seed))
+    evaluation = score(coco_set, records, scale="infer")
+    found = [note for note in evaluation.notes if "inferred from" in note]
+    assert found[0].startswith(tuple(f"scale {name} inferred" for name in names))
+    assert 0.2 < evaluation.mean_iou_class_agnostic < 0.4
+
+
+def test_infer_scale_refuses_weak_answers_that_two_scales_fit(coco_set, answers):
+    """In images of 920 x 920, pixels are nearly thousandths."""
+    for image in coco_set["images"]:
+        image.update(width=920, height=920)
+    records = rewritten(coco_set, answers("pixels"), weak(0))
+    with pytest.raises(InputError, match="none fits"):
+        score(coco_set, records, scale="infer")
 
 
 def test_infer_scale_without_plain_numbers(coco_set):

@@ -1,7 +1,7 @@
 """Takes boxes that do not fit, tries what they may mean instead, and returns which meaning fits."""
 
 from coord_eval.diagnosis.answers import NEAR_ZERO, diagnose
-from coord_eval.diagnosis.transforms import INVERSE_TURN, LAYOUTS, TURNS, smart_resize, swap_axes
 from coord_eval.intake.joining import normalize_label
+from coord_eval.intake.transforms import INVERSE_TURN, LAYOUTS, TURNS, smart_resize, swap_axes
 
 __all__ = ["INVERSE_TURN", "LAYOUTS", "NEAR_ZERO", "TURNS", "diagnose", "normalize_label", "smart_resize", "swap_axes"]

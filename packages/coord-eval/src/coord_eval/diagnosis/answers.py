@@ -20,12 +20,12 @@ import numpy as np
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Detections, Prediction
-from coord_eval.diagnosis.transforms import LAYOUTS, TURNS, smart_resize
 from coord_eval.intake.answers import AnswerOptions, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.joining import LabelMatcher, join
 from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.scale import RAW_SCALE, mean_best_iou
+from coord_eval.intake.transforms import LAYOUTS, TURNS, resized_sizes
 from coord_eval.metrics.coco import CocoTable, coco_scores, one_label
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.parse.answer import Answer
@@ -294,12 +294,10 @@ def _divisors(truth: GroundTruth, written: _Written) -> Iterator[tuple[str, str,
     yield "in pixels of the image", "--scale pixels", size_B2
     if np.isfinite(written.seen_B2).all():
         yield "in pixels of the model's input", "--scale input_pixels", written.seen_B2
-    sizes, index_B = np.unique(size_B2, axis=0, return_inverse=True)
     for factor, low, high in _RESIZED:
-        resized = [smart_resize(int(w), int(h), factor=factor, min_pixels=low, max_pixels=high) for w, h in sizes]
         name = f"in pixels of an input resized to multiples of {factor} and at most {high} pixels"
         option = "give input_width and input_height, --scale input_pixels"
-        yield name, option, np.array(resized, np.float64)[index_B.reshape(-1)]
+        yield name, option, resized_sizes(size_B2, factor, low, high)
 
 
 def _affine(truth: GroundTruth, detections: Detections, unit_B4: np.ndarray, what: str) -> Iterator[Way]:

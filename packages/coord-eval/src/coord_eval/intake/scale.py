@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,16 +11,25 @@ import numpy as np
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import Prediction
+from coord_eval.intake.transforms import COMMON_INPUTS, LAYOUTS, TURNS, resized_sizes
 from coord_eval.match.overlaps import box_iou
-from coord_eval.parse.answer import OVERSHOOT
+from coord_eval.parse.answer import OVERSHOOT, corners
 from coord_eval.parse.parser import parse_answer
 
 ScaleName = float | Literal["pixels", "input_pixels"]
 RAW_SCALE = 1e12
 """Large enough that no number of an answer lies outside the image while the raw numbers are parsed."""
-_FLOOR = 0.1
-"""Mean best IoU that the chosen scale must reach; boxes outside their images count as 0."""
+_FLOOR = 0.2
+"""Mean best IoU that the chosen scale must reach; chance reaches .1, and boxes outside their images count as 0."""
 _CLOSE = 0.005
+_WEAK, _AHEAD = 0.4, 1.5
+"""Mean best IoU below which the chosen scale must be ahead of every different one, and by which factor."""
+_DIFFERENT = 0.05
+"""Logarithm of the ratio of two scales from which they are different; those of 999, 1000 and 1024 are not."""
+_CLEARLY = 1.25
+"""Factor by which another reading of the numbers must fit better for every scale to be refused."""
+_IMAGES = 300
+"""Number of images on which other readings are tried."""
 
 
 @dataclass(frozen=True)
@@ -80,38 +89,81 @@ def infer_scale(
     A box outside its image counts as an IoU of 0. Labels play no part. Where two scales are within .005 of mean IoU,
     the first of grid, /999, fractions, per cent, /1024, pixels is chosen and the choice is called uncertain.
 
+    No scale is chosen where the numbers fit clearly better as those of a resized input, in another order or on a turned
+    image, and where the best fit is weak and a different scale fits nearly as well.
+
     The other arguments are those of `parse_all`.
 
     Raises:
-        InputError: if no scale makes the boxes find objects, or answers are about tiles
+        InputError: if no scale makes the boxes find objects and is clearly the best, or answers are about tiles
     """
     rows = _raw_boxes(ground_truth, predictions, images, format, grid)
     if not rows:
         return ScaleChoice(None, True, ())
-    image_B, raw_B4, pixels_B2, seen_B2 = (np.array(column) for column in zip(*rows, strict=True))
+    image_B, written_B4, raw_B4, pixels_B2, seen_B2 = (np.array(column) for column in zip(*rows, strict=True))
     divisors: dict[ScaleName, np.ndarray] = {
         float(grid.scale): np.full_like(pixels_B2, grid.scale),
         **{float(n): np.full_like(pixels_B2, n) for n in (grid.scale - 1, 1, 100, 1024)},
         "pixels": pixels_B2,
         "input_pixels": seen_B2,
     }
+    divisors = {scale: sides_B2 for scale, sides_B2 in divisors.items() if np.isfinite(sides_B2).all()}
     tried = []
     for scale, sides_B2 in divisors.items():
-        if np.isfinite(sides_B2).all():
-            unit_B4 = raw_B4 / np.tile(sides_B2, 2)
-            outside_B = (unit_B4 > 1 + OVERSHOOT).any(axis=1)
-            fit = mean_best_iou(ground_truth, image_B, np.where(outside_B[:, None], 0, unit_B4))
-            tried.append(ScaleEvidence(scale, len(rows), float(outside_B.mean()), fit))
+        outside_B, fit = _fit(ground_truth, image_B, raw_B4 / np.tile(sides_B2, 2))
+        tried.append(ScaleEvidence(scale, len(rows), float(outside_B.mean()), fit))
     ranked = sorted(tried, key=lambda e: -e.mean_iou)
     top = ranked[0].mean_iou
-    if top < _FLOOR:
+    if problem := _problem(ground_truth, image_B, written_B4, raw_B4, pixels_B2, divisors, ranked):
         found = ", ".join(f"{e.scale}: {e.mean_iou:.3f}" for e in ranked[:3])
-        raise InputError(
-            f"scale: none fits (mean best IoU {found}); this looks like a resized input: give input_width and "
-            "input_height, or name the scale; `coord-eval score --diagnose` tries orders and shifts as well"
-        )
+        raise InputError(f"scale: none fits (mean best IoU {found}); {problem}")
     near = [e for e in tried if e.mean_iou >= top - _CLOSE]
     return ScaleChoice(near[0].scale, len(near) == 1, tuple(ranked))
+
+
+def _problem(
+    ground_truth: GroundTruth,
+    image_B: np.ndarray,
+    written_B4: np.ndarray,
+    raw_B4: np.ndarray,
+    pixels_B2: np.ndarray,
+    divisors: Mapping[ScaleName, np.ndarray],
+    ranked: Sequence[ScaleEvidence],
+) -> str:
+    """Return why the best scale is not to be trusted and what to do, nothing where it is."""
+    best, top = divisors[ranked[0].scale], ranked[0].mean_iou
+    images = np.unique(image_B)
+    few_B = np.isin(image_B, images[:: -(-len(images) // _IMAGES)])
+
+    def fit(unit_B4: np.ndarray) -> float:
+        return _fit(ground_truth, image_B[few_B], unit_B4[few_B])[1]
+
+    if top * _CLEARLY <= 1:  # otherwise nothing can be clearly better
+        needed = max(_FLOOR, _CLEARLY * fit(raw_B4 / np.tile(best, 2)))
+        if np.isfinite(pixels_B2).all():
+            inputs = (resized_sizes(pixels_B2, *limits) for limits in COMMON_INPUTS)
+            if max(fit(raw_B4 / np.tile(sides_B2, 2)) for sides_B2 in inputs) >= needed:
+                return "this looks like a resized input: give input_width and input_height"
+        others = [layout for name, layout in LAYOUTS.items() if name != "xyxy"]
+        turns = [turn for orientation, turn in TURNS.items() if orientation > 1]
+        for sides_B2 in divisors.values():
+            ordered = (layout(written_B4) / np.tile(sides_B2, 2) for layout in others)
+            turned = (turn(raw_B4 / np.tile(sides_B2, 2)) for turn in turns)
+            if max(map(fit, (*ordered, *turned))) >= needed:
+                return (
+                    "the numbers fit in another order or on a turned image: name the scale, and "
+                    "`coord-eval score --diagnose` says which"
+                )
+    different = [e.mean_iou for e in ranked if np.abs(np.log(divisors[e.scale] / best)).max() > _DIFFERENT]
+    if top < _FLOOR or (top < _WEAK and different and top < _AHEAD * max(different)):
+        return "name the scale; `coord-eval score --diagnose` tries orders, resized inputs and shifts as well"
+    return ""
+
+
+def _fit(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return which boxes lie outside their images, and the mean best IoU in which these count as 0."""
+    outside_B: np.ndarray = unit_B4.max(axis=1) > 1 + OVERSHOOT
+    return outside_B, mean_best_iou(ground_truth, image_B, np.where(outside_B[:, None], 0, unit_B4))
 
 
 def _raw_boxes(
@@ -120,9 +172,9 @@ def _raw_boxes(
     images: Sequence[int],
     format: str | MarkerFamily,
     grid: CoordGrid,
-) -> list[tuple[int, list[float], Sequence[float], Sequence[float]]]:
-    """Return image, raw box, image size and size of the model input of each box in plain numbers."""
-    rows: list[tuple[int, list[float], Sequence[float], Sequence[float]]] = []
+) -> list[tuple[int, Sequence[float], list[float], Sequence[float], Sequence[float]]]:
+    """Return image, numbers as written, raw box, image size and size of the model input of each plain box."""
+    rows: list[tuple[int, Sequence[float], list[float], Sequence[float], Sequence[float]]] = []
     for prediction, image in zip(predictions, images, strict=True):
         if prediction.tile:
             raise InputError(f"{prediction.where}, tile: the scale of numbers within tiles cannot be inferred; name it")
@@ -134,9 +186,9 @@ def _raw_boxes(
         seen = prediction.input_size or (np.nan, np.nan)
         answer = parse_answer(prediction.text, format, scale=RAW_SCALE, grid=grid)
         rows += [
-            (image, [c * RAW_SCALE for c in item.box], size, seen)
+            (image, corners(item.order, item.bins), [c * RAW_SCALE for c in item.box], size, seen)
             for item in answer
-            if answer.scale is not None and item.geometry == "box"
+            if answer.scale is not None and item.geometry == "box" and len(item.bins) == 4
         ]
     return rows
 

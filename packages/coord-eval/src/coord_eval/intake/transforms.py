@@ -83,3 +83,22 @@ def smart_resize(width: int, height: int, *, factor: int, min_pixels: int, max_p
         grow = math.sqrt(min_pixels / (width * height))
         sides = [math.ceil(side * grow / factor) * factor for side in (width, height)]
     return sides[0], sides[1]
+
+
+_LIMITS = {28: 56 * 56, 32: 256 * 256}
+_SIDES = (256, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 2048)
+_TOKENS = (256, 512, 768, 1024, 1280, 2048, 4096, 16384)
+COMMON_INPUTS = tuple(
+    (factor, low, high)
+    for factor, low in _LIMITS.items()
+    for high in sorted({*(side * side for side in _SIDES), *(tokens * factor * factor for tokens in _TOKENS)})
+)
+"""Side of a token's square and limits of pixels to which Qwen-VL processors are commonly set."""
+
+
+def resized_sizes(size_B2: np.ndarray, factor: int, min_pixels: int, max_pixels: int) -> np.ndarray:
+    """Return `smart_resize` of each row, width and height."""
+    sizes, index_B = np.unique(size_B2, axis=0, return_inverse=True)
+    limits = {"factor": factor, "min_pixels": min_pixels, "max_pixels": max_pixels}
+    resized = [smart_resize(int(w), int(h), **limits) for w, h in sizes]
+    return np.array(resized, np.float64)[index_B.reshape(-1)]
