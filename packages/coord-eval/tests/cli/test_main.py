@@ -264,3 +264,23 @@ def test_compare_notes_the_runs_on_which_options_for_text_have_no_effect(results
     assert "note: boxes: a COCO results list, on which --format has no effect" in capsys.readouterr().out
     assert main([*common, "a=results.json", "b=results.json"]) == 2
     assert "every run is a COCO results list" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["score", "view"])
+@pytest.mark.parametrize(("name", "found"), [("nowhere", "nothing"), ("truth.json", "a file")])
+def test_images_that_are_no_folder_are_refused(files, tmp_path, monkeypatch, capsys, command, name, found):
+    monkeypatch.chdir(tmp_path)
+    assert main([command, *files, "--out", "r", "--images", name]) == 2
+    told = capsys.readouterr().err
+    assert told == f"coord-eval: --images: expected the folder of the images, found {found} at {name}\n"
+    assert not (tmp_path / "r").exists()
+
+
+def test_parse_refuses_a_results_list_and_reads_an_answer_of_the_same_keys(results, tmp_path, capsys):
+    assert main(["parse", "results.json"]) == 2
+    told = capsys.readouterr().err
+    assert "results.json: expected the text of an answer, found a COCO results list" in told
+    assert told.count("\n") == 1
+    (tmp_path / "answer.json").write_text('[{"bbox": [100, 200, 300, 400], "label": "cat"}]')
+    assert main(["parse", "answer.json"]) == 0
+    assert "0.100 0.200 0.300 0.400" in capsys.readouterr().out

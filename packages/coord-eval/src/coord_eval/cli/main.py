@@ -173,7 +173,25 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
                 raise InputError(f"{path}, line {number}, text: expected the answer as text")
             yield str(record.get("image_id", record.get("image", number))), record["text"]
     else:
-        yield str(path), read_text(path)
+        text = read_text(path)
+        if _is_results_list(text):
+            raise InputError(
+                f"{path}: expected the text of an answer, found a COCO results list, which needs no parser; "
+                "`coord-eval score --predictions` takes it as it is"
+            )
+        yield str(path), text
+
+
+def _is_results_list(text: str) -> bool:
+    """Return whether a text is COCO's list: an answer names no image and no id of a category."""
+    try:
+        records = json.loads(text)
+    except (ValueError, RecursionError):  # of lists that are nested too deeply for JSON
+        return False
+    keys = {"image_id", "category_id", "bbox"}
+    return (
+        isinstance(records, list) and bool(records) and all(isinstance(r, dict) and keys <= r.keys() for r in records)
+    )
 
 
 @app.command(

@@ -24,8 +24,19 @@ PredictionsFile = Annotated[
     Path, Option(metavar="P", help="predictions.jsonl or a COCO results list (.json).", show_default=False)
 ]
 ReportFolder = Annotated[Path, Option(metavar="DIR", help="Folder of the report.", show_default=False)]
+
+
+def _existing_folder(path: Path | None) -> Path | None:
+    if path is not None and not path.is_dir():
+        raise InputError(
+            f"--images: expected the folder of the images, found {'a file' if path.exists() else 'nothing'} at {path}"
+        )
+    return path
+
+
 ImageFolder = Annotated[
-    Path | None, Option(metavar="DIR", help="Folder of the images; by default that of the ground truth.")
+    Path | None,
+    Option(callback=_existing_folder, metavar="DIR", help="Folder of the images; by default that of the ground truth."),
 ]
 OutFolder = Annotated[Path | None, Option(metavar="DIR", help="Write the result into this folder as well.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of a summary.")]
