@@ -197,12 +197,21 @@ def mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.nd
     """Return the mean over boxes of the best IoU with any object, in unit coordinates."""
     total = 0.0
     sizes_I4 = np.tile(ground_truth.sizes_I2, 2)
-    regular = np.nonzero(~ground_truth.crowd_N)[0]
-    for image in np.unique(image_B):
-        objects = regular[ground_truth.image_N[regular] == image]
-        if len(objects):
-            chosen = unit_B4[image_B == image]
+    images = np.unique(image_B)
+    objects = _rows_by_image(ground_truth.image_N, images, ~ground_truth.crowd_N)
+    for image, rows, mine in zip(images, _rows_by_image(image_B, images), objects, strict=True):
+        if len(mine):
+            chosen = unit_B4[rows]
             boxes = np.concatenate([chosen[:, :2], chosen[:, 2:] - chosen[:, :2]], axis=1)
-            iou = box_iou(boxes[:, None], ground_truth.boxes_N4[objects] / sizes_I4[image])
+            iou = box_iou(boxes[:, None], ground_truth.boxes_N4[mine] / sizes_I4[image])
             total += float(iou.max(axis=1).sum())
     return total / len(image_B)
+
+
+def _rows_by_image(image_R: np.ndarray, images: np.ndarray, kept_R: np.ndarray | None = None) -> list[np.ndarray]:
+    """Return the rows of each image, in their order, without those that are not kept."""
+    order = np.argsort(image_R, kind="stable")
+    if kept_R is not None:
+        order = order[kept_R[order]]
+    low, high = (np.searchsorted(image_R[order], images, side=side) for side in ("left", "right"))
+    return [order[a:b] for a, b in zip(low, high, strict=True)]
