@@ -1,7 +1,8 @@
 """YOLO text labels, as Ultralytics has them: `class cx cy width height` a line, in fractions of the image.
 
 Images lie in a folder `images`, their labels under the same path in a folder `labels` beside it (or all of them side by
-side); `data.yaml`, `classes.txt` or `obj.names` has the names of the classes.
+side); `data.yaml`, `classes.txt` or `obj.names` has the names of the classes. No label file at all is an error:
+an empty file says that an image has no objects.
 
 | line | rule |
 |---|---|
@@ -20,9 +21,9 @@ from typing import Any
 import yaml
 
 from coord_codec.files import InputError, read_text
+from coord_trainer.data.formats.label_files import NAME_FILES, Labelled, find_labels, label_places
 from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, RawBox, RawImage, Reading, Source, number
 
-_NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 _EMPTY = "images without a label file, taken as images without objects"
 
 
@@ -32,8 +33,9 @@ def recognise(source: Source) -> bool:
         return source.path.suffix in (".yaml", ".yml") and "names" in _yaml(source.path)
     if any(path.name.startswith("data") and "names" in _yaml(path) for path in source.glob("*.yaml", "*.yml")):
         return True
-    labels = [path for path in source.glob("*.txt", "labels/**/*.txt") if path.name not in _NAME_FILES]
-    labels += [path for path in (_label_of(image) for image in _images(source.path)[:20]) if path.is_file()]
+    labels = [path for path in source.glob("*.txt", "labels/**/*.txt") if path.name not in NAME_FILES]
+    beside = (place for image in _images(source.path)[:20] for place in label_places(image, source.path))
+    labels += [path for path in beside if path.is_file()]
     return any(_is_label(path) for path in labels[:20])
 
 
@@ -57,38 +59,29 @@ def _images(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
-def _label_of(image: Path) -> Path:
-    parts = list(image.parts)
-    if "images" in parts:
-        parts[len(parts) - 1 - parts[::-1].index("images")] = "labels"
-    return Path(*parts).with_suffix(".txt")
-
-
 def read(source: Source, images: Path | None) -> Reading:
     """Read the images of a folder, or the training images that a data.yaml names, with their labels.
 
     Raises:
-        InputError: no images, or no names of the classes.
+        InputError: no images, no labels, or no names of the classes.
     """
     notes: tuple[str, ...] = ()
     if source.is_dir:
         top = source.path
         pictures = _images(images or top)
-        labels = {path.stem: path for path in source.path.rglob("*.txt")} if images else {}
         names = _names(top)
     else:
         values = _yaml(source.path)
         names = _as_names(values["names"], source.path)
         top, folders = _split(source.path, values)
-        pictures, labels = [path for folder in folders for path in _images(folder)], {}
+        pictures = [path for folder in folders for path in _images(folder)]
         if others := [name for name in ("val", "test") if values.get(name)]:
             notes = (f"{source.path}: the training images; name the folder of {' or '.join(others)} to read those",)
     if not pictures:
         raise InputError(f"{source.path}: YOLO labels, but no images there; name their folder with --images")
     root = images or top
-    return Reading(
-        (_image(path, root, labels.get(path.stem, _label_of(path)), names) for path in pictures), root, notes
-    )
+    labelled = find_labels(pictures, top, images if source.is_dir else None)
+    return Reading((_image(found, root, names) for found in labelled), root, notes)
 
 
 def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path]]:
@@ -108,7 +101,7 @@ def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path]]:
 
 def _names(folder: Path) -> dict[int, str]:
     for place in (folder, *folder.resolve().parents[:3]):
-        for name in _NAME_FILES:
+        for name in NAME_FILES:
             path = place / name
             if path.is_file():
                 if path.suffix in (".yaml", ".yml"):
@@ -131,10 +124,11 @@ def _as_names(names: Any, path: Path) -> dict[int, str]:
     raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
 
 
-def _image(path: Path, root: Path, label: Path, names: Mapping[int, str]) -> RawImage:
+def _image(found: Labelled, root: Path, names: Mapping[int, str]) -> RawImage:
+    path, label, fault = found
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
-    if not label.is_file():
-        return RawImage(name, str(path), notes=(_EMPTY,))
+    if label is None:
+        return RawImage(name, str(path), fault=fault, notes=(_EMPTY,))
     try:
         lines = read_text(label).splitlines()
     except InputError as error:

@@ -1,0 +1,61 @@
+"""YOLO folders and `data.yaml` as tools and people write them."""
+
+import pytest
+from PIL import Image
+
+from coord_codec import InputError
+from coord_trainer.data.formats.registry import read_source
+
+BOX = "0 .5 .5 .2 .2\n"
+
+
+@pytest.fixture
+def lay(tmp_path):
+    """Write files below `y`: images where the name says so, else the text."""
+
+    def write(files):
+        for name, text in files.items():
+            path = tmp_path / "y" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix == ".jpg" and not text:
+                Image.new("RGB", (20, 10)).save(path)
+            else:
+                path.write_text(text)
+        return tmp_path / "y"
+
+    return write
+
+
+def boxes(found):
+    """Name of each image with its number of boxes."""
+    return {i.image: len(i.objects) for i in found.annotations.instances}
+
+
+SIDE_BY_SIDE = {"images/a.jpg": "", "images/a.txt": BOX, "images/b.jpg": "", "images/b.txt": ""}
+
+
+@pytest.mark.parametrize("source", ["", "data.yaml"])
+def test_labels_beside_images_in_a_folder_called_images(lay, source):
+    place = lay(SIDE_BY_SIDE | {"data.yaml": "train: images\nnames: [cat]"})
+    assert boxes(read_source(place / source)) == {"images/a.jpg": 1, "images/b.jpg": 0}
+
+
+def test_cvat_export_below_a_folder_called_images(lay):
+    files = {"obj.names": "cat\n", "train.txt": "data/a.jpg\n", "obj_train_data/a.jpg": "", "obj_train_data/a.txt": BOX}
+    place = lay({f"images/cvat/{name}": text for name, text in files.items()})
+    assert boxes(read_source(place / "images" / "cvat")) == {"obj_train_data/a.jpg": 1}
+
+
+@pytest.mark.parametrize("images", [None, "images"])
+def test_images_of_the_same_name_have_their_own_labels(lay, images):
+    names = {f"images/{split}/0.jpg": "" for split in ("train", "val")}
+    labels = {"labels/train/0.txt": BOX, "labels/val/0.txt": BOX * 2, "classes.txt": "cat\n"}
+    place = lay(names | labels)
+    found = read_source(place, images and place / images)
+    assert list(boxes(found).values()) == [1, 2]
+
+
+def test_data_yaml_without_any_label_is_refused(lay):
+    place = lay({"images/a.jpg": "", "label/a.txt": BOX, "data.yaml": "train: images\nnames: [cat]"})
+    with pytest.raises(InputError, match=r"none of the 1 images has a label file; .*labels/a.txt or .*images/a.txt"):
+        read_source(place / "data.yaml")
