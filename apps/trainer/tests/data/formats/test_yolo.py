@@ -31,6 +31,7 @@ def boxes(found):
     return {i.image: len(i.objects) for i in found.annotations.instances}
 
 
+PAIR = {"images/a.jpg": "", "labels/a.txt": BOX}
 SIDE_BY_SIDE = {"images/a.jpg": "", "images/a.txt": BOX, "images/b.jpg": "", "images/b.txt": ""}
 
 
@@ -59,3 +60,16 @@ def test_data_yaml_without_any_label_is_refused(lay):
     place = lay({"images/a.jpg": "", "label/a.txt": BOX, "data.yaml": "train: images\nnames: [cat]"})
     with pytest.raises(InputError, match=r"none of the 1 images has a label file; .*labels/a.txt or .*images/a.txt"):
         read_source(place / "data.yaml")
+
+
+def test_root_folder_gives_the_training_images_that_data_yaml_names(lay):
+    splits = {f"{split}/{name}": text for split in ("train", "valid") for name, text in PAIR.items()}
+    place = lay(splits | {"data.yaml": "train: ../train/images\nval: ../valid/images\nnames: [cat]"})
+    found = read_source(place)
+    assert boxes(found) == {"train/images/a.jpg": 1} and "the training images; name the folder of val" in found.notes[0]
+    assert list(boxes(read_source(place, place / "valid"))) == ["images/a.jpg"]
+    (place / "data.yaml").write_text("train: /elsewhere\nnames: [cat]")
+    assert "found nothing at /elsewhere; all images of the folder are read" in read_source(place).notes[0]
+    (place / "data.yaml").write_text("names: [cat]")
+    found = read_source(place)
+    assert len(boxes(found)) == 2 and "train 1, valid 1 images read together" in found.notes[0]

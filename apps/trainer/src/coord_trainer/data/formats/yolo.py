@@ -14,6 +14,7 @@ an empty file says that an image has no objects.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.label_files import NAME_FILES, Labelled, find_labels, label_places
 from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, RawBox, RawImage, Reading, Source, number
 
+_SPLITS = ("train", "val", "valid", "test")
 _EMPTY = "images without a label file, taken as images without objects"
 
 
@@ -65,26 +67,45 @@ def read(source: Source, images: Path | None) -> Reading:
     Raises:
         InputError: no images, no labels, or no names of the classes.
     """
-    notes: tuple[str, ...] = ()
     if source.is_dir:
-        top = source.path
-        pictures = _images(images or top)
-        names = _names(top)
+        names = _names(source.path)
+        top, pictures, notes = _of_folder(source.path, images)
     else:
         values = _yaml(source.path)
         names = _as_names(values["names"], source.path)
-        top, folders = _split(source.path, values)
-        pictures = [path for folder in folders for path in _images(folder)]
-        if others := [name for name in ("val", "test") if values.get(name)]:
-            notes = (f"{source.path}: the training images; name the folder of {' or '.join(others)} to read those",)
+        top, pictures, notes = _split(source.path, values)
     if not pictures:
         raise InputError(f"{source.path}: YOLO labels, but no images there; name their folder with --images")
     root = images or top
-    labelled = find_labels(pictures, top, images if source.is_dir else None)
+    labelled = find_labels(pictures, source.path, images) if source.is_dir and images else find_labels(pictures, top)
     return Reading((_image(found, root, names) for found in labelled), root, notes)
 
 
-def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path]]:
+def _of_folder(folder: Path, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
+    """Return what `_split` does: of the training images that a data.yaml in it names, else of all images."""
+    notes: tuple[str, ...] = ()
+    places = [folder / name for name in NAME_FILES if name.endswith((".yaml", ".yml"))]
+    file = next((path for path in places if path.is_file() and _yaml(path).get("train")), None)
+    if file is not None:
+        try:
+            top, pictures, notes = _split(file, _yaml(file))
+        except InputError as error:
+            notes = (f"{error}; all images of the folder are read",)
+        else:
+            if images is None or all(path.absolute().is_relative_to(images.absolute()) for path in pictures):
+                return top, pictures, notes
+            notes = ()  # the user named images of another split
+    pictures = _images(images or folder)
+    parts = ([part for part in path.relative_to(images or folder).parts[:-1] if part in _SPLITS] for path in pictures)
+    count = Counter(found[0] for found in parts if found)
+    if len(count) > 1:
+        stated = ", ".join(f"{name} {count[name]}" for name in _SPLITS if count[name])
+        notes += (f"{images or folder}: {stated} images read together; name one of the folders to read it alone",)
+    return folder, pictures, notes
+
+
+def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path], tuple[str, ...]]:
+    """Return the folder of the data set, the images that `train` names, and what the user should know of both."""
     top = file.parent / str(values.get("path") or ".")
     top = top if top.is_dir() else file.parent  # `path` is often that of another machine
     stated = values.get("train") or "images"
@@ -95,8 +116,10 @@ def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path]]:
         folder = next((place for place in places if place.is_dir()), None)
         if folder is None:
             raise InputError(f"{file}: train: expected a folder of images, found nothing at {places[0]}")
-        found.append(folder)
-    return top, found
+        found += _images(folder)
+    others = [name for name in ("val", "test") if values.get(name)]
+    told = f"{file}: the training images; name the folder of {' or '.join(others)} to read those"
+    return top, found, (told,) if others else ()
 
 
 def _names(folder: Path) -> dict[int, str]:
