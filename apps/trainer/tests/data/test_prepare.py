@@ -73,6 +73,31 @@ def test_several_sources_with_the_same_ids_lose_them(coco, capsys):
     assert "image ids of several sources are the same" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("kind", ["yolo", "voc"])
+def test_last_folder_inside_another_source_is_that_of_its_images(tmp_path, capsys, kind):
+    place, other = tmp_path / "ds", tmp_path / "other"
+    for folder in (place, other):
+        images = folder / "images" if kind == "yolo" else folder
+        images.mkdir(parents=True)
+        picture(len(folder.name)).save(images / "a.png")
+        if kind == "yolo":
+            (folder / "labels").mkdir()
+            (folder / "labels" / "a.txt").write_text("0 .5 .5 .2 .2")
+            (folder / "classes.txt").write_text("cat")
+        else:
+            sides = "<xmin>3</xmin><ymin>3</ymin><xmax>30</xmax><ymax>30</ymax>"
+            (folder / "a.xml").write_text(
+                f"<annotation><object><name>cat</name><bndbox>{sides}</bndbox></object></annotation>"
+            )
+    last = place / "images" if kind == "yolo" else place
+    for name, sources in {"one": [place, last], "two": [other, place, last]}.items():
+        prepare(sources, tmp_path / name, DataSection())
+        assert len(read_instances(tmp_path / name / "instances.jsonl").instances) == len(sources) - 1
+    assert "several sources" not in capsys.readouterr().out
+    prepare([place, place, other], tmp_path / "three", DataSection())
+    assert "1 images stand in several sources, in each as a record, such as" in capsys.readouterr().out
+
+
 def test_split_follows_the_content_of_images_and_tells_near_duplicates(coco, capsys):
     data = DataSection()
     prepare([coco / "a.json", coco / "images"], coco / "one", data, split=0.3)

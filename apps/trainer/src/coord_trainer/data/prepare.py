@@ -41,8 +41,8 @@ def prepare(sources: Sequence[Path], out: Path, data: DataSection, split: float 
     single = out.suffix == ".jsonl"
     if single and split is not None:
         raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
-    sources, images = _images_of(sources, data.images)
-    sets = [load_annotated(path, images, str(path), data.strict, data) for path in sources]
+    chosen = _images_of(sources, data.images)
+    sets = [load_annotated(path, images, str(path), data.strict, data) for path, images in chosen]
     folder = (out.parent if single else out).resolve()
     instances = list(_instances(sets, folder))
     parts = {out.name if single else "instances.jsonl": instances}
@@ -51,11 +51,12 @@ def prepare(sources: Sequence[Path], out: Path, data: DataSection, split: float 
         parts, near = _split(instances, folder, split)
     listed = "".join(json.dumps(asdict(problem)) + "\n" for found in sets for problem in found.problems)
     base = os.path.commonpath([(found.base or found.root).resolve() for found in sets])
+    shared = _shared(sets)
     facts = {
         "images": os.path.relpath(base, folder),
-        "sources": [{"path": str(path), "digest": found.digest} for path, found in zip(sources, sets, strict=True)],
+        "sources": [{"path": str(path), "digest": found.digest} for (path, _), found in zip(chosen, sets, strict=True)],
         "notes": dict(sum((Counter(found.annotations.notes) for found in sets), Counter())),
-        "told": [line for found in sets for line in found.told],
+        "told": [*(line for found in sets for line in found.told), *shared],
         "problems": sum(len(found.problems) for found in sets),
         **({"near_duplicates": near} if split is not None else {}),
     }
@@ -71,15 +72,17 @@ def prepare(sources: Sequence[Path], out: Path, data: DataSection, split: float 
             write_text(problems, listed)
     for name, part in parts.items():
         say(f"{len(part)} records, {sum(len(i.targets) for i in part)} boxes in {out if single else out / name}")
-    _report(sets, near, out.parent / problems.name if single else out / problems.name)
+    _report(sets, shared, near, out.parent / problems.name if single else out / problems.name)
 
 
-def _report(sets: Sequence[ImageSet], near: Sequence[dict[str, object]], problems: Path) -> None:
+def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict[str, object]], problems: Path) -> None:
     for found in sets:
         for line in found.told:
             say(line)
         for reason, count in found.annotations.notes.items():
             say(f"{count} {reason}")
+    for line in shared:
+        say(line)
     if near:
         say(f"{len(near)} images of val look like one of train, for example {near[0]['val']} and {near[0]['train']}")
     faults = [problem for found in sets for problem in found.problems]
@@ -89,16 +92,34 @@ def _report(sets: Sequence[ImageSet], near: Sequence[dict[str, object]], problem
         say(f"{len(faults)} problems in all, see {problems}")
 
 
-def _images_of(sources: Sequence[Path], images: Path | None) -> tuple[list[Path], Path | None]:
-    """Return the annotations and the folder of images, which may be named as the last source."""
-    if images is None and len(sources) > 1 and sources[-1].is_dir():
+def _images_of(sources: Sequence[Path], images: Path | None) -> list[tuple[Path, Path | None]]:
+    """Return the annotations, each with the folder of its images, which may be named as the last source."""
+    *others, last = sources
+    if images is None and others and last.is_dir():
+        holding = [path.is_dir() and last.resolve().is_relative_to(path.resolve()) for path in others]
+        if others[0].is_dir() and any(holding):
+            return [(path, last if holds else None) for path, holds in zip(others, holding, strict=True)]
         try:
-            is_images = not sources[0].is_dir() or not recognise(sources[-1])
+            is_images = not others[0].is_dir() or not recognise(last)
         except InputError:
             is_images = True
         if is_images:
-            return list(sources[:-1]), sources[-1]
-    return list(sources), images
+            return [(path, last) for path in others]
+    return [(path, images) for path in sources]
+
+
+def _shared(sets: Sequence[ImageSet]) -> list[str]:
+    """Say how many images stand in several sources, and so in several records."""
+    if len(sets) == 1:
+        return []
+    paths: Counter[str] = Counter()
+    for found in sets:
+        root = found.root.resolve()
+        paths.update({os.path.normpath(root / instance.image) for instance in found.instances})
+    shared = [path for path, count in paths.items() if count > 1]
+    return (
+        [f"{len(shared)} images stand in several sources, in each as a record, such as {shared[0]}"] if shared else []
+    )
 
 
 def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
