@@ -73,3 +73,19 @@ def test_root_folder_gives_the_training_images_that_data_yaml_names(lay):
     (place / "data.yaml").write_text("names: [cat]")
     found = read_source(place)
     assert len(boxes(found)) == 2 and "train 1, valid 1 images read together" in found.notes[0]
+
+
+POINTS = " .4 .4 .6 .4 .6 .6 .45 .5"
+
+
+def test_poses_are_read_as_their_boxes(lay):
+    text = BOX.strip() + POINTS + "\n" + BOX + f"1{POINTS}\n"
+    place = lay({"images/a.jpg": "", "labels/a.txt": text, "data.yaml": "names: [cat, dog]\nkpt_shape: [4, 2]"})
+    found = read_source(place / "data.yaml", on_bad_box="drop_box").annotations
+    assert [o.bbox for i in found.instances for o in i.objects] == [pytest.approx((0.4, 0.4, 0.6, 0.6))]
+    assert {count: note.split(":")[0] for note, count in found.notes.items()} == {4: "keypoints left out"}
+    messages = [problem.message for problem in found.problems]
+    assert len(messages) == 2 and "kpt_shape is [4, 2]: expected class, centre, size and 4 keypoints (13" in messages[0]
+    (place / "data.yaml").write_text("names: [cat]\nkpt_shape: 17")
+    with pytest.raises(InputError, match=r"data.yaml: kpt_shape: expected the number of keypoints .*, found 17"):
+        read_source(place)

@@ -9,6 +9,7 @@ an empty file says that an image has no objects.
 | five numbers | a box |
 | six numbers | the sixth, a confidence or track, is not read, counted |
 | nine or more | a polygon (also the four corners of a rotated box): the upright box around it, counted |
+| with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each, which are left out, counted |
 | image without a label file | an image without objects, counted |
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -27,6 +28,13 @@ from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, RawBox, RawImage, Rea
 
 _SPLITS = ("train", "val", "valid", "test")
 _EMPTY = "images without a label file, taken as images without objects"
+
+
+class _Classes(NamedTuple):
+    """Name of each class by its number, and `kpt_shape`: how many keypoints objects have, and numbers each of these."""
+
+    names: Mapping[int, str]
+    kpt_shape: tuple[int, int] | None = None
 
 
 def recognise(source: Source) -> bool:
@@ -68,17 +76,17 @@ def read(source: Source, images: Path | None) -> Reading:
         InputError: no images, no labels, or no names of the classes.
     """
     if source.is_dir:
-        names = _names(source.path)
+        classes = _classes(source.path)
         top, pictures, notes = _of_folder(source.path, images)
     else:
         values = _yaml(source.path)
-        names = _as_names(values["names"], source.path)
+        classes = _of_yaml(values, source.path)
         top, pictures, notes = _split(source.path, values)
     if not pictures:
         raise InputError(f"{source.path}: YOLO labels, but no images there; name their folder with --images")
     root = images or top
     labelled = find_labels(pictures, source.path, images) if source.is_dir and images else find_labels(pictures, top)
-    return Reading((_image(found, root, names) for found in labelled), root, notes)
+    return Reading((_image(found, root, classes) for found in labelled), root, notes)
 
 
 def _of_folder(folder: Path, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
@@ -122,7 +130,7 @@ def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path], tup
     return top, found, (told,) if others else ()
 
 
-def _names(folder: Path) -> dict[int, str]:
+def _classes(folder: Path) -> _Classes:
     for place in (folder, *folder.resolve().parents[:3]):
         for name in NAME_FILES:
             path = place / name
@@ -130,13 +138,32 @@ def _names(folder: Path) -> dict[int, str]:
                 if path.suffix in (".yaml", ".yml"):
                     values = _yaml(path)
                     if "names" in values:
-                        return _as_names(values["names"], path)
+                        return _of_yaml(values, path)
                 else:
-                    return dict(enumerate(line.strip() for line in read_text(path).splitlines() if line.strip()))
+                    lines = [line.strip() for line in read_text(path).splitlines()]
+                    return _Classes(dict(enumerate(line for line in lines if line)))
     raise InputError(
         f"{folder}: YOLO labels hold numbers of classes, and no names were found; add data.yaml with `names`, or "
         "classes.txt with a name a line, in class order"
     )
+
+
+def _of_yaml(values: Mapping[str, Any], path: Path) -> _Classes:
+    names, shape = _as_names(values["names"], path), values.get("kpt_shape")
+    if shape is None:
+        return _Classes(names)
+    if (
+        not isinstance(shape, list)
+        or len(shape) != 2
+        or type(shape[0]) is not int
+        or shape[0] < 1
+        or shape[1] not in (2, 3)
+    ):
+        raise InputError(
+            f"{path}: kpt_shape: expected the number of keypoints and 2 or 3 numbers each, such as [17, 3], "
+            f"found {shape!r:.80}"
+        )
+    return _Classes(names, (shape[0], shape[1]))
 
 
 def _as_names(names: Any, path: Path) -> dict[int, str]:
@@ -147,7 +174,7 @@ def _as_names(names: Any, path: Path) -> dict[int, str]:
     raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
 
 
-def _image(found: Labelled, root: Path, names: Mapping[int, str]) -> RawImage:
+def _image(found: Labelled, root: Path, classes: _Classes) -> RawImage:
     path, label, fault = found
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
     if label is None:
@@ -156,24 +183,34 @@ def _image(found: Labelled, root: Path, names: Mapping[int, str]) -> RawImage:
         lines = read_text(label).splitlines()
     except InputError as error:
         return RawImage(name, str(label), fault=str(error))
-    return RawImage(name, str(label), list(_boxes(lines, label, names)))
+    return RawImage(name, str(label), list(_boxes(lines, label, classes)))
 
 
-def _boxes(lines: list[str], label: Path, names: Mapping[int, str]) -> Iterator[RawBox]:
+def _boxes(lines: list[str], label: Path, classes: _Classes) -> Iterator[RawBox]:
     for line_number, line in enumerate(lines, start=1):
         words, where = line.split(), f"{label}:{line_number}"
         if not words:
             continue
         try:
             values = [number(word) for word in words]
-            yield _box(values, where, names)
+            yield _box(values, where, classes)
         except ValueError as error:
             yield RawBox("", (), where, fault=str(error))
 
 
-def _box(values: list[float], where: str, names: Mapping[int, str]) -> RawBox:
+def _box(values: list[float], where: str, classes: _Classes) -> RawBox:
+    names, kpt_shape = classes
     if values[0] not in names:
         raise InputError(f"class {values[0]:g} has no name: there are {len(names)}, counted from 0")
+    left_out: tuple[str, ...] = ()
+    if kpt_shape:
+        points, each = kpt_shape
+        if len(values) != 5 + points * each:
+            raise InputError(
+                f"kpt_shape is [{points}, {each}]: expected class, centre, size and {points} keypoints "
+                f"({5 + points * each} numbers), found {len(values)} numbers"
+            )
+        values, left_out = values[:5], ("keypoints left out: of poses (kpt_shape) the box is read",) * points
     if len(values) in (5, 6):
         cx, cy, width, height = values[1:5]
         corners = (cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2)
@@ -188,4 +225,4 @@ def _box(values: list[float], where: str, names: Mapping[int, str]) -> RawBox:
         notes = ("polygons or rotated boxes, read as the box around them",)
     else:
         raise InputError(f"expected class, centre and size (5 numbers) or a polygon, found {len(values)} numbers")
-    return RawBox(names[int(values[0])], corners, where, "fractions", notes=notes)
+    return RawBox(names[int(values[0])], corners, where, "fractions", notes=notes + left_out)
