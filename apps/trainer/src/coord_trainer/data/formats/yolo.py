@@ -141,7 +141,7 @@ def _classes(folder: Path) -> _Classes:
                         return _of_yaml(values, path)
                 else:
                     lines = [line.strip() for line in read_text(path).splitlines()]
-                    return _Classes(dict(enumerate(line for line in lines if line)))
+                    return _Classes({i: line for i, line in enumerate(lines) if line})
     raise InputError(
         f"{folder}: YOLO labels hold numbers of classes, and no names were found; add data.yaml with `names`, or "
         "classes.txt with a name a line, in class order"
@@ -168,10 +168,22 @@ def _of_yaml(values: Mapping[str, Any], path: Path) -> _Classes:
 
 def _as_names(names: Any, path: Path) -> dict[int, str]:
     if isinstance(names, list):
-        return {i: str(name) for i, name in enumerate(names)}
-    if isinstance(names, dict):
-        return {int(key): str(name) for key, name in names.items()}
-    raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
+        names = dict(enumerate(names))
+    if not isinstance(names, dict):
+        raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
+    found = {}
+    for key, name in names.items():
+        if isinstance(key, bool) or not str(key).isdecimal():
+            raise InputError(
+                f"{path}: names: expected numbers of classes with their names, such as 0: cat, found {key!r}"
+            )
+        if name is not None and not isinstance(name, str):
+            raise InputError(
+                f"{path}: names: class {key}: expected a name, found {name!r}, in YAML no text; put it in quotes"
+            )
+        if name and name.strip():
+            found[int(key)] = name
+    return found
 
 
 def _image(found: Labelled, root: Path, classes: _Classes) -> RawImage:
