@@ -1,5 +1,7 @@
 """YOLO folders and `data.yaml` as tools and people write them."""
 
+import re
+
 import pytest
 from PIL import Image
 
@@ -121,3 +123,45 @@ def test_names_that_are_no_text_are_refused(lay, names, message):
     place = lay(PAIR | {"data.yaml": f"names: {names}"})
     with pytest.raises(InputError, match=f"data.yaml: names: {message}"):
         read_source(place / "data.yaml")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "note"),
+    [
+        ("data.yaml", "path: .\ntrain: train.txt", None),
+        (
+            "data.yaml",
+            "train: [train.txt, images, images/../images]",
+            "2 images are named more than once, and read once",
+        ),
+        (
+            "data.yaml",
+            "path: C:\\data\ntrain: images\\train",
+            r"path: nothing is at .*C:\\data; what it names is looked for",
+        ),
+        ("cfg/data.yaml", "path: ..\\\ntrain: images\\train", None),
+        ("cfg/data.yaml", "path: ../\ntrain: lists/cvat.txt", None),
+    ],
+)
+def test_data_yaml_names_lists_of_images_in_any_spelling(lay, file, text, note):
+    lists = {"train.txt": "./images/train/a.jpg\n\n", "lists/cvat.txt": "data/images\\train\\a.jpg\n"}
+    pair = {"images/train/a.jpg": "", "labels/train/a.txt": BOX}
+    found = read_source(lay(pair | lists | {file: f"{text}\nnames: [cat]"}) / file)
+    assert list(boxes(found).values()) == [1]
+    assert re.search(note, found.notes[0]) if note else not found.notes
+
+
+def test_listed_images_that_are_missing_are_problems_unless_all_are(lay):
+    place = lay(PAIR | {"train.txt": "images/a.jpg\nimages/b.jpg", "data.yaml": "train: train.txt\nnames: [cat]"})
+    assert len(boxes(read_source(place / "data.yaml"))) == 2  # that of b is refused where images are opened
+    (place / "train.txt").write_text("gone/b.jpg")
+    with pytest.raises(
+        InputError, match=r"train.txt: none of the 1 listed images is there; .*expected at .*/gone/b.jpg"
+    ):
+        read_source(place / "data.yaml")
+
+
+def test_data_yaml_that_leads_nowhere_names_all_places(lay):
+    place = lay(PAIR | {"cfg/data.yaml": "path: coco8\ntrain: images/train\nnames: [cat]"})
+    with pytest.raises(InputError, match=r"at \S*/cfg/coco8/images/train or \S*/cfg/images/train$"):
+        read_source(place / "cfg" / "data.yaml")

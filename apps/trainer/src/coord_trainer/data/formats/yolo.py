@@ -15,6 +15,7 @@ an empty file says that an image has no objects.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -114,20 +115,58 @@ def _of_folder(folder: Path, images: Path | None) -> tuple[Path, list[Path], tup
 
 def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path], tuple[str, ...]]:
     """Return the folder of the data set, the images that `train` names, and what the user should know of both."""
-    top = file.parent / str(values.get("path") or ".")
-    top = top if top.is_dir() else file.parent  # `path` is often that of another machine
+    path = str(values.get("path") or ".")
+    tops = [file.parent / spelled for spelled in _spellings(path)]
+    top = next((folder for folder in tops if folder.is_dir()), None)  # `path` is often that of another machine
+    notes = () if top else (f"{file}: path: nothing is at {tops[0]}; what it names is looked for beside the file",)
     stated = values.get("train") or "images"
-    found = []
-    for entry in stated if isinstance(stated, list) else [stated]:
+    entries = stated if isinstance(stated, list) else [stated]
+    found: dict[str, Path] = {}
+    named = 0
+    for entry in map(str, entries):
         # Roboflow writes ../train/images for what lies beside the file.
-        places = [top / str(entry), file.parent / str(entry), file.parent / str(entry).removeprefix("../")]
-        folder = next((place for place in places if place.is_dir()), None)
-        if folder is None:
-            raise InputError(f"{file}: train: expected a folder of images, found nothing at {places[0]}")
-        found += _images(folder)
-    others = [name for name in ("val", "test") if values.get(name)]
-    told = f"{file}: the training images; name the folder of {' or '.join(others)} to read those"
-    return top, found, (told,) if others else ()
+        spelled = [*_spellings(entry), *_spellings(entry.removeprefix("../"))]
+        places = list(dict.fromkeys(start / name for start in (*tops, file.parent) for name in spelled))
+        place = next((place for place in places if place.exists()), None)
+        if place is None:
+            expected = "expected a folder of images, or a list of them, found nothing at"
+            raise InputError(f"{file}: train: {expected} {' or '.join(map(str, places))}")
+        images = _images(place) if place.is_dir() else _listed(place, top or file.parent)
+        folder = place.resolve()
+        for image in images:
+            one = folder / image.relative_to(place) if place.is_dir() else image.absolute()
+            found.setdefault(os.path.normpath(one), image)
+        named += len(images)
+    if named > len(found):
+        notes += (f"{file}: train: {named - len(found)} images are named more than once, and read once",)
+    if others := [name for name in ("val", "test") if values.get(name)]:
+        notes += (f"{file}: the training images; name the folder of {' or '.join(others)} to read those",)
+    return top or file.parent, list(found.values()), notes
+
+
+def _spellings(path: str) -> list[str]:
+    """Return a path as it is written, and with slashes where Windows wrote backslashes."""
+    return list(dict.fromkeys((path, path.replace("\\", "/"))))
+
+
+def _listed(file: Path, top: Path) -> list[Path]:
+    """Return the images of a list, a path a line: from the folder of the list, or that of the data set.
+
+    Raises:
+        InputError: none of them is there.
+    """
+    found, missing = [], []
+    for line in filter(None, map(str.strip, read_text(file).splitlines())):
+        name = line.replace("\\", "/")
+        # CVAT writes data/ before each path.
+        places = [start / part for part in (name, name.removeprefix("data/")) for start in (file.parent, top)]
+        there = next((place for place in places if place.is_file()), None)
+        found.append(there or places[0])
+        missing += [] if there else [places]
+    if found and len(missing) == len(found):
+        places = " or ".join(dict.fromkeys(map(str, missing[0])))
+        raise InputError(f"{file}: none of the {len(found)} listed images is there; the first was expected at {places}")
+    return found
 
 
 def _classes(folder: Path) -> _Classes:
