@@ -94,38 +94,6 @@ def test_poses_are_read_as_their_boxes(lay):
 
 
 @pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("classes.txt", "cat\n\ndog\nbird\n\n"),
-        ("data.yaml", "names:\n- cat\n-\n- dog"),
-        ("data.yaml", "names: {'0': cat, 2: dog}"),
-    ],
-)
-def test_class_without_name_shifts_no_other(lay, file, text):
-    place = lay(PAIR | {"labels/a.txt": BOX.replace("0", "2", 1), file: text})
-    assert [o.desc for i in read_source(place).annotations.instances for o in i.objects] == ["dog"]
-    (place / "labels" / "a.txt").write_text(BOX.replace("0", "1", 1))
-    found = read_source(place).annotations
-    assert not found.instances and "class 1 has no name" in found.problems[0].message
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ("[yes, off]", "class 0: expected a name, found True, in YAML no text; put it in quotes"),
-        ("[cat, 12:30]", "class 1: expected a name, found 750, in YAML no text; put it in quotes"),
-        ("{cat: 0}", "expected numbers of classes with their names, such as 0: cat, found 'cat'"),
-        ("{yes: cat}", "expected numbers of classes with their names, such as 0: cat, found True"),
-        ("cat", "expected a list of class names, found 'cat'"),
-    ],
-)
-def test_names_that_are_no_text_are_refused(lay, names, message):
-    place = lay(PAIR | {"data.yaml": f"names: {names}"})
-    with pytest.raises(InputError, match=f"data.yaml: names: {message}"):
-        read_source(place / "data.yaml")
-
-
-@pytest.mark.parametrize(
     ("file", "text", "note"),
     [
         ("data.yaml", "path: .\ntrain: train.txt", None),

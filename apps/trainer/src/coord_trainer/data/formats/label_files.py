@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec.files import InputError
-
-NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
+from coord_trainer.data.formats.class_names import NAME_FILES
 
 
 class Labelled(NamedTuple):

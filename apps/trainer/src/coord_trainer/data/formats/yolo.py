@@ -19,30 +19,22 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import yaml
+from typing import Any
 
 from coord_codec.files import InputError, read_text
-from coord_trainer.data.formats.label_files import NAME_FILES, Labelled, find_labels, label_places
+from coord_trainer.data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
+from coord_trainer.data.formats.label_files import Labelled, find_labels, label_places
 from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, RawBox, RawImage, Reading, Source, number
 
 _SPLITS = ("train", "val", "valid", "test")
 _EMPTY = "images without a label file, taken as images without objects"
 
 
-class _Classes(NamedTuple):
-    """Name of each class by its number, and `kpt_shape`: how many keypoints objects have, and numbers each of these."""
-
-    names: Mapping[int, str]
-    kpt_shape: tuple[int, int] | None = None
-
-
 def recognise(source: Source) -> bool:
     """Whether it is a data.yaml with names, or a folder of images with labels of numbers."""
     if not source.is_dir:
-        return source.path.suffix in (".yaml", ".yml") and "names" in _yaml(source.path)
-    if any(path.name.startswith("data") and "names" in _yaml(path) for path in source.glob("*.yaml", "*.yml")):
+        return source.path.suffix in (".yaml", ".yml") and "names" in read_data_yaml(source.path)
+    if any(path.name.startswith("data") and "names" in read_data_yaml(path) for path in source.glob("*.yaml", "*.yml")):
         return True
     labels = [path for path in source.glob("*.txt", "labels/**/*.txt") if path.name not in NAME_FILES]
     beside = (place for image in _images(source.path)[:20] for place in label_places(image, source.path))
@@ -58,14 +50,6 @@ def _is_label(path: Path) -> bool:
         return False
 
 
-def _yaml(path: Path) -> Mapping[str, Any]:
-    try:
-        found = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    return found if isinstance(found, dict) else {}
-
-
 def _images(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
 
@@ -77,11 +61,11 @@ def read(source: Source, images: Path | None) -> Reading:
         InputError: no images, no labels, or no names of the classes.
     """
     if source.is_dir:
-        classes = _classes(source.path)
+        classes = find_classes(source.path)
         top, pictures, notes = _of_folder(source.path, images)
     else:
-        values = _yaml(source.path)
-        classes = _of_yaml(values, source.path)
+        values = read_data_yaml(source.path)
+        classes = classes_of(values, source.path)
         top, pictures, notes = _split(source.path, values)
     if not pictures:
         raise InputError(f"{source.path}: YOLO labels, but no images there; name their folder with --images")
@@ -94,10 +78,10 @@ def _of_folder(folder: Path, images: Path | None) -> tuple[Path, list[Path], tup
     """Return what `_split` does: of the training images that a data.yaml in it names, else of all images."""
     notes: tuple[str, ...] = ()
     places = [folder / name for name in NAME_FILES if name.endswith((".yaml", ".yml"))]
-    file = next((path for path in places if path.is_file() and _yaml(path).get("train")), None)
+    file = next((path for path in places if path.is_file() and read_data_yaml(path).get("train")), None)
     if file is not None:
         try:
-            top, pictures, notes = _split(file, _yaml(file))
+            top, pictures, notes = _split(file, read_data_yaml(file))
         except InputError as error:
             notes = (f"{error}; all images of the folder are read",)
         else:
@@ -169,63 +153,7 @@ def _listed(file: Path, top: Path) -> list[Path]:
     return found
 
 
-def _classes(folder: Path) -> _Classes:
-    for place in (folder, *folder.resolve().parents[:3]):
-        for name in NAME_FILES:
-            path = place / name
-            if path.is_file():
-                if path.suffix in (".yaml", ".yml"):
-                    values = _yaml(path)
-                    if "names" in values:
-                        return _of_yaml(values, path)
-                else:
-                    lines = [line.strip() for line in read_text(path).splitlines()]
-                    return _Classes({i: line for i, line in enumerate(lines) if line})
-    raise InputError(
-        f"{folder}: YOLO labels hold numbers of classes, and no names were found; add data.yaml with `names`, or "
-        "classes.txt with a name a line, in class order"
-    )
-
-
-def _of_yaml(values: Mapping[str, Any], path: Path) -> _Classes:
-    names, shape = _as_names(values["names"], path), values.get("kpt_shape")
-    if shape is None:
-        return _Classes(names)
-    if (
-        not isinstance(shape, list)
-        or len(shape) != 2
-        or type(shape[0]) is not int
-        or shape[0] < 1
-        or shape[1] not in (2, 3)
-    ):
-        raise InputError(
-            f"{path}: kpt_shape: expected the number of keypoints and 2 or 3 numbers each, such as [17, 3], "
-            f"found {shape!r:.80}"
-        )
-    return _Classes(names, (shape[0], shape[1]))
-
-
-def _as_names(names: Any, path: Path) -> dict[int, str]:
-    if isinstance(names, list):
-        names = dict(enumerate(names))
-    if not isinstance(names, dict):
-        raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
-    found = {}
-    for key, name in names.items():
-        if isinstance(key, bool) or not str(key).isdecimal():
-            raise InputError(
-                f"{path}: names: expected numbers of classes with their names, such as 0: cat, found {key!r}"
-            )
-        if name is not None and not isinstance(name, str):
-            raise InputError(
-                f"{path}: names: class {key}: expected a name, found {name!r}, in YAML no text; put it in quotes"
-            )
-        if name and name.strip():
-            found[int(key)] = name
-    return found
-
-
-def _image(found: Labelled, root: Path, classes: _Classes) -> RawImage:
+def _image(found: Labelled, root: Path, classes: Classes) -> RawImage:
     path, label, fault = found
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
     if label is None:
@@ -237,7 +165,7 @@ def _image(found: Labelled, root: Path, classes: _Classes) -> RawImage:
     return RawImage(name, str(label), list(_boxes(lines, label, classes)))
 
 
-def _boxes(lines: list[str], label: Path, classes: _Classes) -> Iterator[RawBox]:
+def _boxes(lines: list[str], label: Path, classes: Classes) -> Iterator[RawBox]:
     for line_number, line in enumerate(lines, start=1):
         words, where = line.split(), f"{label}:{line_number}"
         if not words:
@@ -249,7 +177,7 @@ def _boxes(lines: list[str], label: Path, classes: _Classes) -> Iterator[RawBox]
             yield RawBox("", (), where, fault=str(error))
 
 
-def _box(values: list[float], where: str, classes: _Classes) -> RawBox:
+def _box(values: list[float], where: str, classes: Classes) -> RawBox:
     names, kpt_shape = classes
     if values[0] not in names:
         raise InputError(f"class {values[0]:g} has no name: there are {len(names)}, counted from 0")

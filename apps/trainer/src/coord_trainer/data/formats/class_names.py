@@ -1,0 +1,99 @@
+"""What labels of a YOLO data set mean: names of classes and shape of keypoints, from data.yaml or a list of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from coord_codec.files import InputError, read_text
+
+NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
+
+
+class Classes(NamedTuple):
+    """Name of each class by its number, and `kpt_shape`: how many keypoints objects have, and numbers each of these."""
+
+    names: Mapping[int, str]
+    kpt_shape: tuple[int, int] | None = None
+
+
+def read_data_yaml(path: Path) -> Mapping[str, Any]:
+    """Return the keys of a YAML file; none where it has no keys at the top.
+
+    Raises:
+        InputError: it cannot be read, or is no YAML.
+    """
+    try:
+        found = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def find_classes(folder: Path) -> Classes:
+    """Return the classes that a file in the folder, or in one of three above it, names.
+
+    Raises:
+        InputError: there is none, or its names are no text.
+    """
+    for place in (folder, *folder.resolve().parents[:3]):
+        for name in NAME_FILES:
+            path = place / name
+            if path.is_file():
+                if path.suffix in (".yaml", ".yml"):
+                    values = read_data_yaml(path)
+                    if "names" in values:
+                        return classes_of(values, path)
+                else:
+                    lines = [line.strip() for line in read_text(path).splitlines()]
+                    return Classes({i: line for i, line in enumerate(lines) if line})
+    raise InputError(
+        f"{folder}: YOLO labels hold numbers of classes, and no names were found; add data.yaml with `names`, or "
+        "classes.txt with a name a line, in class order"
+    )
+
+
+def classes_of(values: Mapping[str, Any], path: Path) -> Classes:
+    """Return the classes that the keys `names` and `kpt_shape` of a data.yaml state.
+
+    Raises:
+        InputError: a name is no text, or `kpt_shape` no shape.
+    """
+    names, shape = _as_names(values["names"], path), values.get("kpt_shape")
+    if shape is None:
+        return Classes(names)
+    if (
+        not isinstance(shape, list)
+        or len(shape) != 2
+        or type(shape[0]) is not int
+        or shape[0] < 1
+        or shape[1] not in (2, 3)
+    ):
+        raise InputError(
+            f"{path}: kpt_shape: expected the number of keypoints and 2 or 3 numbers each, such as [17, 3], "
+            f"found {shape!r:.80}"
+        )
+    return Classes(names, (shape[0], shape[1]))
+
+
+def _as_names(names: Any, path: Path) -> dict[int, str]:
+    if isinstance(names, list):
+        names = dict(enumerate(names))
+    if not isinstance(names, dict):
+        raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
+    found = {}
+    for key, name in names.items():
+        if isinstance(key, bool) or not str(key).isdecimal():
+            raise InputError(
+                f"{path}: names: expected numbers of classes with their names, such as 0: cat, found {key!r}"
+            )
+        if name is not None and not isinstance(name, str):
+            raise InputError(
+                f"{path}: names: class {key}: expected a name, found {name!r}, in YAML no text; put it in quotes"
+            )
+        if name and name.strip():
+            found[int(key)] = name
+    return found
