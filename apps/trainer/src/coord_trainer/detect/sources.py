@@ -10,7 +10,7 @@ from glob import glob
 from pathlib import Path
 
 from coord_codec import AnnotationSet, InputError
-from coord_trainer.data.formats.raw import IMAGE_SUFFIXES
+from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, is_hidden
 from coord_trainer.data.formats.registry import read_source
 
 
@@ -98,7 +98,7 @@ def _expand(word: str) -> tuple[list[Path], list[str]]:
     if path.is_file():
         return [path], []
     if path.is_dir():
-        files = [file for file in sorted(path.rglob("*")) if file.is_file() and not _hidden(file, path)]
+        files = [file for file in sorted(path.rglob("*")) if file.is_file() and not is_hidden(file, path)]
     else:
         # An absolute pattern is none for `Path.glob`.
         files = [Path(match) for match in sorted(glob(word, recursive=True)) if Path(match).is_file()]  # noqa: PTH207
@@ -108,10 +108,6 @@ def _expand(word: str) -> tuple[list[Path], list[str]]:
             raise InputError(f"{word}: no such file or folder, and no file matches it as a pattern")
     chosen = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
     return chosen, [file.suffix.lower() or file.name for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]
-
-
-def _hidden(file: Path, below: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(below).parts)
 
 
 def _annotated(file: Path, images: Path | None, geometry: str) -> Sources:

@@ -79,6 +79,18 @@ def test_format_reads_the_boxes_of_its_coco_twin(place, kind):
         assert read_source(source, images, found.format).annotations.instances == found.annotations.instances
 
 
+@pytest.mark.parametrize("kind", ["yolo", "voc"])
+def test_hidden_files_are_no_data(place, kind):
+    source = KINDS[kind][0](place)
+    for path in [path for path in source.rglob("*.*") if path.is_file()]:
+        path.with_name(f"._{path.name}").write_bytes(b"\x00\x05\x16\x07")
+    for name in ("", "data.yaml") if kind == "yolo" else ("",):
+        found = read_source(source / name)
+        assert found.format == kind and len(found.annotations.instances) == 3 and not found.annotations.problems
+    found = read_source(source, place / ("images" if kind == "yolo" else "JPEGImages"))
+    assert len(found.annotations.instances) == 3 and not found.annotations.problems
+
+
 def test_every_format_is_held_to_its_twin():
     assert {kind.split()[0] for kind in KINDS} | {"refcoco", "qwen-pixels"} == {*FORMATS, "coco", "jsonl", "lvis"}
 

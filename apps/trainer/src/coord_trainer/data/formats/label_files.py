@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from coord_codec.files import InputError
 from coord_trainer.data.formats.class_names import NAME_FILES
+from coord_trainer.data.formats.raw import Source
 
 
 class Labelled(NamedTuple):
@@ -48,7 +49,7 @@ def find_labels(images: Sequence[Path], top: Path, root: Path | None = None) -> 
     Raises:
         InputError: no image has a label file.
     """
-    own = [path for path in top.rglob("*.txt") if path.name not in NAME_FILES] if root else []
+    own = [path for path in Source(top).glob("**/*.txt") if path.name not in NAME_FILES] if root else []
     known = {_normal(path) for path in own}
     labels = {}
     for image in images:

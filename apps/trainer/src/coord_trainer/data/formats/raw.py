@@ -142,9 +142,9 @@ class Source:
                         yield f"{self.path}:{number}", str(error)
 
     def glob(self, *patterns: str) -> list[Path]:
-        """The files of a folder that match, sorted; empty for a file."""
+        """The files of a folder that match, sorted, without hidden ones; empty for a file."""
         found = (path for pattern in patterns for path in self.path.glob(pattern)) if self.is_dir else ()
-        return sorted(path for path in found if path.is_file())
+        return sorted(path for path in found if path.is_file() and not is_hidden(path, self.path))
 
 
 Recognise = Callable[[Source], bool]
@@ -183,6 +183,17 @@ def find_root(images: Path | None, *candidates: Path) -> Path:
     return images or next((folder for folder in candidates if folder.is_dir()), candidates[-1])
 
 
+def is_hidden(file: Path, below: Path) -> bool:
+    """Return whether a name below the folder begins with a dot, as those that macOS and tools add to a data set."""
+    return any(part.startswith(".") for part in file.relative_to(below).parts)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return the images below a folder, sorted, without hidden ones."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+    return sorted(path for path in found if not is_hidden(path, folder))
+
+
 class ImageIndex:
     """Finds images of a folder by their path, or by their name without suffix."""
 
@@ -192,8 +203,8 @@ class ImageIndex:
     @cached_property
     def names(self) -> dict[str, str]:
         """Path without suffix -> path, both relative to the folder."""
-        found = (path for path in sorted(self.root.rglob("*")) if path.suffix.lower() in IMAGE_SUFFIXES)
-        return {p.relative_to(self.root).with_suffix("").as_posix(): p.relative_to(self.root).as_posix() for p in found}
+        found = [path.relative_to(self.root) for path in image_files(self.root)]
+        return {path.with_suffix("").as_posix(): path.as_posix() for path in found}
 
     @cached_property
     def _stems(self) -> dict[str, str]:

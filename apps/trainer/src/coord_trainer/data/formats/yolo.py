@@ -24,7 +24,7 @@ from typing import Any
 from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
 from coord_trainer.data.formats.label_files import Labelled, find_labels, label_places
-from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, RawBox, RawImage, Reading, Source, number
+from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, image_files, number
 
 _SPLITS = ("train", "val", "valid", "test")
 _EMPTY = "images without a label file, taken as images without objects"
@@ -37,7 +37,7 @@ def recognise(source: Source) -> bool:
     if any(path.name.startswith("data") and "names" in read_data_yaml(path) for path in source.glob("*.yaml", "*.yml")):
         return True
     labels = [path for path in source.glob("*.txt", "labels/**/*.txt") if path.name not in NAME_FILES]
-    beside = (place for image in _images(source.path)[:20] for place in label_places(image, source.path))
+    beside = (place for image in image_files(source.path)[:20] for place in label_places(image, source.path))
     labels += [path for path in beside if path.is_file()]
     return any(_is_label(path) for path in labels[:20])
 
@@ -48,10 +48,6 @@ def _is_label(path: Path) -> bool:
         return len(words) >= 5 and bool([number(word) for word in words])
     except ValueError:
         return False
-
-
-def _images(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def read(source: Source, images: Path | None) -> Reading:
@@ -88,7 +84,7 @@ def _of_folder(folder: Path, images: Path | None) -> tuple[Path, list[Path], tup
             if images is None or all(path.absolute().is_relative_to(images.absolute()) for path in pictures):
                 return top, pictures, notes
             notes = ()  # the user named images of another split
-    pictures = _images(images or folder)
+    pictures = image_files(images or folder)
     parts = ([part for part in path.relative_to(images or folder).parts[:-1] if part in _SPLITS] for path in pictures)
     count = Counter(found[0] for found in parts if found)
     if len(count) > 1:
@@ -115,7 +111,7 @@ def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path], tup
         if place is None:
             expected = "expected a folder of images, or a list of them, found nothing at"
             raise InputError(f"{file}: train: {expected} {' or '.join(map(str, places))}")
-        images = _images(place) if place.is_dir() else _listed(place, top or file.parent)
+        images = image_files(place) if place.is_dir() else _listed(place, top or file.parent)
         folder = place.resolve()
         for image in images:
             one = folder / image.relative_to(place) if place.is_dir() else image.absolute()
