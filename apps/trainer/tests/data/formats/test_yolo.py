@@ -133,3 +133,20 @@ def test_data_yaml_that_leads_nowhere_names_all_places(lay):
     place = lay(PAIR | {"cfg/data.yaml": "path: coco8\ntrain: images/train\nnames: [cat]"})
     with pytest.raises(InputError, match=r"at \S*/cfg/coco8/images/train or \S*/cfg/images/train$"):
         read_source(place / "cfg" / "data.yaml")
+
+
+@pytest.mark.parametrize("labels", ["labels", "images"])
+def test_folder_whose_first_labels_are_empty_is_recognised(lay, labels):
+    files = {f"{folder}/{n:02}.{kind}": "" for n in range(22) for folder, kind in (("images", "jpg"), (labels, "txt"))}
+    place = lay(files | {f"{labels}/20.txt": "\n", f"{labels}/21.txt": BOX, "classes.txt": "cat"})
+    found = read_source(place)
+    assert found.format == "yolo" and sum(boxes(found).values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.csv", "image,label\n"), ("a.xml", "<annotation/>"), ("a.json", '{"images": []}'), ("a.yaml", "train: images")],
+)
+def test_file_that_is_no_data_yaml_is_refused(lay, name, text):
+    with pytest.raises(InputError, match=rf"{name}: expected the data.yaml of YOLO labels, with names, found none"):
+        read_source(lay({name: text}) / name, format="yolo")

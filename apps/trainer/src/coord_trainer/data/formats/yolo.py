@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,21 @@ def recognise(source: Source) -> bool:
     if any(path.name.startswith("data") and "names" in read_data_yaml(path) for path in source.glob("*.yaml", "*.yml")):
         return True
     labels = [path for path in source.glob("*.txt", "labels/**/*.txt") if path.name not in NAME_FILES]
-    beside = (place for image in image_files(source.path)[:20] for place in label_places(image, source.path))
-    labels += [path for path in beside if path.is_file()]
-    return any(_is_label(path) for path in labels[:20])
+    places = (place for image in image_files(source.path) for place in label_places(image, source.path))
+    lines = map(_first_line, chain(labels, (path for path in places if path.is_file())))
+    return any(_is_label(line) for line in islice(filter(None, lines), 20))
 
 
-def _is_label(path: Path) -> bool:
+def _first_line(path: Path) -> list[str]:
+    """Return the words of the first line that has some; none for an image without objects, or no text."""
     try:
-        words = next((line.split() for line in read_text(path).splitlines() if line.strip()), [])
+        return next((line.split() for line in read_text(path).splitlines() if line.strip()), [])
+    except InputError:
+        return []
+
+
+def _is_label(words: list[str]) -> bool:
+    try:
         return len(words) >= 5 and bool([number(word) for word in words])
     except ValueError:
         return False
@@ -60,7 +68,12 @@ def read(source: Source, images: Path | None) -> Reading:
         classes = find_classes(source.path)
         top, pictures, notes = _of_folder(source.path, images)
     else:
-        values = read_data_yaml(source.path)
+        values = read_data_yaml(source.path) if source.path.suffix in (".yaml", ".yml") else {}
+        if "names" not in values:
+            raise InputError(
+                f"{source.path}: expected the data.yaml of YOLO labels, with names, found none; name that file, or the "
+                "folder with images and labels"
+            )
         classes = classes_of(values, source.path)
         top, pictures, notes = _split(source.path, values)
     if not pictures:
