@@ -57,3 +57,10 @@ def test_name_of_several_labels_or_images_says_nothing(lay, files):
 def test_images_without_any_label_are_told_where_it_was_looked_for(lay):
     with pytest.raises(InputError, match=r"none of the 2 images has a label file; .*/labels/train/0.txt or .*ds/im"):
         lay(f"{TWO} ds/label/0.txt", "ds")
+
+
+def test_labels_behind_a_link_belong_to_the_folder(lay, tmp_path):
+    lay("ds/notes/a.txt ds/images/0.jpg disk/0.txt ds/images/0.txt", "ds")
+    (tmp_path / "ds" / "labels").symlink_to(tmp_path / "disk")
+    found, _ = lay("", "ds", "ds/images")
+    assert list(found.values()) == ["ds/labels/0.txt"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec.files import InputError
 from coord_trainer.data.formats.class_names import NAME_FILES
-from coord_trainer.data.formats.raw import Source
+from coord_trainer.data.formats.raw import is_hidden
 
 
 class Labelled(NamedTuple):
@@ -22,19 +22,17 @@ class Labelled(NamedTuple):
     fault: str = ""
 
 
-def label_places(image: Path, top: Path) -> list[Path]:
-    """Return where the labels of an image may lie: under the same path in `labels` instead of `images`, or beside it.
+def label_folders(folder: Path, top: Path) -> list[Path]:
+    """Return where the labels of the images in a folder may lie: in `labels` instead of `images`, or beside them.
 
     A folder `images` below `top` comes first; one above it may have nothing to do with the data set.
     """
-    beside = image.with_suffix(".txt")
-    folders = image.parts[:-1]
-    if "images" not in folders:
-        return [beside]
-    last = len(folders) - 1 - folders[::-1].index("images")
-    in_labels = Path(*folders[:last], "labels", *beside.parts[last + 1 :])
-    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folders, top.parts, strict=False)))
-    return [in_labels, beside] if last >= shared else [beside, in_labels]
+    if "images" not in folder.parts:
+        return [folder]
+    last = len(folder.parts) - 1 - folder.parts[::-1].index("images")
+    in_labels = Path(*folder.parts[:last], "labels", *folder.parts[last + 1 :])
+    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folder.parts, top.parts, strict=False)))
+    return [in_labels, folder] if last >= shared else [folder, in_labels]
 
 
 def find_labels(images: Sequence[Path], top: Path, root: Path | None = None) -> list[Labelled]:
@@ -49,35 +47,44 @@ def find_labels(images: Sequence[Path], top: Path, root: Path | None = None) -> 
     Raises:
         InputError: no image has a label file.
     """
-    own = [path for path in Source(top).glob("**/*.txt") if path.name not in NAME_FILES] if root else []
-    known = {_normal(path) for path in own}
-    labels = {}
-    for image in images:
-        places = _places(image, top, root)
-        labels[image] = next((p for p in places if (_normal(p) in known if known else p.is_file())), None)
-    if any(labels.values()):
-        return [Labelled(image, label) for image, label in labels.items()]
-    found = _by_name(images, own)
+    inside = root is not None and next(_label_files(top), None) is not None
+    folders = {folder: _folders(folder, top, root, inside) for folder in {image.parent for image in images}}
+    found = [Labelled(image, _label(image, folders[image.parent])) for image in images]
+    if not any(row.label for row in found) and inside:
+        found = _by_name(images, sorted(_label_files(top)))
     if not any(row.label or row.fault for row in found):
-        places = " or ".join(map(str, _places(images[0], top, root)))
+        first = images[0]
+        places = " or ".join(str(folder / f"{first.stem}.txt") for folder in folders[first.parent])
         raise InputError(
-            f"{top}: none of the {len(images)} images has a label file; that of {images[0].name} was expected at "
+            f"{top}: none of the {len(images)} images has a label file; that of {first.name} was expected at "
             f"{places}; put the labels there (an empty file for an image without objects)"
         )
     return found
 
 
-def _normal(path: Path) -> str:
-    """Return a path as it is compared with others, however the user wrote the folders; `Path.resolve` is slow."""
-    return os.path.normpath(path.absolute())
+def _label_files(top: Path) -> Iterator[Path]:
+    return (path for path in top.rglob("*.txt") if path.name not in NAME_FILES and not is_hidden(path, top))
 
 
-def _places(image: Path, top: Path, root: Path | None) -> list[Path]:
-    places, base = label_places(image, top), root or top
-    if image.is_relative_to(base):
-        inside = image.relative_to(base).with_suffix(".txt")
-        places += [top / inside, top / "labels" / inside]
-    return list(dict.fromkeys(places))
+def _label(image: Path, folders: Sequence[Path]) -> Path | None:
+    name = f"{image.stem}.txt"
+    places = (folder / name for folder in folders if name not in NAME_FILES)
+    return next((place for place in places if place.is_file()), None)
+
+
+def _folders(folder: Path, top: Path, root: Path | None, inside: bool) -> list[Path]:
+    """Return where the labels of the images in a folder may lie, with `inside` below `top` alone."""
+    found, base = label_folders(folder, top), root or top
+    if folder.is_relative_to(base):
+        below = folder.relative_to(base)
+        found += [top / below, top / "labels" / below]
+    return [place for place in dict.fromkeys(found) if not inside or _is_below(place, top)]
+
+
+def _is_below(place: Path, top: Path) -> bool:
+    """Return whether a path lies below a folder, as it is written (also behind a link) or as it is."""
+    written, folder = (Path(os.path.normpath(path.absolute())) for path in (place, top))
+    return written.is_relative_to(folder) or place.resolve().is_relative_to(top.resolve())
 
 
 def _by_name(images: Sequence[Path], labels: Sequence[Path]) -> list[Labelled]:

@@ -185,7 +185,7 @@ def find_root(images: Path | None, *candidates: Path) -> Path:
 
 def is_hidden(file: Path, below: Path) -> bool:
     """Return whether a name below the folder begins with a dot, as those that macOS and tools add to a data set."""
-    return any(part.startswith(".") for part in file.relative_to(below).parts)
+    return any(part.startswith(".") for part in file.parts[len(below.parts) :])
 
 
 def image_files(folder: Path) -> list[Path]:

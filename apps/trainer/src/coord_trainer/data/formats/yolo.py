@@ -24,7 +24,7 @@ from typing import Any
 
 from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
-from coord_trainer.data.formats.label_files import Labelled, find_labels, label_places
+from coord_trainer.data.formats.label_files import Labelled, find_labels, label_folders
 from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, image_files, number
 
 _SPLITS = ("train", "val", "valid", "test")
@@ -37,9 +37,11 @@ def recognise(source: Source) -> bool:
         return source.path.suffix in (".yaml", ".yml") and "names" in read_data_yaml(source.path)
     if any(path.name.startswith("data") and "names" in read_data_yaml(path) for path in source.glob("*.yaml", "*.yml")):
         return True
-    labels = [path for path in source.glob("*.txt", "labels/**/*.txt") if path.name not in NAME_FILES]
-    places = (place for image in image_files(source.path) for place in label_places(image, source.path))
-    lines = map(_first_line, chain(labels, (path for path in places if path.is_file())))
+    folders = dict.fromkeys(image.parent for image in image_files(source.path))
+    places = dict.fromkeys(place for folder in folders for place in label_folders(folder, source.path))
+    beside = (path for place in places for path in Source(place).glob("*.txt"))
+    labels = chain(source.glob("*.txt", "labels/**/*.txt"), beside)
+    lines = (_first_line(path) for path in labels if path.name not in NAME_FILES)
     return any(_is_label(line) for line in islice(filter(None, lines), 20))
 
 
@@ -98,7 +100,8 @@ def _of_folder(folder: Path, images: Path | None) -> tuple[Path, list[Path], tup
                 return top, pictures, notes
             notes = ()  # the user named images of another split
     pictures = image_files(images or folder)
-    parts = ([part for part in path.relative_to(images or folder).parts[:-1] if part in _SPLITS] for path in pictures)
+    start = len((images or folder).parts)
+    parts = ([part for part in path.parts[start:-1] if part in _SPLITS] for path in pictures)
     count = Counter(found[0] for found in parts if found)
     if len(count) > 1:
         stated = ", ".join(f"{name} {count[name]}" for name in _SPLITS if count[name])
