@@ -70,8 +70,11 @@ def test_root_folder_gives_the_training_images_that_data_yaml_names(lay):
     found = read_source(place)
     assert boxes(found) == {"train/images/a.jpg": 1} and "the training images; name the folder of val" in found.notes[0]
     assert list(boxes(read_source(place, place / "valid"))) == ["images/a.jpg"]
-    (place / "data.yaml").write_text("train: /elsewhere\nnames: [cat]")
-    assert "found nothing at /elsewhere; all images of the folder are read" in read_source(place).notes[0]
+    (place / "data.yaml").write_text("train: elsewhere\nnames: [cat]")
+    assert "/elsewhere; all images of the folder are read" in read_source(place).notes[0]
+    (place / "elsewhere").mkdir()
+    assert "found none; all images of the folder are read" in read_source(place).notes[0]
+    assert len(boxes(read_source(place, place / "valid"))) == 1
     (place / "data.yaml").write_text("names: [cat]")
     found = read_source(place)
     assert len(boxes(found)) == 2 and "train 1, valid 1 images read together" in found.notes[0]

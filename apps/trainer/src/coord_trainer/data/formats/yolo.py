@@ -93,6 +93,8 @@ def _of_folder(folder: Path, images: Path | None) -> tuple[Path, list[Path], tup
     if file is not None:
         try:
             top, pictures, notes = _split(file, read_data_yaml(file))
+            if not pictures:
+                raise InputError(f"{file}: train: expected images, found none")
         except InputError as error:
             notes = (f"{error}; all images of the folder are read",)
         else:
