@@ -116,7 +116,9 @@ def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path], tup
     path = str(values.get("path") or ".")
     tops = [file.parent / spelled for spelled in _spellings(path)]
     top = next((folder for folder in tops if folder.is_dir()), None)  # `path` is often that of another machine
-    notes = () if top else (f"{file}: path: nothing is at {tops[0]}; what it names is looked for beside the file",)
+    notes: tuple[str, ...] = ()
+    if top is None:
+        notes = (f"{file}: path: nothing is at {tops[0]}; what it names is looked for beside the file",)
     stated = values.get("train") or "images"
     entries = stated if isinstance(stated, list) else [stated]
     found: dict[str, Path] = {}
@@ -162,8 +164,8 @@ def _listed(file: Path, top: Path) -> list[Path]:
         found.append(there or places[0])
         missing += [] if there else [places]
     if found and len(missing) == len(found):
-        places = " or ".join(dict.fromkeys(map(str, missing[0])))
-        raise InputError(f"{file}: none of the {len(found)} listed images is there; the first was expected at {places}")
+        tried = " or ".join(dict.fromkeys(map(str, missing[0])))
+        raise InputError(f"{file}: none of the {len(found)} listed images is there; the first was expected at {tried}")
     return found
 
 
