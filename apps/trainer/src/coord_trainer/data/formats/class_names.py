@@ -23,11 +23,16 @@ class Classes(NamedTuple):
 def read_data_yaml(path: Path) -> Mapping[str, Any]:
     """Return the keys of a YAML file; none where it has no keys at the top.
 
+    Names are text as they are written: YAML would make True of `yes` and 750 of `12:30`.
+
     Raises:
         InputError: it cannot be read, or is no YAML.
     """
     try:
-        found = yaml.safe_load(read_text(path))
+        text = read_text(path)
+        found = yaml.safe_load(text)
+        if isinstance(found, dict) and "names" in found:
+            found["names"] = yaml.load(text, Loader=yaml.BaseLoader)["names"]
     except yaml.YAMLError as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     return found if isinstance(found, dict) else {}
@@ -86,14 +91,12 @@ def _as_names(names: Any, path: Path) -> dict[int, str]:
         raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
     found = {}
     for key, name in names.items():
-        if isinstance(key, bool) or not str(key).isdecimal():
+        if not str(key).isdecimal():
             raise InputError(
                 f"{path}: names: expected numbers of classes with their names, such as 0: cat, found {key!r}"
             )
-        if name is not None and not isinstance(name, str):
-            raise InputError(
-                f"{path}: names: class {key}: expected a name, found {name!r}, in YAML no text; put it in quotes"
-            )
-        if name and name.strip():
+        if not isinstance(name, str):
+            raise InputError(f"{path}: names: class {key}: expected a name, found {name!r:.80}")
+        if name.strip():
             found[int(key)] = name
     return found
