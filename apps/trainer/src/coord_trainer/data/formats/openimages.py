@@ -11,7 +11,17 @@ from itertools import zip_longest
 from pathlib import Path
 
 from coord_codec.files import InputError, read_text
-from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading, Source, csv_rows, find_root, number
+from coord_trainer.data.formats.raw import (
+    Found,
+    ImageIndex,
+    RawBox,
+    RawImage,
+    Reading,
+    Source,
+    csv_rows,
+    find_root,
+    number,
+)
 
 _COLUMNS = {"ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"}
 _FLAGS = ("IsOccluded", "IsTruncated", "IsDepiction", "IsInside")
@@ -50,14 +60,17 @@ def read(source: Source, images: Path | None) -> Reading:
     if code := next((code for code in sorted(codes) if code.startswith("/m/")), None):
         raise InputError(f"{files[0]}: LabelName {code} is a code; put class-descriptions-boxable.csv beside the file")
     root = find_root(images, folder / "images", folder)
-    index = ImageIndex(root)
-    return Reading(
-        (
-            RawImage(index.find(f"{i}.jpg"), found[0][0], list(_boxes(found, names)), None, i)
-            for i, found in rows.items()
-        ),
-        root,
-    )
+    places = dict(zip(rows, ImageIndex(root).find_all((f"{i}.jpg",) for i in rows), strict=True))
+    return Reading((_image(i, places[i], found, names) for i, found in rows.items()), root)
+
+
+def _image(
+    image_id: str, place: Found, rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]
+) -> RawImage:
+    where = rows[0][0]
+    if place.fault:
+        return RawImage(place.name, where, image_id=image_id, fault=place.fault)
+    return RawImage(place.name, where, list(_boxes(rows, names)), image_id=image_id, notes=place.notes)
 
 
 def _boxes(rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]) -> Iterator[RawBox]:

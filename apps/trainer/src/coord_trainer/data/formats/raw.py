@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
+from itertools import takewhile
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, NamedTuple
 
 from coord_codec.files import InputError, parse_json_line, read_json
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
+SIMILAR = "images found by their name without the stated folder, or with another suffix than stated"
 _HEAD = 1 << 16
 
 
@@ -194,33 +197,109 @@ def image_files(folder: Path) -> list[Path]:
     return sorted(path for path in found if not is_hidden(path, folder))
 
 
+class Found(NamedTuple):
+    """The image that a source names.
+
+    Attributes:
+        name: path relative to the folder of the images; as stated where none was found
+        notes: facts to count
+        fault: why it is not known which image is meant
+    """
+
+    name: str
+    notes: tuple[str, ...] = ()
+    fault: str = ""
+
+
 class ImageIndex:
-    """Finds images of a folder by their path, or by their name without suffix."""
+    """Finds images of a folder by their path, or else by a name that fits only one of them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @cached_property
-    def names(self) -> dict[str, str]:
-        """Path without suffix -> path, both relative to the folder."""
-        found = [path.relative_to(self.root) for path in image_files(self.root)]
-        return {path.with_suffix("").as_posix(): path.as_posix() for path in found}
+    def _by_stem(self) -> dict[str, list[PurePosixPath]]:
+        """Name without folder and suffix -> paths relative to the folder."""
+        found: dict[str, list[PurePosixPath]] = {}
+        for path in image_files(self.root):
+            found.setdefault(path.stem, []).append(PurePosixPath(path.relative_to(self.root).as_posix()))
+        return found
 
-    @cached_property
-    def _stems(self) -> dict[str, str]:
-        return {Path(key).name: name for key, name in self.names.items()}
+    def find_all(self, stated: Iterable[tuple[str, ...]]) -> list[Found]:
+        """Return the image of each record of a source.
 
-    def find(self, *stated: str) -> str:
-        """Return the first of several stated names that is there, with or without suffix; the first when none is."""
-        for name in stated:
-            if name and (self.root / name).is_file():
-                return name
-        for name in stated:
-            plain = Path(name.replace("\\", "/"))
-            stem = plain.with_suffix("") if plain.suffix.lower() in IMAGE_SUFFIXES else plain
-            if found := self.names.get(stem.as_posix()) or self._stems.get(stem.name):
-                return found
-        return stated[0]
+        A path that is there is taken as it is. Otherwise the name may lack its suffix, have another one, or lie in
+        another folder than the stated one as far as that is a matter of where the folders lie: `0.jpg` may be
+        `cam1/0.jpg`, but `cam2/0.jpg` may not. Such an image must be the only one, and no other record's.
+
+        Args:
+            stated: what may be the image of a record, the likeliest first
+        """
+        found = [(names, self._exact(names)) for names in stated]
+        taken = {name for _, name in found if name}
+        similar = [[] if name else self._similar(names) for names, name in found]
+        claims = Counter(fitting[0] for fitting in similar if len(fitting) == 1)
+        return [
+            Found(name) if name else self._judge(names[0], fitting, taken, claims)
+            for (names, name), fitting in zip(found, similar, strict=True)
+        ]
+
+    def _exact(self, names: tuple[str, ...]) -> str:
+        """Return the first of several paths that is there, relative to the folder or to the one above it."""
+        for name in filter(None, names):
+            plain = name.replace("\\", "/")
+            for base in (self.root, self.root.parent):
+                path = base / plain
+                if is_file(path) and (base == self.root or path.is_relative_to(self.root)):
+                    return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else plain
+        return ""
+
+    def _similar(self, names: tuple[str, ...]) -> list[str]:
+        """Return the images that the first of several names fits, those of the same suffix if there are any."""
+        for name in filter(None, names):
+            plain, stem = _plain(name)
+            elsewhere = bool(PureWindowsPath(name).anchor) or "://" in name  # of another machine
+            fitting = [p for p in self._by_stem.get(stem.name, []) if self._fits(stem, elsewhere, p)]
+            if same := [p for p in fitting if p.name == plain.name] or fitting:
+                return [p.as_posix() for p in same]
+        return []
+
+    def _fits(self, stem: PurePosixPath, elsewhere: bool, path: PurePosixPath) -> bool:
+        """Whether a stated path can mean an image: their folders differ only above what one of the two states."""
+        own, parts = path.with_suffix("").parts, stem.parts
+        whole = (*self.root.resolve().parts, *own)
+        pairs = zip(reversed(parts), reversed(whole), strict=False)
+        common = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
+        return common == len(parts) or common >= len(own) + (not elsewhere)
+
+    def _judge(self, name: str, fitting: list[str], taken: Collection[str], claims: Mapping[str, int]) -> Found:
+        """Return the only image that is similar to a stated name, or why none is taken."""
+        if not fitting:
+            if name and (others := self._by_stem.get(_plain(name)[1].name)):
+                what = f"not found, and {others[0]} lies in another folder; correct the path, or name with --images"
+                return Found(name, fault=f"image {name}: {what} (data.images) the folder that it starts from")
+            return Found(name)
+        if len(fitting) > 1:
+            listed = " and ".join(fitting[:3]) + (f" and {len(fitting) - 3} more" if len(fitting) > 3 else "")
+            return Found(name, fault=f"image {name}: expected one file, found {listed}; write its whole path")
+        if fitting[0] in taken or claims[fitting[0]] > 1:
+            what = f"not found, and {fitting[0]}, which is similar, is stated by another record; check both"
+            return Found(name, fault=f"image {name}: {what}")
+        return Found(fitting[0], (SIMILAR,))
+
+
+def _plain(name: str) -> tuple[PurePosixPath, PurePosixPath]:
+    """Return a path with slashes, and the same without the suffix of an image."""
+    plain = PurePosixPath(PureWindowsPath(name).as_posix())
+    return plain, plain.with_suffix("") if plain.suffix.lower() in IMAGE_SUFFIXES else plain
+
+
+def is_file(path: Path) -> bool:
+    """Whether a file is there, also where the name is one that no file can have."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def as_json(value: Any) -> str:

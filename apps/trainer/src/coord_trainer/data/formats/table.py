@@ -101,10 +101,12 @@ def read(source: Source, images: Path | None) -> Reading:
     fractions = bool(known) and min(known) >= 0 and max(known) <= 1
     folder = source.path.parent
     root = find_root(images, folder / "images", folder) if images or (folder / "images").is_dir() else folder
-    index = ImageIndex(root)
 
     def found() -> Iterator[RawImage]:
-        for name, of_image in rows.items():
+        for place, of_image in zip(ImageIndex(root).find_all((name,) for name in rows), rows.values(), strict=True):
+            if place.fault:
+                yield RawImage(place.name, f"{source.path}:{of_image[0][0]}", fault=place.fault)
+                continue
             boxes = []
             for line_number, cells in of_image:
                 where = f"{source.path}:{line_number}"
@@ -118,7 +120,7 @@ def read(source: Source, images: Path | None) -> Reading:
                     boxes.append(RawBox(desc, box, where, "fractions" if fractions else "pixels"))
             stated = _values(of_image[0][1], columns, size) if size else []
             pixels = (int(stated[0]), int(stated[1])) if isinstance(stated, list) and stated else None
-            yield RawImage(index.find(name) if name else "", f"{source.path}:{of_image[0][0]}", boxes, pixels)
+            yield RawImage(place.name, f"{source.path}:{of_image[0][0]}", boxes, pixels, notes=place.notes)
 
     unit = f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}"
     return Reading(found(), root, (unit,))

@@ -10,7 +10,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from coord_codec.files import read_json
-from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading, Source, as_json, find_root, number
+from coord_trainer.data.formats.raw import (
+    Found,
+    ImageIndex,
+    RawBox,
+    RawImage,
+    Reading,
+    Source,
+    as_json,
+    find_root,
+    number,
+)
 
 _FILES = ("objects.json", "region_descriptions.json")
 
@@ -32,22 +42,31 @@ def read(source: Source, images: Path | None) -> Reading:
     beside = folder / "image_data.json"
     facts = {row["image_id"]: row for row in read_json(beside)} if beside.is_file() else {}
     root = find_root(images, folder / "images", folder)
-    index = ImageIndex(root)
-    return Reading((_image(record, where, facts, index) for where, record in source.records()), root)
+    records = list(source.records())
+    places = ImageIndex(root).find_all(_names(record, facts) for _, record in records)
+    found = (_image(record, where, facts, place) for (where, record), place in zip(records, places, strict=True))
+    return Reading(found, root)
 
 
-def _image(record: Any, where: str, facts: Mapping[Any, Any], index: ImageIndex) -> RawImage:
-    if isinstance(record, str):
-        return RawImage("", where, fault=record)
+def _names(record: Any, facts: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return the path that the list of images states, and the one that follows from the id."""
+    image_id = None if isinstance(record, str) else record.get("image_id", record.get("id"))
+    if not isinstance(image_id, int):
+        return ("",)
+    url = PurePosixPath(str(facts.get(image_id, {}).get("url", "")))
+    return ("/".join(url.parts[-2:]) or f"{image_id}.jpg", f"{image_id}.jpg")
+
+
+def _image(record: Any, where: str, facts: Mapping[Any, Any], place: Found) -> RawImage:
+    if isinstance(record, str) or place.fault:
+        return RawImage("", where, fault=place.fault or record)
     boxes = record.get("objects", record.get("regions"))
     image_id = record.get("image_id", record.get("id"))
     if not isinstance(boxes, list) or not isinstance(image_id, int):
         return RawImage("", where, fault=f"expected image_id and objects or regions, found {sorted(record)}")
     known = facts.get(image_id, {})
-    url = PurePosixPath(str(known.get("url", "")))
-    name = index.find("/".join(url.parts[-2:]) or f"{image_id}.jpg", f"{image_id}.jpg")
     size = (known["width"], known["height"]) if known.get("width") and known.get("height") else None
-    return RawImage(name, where, list(_boxes(boxes, where)), size, image_id)
+    return RawImage(place.name, where, list(_boxes(boxes, where)), size, image_id, notes=place.notes)
 
 
 def _boxes(boxes: list[Any], where: str) -> Iterator[RawBox]:

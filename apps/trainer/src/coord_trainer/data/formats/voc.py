@@ -25,7 +25,17 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse
 
 from coord_codec.files import InputError, read_text
-from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading, Source, find_root, number
+from coord_trainer.data.formats.raw import (
+    Found,
+    ImageIndex,
+    RawBox,
+    RawImage,
+    Reading,
+    Source,
+    find_root,
+    is_file,
+    number,
+)
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _FILES = ("*.xml", "Annotations/*.xml", "annotations/*.xml")
@@ -59,25 +69,55 @@ def read(source: Source, images: Path | None) -> Reading:
         files = sorted(set(source.glob(*_FILES))) or [source.path]
         folder = files[0].parent
     root = find_root(images, folder.parent / "JPEGImages", folder.parent / "images", folder / "images", folder)
-    index = ImageIndex(root)
-    return Reading((_image(file, index) for file in files), root)
+    places = ImageIndex(root).find_all(_names(file, folder, root) for file in files)
+    return Reading((_image(file, place) for file, place in zip(files, places, strict=True)), root)
 
 
-def _image(file: Path, index: ImageIndex) -> RawImage:
+def _names(file: Path, folder: Path, root: Path) -> tuple[str, ...]:
+    """Return what may be the image of a file: a folder that is there is part of the name that it states."""
+    try:
+        top = _parse(file)
+    except InputError:
+        return ("",)  # named where its boxes are read
+    beside = file.relative_to(folder).with_suffix("") if file.is_relative_to(folder) else Path(file.stem)
+    name = (top.findtext("filename") or "").strip().replace("\\", "/") or file.stem
+    folders = {(top.findtext("folder") or "").strip(), beside.parent.as_posix()} - {"", "."}
+    names = [name]
+    if "/" not in name and (below := [f"{sub}/{name}" for sub in sorted(folders) if (root / sub).is_dir()]):
+        names = [*below, name] if is_file(root / name) else below
+    return (*names, str(root.resolve() / beside))
+
+
+def _parse(file: Path) -> Element:
+    """Return the element at the top.
+
+    Raises:
+        InputError: it is no Pascal VOC XML.
+    """
     try:
         top = parse(file).getroot()
     except FileNotFoundError:
-        return RawImage("", str(file), fault="the file does not exist")
+        raise InputError("the file does not exist") from None
     except (ParseError, DefusedXmlException, ValueError, OSError) as error:
-        return RawImage("", str(file), fault=f"expected Pascal VOC XML, found text that is not XML: {error}")
+        raise InputError(f"expected Pascal VOC XML, found text that is not XML: {error}") from None
     if top.tag != "annotation":
-        return RawImage("", str(file), fault=f"expected the element annotation at the top, found {top.tag}")
-    name = index.find((top.findtext("filename") or "").strip() or file.stem, file.stem)
+        raise InputError(f"expected the element annotation at the top, found {top.tag}")
+    return top
+
+
+def _image(file: Path, place: Found) -> RawImage:
+    if place.fault:
+        return RawImage(place.name, str(file), fault=place.fault)
+    try:
+        top = _parse(file)
+    except InputError as error:
+        return RawImage("", str(file), fault=str(error))
     try:
         size = tuple(int(number(top.findtext(f"size/{side}"))) for side in ("width", "height"))
     except ValueError:
         size = (0, 0)  # some tools leave it out, or write 0
-    return RawImage(name, str(file), list(_boxes(top, file)), size if min(size) > 0 else None)
+    boxes = list(_boxes(top, file))
+    return RawImage(place.name, str(file), boxes, size if min(size) > 0 else None, notes=place.notes)
 
 
 def _boxes(top: Element, file: Path) -> Iterator[RawBox]:
