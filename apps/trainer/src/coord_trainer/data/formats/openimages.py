@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 
-from coord_codec.files import InputError, read_text
+from coord_codec.files import InputError
 from coord_trainer.data.formats.raw import (
     Found,
     ImageIndex,
@@ -21,6 +21,7 @@ from coord_trainer.data.formats.raw import (
     csv_rows,
     find_root,
     number,
+    read_table,
 )
 
 _COLUMNS = {"ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"}
@@ -45,17 +46,18 @@ def read(source: Source, images: Path | None) -> Reading:
     names = {
         row[0]: row[1]
         for path in sorted(folder.glob("*class-descriptions*.csv"))
-        for row in csv_rows(read_text(path).splitlines(), path)
+        for _, row in csv_rows(read_table(path), path)
         if len(row) == 2
     }
     rows: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
     for path in files:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            given = csv_rows(lines, path)
-            header = next(given)
-            for line_number, cells in enumerate(filter(None, given), start=2):
-                row = dict(zip_longest(header, cells[: len(header)], fillvalue=""))
-                rows.setdefault(row["ImageID"], []).append((f"{path}:{line_number}", row))
+        given = csv_rows(read_table(path), path)
+        _, header = next(given, (1, []))
+        if missing := sorted(_COLUMNS - set(header)):
+            raise InputError(f"{path}: expected a header of Open Images, found one without {', '.join(missing)}")
+        for line_number, cells in given:
+            row = dict(zip_longest(header, cells[: len(header)], fillvalue=""))
+            rows.setdefault(row["ImageID"], []).append((f"{path}:{line_number}", row))
     codes = {row["LabelName"] for found in rows.values() for _, row in found} - set(names)
     if code := next((code for code in sorted(codes) if code.startswith("/m/")), None):
         raise InputError(f"{files[0]}: LabelName {code} is a code; put class-descriptions-boxable.csv beside the file")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import StringIO
 from itertools import takewhile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Literal, NamedTuple
 
-from coord_codec.files import InputError, parse_json_line, read_json
+from coord_codec.files import InputError, parse_json_line, read_json, read_text
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
 SIMILAR = "images found by their name without the stated folder, or with another suffix than stated"
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _HEAD = 1 << 16
 
 
@@ -103,7 +106,8 @@ class Source:
             return ""
         try:
             with self.path.open("rb") as file:
-                return file.read(_HEAD).decode("utf-8-sig", errors="replace").lstrip()
+                begin = file.read(_HEAD)
+                return begin.decode("utf-16" if begin[:2] in _UTF16 else "utf-8-sig", errors="replace").lstrip()
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror or error}); check the path") from error
 
@@ -154,15 +158,35 @@ Recognise = Callable[[Source], bool]
 Read = Callable[[Source, "Path | None"], Reading]
 
 
-def csv_rows(lines: Iterable[str], path: Path, delimiter: str = ",") -> Iterator[list[str]]:
-    """Yield the cells of each row.
+def read_table(path: Path) -> str:
+    """Read a text file in UTF-8, or in UTF-16 with a byte order mark, as spreadsheets save Unicode text.
+
+    Raises:
+        InputError: it is unreadable, or neither.
+    """
+    try:
+        with path.open("rb") as file:
+            wide = file.read(2) in _UTF16
+        return path.read_text(encoding="utf-16") if wide else read_text(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-16 text (byte {error.start}); save the file as UTF-8") from error
+
+
+def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
+    """Yield the cells of each row that is not blank with its line, the first of several where cells have line breaks.
 
     Raises:
         InputError: a row that is no CSV, or a cell longer than Python's limit.
     """
-    rows = csv.reader(lines, delimiter=delimiter)
+    rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
     try:
-        yield from rows
+        before = 0
+        for cells in rows:
+            if any(map(str.strip, cells)):
+                yield before + 1, cells
+            before = rows.line_num
     except csv.Error as error:
         raise InputError(f"{path}:{rows.line_num}: expected a row of a table, found none ({error})") from None
 

@@ -8,23 +8,50 @@
 | x y w h; x y width height; bbox_x bbox_y bbox_width bbox_height | corner and size |
 | width height beside corners; image_width image_height | size of the image |
 
-A row with an image and no numbers is an image without objects. Without a header the columns are keras-retinanet's:
-path, x1, y1, x2, y2, class. Numbers are fractions where all of a file lie in [0, 1], else pixels.
+A row with an image and no numbers is an image without objects; `nan`, `NaN`, `null`, `None` and `NA` are empty cells.
+Without a header the columns are keras-retinanet's: path, x1, y1, x2, y2, class.
+
+Numbers are fractions where those of most boxes lie between 0 and 1, else pixels; a box of the other kind is refused,
+and so is a table with many of both. Fractions may leave the image by a tenth of it. A box of zeros and ones is of
+either kind.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
-from coord_codec.files import InputError, read_text
-from coord_trainer.data.formats.raw import ImageIndex, RawBox, RawImage, Reading, Source, csv_rows, find_root, number
+from coord_codec.files import InputError
+from coord_trainer.data.formats.raw import (
+    ImageIndex,
+    RawBox,
+    RawImage,
+    Reading,
+    Source,
+    csv_rows,
+    find_root,
+    number,
+    read_table,
+)
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")
 _LABEL = ("label", "class", "class_name", "category", "name", "object")
 _CORNERS = (("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("left", "top", "right", "bottom"))
 _SIZED = (("bbox_x", "bbox_y", "bbox_width", "bbox_height"), ("x", "y", "w", "h"), ("x", "y", "width", "height"))
 _SIZES = (("image_width", "image_height"), ("img_width", "img_height"), ("width", "height"))
+_EMPTY = ("nan", "NaN", "null", "None", "NA")
+"""How pandas and others write an empty cell."""
+
+_LEAVES = 0.1
+"""How far fractions may leave the image: boxes at its edge often do by a little."""
+
+_MIXED = 0.1
+"""A table with a larger share of boxes of the lesser kind is refused: it may be two tables in one."""
+
+_BAD_SIZE = "rows whose image size is no whole number above 0, which is read from the image instead"
 _BARE = ("path", "x1", "y1", "x2", "y2", "class")
 _EXPECTED = (
     "expected a header with an image column (image, filename, path), a label column (label, class) and a box "
@@ -43,9 +70,14 @@ def recognise(source: Source) -> bool:
     return True
 
 
+def _first_line(source: Source) -> str:
+    return source.head.partition("\n")[0].strip()
+
+
 def _first(source: Source) -> list[str]:
-    line = source.head.partition("\n")[0].strip()
-    return [cell.strip() for cell in next(csv_rows([line], source.path, _delimiter(line)), [])]
+    line = _first_line(source)
+    _, cells = next(csv_rows(line, source.path, _delimiter(line)), (1, []))
+    return [cell.strip() for cell in cells]
 
 
 def _delimiter(line: str) -> str:
@@ -89,45 +121,89 @@ def read(source: Source, images: Path | None) -> Reading:
     group = corners or sized or ()
     image, label = _pick(columns, _IMAGE), _pick(columns, _LABEL)
     size = _group(columns, _SIZES[:2] if not corners else _SIZES)
-    text = read_text(source.path)
-    lines = text.splitlines()
-    rows: dict[str, list[tuple[int, list[str]]]] = {}
-    for line_number, cells in enumerate(csv_rows(lines, source.path, _delimiter(lines[0])), start=1):
-        if cells and not (header and line_number == 1):
-            place = columns[image or ""]
-            rows.setdefault(cells[place].strip() if place < len(cells) else "", []).append((line_number, cells))
-    values = [_values(cells, columns, group) for found in rows.values() for _, cells in found]
-    known = [v for row in values if isinstance(row, list) for v in row]
-    fractions = bool(known) and min(known) >= 0 and max(known) <= 1
+    rows: dict[str, list[_Row]] = {}
+    table = csv_rows(read_table(source.path), source.path, _delimiter(_first_line(source)))
+    for line_number, cells in islice(table, int(header), None):
+        row = _Row(f"{source.path}:{line_number}", cells, _values(cells, columns, group))
+        rows.setdefault(_cell(cells, columns[image or ""]), []).append(row)
+    fractions = _are_fractions([row for of_image in rows.values() for row in of_image], source.path)
     folder = source.path.parent
     root = find_root(images, folder / "images", folder) if images or (folder / "images").is_dir() else folder
 
     def found() -> Iterator[RawImage]:
         for place, of_image in zip(ImageIndex(root).find_all((name,) for name in rows), rows.values(), strict=True):
+            where = of_image[0].where
             if place.fault:
-                yield RawImage(place.name, f"{source.path}:{of_image[0][0]}", fault=place.fault)
+                yield RawImage(place.name, where, fault=place.fault)
                 continue
-            boxes = []
-            for line_number, cells in of_image:
-                where = f"{source.path}:{line_number}"
-                numbers = _values(cells, columns, group)
-                desc = _cell(cells, columns[label or ""])
-                if isinstance(numbers, str):
-                    boxes.append(RawBox(desc, (), where, fault=numbers))
-                elif numbers:
-                    x, y, a, b = numbers
-                    box = (x, y, a, b) if corners else (x, y, x + a, y + b)
-                    boxes.append(RawBox(desc, box, where, "fractions" if fractions else "pixels"))
-            stated = _values(of_image[0][1], columns, size) if size else []
-            pixels = (int(stated[0]), int(stated[1])) if isinstance(stated, list) and stated else None
-            yield RawImage(place.name, f"{source.path}:{of_image[0][0]}", boxes, pixels, notes=place.notes)
+            boxes = [_box(row, columns[label or ""], corners is not None, fractions) for row in of_image if row.numbers]
+            pixels, notes = _size(of_image[0].cells, columns, size or ())
+            yield RawImage(place.name, where, boxes, pixels, notes=place.notes + notes)
 
     unit = f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}"
     return Reading(found(), root, (unit,))
 
 
+class _Row(NamedTuple):
+    where: str
+    cells: list[str]
+    numbers: list[float] | str  # none for an image without objects, or what is wrong with them
+
+
+def _kind(numbers: list[float] | str) -> str:
+    """Return what the numbers of a box are; nothing where they can be both, or where it is not clear."""
+    if not numbers or isinstance(numbers, str) or all(v in (0, 1) for v in numbers):
+        return ""
+    if min(numbers) >= -_LEAVES and max(numbers) <= 1 + _LEAVES:
+        return "fractions"
+    return "pixels" if max(numbers) > 2 else ""
+
+
+def _are_fractions(rows: list[_Row], path: Path) -> bool:
+    """Whether the numbers of a table are fractions.
+
+    Raises:
+        InputError: some are, and others are pixels.
+    """
+    kinds = [_kind(row.numbers) for row in rows]
+    fractions, pixels = kinds.count("fractions"), kinds.count("pixels")
+    if min(fractions, pixels) > _MIXED * (fractions + pixels):
+        first = [rows[kinds.index(kind)].where.rpartition(":")[2] for kind in ("fractions", "pixels")]
+        raise InputError(
+            f"{path}: expected boxes in fractions of the image or in pixels, found {fractions} in fractions (the first "
+            f"in line {first[0]}) and {pixels} in pixels (line {first[1]}); make two tables of them"
+        )
+    if fractions or pixels:
+        return fractions > pixels
+    known = [v for row in rows if isinstance(row.numbers, list) for v in row.numbers]
+    return bool(known) and min(known) >= 0 and max(known) <= 1
+
+
+def _box(row: _Row, label: int, corners: bool, fractions: bool) -> RawBox:
+    desc, unit = _cell(row.cells, label), "fractions" if fractions else "pixels"
+    if isinstance(row.numbers, str):
+        return RawBox(desc, (), row.where, fault=row.numbers)
+    if _kind(row.numbers) not in ("", unit):
+        return RawBox(desc, (), row.where, fault=f"expected {unit} like most boxes of the table, found {row.numbers}")
+    x, y, a, b = row.numbers
+    return RawBox(desc, (x, y, a, b) if corners else (x, y, x + a, y + b), row.where, unit)
+
+
+def _size(
+    cells: Sequence[str], columns: dict[str, int], names: Sequence[str]
+) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
+    """Return the size of an image that a row states, and a note where it cannot be one."""
+    stated = _values(cells, columns, names)
+    if not stated:
+        return None, ()
+    if isinstance(stated, str) or min(stated) < 1:
+        return None, (_BAD_SIZE,)
+    return (int(stated[0]), int(stated[1])), ()
+
+
 def _cell(cells: Sequence[str], column: int) -> str:
-    return cells[column].strip() if column < len(cells) else ""
+    text = cells[column].strip() if column < len(cells) else ""
+    return "" if text in _EMPTY else text
 
 
 def _values(cells: Sequence[str], columns: dict[str, int], names: Sequence[str]) -> list[float] | str:
@@ -136,6 +212,7 @@ def _values(cells: Sequence[str], columns: dict[str, int], names: Sequence[str])
     if not any(texts):
         return []
     try:
-        return [number(text) for text in texts]
+        numbers = [number(text) for text in texts]
     except ValueError as error:
         return str(error)
+    return numbers if all(map(math.isfinite, numbers)) else f"expected finite numbers, found {', '.join(texts)}"

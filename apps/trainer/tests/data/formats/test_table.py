@@ -1,0 +1,77 @@
+"""Tables: the unit of their numbers, empty cells, and the text they are written in."""
+
+import pytest
+from PIL import Image
+
+from coord_codec import InputError
+from coord_trainer.data.formats.registry import read_source
+
+HEAD = "filename,xmin,ymin,xmax,ymax,label\n"
+TENTHS = (0.1, 0.1, 0.5, 0.5)
+FRACTIONS = "1.jpg,0.1,0.1,0.5,0.5,cat\n"
+PIXELS = "1.jpg,20,10,100,50,cat\n"
+
+
+def boxes(place, text, encoding="utf-8"):
+    for n in range(3):
+        Image.new("RGB", (200, 100)).save(place / f"{n}.jpg")
+    (place / "t.csv").write_bytes(text.encode(encoding))
+    found = read_source(place / "t.csv", on_bad_box="drop_box")
+    read = {i.image: [o.bbox for o in i.objects] for i in found.annotations.instances}
+    return read, [str(p) for p in found.annotations.problems], found.annotations.notes
+
+
+@pytest.mark.parametrize(
+    ("first", "rest", "of_first", "problem"),
+    [
+        ("0.jpg,0.1,0.1,1.0002,0.5,cat\n", FRACTIONS, [(0.1, 0.1, 1.0, 0.5)], ""),
+        ("0.jpg,-0.001,0.2,0.5,0.5,cat\n", FRACTIONS, [(0, 0.2, 0.5, 0.5)], ""),
+        ("0.jpg,0.1,0.1,1.08,0.5,cat\n", FRACTIONS, [], "lies outside its image"),
+        ("0.jpg,nan,nan,nan,nan,nan\n", FRACTIONS, [], ""),
+        ("0.jpg,NA,NaN,null,None,\n", PIXELS, [], ""),
+        ("0.jpg,inf,1,2,3,cat\n", FRACTIONS, [], ":2: expected finite numbers, found inf, 1, 2, 3"),
+        ("0.jpg,0,0,1,1,cat\n", FRACTIONS, [(0, 0, 1, 1)], ""),
+        ("0.jpg,0,0,0,0,cat\n", PIXELS, [], "no area"),
+        (PIXELS.replace("1", "0", 1), FRACTIONS * 9, [], ":2: expected fractions like most boxes of the table"),
+        (FRACTIONS.replace("1", "0", 1), PIXELS * 9, [], ":2: expected pixels like most boxes of the table"),
+    ],
+)
+def test_table_unit_is_that_of_most_boxes(tmp_path, first, rest, of_first, problem):
+    read, problems, _ = boxes(tmp_path, HEAD + first + rest)
+    assert set(read["1.jpg"]) == {TENTHS} and read["0.jpg"] == of_first
+    assert (len(problems) == 1 and problem in problems[0]) if problem else not problems
+
+
+def test_table_with_many_boxes_of_both_units_is_refused(tmp_path):
+    told = r"found 2 in fractions .the first in line 2. and 3 in pixels .line 4.; make two tables"
+    with pytest.raises(InputError, match=told):
+        boxes(tmp_path, HEAD + FRACTIONS * 2 + PIXELS * 3)
+
+
+@pytest.mark.parametrize("size", ["nan,nan", "inf,1e999", "nan,100", "0,0", "-5,100"])
+def test_table_size_that_is_none_is_read_from_the_image(tmp_path, size):
+    read, problems, notes = boxes(tmp_path, f"width,height,{HEAD}{size},0.jpg,20,10,100,50,cat\n")
+    assert (read, problems) == ({"0.jpg": [TENTHS]}, [])
+    assert sum("whose image size" in note for note in notes) == (size != "nan,nan")
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("\n \n" + HEAD + PIXELS, "utf-8"),
+        (HEAD + PIXELS, "utf-16"),
+        (HEAD.replace(",", "\t") + PIXELS.replace(",", "\t"), "utf-16"),
+        (HEAD.replace("\n", "\r\n") + PIXELS + "\n,,,,,\n", "utf-8-sig"),
+    ],
+    ids=["leading blank lines", "utf-16", "Unicode text of Excel", "blank rows"],
+)
+def test_table_is_read_whatever_program_saved_it(tmp_path, text, encoding):
+    assert boxes(tmp_path, text, encoding)[:2] == ({"1.jpg": [TENTHS]}, [])
+
+
+def test_table_cells_keep_their_line_breaks_and_lines_are_those_of_the_file(tmp_path):
+    (tmp_path / "t.csv").write_text(HEAD + '1.jpg,20,10,100,50,"wine\nglass"\n1.jpg,a,10,100,50,cat\n')
+    Image.new("RGB", (200, 100)).save(tmp_path / "1.jpg")
+    found = read_source(tmp_path / "t.csv", on_bad_box="drop_box").annotations
+    assert [o.desc for o in found.instances[0].objects] == ["wine\nglass"]
+    assert [p.where.rpartition(":")[2] for p in found.problems] == ["4"]
