@@ -47,3 +47,69 @@ def write(place: Path, images, annotations, under="Annotations"):
 def test_voc_folder_is_part_of_the_name_of_the_image(tmp_path, images, annotations, wanted):
     found = read_source(write(tmp_path, images, annotations)).annotations
     assert [i.image for i in found.instances] == wanted
+
+
+@pytest.mark.parametrize("under", ["Annotations", "annotations", ""])
+@pytest.mark.parametrize("names", [["a.xml", "cam1/b.xml"], ["a.XML"], ["a.xml", "._a.xml", ".cache/a.xml"]])
+def test_voc_files_are_found_at_any_depth_in_either_case_and_hidden_ones_are_skipped(tmp_path, under, names):
+    stems = [name for name in names if "." in name and not name.startswith(".")]
+    images = [str(Path(name).with_suffix(".jpg")) for name in stems]
+    write(tmp_path, images, {name: voc(Path(name).stem + ".jpg") for name in names}, under)
+    found = read_source(tmp_path, tmp_path / "JPEGImages").annotations
+    assert ([i.image for i in found.instances], found.problems) == (images, ())
+    assert all(o.bbox == READ for i in found.instances for o in i.objects)
+
+
+def test_voc_annotations_that_are_all_in_folders_are_recognised(tmp_path):
+    found = read_source(write(tmp_path, ["cam1/b.jpg"], {"cam1/b.xml": voc("cam1/b.jpg")}))
+    assert found.format == "voc" and [i.image for i in found.annotations.instances] == ["cam1/b.jpg"]
+
+
+FROM_0, FROM_1 = (20, 10, 100, 50), (19, 9, 100, 50)
+WHOLE = ("20", "10", "100", "50")
+POINT = ("20.0", "10.0", "100.0", "50.0")
+QUARTER = ("20.25", "10", "100", "50")
+POLYGON = (
+    "<polygon><x1>20.5</x1><y1>10.5</y1><x2>100.5</x2><y2>10.5</y2><x3>60</x3><y3>50.5</y3></polygon>",
+    (20.5, 10.5, 100.5, 50.5),
+)
+TURNED = "<attributes><attribute><name>rotation</name><value>{}</value></attribute></attributes>"
+
+
+@pytest.mark.parametrize(
+    ("boxes", "wanted", "note"),
+    [
+        ([POINT, QUARTER], [FROM_0, (20.25, *FROM_0[1:])], "count from 0"),
+        ([POINT], [FROM_0], "count from 0"),
+        ([QUARTER, WHOLE, WHOLE], [(19.25, *FROM_1[1:]), FROM_1, FROM_1], "counted from 1 like the others"),
+        ([WHOLE], [FROM_1], ""),
+    ],
+)
+def test_voc_counts_from_0_or_1_throughout_a_source(tmp_path, boxes, wanted, note):
+    images = [f"{n}.jpg" for n in range(len(boxes))]
+    found = read_source(write(tmp_path, images, {f"{n}.xml": voc(f"{n}.jpg", box) for n, box in enumerate(boxes)}))
+    read = [o.bbox for i in found.annotations.instances for o in i.objects]
+    assert read == [pytest.approx((x / 200, y / 100, a / 200, b / 100)) for x, y, a, b in wanted]
+    assert [note in told for told in found.annotations.notes] == [True] * bool(note)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "turned"),
+    [
+        ({"shape": POLYGON[0]}, POLYGON[1], False),
+        ({"extra": TURNED.format("0.0")}, FROM_0, False),
+        ({"extra": TURNED.format("left")}, FROM_0, False),
+        ({"extra": TURNED.format("90.0"), "box": ("60.0", "40.0", "100.0", "60.0")}, (70, 30, 90, 70), True),
+        (
+            {"extra": TURNED.format("-30"), "box": ("60.0", "40.0", "100.0", "60.0")},
+            (57.679, 31.34, 102.321, 68.66),
+            True,
+        ),
+    ],
+    ids=["polygon", "not turned", "no angle", "turned by 90 degrees", "turned by -30 degrees"],
+)
+def test_voc_box_around_a_shape_of_cvat(tmp_path, given, wanted, turned):
+    found = read_source(write(tmp_path, ["0.jpg"], {"0.xml": voc("0.jpg", **{"box": POINT} | given)})).annotations
+    x1, y1, x2, y2 = wanted
+    assert found.instances[0].objects[0].bbox == pytest.approx((x1 / 200, y1 / 100, x2 / 200, y2 / 100), abs=1e-4)
+    assert ("rotated boxes, read as the upright box around them" in found.notes) == turned

@@ -1,15 +1,16 @@
 """Pascal VOC XML, as the devkit, LabelImg, CVAT and Roboflow write it; one file an image.
 
 Corners are pixel numbers, counted from 1, and the last pixel belongs to the box: the continuous box of `xmin=1,
-xmax=10` is 0 to 10. (Some readers subtract 1 from all four corners, which cuts a pixel off every box.) A file with
-fractions in its corners is of a tool with continuous coordinates from 0, such as CVAT: they are taken as they are. In a
-file of whole numbers a left or upper side at 0 is clipped, and counted as a sign of such a tool.
+xmax=10` is 0 to 10. (Some readers subtract 1 from all four corners, which cuts a pixel off every box.) Where at least
+half of the files write corners with a decimal point, be it `20.0`, they are of a tool with continuous coordinates from
+0, such as CVAT: all of them are taken as they are. Else a left or upper side at 0 is clipped, and counted as a sign of
+such a tool, and so are fractions. (VOC2012 itself has a few.)
 
 | element | rule |
 |---|---|
 | `difficult` 1 | ignored: no target, and neither hit nor miss, as VOC's own scoring has it |
 | `truncated`, `occluded` 1 | kept and counted |
-| `robndbox` (centre, size, angle) | the upright box around it, counted |
+| `robndbox` (centre, size, angle), attribute `rotation` of CVAT | the upright box around it, counted |
 | `polygon` without `bndbox` | the upright box around it, counted |
 | `part` of an object | not read |
 """
@@ -38,16 +39,34 @@ from coord_trainer.data.formats.raw import (
 )
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
-_FILES = ("*.xml", "Annotations/*.xml", "annotations/*.xml")
-
+_ANNOTATIONS = ("Annotations", "annotations")
 
 _FRACTIONS = "boxes of files with fractions, which count from 0 and not from 1"
+_FEW_FRACTIONS = "boxes with fractions, counted from 1 like the others of this source, most of which are whole numbers"
+_ROTATED = "rotated boxes, read as the upright box around them"
 _AT_ZERO = "boxes with a side at 0 where Pascal VOC counts from 1: does the tool that wrote them count from 0?"
 
 
 def recognise(source: Source) -> bool:
     """Whether it is an XML file, a folder of them, a VOC tree, or one of its lists in ImageSets."""
-    return source.head[:1] == "<" or bool(source.glob(*_FILES)) or _is_list(source)
+    return source.head[:1] == "<" or bool(_below(source.path)) or _xml(source.path, "*") != [] or _is_list(source)
+
+
+def _xml(folder: Path, pattern: str) -> list[Path]:
+    """The XML files of a folder, sorted; macOS writes `._a.xml` beside a.xml."""
+    return sorted(
+        path
+        for path in folder.glob(pattern)
+        if path.suffix.lower() == ".xml"
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        and path.is_file()
+    )
+
+
+def _below(folder: Path) -> dict[Path, list[Path]]:
+    """The folders for annotations in a folder, with the XML files at any depth of those that have some."""
+    found = {folder / name: _xml(folder / name, "**/*") for name in _ANNOTATIONS if (folder / name).is_dir()}
+    return {place: files for place, files in found.items() if files}
 
 
 def _is_list(source: Source) -> bool:
@@ -66,19 +85,47 @@ def read(source: Source, images: Path | None) -> Reading:
         # Lists of a class have a second column: 1 the class is there, 0 it is difficult, -1 it is not.
         files = [folder / f"{words[0]}.xml" for words in names if words[1:] != ["-1"]]
     else:
-        files = sorted(set(source.glob(*_FILES))) or [source.path]
-        folder = files[0].parent
+        folder, files = _files(source)
     root = find_root(images, folder.parent / "JPEGImages", folder.parent / "images", folder / "images", folder)
-    places = ImageIndex(root).find_all(_names(file, folder, root) for file in files)
-    return Reading((_image(file, place) for file, place in zip(files, places, strict=True)), root)
+    looked = [_look(file, folder, root) for file in files]
+    places = ImageIndex(root).find_all(names for names, _ in looked)
+    fractions = [has for _, has in looked if has is not None]
+    start = 0 if fractions and 2 * sum(fractions) >= len(fractions) else 1
+    return Reading((_image(file, place, start) for file, place in zip(files, places, strict=True)), root)
 
 
-def _names(file: Path, folder: Path, root: Path) -> tuple[str, ...]:
-    """Return what may be the image of a file: a folder that is there is part of the name that it states."""
+def _files(source: Source) -> tuple[Path, list[Path]]:
+    """Return a folder, and its XML files at any depth; where it is the one above them, those beside it as well."""
+    if not source.is_dir:
+        return source.path.parent, [source.path]
+    if below := _below(source.path):
+        return next(iter(below)), [*_xml(source.path, "*"), *(file for files in below.values() for file in files)]
+    return source.path, _xml(source.path, "**/*") or [source.path]
+
+
+def _look(file: Path, folder: Path, root: Path) -> tuple[tuple[str, ...], bool | None]:
+    """Return what may be the image of a file, and whether it has fractions; None without corners.
+
+    Files are read a second time for their boxes, so that those of a large source are never all in memory.
+    """
     try:
         top = _parse(file)
     except InputError:
-        return ("",)  # named where its boxes are read
+        return ("",), None  # named where its boxes are read
+    texts = [text for element in top.iterfind("object") for text in _corner_texts(element)]
+    return _names(top, file, folder, root), any("." in text for text in texts) if texts else None
+
+
+def _corner_texts(element: Element) -> list[str]:
+    """Return the numbers of an object that count from 0 or 1, as they are written."""
+    if (box := element.find("bndbox")) is not None:
+        return [box.findtext(side) or "" for side in _SIDES]
+    polygon = element.find("polygon")
+    return [] if polygon is None else [point.text or "" for point in polygon.iter() if point.tag[:1] in ("x", "y")]
+
+
+def _names(top: Element, file: Path, folder: Path, root: Path) -> tuple[str, ...]:
+    """Return what may be the image of a file: a folder that is there is part of the name that it states."""
     beside = file.relative_to(folder).with_suffix("") if file.is_relative_to(folder) else Path(file.stem)
     name = (top.findtext("filename") or "").strip().replace("\\", "/") or file.stem
     folders = {(top.findtext("folder") or "").strip(), beside.parent.as_posix()} - {"", "."}
@@ -105,7 +152,7 @@ def _parse(file: Path) -> Element:
     return top
 
 
-def _image(file: Path, place: Found) -> RawImage:
+def _image(file: Path, place: Found, start: int) -> RawImage:
     if place.fault:
         return RawImage(place.name, str(file), fault=place.fault)
     try:
@@ -116,12 +163,11 @@ def _image(file: Path, place: Found) -> RawImage:
         size = tuple(int(number(top.findtext(f"size/{side}"))) for side in ("width", "height"))
     except ValueError:
         size = (0, 0)  # some tools leave it out, or write 0
-    boxes = list(_boxes(top, file))
+    boxes = list(_boxes(top, file, start))
     return RawImage(place.name, str(file), boxes, size if min(size) > 0 else None, notes=place.notes)
 
 
-def _boxes(top: Element, file: Path) -> Iterator[RawBox]:
-    start = 0 if any(_has_fraction(box) for box in top.iterfind("object/bndbox")) else 1
+def _boxes(top: Element, file: Path, start: int) -> Iterator[RawBox]:
     for position, element in enumerate(top.findall("object")):
         where = f"{file}: object {position}"
         desc = (element.findtext("name") or "").strip()
@@ -140,30 +186,53 @@ def _flag(element: Element, name: str) -> bool:
     return (element.findtext(name) or "").strip() == "1"
 
 
-def _has_fraction(box: Element) -> bool:
-    try:
-        return any(_number(box, side) % 1 for side in _SIDES)
-    except ValueError:
-        return False  # named where the object is read
-
-
 def _corners(element: Element, start: int) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Return the upright box around an object, and facts to count.
+
+    Args:
+        element: the object
+        start: what its pixels count from
+    """
     box, rotated, polygon = (element.find(name) for name in ("bndbox", "robndbox", "polygon"))
+    if box is None and rotated is not None:
+        cx, cy, w, h, angle = (_number(rotated, name) for name in ("cx", "cy", "w", "h", "angle"))
+        return _around(cx, cy, w, h, angle), (_ROTATED,)
+    has_point = any("." in text for text in _corner_texts(element))
+    notes = (_FRACTIONS,) if start == 0 else (_FEW_FRACTIONS,) * has_point
     if box is not None:
         x1, y1, x2, y2 = (_number(box, side) for side in _SIDES)
-        notes = ((_FRACTIONS,) if start == 0 else ()) + ((_AT_ZERO,) if start and 0 in (x1, y1) else ())
-        return (x1 - start, y1 - start, x2, y2), notes
-    if rotated is not None:
-        cx, cy, w, h, angle = (_number(rotated, name) for name in ("cx", "cy", "w", "h", "angle"))
-        cos, sin = abs(math.cos(angle)), abs(math.sin(angle))
-        dx, dy = (w * cos + h * sin) / 2, (w * sin + h * cos) / 2
-        return (cx - dx, cy - dy, cx + dx, cy + dy), ("rotated boxes, read as the upright box around them",)
+        notes += (_AT_ZERO,) * (start == 1 and 0 in (x1, y1))
+        x1, y1 = x1 - start, y1 - start
+        if angle := _rotation(element):
+            notes += (_ROTATED,)
+            x1, y1, x2, y2 = _around((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, math.radians(angle))
+        return (x1, y1, x2, y2), notes
     if polygon is not None:
         xs, ys = ([number(point.text) for point in polygon.iter() if point.tag.startswith(axis)] for axis in ("x", "y"))
         if not xs or len(xs) != len(ys):
             raise InputError("polygon: expected x1, y1, x2, y2, ...")
-        return (min(xs) - 1, min(ys) - 1, max(xs), max(ys)), ("polygons, read as the box around them",)
+        corners = (min(xs) - start, min(ys) - start, max(xs), max(ys))
+        return corners, (*notes, "polygons, read as the box around them")
     raise InputError("expected bndbox with xmin, ymin, xmax and ymax, found none")
+
+
+def _rotation(element: Element) -> float:
+    """Return the degrees by which CVAT turns a box; 0 where none are stated."""
+    for attribute in element.iterfind("attributes/attribute"):
+        if (attribute.findtext("name") or "").strip() == "rotation":
+            try:
+                angle = number(attribute.findtext("value"))
+            except ValueError:
+                return 0.0  # an attribute of the user's own
+            return angle % 360 if math.isfinite(angle) else 0.0
+    return 0.0
+
+
+def _around(cx: float, cy: float, w: float, h: float, angle: float) -> tuple[float, float, float, float]:
+    """Return the upright box around one of that centre and size, turned by an angle in radians."""
+    cos, sin = abs(math.cos(angle)), abs(math.sin(angle))
+    dx, dy = (w * cos + h * sin) / 2, (w * sin + h * cos) / 2
+    return cx - dx, cy - dy, cx + dx, cy + dy
 
 
 def _number(element: Element, name: str) -> float:
