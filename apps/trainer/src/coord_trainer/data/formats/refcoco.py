@@ -14,6 +14,7 @@ from typing import Any
 
 from coord_codec import InputError, read_annotations
 from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, as_json, find_root
+from coord_trainer.data.formats.swift import as_list
 
 _PICKLES = ("refs*.p", "refs*.pkl")
 
@@ -29,10 +30,12 @@ def read(source: Source, images: Path | None) -> Reading:
     """Read the phrases of a file, or of a folder with one.
 
     Raises:
-        InputError: only the pickle is there, or no annotations of COCO.
+        InputError: the folder has several lists, only the pickle is there, or no annotations of COCO.
     """
     found = source.glob("refs*.json") or ([source.path] if not source.is_dir else source.glob(*_PICKLES))
     path = found[0]
+    if len(found) > 1 and path.suffix == ".json":
+        raise InputError(f"{source.path}: holds {' and '.join(p.name for p in found)}; name one of the files")
     if path.suffix in (".p", ".pkl"):
         raise InputError(
             f'{path}: a Python pickle can run any code, so it is not opened; if you trust it: python -c "import json, '
@@ -45,14 +48,21 @@ def read(source: Source, images: Path | None) -> Reading:
             f"{path}: phrases about annotations of COCO; put instances.json, which has them, beside the file"
         )
     document = Source(instances).document
-    root = find_root(images, folder / "images", folder)
-    boxes = {row.get("id"): row for row in document.get("annotations", []) if isinstance(row, Mapping)}
-    rows = {row.get("id"): row for row in document.get("images", []) if isinstance(row, Mapping)}
+    if not isinstance(document, Mapping):
+        raise InputError(f"{instances}: expected COCO JSON, found {as_json(document)}")
     read_annotations({**document, "annotations": []})  # raises for what is no COCO
+    root = find_root(images, folder / "images", folder)
+    boxes, rows = (_by_id(document.get(name)) for name in ("annotations", "images"))
     named = (
         image for where, ref in replace(source, path=path).records() for image in _phrases(ref, where, boxes, rows)
     )
     return Reading(named, root)
+
+
+def _by_id(rows: Any) -> dict[Any, Mapping[str, Any]]:
+    return {
+        row["id"]: row for row in as_list(rows) if isinstance(row, Mapping) and isinstance(row.get("id"), int | str)
+    }
 
 
 def _phrases(ref: Any, where: str, boxes: Mapping[Any, Any], images: Mapping[Any, Any]) -> Iterator[RawImage]:
@@ -61,7 +71,9 @@ def _phrases(ref: Any, where: str, boxes: Mapping[Any, Any], images: Mapping[Any
         image = images[row["image_id"]]
         x, y, w, h = map(float, row["bbox"])
         name, size = image["file_name"], (int(image["width"]), int(image["height"]))
-    except (KeyError, TypeError, ValueError, AttributeError):
+        if not isinstance(name, str):
+            raise TypeError(name)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         yield RawImage("", where, fault=f"expected ann_id of an annotation in instances.json, found {as_json(ref)}")
         return
     for phrase in sentences:
