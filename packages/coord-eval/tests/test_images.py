@@ -140,6 +140,11 @@ def test_file_that_cannot_be_decoded(tmp_path, kind):
     assert str(tmp_path) not in str(error.value)
 
 
+def test_name_that_no_file_can_have_is_that_of_none(tmp_path):
+    with pytest.raises(ImageError, match="does not exist"):
+        image_facts(tmp_path / ("a" * 300 + ".png"))
+
+
 def test_truncated_file_is_refused_when_decoded(tmp_path):
     path = saved(tmp_path / "a.jpg", Image.effect_noise((64, 64), 50))
     path.write_bytes(path.read_bytes()[:-200])

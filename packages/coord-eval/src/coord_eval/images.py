@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -183,8 +182,9 @@ def _opened(
     """Open an image whose number of pixels is allowed; what decoders raise inside becomes an `ImageError`."""
     from PIL import Image, UnidentifiedImageError
 
-    if not os.path.isfile(path):  # noqa: PTH113 - large sets open a million files, and a Path costs as much as the file
-        raise ImageError("is no file" if Path(path).exists() else "the file does not exist")
+    # Of os.path: large sets open a million files, and a Path costs as much as the file and raises for a long name.
+    if not os.path.isfile(path):  # noqa: PTH113
+        raise ImageError("is no file" if os.path.exists(path) else "the file does not exist")  # noqa: PTH110
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # looked at below

@@ -7,6 +7,7 @@ are read as thousandths, unless one exceeds 1000; `--format qwen-pixels` reads p
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ def read(source: Source, images: Path | None, pixels: bool | None = None) -> Rea
         pixels: whether numbers are pixels; told from the largest one when None
     """
     found = [image for where, record in source.records() for image in _images(record, where)]
-    largest = max((v for image in found for box in image.boxes for v in box.corners_xyxy), default=0.0)
+    numbers = (v for image in found for box in image.boxes for v in box.corners_xyxy)
+    largest = max(filter(math.isfinite, numbers), default=0.0)
     if pixels is None:
         pixels = largest > 1000
     if not pixels:
@@ -62,7 +64,7 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
         parts = content if isinstance(content, list) else [content]
         names += [p["image"] for p in parts if isinstance(p, Mapping) and isinstance(p.get("image"), str)]
         if turn.get("role", turn.get("from")) in ("assistant", "gpt"):
-            answers += [p.get("text", "") if isinstance(p, Mapping) else str(p) for p in parts]
+            answers += [str(p.get("text") or "") if isinstance(p, Mapping) else str(p) for p in parts]
     if len(names) != 1:
         yield RawImage("", where, fault=f"expected one image, found {len(names)}")
         return
@@ -82,7 +84,7 @@ def _objects(answer: str) -> list[Any] | str:
         begin, end = answer.find("{"), answer.rfind("}")
     try:
         found = json.loads(answer[begin : end + 1])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return f"the answer is not JSON: {error}"
     return found if isinstance(found, list) else [found]
 
@@ -94,7 +96,10 @@ def _box(found: Any, where: str) -> RawBox:
         corners = tuple(number(v) for v in as_list(found.get("bbox_2d")))
     except ValueError as error:
         return RawBox("", (), where, fault=str(error))
-    box = RawBox(str(found.get("label") or ""), corners, where)
+    label = found.get("label")
+    if isinstance(label, list | Mapping):
+        return RawBox("", (), where, fault=f"label: expected text, found {as_json(label)}")
+    box = RawBox("" if label is None else str(label), corners, where)
     if len(corners) == 4:
         return box
     return box._replace(corners_xyxy=(), fault=f"expected four numbers, found {as_json(found)}")

@@ -18,6 +18,7 @@ from coord_codec.files import InputError, parse_json_line, read_json, read_text
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
 SIMILAR = "images found by their name without the stated folder, or with another suffix than stated"
+BAD_SIZE = "stated sizes of images that are no whole numbers above 0: that of the file is taken"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _HEAD = 1 << 16
 
@@ -201,8 +202,17 @@ def number(value: Any) -> float:
         raise ValueError(f"expected a number, found {value!r}")
     try:
         return float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(f"expected a number, found {value!r:.80}") from None
+
+
+def image_size(width: Any, height: Any) -> tuple[int, int] | None:
+    """Return the size of an image that a source states as numbers or text; None where it cannot be one."""
+    try:
+        size = int(number(width)), int(number(height))
+    except (ValueError, OverflowError):
+        return None
+    return size if min(size) > 0 else None
 
 
 def find_root(images: Path | None, *candidates: Path) -> Path:

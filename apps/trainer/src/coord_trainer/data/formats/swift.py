@@ -41,7 +41,15 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
     if not names or not all(isinstance(name, str) for name in names):
         yield RawImage("", where, fault=f"images: expected paths, found {as_json(record.get('images'))}")
         return
-    boxes = list(_boxes(record, objects, where, len(names)))
+    if not isinstance(objects["bbox"], list):
+        yield RawImage("", where, fault=f"objects.bbox: expected a list of boxes, found {as_json(objects['bbox'])}")
+        return
+    places = as_list(objects.get("image_id"))
+    if wrong := [place for place in places if not isinstance(place, int) or not 0 <= place < len(names)]:
+        expected = f"objects.image_id: expected whole numbers from 0 to {len(names) - 1}"
+        yield RawImage("", where, fault=f"{expected}, found {as_json(wrong[0])}")
+        return
+    boxes = list(_boxes(record, objects, where, places))
     for position, name in enumerate(names):
         yield RawImage(name, where, [box for place, box in boxes if place == position])
 
@@ -52,10 +60,10 @@ def as_list(value: Any) -> list[Any]:
 
 
 def _boxes(
-    record: Mapping[str, Any], objects: Mapping[str, Any], where: str, images: int
+    record: Mapping[str, Any], objects: Mapping[str, Any], where: str, places: list[int]
 ) -> Iterator[tuple[int, RawBox]]:
     kind = objects.get("bbox_type", "real")
-    refs, places = as_list(objects.get("ref")), as_list(objects.get("image_id"))
+    refs = as_list(objects.get("ref"))
     text = " ".join(str(m.get("content", "")) for m in as_list(record.get("messages")) if isinstance(m, Mapping))
     labels, last = [], -1
     for tag in _TAGS.findall(text):
@@ -66,19 +74,17 @@ def _boxes(
     for position, box in enumerate(objects["bbox"]):
         place = f"{where}: objects.bbox[{position}]"
         ref = labels[position] if position < len(labels) else position
-        image = int(places[position]) if position < len(places) else 0
+        image = places[position] if position < len(places) else 0
         if kind not in ("real", "norm1"):
             fault = f"bbox_type: expected real or norm1, found {kind!r}"
         elif not 0 <= ref < len(refs):
             fault = "no <ref-object> before this box says what it is"
-        elif not 0 <= image < images:
-            fault = f"image_id {image}, but the record has {images} images"
         else:
             fault = ""
         try:
-            corners = tuple(number(v) for v in box)
-        except (TypeError, ValueError):
+            corners = tuple(number(v) for v in as_list(box))
+        except ValueError:
             corners, fault = (), f"expected x1, y1, x2, y2, found {as_json(box)}"
         desc = str(refs[ref]) if 0 <= ref < len(refs) else ""
         unit = "fractions" if kind == "norm1" else "pixels"
-        yield min(max(image, 0), images - 1), RawBox(desc, corners, place, unit, fault=fault)
+        yield image, RawBox(desc, corners, place, unit, fault=fault)

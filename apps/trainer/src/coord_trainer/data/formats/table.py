@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from coord_codec.files import InputError
 from coord_trainer.data.formats.raw import (
+    BAD_SIZE,
     ImageIndex,
     RawBox,
     RawImage,
@@ -33,6 +34,7 @@ from coord_trainer.data.formats.raw import (
     Source,
     csv_rows,
     find_root,
+    image_size,
     number,
     read_table,
 )
@@ -51,7 +53,6 @@ _LEAVES = 0.1
 _MIXED = 0.1
 """A table with a larger share of boxes of the lesser kind is refused: it may be two tables in one."""
 
-_BAD_SIZE = "rows whose image size is no whole number above 0, which is read from the image instead"
 _BARE = ("path", "x1", "y1", "x2", "y2", "class")
 _EXPECTED = (
     "expected a header with an image column (image, filename, path), a label column (label, class) and a box "
@@ -193,12 +194,11 @@ def _size(
     cells: Sequence[str], columns: dict[str, int], names: Sequence[str]
 ) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
     """Return the size of an image that a row states, and a note where it cannot be one."""
-    stated = _values(cells, columns, names)
-    if not stated:
+    texts = [_cell(cells, columns[name]) for name in names]
+    if not any(texts):
         return None, ()
-    if isinstance(stated, str) or min(stated) < 1:
-        return None, (_BAD_SIZE,)
-    return (int(stated[0]), int(stated[1])), ()
+    stated = image_size(*texts)
+    return stated, () if stated else (BAD_SIZE,)
 
 
 def _cell(cells: Sequence[str], column: int) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from coord_codec.files import read_json
+from coord_codec.files import InputError, read_json
 from coord_trainer.data.formats.raw import (
+    BAD_SIZE,
     Found,
     ImageIndex,
     RawBox,
@@ -19,8 +20,10 @@ from coord_trainer.data.formats.raw import (
     Source,
     as_json,
     find_root,
+    image_size,
     number,
 )
+from coord_trainer.data.formats.swift import as_list
 
 _FILES = ("objects.json", "region_descriptions.json")
 
@@ -40,12 +43,30 @@ def read(source: Source, images: Path | None) -> Reading:
         source = Source(next(source.path / name for name in _FILES if (source.path / name).is_file()))
     folder = source.path.parent
     beside = folder / "image_data.json"
-    facts = {row["image_id"]: row for row in read_json(beside)} if beside.is_file() else {}
+    facts = _facts(beside) if beside.is_file() else {}
     root = find_root(images, folder / "images", folder)
     records = list(source.records())
     places = ImageIndex(root).find_all(_names(record, facts) for _, record in records)
     found = (_image(record, where, facts, place) for (where, record), place in zip(records, places, strict=True))
     return Reading(found, root)
+
+
+def _facts(path: Path) -> dict[int, Mapping[str, Any]]:
+    """Return the row of each image.
+
+    Raises:
+        InputError: it is no list of them.
+    """
+    rows = read_json(path)
+    if not isinstance(rows, list):
+        raise InputError(f"{path}: expected a list of images, found {as_json(rows)}")
+    facts = {}
+    for position, row in enumerate(rows):
+        image_id = row.get("image_id", row.get("id")) if isinstance(row, Mapping) else None
+        if not isinstance(image_id, int):
+            raise InputError(f"{path}: record {position}: expected an object with image_id, found {as_json(row)}")
+        facts[image_id] = row
+    return facts
 
 
 def _names(record: Any, facts: Mapping[Any, Any]) -> tuple[str, ...]:
@@ -65,16 +86,19 @@ def _image(record: Any, where: str, facts: Mapping[Any, Any], place: Found) -> R
     if not isinstance(boxes, list) or not isinstance(image_id, int):
         return RawImage("", where, fault=f"expected image_id and objects or regions, found {sorted(record)}")
     known = facts.get(image_id, {})
-    size = (known["width"], known["height"]) if known.get("width") and known.get("height") else None
-    return RawImage(place.name, where, list(_boxes(boxes, where)), size, image_id, notes=place.notes)
+    size = image_size(known.get("width"), known.get("height"))
+    bad = (BAD_SIZE,) * (size is None and bool(known.get("width") or known.get("height")))
+    return RawImage(place.name, where, list(_boxes(boxes, where)), size, image_id, notes=place.notes + bad)
 
 
 def _boxes(boxes: list[Any], where: str) -> Iterator[RawBox]:
     for position, box in enumerate(boxes):
         place = f"{where}: box {position}"
         try:
-            names = box.get("names") or [box.get("phrase")]
+            names = as_list(box.get("names")) or [box.get("phrase")]
             x, y, w, h = (number(box.get(short, box.get(long))) for short, long in _SIDES)
+            if not isinstance(names[0], str | None):
+                raise TypeError(names[0])
         except (ValueError, AttributeError, TypeError):
             yield RawBox("", (), place, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
             continue

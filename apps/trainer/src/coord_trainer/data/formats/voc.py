@@ -34,6 +34,7 @@ from coord_trainer.data.formats.raw import (
     Reading,
     Source,
     find_root,
+    image_size,
     is_file,
     number,
 )
@@ -159,12 +160,8 @@ def _image(file: Path, place: Found, start: int) -> RawImage:
         top = _parse(file)
     except InputError as error:
         return RawImage("", str(file), fault=str(error))
-    try:
-        size = tuple(int(number(top.findtext(f"size/{side}"))) for side in ("width", "height"))
-    except ValueError:
-        size = (0, 0)  # some tools leave it out, or write 0
-    boxes = list(_boxes(top, file, start))
-    return RawImage(place.name, str(file), boxes, size if min(size) > 0 else None, notes=place.notes)
+    size = image_size(top.findtext("size/width"), top.findtext("size/height"))  # some tools leave it out, or write 0
+    return RawImage(place.name, str(file), list(_boxes(top, file, start)), size, notes=place.notes)
 
 
 def _boxes(top: Element, file: Path, start: int) -> Iterator[RawBox]:

@@ -69,7 +69,10 @@ def _check_image(
 
 def is_outside(path: Path, base: Path) -> bool:
     """Whether an image leaves a folder, by `..` or a link."""
-    if not (".." in path.parts or path.is_symlink() or not _below(base, path.parent)):
+    try:
+        if not (".." in path.parts or path.is_symlink() or not _below(base, path.parent)):
+            return False
+    except OSError:  # a name that no file can have: opening it says so
         return False
     try:
         path_inside(base, path.absolute())
