@@ -69,6 +69,12 @@ def test_table_is_read_whatever_program_saved_it(tmp_path, text, encoding):
     assert boxes(tmp_path, text, encoding)[:2] == ({"1.jpg": [TENTHS]}, [])
 
 
+@pytest.mark.parametrize("empty", ["", "nan", "NA"])
+def test_table_without_header_may_begin_with_an_image_without_objects(tmp_path, empty):
+    first = f"0.jpg{f',{empty}' * 5}\n"
+    assert boxes(tmp_path, first + PIXELS)[:2] == ({"0.jpg": [], "1.jpg": [TENTHS]}, [])
+
+
 def test_table_cells_keep_their_line_breaks_and_lines_are_those_of_the_file(tmp_path):
     (tmp_path / "t.csv").write_text(HEAD + '1.jpg,20,10,100,50,"wine\nglass"\n1.jpg,a,10,100,50,cat\n')
     Image.new("RGB", (200, 100)).save(tmp_path / "1.jpg")

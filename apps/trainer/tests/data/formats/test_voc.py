@@ -42,6 +42,7 @@ def write(place: Path, images, annotations, under="Annotations"):
         (["0.jpg"], {"1.xml": voc("0.jpg", folder="VOC2012")}, ["0.jpg"]),
         (["1.jpg"], {"1.xml": voc("/home/me/0.jpg")}, ["1.jpg"]),
         (["sub/1.jpg"], {"1.xml": voc("")}, ["sub/1.jpg"]),
+        (["0.jpg"], {"1.xml": voc("0.jpg", folder="/tmp"), "2.xml": voc("0.jpg", folder="f" * 300)}, ["0.jpg"] * 2),
     ],
 )
 def test_voc_folder_is_part_of_the_name_of_the_image(tmp_path, images, annotations, wanted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -284,7 +285,9 @@ class ImageIndex:
             plain = name.replace("\\", "/")
             for base in (self.root, self.root.parent):
                 path = base / plain
-                if is_file(path) and (base == self.root or path.is_relative_to(self.root)):
+                # A Path raises for a name that is too long for any file.
+                there = os.path.isfile(path)  # noqa: PTH113
+                if there and (base == self.root or path.is_relative_to(self.root)):
                     return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else plain
         return ""
 
@@ -326,14 +329,6 @@ def _plain(name: str) -> tuple[PurePosixPath, PurePosixPath]:
     """Return a path with slashes, and the same without the suffix of an image."""
     plain = PurePosixPath(PureWindowsPath(name).as_posix())
     return plain, plain.with_suffix("") if plain.suffix.lower() in IMAGE_SUFFIXES else plain
-
-
-def is_file(path: Path) -> bool:
-    """Whether a file is there, also where the name is one that no file can have."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def as_json(value: Any) -> str:

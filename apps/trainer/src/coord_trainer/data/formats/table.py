@@ -78,7 +78,7 @@ def _first_line(source: Source) -> str:
 def _first(source: Source) -> list[str]:
     line = _first_line(source)
     _, cells = next(csv_rows(line, source.path, _delimiter(line)), (1, []))
-    return [cell.strip() for cell in cells]
+    return [_cell(cells, column) for column in range(len(cells))]
 
 
 def _delimiter(line: str) -> str:
@@ -91,7 +91,7 @@ def _columns(source: Source) -> tuple[dict[str, int], bool]:
     found = {name.lower(): column for column, name in reversed(list(enumerate(first)))}
     if _pick(found, _IMAGE) and _pick(found, _LABEL) and (_group(found, _CORNERS) or _group(found, _SIZED)):
         return found, True
-    if len(first) == len(_BARE) and (all(not c for c in first[1:]) or all(map(_numeric, first[1:5]))):
+    if len(first) == len(_BARE) and all(not cell or _numeric(cell) for cell in first[1:5]):
         return {name: column for column, name in enumerate(_BARE)}, False
     raise InputError(f"{source.path}: {_EXPECTED}, found {', '.join(first)[:120]}")
 

@@ -18,6 +18,7 @@ such a tool, and so are fractions. (VOC2012 itself has a few.)
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError
@@ -35,7 +36,6 @@ from coord_trainer.data.formats.raw import (
     Source,
     find_root,
     image_size,
-    is_file,
     number,
 )
 
@@ -130,9 +130,12 @@ def _names(top: Element, file: Path, folder: Path, root: Path) -> tuple[str, ...
     beside = file.relative_to(folder).with_suffix("") if file.is_relative_to(folder) else Path(file.stem)
     name = (top.findtext("filename") or "").strip().replace("\\", "/") or file.stem
     folders = {(top.findtext("folder") or "").strip(), beside.parent.as_posix()} - {"", "."}
+    folders = {sub for sub in folders if not Path(sub).is_absolute() and ".." not in Path(sub).parts}
     names = [name]
-    if "/" not in name and (below := [f"{sub}/{name}" for sub in sorted(folders) if (root / sub).is_dir()]):
-        names = [*below, name] if is_file(root / name) else below
+    # A Path raises for a name that is too long for any file.
+    below = [f"{sub}/{name}" for sub in sorted(folders) if os.path.isdir(root / sub)]  # noqa: PTH112
+    if below and "/" not in name:
+        names = [*below, name] if os.path.isfile(root / name) else below  # noqa: PTH113
     return (*names, str(root.resolve() / beside))
 
 
