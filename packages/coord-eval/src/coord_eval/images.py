@@ -79,9 +79,18 @@ def image_facts(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -
             notes.append("images of more than 8 bits, scaled to 8")
         if stored.has_transparency_data:
             notes.append("images with transparency, laid over white")
-        width, height = stored.size
+        width, height = _stored_size(stored)
         size = (height, width) if turned in _TURNED else (width, height)
         return ImageFacts(size, (width, height), tuple(notes))
+
+
+def _stored_size(image: Image.Image) -> tuple[int, int]:
+    """Return width and height before the EXIF orientation is applied; recent Pillow turns those of a TIFF itself."""
+    from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
+
+    if isinstance(image, TiffImageFile):
+        return image.tag_v2[IMAGEWIDTH], image.tag_v2[IMAGELENGTH]
+    return image.size
 
 
 _SKIPPED = {0xDB, 0xC4, 0xDD, 0xFE, 0xE0}
