@@ -264,6 +264,7 @@ def test_refused_object_of_an_instance_line_does_not_teach_omission(tmp_path, bo
         assert [len(i.objects) for i in found.instances] == [n for n in (left, 1) if n is not None]
         (problem,) = found.problems
         assert problem.is_box and problem.where == f"{path}:1" and problem.field.startswith("objects[1].bbox")
+        assert [getattr(i, "uncertain", []) for i in found.instances] == [["cat"], []][-len(found.instances) :]
     with pytest.raises(InputError, match=r"1 objects are refused"):
         read_annotations(path, on_bad_box="error")
 
@@ -292,6 +293,8 @@ def test_refused_annotation_of_coco_does_not_teach_omission(fields, with_image):
         )
         assert sum(found.notes.get(n, 0) for n in found.notes if n.startswith("images left out")) == (left is None)
         assert [p.is_box for p in found.problems] == [True]
+        refused = ["cat"] if fields.get("category_id", 1) == 1 else []
+        assert [getattr(i, "uncertain", []) for i in found.instances] == [refused, []][-len(found.instances) :]
     with pytest.raises(InputError, match=r"1 objects are refused"):
         read_annotations(document, on_bad_box="error")
 

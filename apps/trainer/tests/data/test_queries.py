@@ -70,6 +70,28 @@ def test_image_without_objects_is_asked_for_what_is_not_there():
     assert draw_query(empty, DataSection(queries="per_class"), (), 0).prompt == DataSection().prompt
 
 
+HERE = {"desc": "cat", "bbox": [0, 0, 0.5, 0.5]}
+CROWD = {"desc": "dog", "bbox": [0.5, 0.5, 1, 1], "iscrowd": True}
+
+
+@pytest.mark.parametrize(
+    ("fields", "absent"),
+    [
+        ({"objects": [HERE, CROWD]}, {"cow", "red car"}),
+        ({"objects": [HERE], "uncertain": ["dog"]}, {"cow", "red car"}),
+        ({"objects": [HERE], "absent": ["dog", "cow", "zebra"], "uncertain": ["cow"]}, {"dog"}),
+        ({"objects": [HERE], "absent": []}, set()),
+        ({"objects": [HERE], "absent": True}, {"dog", "cow", "red car"}),  # a key of the user's own
+    ],
+)
+def test_only_what_is_known_to_be_absent_is_asked_for_without_an_answer(fields, absent):
+    record = Instance(image="a.jpg", **fields)
+    for queries, negatives in (("per_class", 0.5), ("class_list", 0), ("class_list", 0.5)):
+        data = DataSection(queries=queries, negatives=negatives)
+        asked = frozenset().union(*(draw_query(record, data, CLASSES, seed).classes for seed in range(300)))
+        assert asked == absent | {"cat"}
+
+
 def test_writer_asks_anew_in_each_epoch_and_the_same_with_the_same_seed():
     writer, again, other = (TargetWriter(DataSection(queries="mixed"), True, seed, None, CLASSES) for seed in (0, 0, 1))
     prompts = [writer.ask(IMAGE, epoch)[0] for epoch in range(20)]

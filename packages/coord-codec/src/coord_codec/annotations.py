@@ -20,7 +20,7 @@ from coord_codec.coco.tables import Category, CocoTables
 from coord_codec.files import InputError, parse_json_line, read_json
 from coord_codec.geometry import Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
-from coord_codec.records import Instance, Object, Problem, parse_objects, parse_record, raise_for
+from coord_codec.records import Instance, Object, Problem, parse_objects, parse_record, raise_for, with_uncertain
 
 _GRID = CoordGrid()
 
@@ -250,7 +250,8 @@ def with_shapes(
         if on_bad_box == "drop_image" and any(_is_wrong(found) for found in shaped):
             continue
         objects = tuple(found for found in shaped if isinstance(found, Object))
-        kept.append(instance.model_copy(update={"objects": objects}))
+        refused = (o.desc for o, found in zip(instance.objects, shaped, strict=True) if isinstance(found, InputError))
+        kept.append(with_uncertain(instance.model_copy(update={"objects": objects}), refused))
     return replace(annotations, instances=tuple(kept), problems=tuple(problems), notes=dict(+notes))
 
 

@@ -26,6 +26,10 @@ from coord_codec.geometry import Shape
 from coord_codec.geometry.shape import InBins, read_shape
 from coord_codec.vocab import find_control_token
 
+UNCERTAIN = "uncertain"
+"""Further key of a record: descriptions of objects that were refused, so that nothing says they are absent."""
+ABSENT = "absent"
+"""Further key of a record: the only descriptions that are known to be absent, where not all were looked for."""
 _SHOWN = 5  # how many problems a strict error lists
 _PositiveInt = Annotated[int, Field(gt=0, strict=True)]
 
@@ -277,16 +281,48 @@ def parse_objects(record: Any, where: str, on_bad_box: OnBadBox) -> tuple[Instan
         if on_bad_box == "drop_image" and not all(isinstance(_cause(e), SmallBoxError) for e in found):
             return None, faults
         bad = {e["loc"][1] for e in found}
-        values = {**values, "objects": [o for i, o in enumerate(values["objects"]) if i not in bad]}
-        instance = Instance.model_validate(values)
+        stated = values["objects"]
+        values = {**values, "objects": [o for i, o in enumerate(stated) if i not in bad]}
+        refused = (stated[i].get("desc") for i in bad if isinstance(stated[i], Mapping))
+        instance = with_uncertain(Instance.model_validate(values), refused)
     except ValueError as error:
         return None, [Problem(where, "", str(error))]
     thin = {i: fault for i, o in enumerate(instance.objects) if (fault := _thin(o))}
     if thin:
+        instance = with_uncertain(instance, (instance.objects[i].desc for i in thin))
         kept = tuple(o for i, o in enumerate(instance.objects) if i not in thin)
         instance = instance.model_copy(update={"objects": kept})
         faults += [Problem(where, f"objects[{i}].bbox", fault, is_box=True) for i, fault in thin.items()]
     return instance, faults
+
+
+def with_uncertain(instance: Instance, descriptions: Iterable[Any]) -> Instance:
+    """Return a record whose further key `uncertain` names descriptions of which it lacks objects that may be there.
+
+    Example:
+        >>> with_uncertain(Instance(image="a.jpg", objects=()), ["dog", "cat", None]).uncertain
+        ['cat', 'dog']
+    """
+    new = {desc for desc in descriptions if isinstance(desc, str) and _can_stand(desc)}
+    if not new:
+        return instance
+    return instance.model_copy(update={UNCERTAIN: sorted(new.union(descriptions_in(instance, UNCERTAIN) or ()))})
+
+
+def descriptions_in(instance: Instance, key: str) -> tuple[str, ...] | None:
+    """Return the descriptions that a further key of a record lists; None where it is no list of text."""
+    found = getattr(instance, key, None)
+    if not isinstance(found, (list, tuple)) or not all(isinstance(desc, str) for desc in found):
+        return None
+    return tuple(found)
+
+
+def _can_stand(desc: str) -> bool:
+    try:
+        check_description(desc)
+    except ValueError:
+        return False
+    return True
 
 
 def _thin(found: Object) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coord_codec import Instance
+from coord_codec.records import ABSENT, UNCERTAIN, descriptions_in
 from coord_trainer.config.sections import DataSection
 
 _MODES = ("all", "per_class", "class_list")
@@ -34,11 +35,22 @@ class Query:
         return instance.model_copy(update={"objects": kept})
 
 
+def _known_absent(instance: Instance, classes: Sequence[str]) -> list[str]:
+    """Return the classes that are not in the image, sorted: neither taught, ignored, refused nor left unannotated.
+
+    A record whose key `absent` lists descriptions was searched for those alone.
+    """
+    searched = descriptions_in(instance, ABSENT)
+    there = {found.desc for found in instance.objects}.union(descriptions_in(instance, UNCERTAIN) or ())
+    return sorted(set(classes if searched is None else searched).intersection(classes) - there)
+
+
 def draw_query(instance: Instance, data: DataSection, classes: Sequence[str], seed: int) -> Query:
     """Draw the query of a sample.
 
     Args:
-        instance: the image; a record with a `query` asks for that phrase
+        instance: the image; a record with a `query` asks for that phrase, and its `absent` and `uncertain` say what is
+            known not to be there, and what may be
         data: `queries`, `negatives` and the prompts
         classes: descriptions of the whole set, among which those that are not in the image are found
         seed: of this image in this epoch
@@ -55,7 +67,7 @@ def draw_query(instance: Instance, data: DataSection, classes: Sequence[str], se
     draw = random.Random(seed)
     mode = draw.choice(_MODES) if data.queries == "mixed" else data.queries
     present = sorted({found.desc for found in instance.targets})
-    absent = sorted(set(classes) - set(present))
+    absent = _known_absent(instance, classes)
     if mode == "all" or not (present or absent):
         return Query(data.prompt)
     negative = not present or (bool(absent) and draw.random() < data.negatives)

@@ -10,7 +10,7 @@ from coord_codec.boxes import OnBadBox
 from coord_codec.coco.reader import CocoReader, keypoint_names
 from coord_codec.coco.tables import Category, CocoAnnotation, CocoTables, ImageId
 from coord_codec.geometry import Geometry
-from coord_codec.records import Instance, Object, Problem
+from coord_codec.records import UNCERTAIN, Instance, Object, Problem
 
 WITH_REFUSED = "images left out with an object that was refused (on_bad_box: drop_image)"
 
@@ -57,6 +57,9 @@ def read_coco(
         rows.append(row._replace(is_target=corners is not None and not row.iscrowd))
     left_out = reader.left_out()
     notes[WITH_REFUSED] += len(left_out)
+    uncertain: dict[ImageId, dict[str, Any]] = {}
+    if on_bad_box:
+        uncertain = {image_id: {UNCERTAIN: sorted(names)} for image_id, names in reader.uncertain.items()}
     instances = tuple(
         Instance.model_construct(
             image=image.file_name,
@@ -64,6 +67,7 @@ def read_coco(
             height=image.height,
             image_id=image.id,
             objects=tuple(objects[image.id]),
+            **uncertain.get(image.id, {}),
         )
         for image in reader.given
         if image.id in objects and image.id not in left_out

@@ -54,6 +54,14 @@ def _unique(
     return rows
 
 
+def _row_of(value: Any, index: Mapping[ImageId, int]) -> int | None:
+    """Return where an id stands; None for what is no id, or that of no row."""
+    try:
+        return index.get(identifier(value, "id"))
+    except InputError:
+        return None
+
+
 @contextmanager
 def _listed(problems: list[Problem], where: str) -> Iterator[None]:
     """Turn an `InputError` with the message `field: fault` into a problem."""
@@ -126,6 +134,7 @@ class CocoReader:
         given: the images in the order of the document.
         usable: ids of the images that state a path and a size.
         unteachable: ids of the categories whose names cannot stand in a target.
+        uncertain: by id of an image the names of categories of which it has objects that were refused.
     """
 
     def __init__(
@@ -150,6 +159,7 @@ class CocoReader:
         self._category_index = {category.id: i for i, category in enumerate(self.categories)}
         self.unteachable: set[ImageId] = set()
         self._refused: set[ImageId] = set()
+        self.uncertain: dict[ImageId, set[str]] = {}
         for where, category in named.items():
             self._check_name(category, where)
 
@@ -183,10 +193,19 @@ class CocoReader:
         except InputError as error:
             name, _, message = str(error).partition(": ")
             self._problems.append(Problem(where, name, message, is_box=True))
-        image_id = record.get("image_id") if isinstance(record, Mapping) else None
-        if isinstance(image_id, int | str) and image_id in self.image_index and record.get("iscrowd") != 1:
-            self._refused.add(image_id)
+        if isinstance(record, Mapping):
+            image = _row_of(record.get("image_id"), self.image_index)
+            category = _row_of(record.get("category_id"), self._category_index)
+            if image is not None:
+                self._refuse(self.images[image].id, category, with_image=record.get("iscrowd") != 1)
         return None
+
+    def _refuse(self, image_id: ImageId, category: int | None, *, with_image: bool) -> None:
+        """Remember that an object of an image was refused, and whether the image may go with it."""
+        if with_image:
+            self._refused.add(image_id)
+        if category is not None:
+            self.uncertain.setdefault(image_id, set()).add(self.categories[category].name)
 
     def _where(self, record: Any, position: int) -> str:
         label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
@@ -207,8 +226,7 @@ class CocoReader:
         try:
             return coco_shape(record, geometry, corners, size, names.get(record["category_id"]), self._notes)
         except InputError as error:
-            if not isinstance(error, SmallBoxError):
-                self._refused.add(image.id)
+            self._refuse(image.id, row.category, with_image=not isinstance(error, SmallBoxError))
             name, _, message = str(error).partition(": ")
             self._problems.append(Problem(self._where(record, position), name, message, True, is_box=True))
         return None
@@ -246,7 +264,7 @@ class CocoReader:
         if image.id not in self.usable:
             return None  # listed once, with the image
         if category.id in self.unteachable:
-            self._refused.add(image.id)  # listed once, with the category
+            self._refuse(image.id, row.category, with_image=True)  # listed once, with the category
             return None
         x, y, w, h = row.bbox_xywh
         try:
@@ -254,8 +272,8 @@ class CocoReader:
                 (x, y, x + w, y + h), float(image.width or 0), float(image.height or 0), grid=self._grid
             )
         except InputError as error:
-            if not isinstance(error, SmallBoxError) and not row.iscrowd:
-                self._refused.add(image.id)
+            with_image = not isinstance(error, SmallBoxError) and not row.iscrowd
+            self._refuse(image.id, row.category, with_image=with_image)
             message = f"[{x:g}, {y:g}, {w:g}, {h:g}] of {image.file_name}: {error}"
             self._problems.append(Problem(where, "bbox", message, True, is_box=True))
             return None

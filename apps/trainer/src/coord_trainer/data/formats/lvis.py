@@ -1,21 +1,23 @@
 """LVIS: COCO JSON whose images state a `coco_url` instead of a file name; the codec reads the rest.
 
-Classes that were not annotated exhaustively in an image are counted: nothing follows from a missing box.
+Only the classes of `neg_category_ids` are known to be absent from an image: nothing follows from another's missing box.
+Classes that were not annotated exhaustively are counted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
 import ijson
 
-from coord_codec import AnnotationSet, read_annotations
+from coord_codec import AnnotationSet, Instance, read_annotations
 from coord_codec.annotations import ImageSize
 from coord_codec.boxes import OnBadBox
+from coord_codec.records import ABSENT, with_uncertain
 from coord_trainer.data.formats.raw import Source
 
 
@@ -53,4 +55,24 @@ def read_lvis(
     found = read_annotations(document, images, image_size=image_size, on_bad_box=on_bad_box, geometry=geometry)
     problems = [replace(p, where=p.where.replace("annotations: ", f"{source.path}: ", 1)) for p in found.problems]
     root = images or source.path.parent
-    return replace(found, problems=tuple(problems), notes={**found.notes, **+notes}, root=root)
+    instances = _with_absent(found.instances, rows, {category.id: category.name for category in found.categories})
+    return replace(found, instances=instances, problems=tuple(problems), notes={**found.notes, **+notes}, root=root)
+
+
+def _with_absent(
+    instances: Sequence[Instance], rows: Sequence[Any], names: Mapping[int | str, str]
+) -> tuple[Instance, ...]:
+    """Return the records with what is known to be absent from them, and what may be there without a box."""
+    stated = {row["id"]: row for row in rows if isinstance(row, Mapping) and isinstance(row.get("id"), int | str)}
+    found = []
+    for instance in instances:
+        row = stated.get(instance.image_id, {})
+        absent, unsure = (_named(row.get(f"{kind}_category_ids"), names) for kind in ("neg", "not_exhaustive"))
+        known = {} if absent is None else {ABSENT: sorted(set(absent) - set(unsure or ()))}
+        found.append(with_uncertain(instance.model_copy(update=known), unsure or ()))
+    return tuple(found)
+
+
+def _named(ids: Any, names: Mapping[int | str, str]) -> list[str] | None:
+    """Return the names of a list of ids; None where there is no list."""
+    return [names[i] for i in ids if isinstance(i, int | str) and i in names] if isinstance(ids, list) else None

@@ -20,6 +20,7 @@ from coord_codec.boxes import OnBadBox
 from coord_codec.coco.document import WITH_REFUSED
 from coord_codec.coco.reader import CROWDS, CocoReader
 from coord_codec.json_stream import stream_lists
+from coord_codec.records import UNCERTAIN
 from coord_trainer.data.large.part import CocoPart
 from coord_trainer.data.large.records import Row
 
@@ -187,4 +188,7 @@ def _rows(reader: CocoReader, left_out: set[int | str], objects: _Objects) -> It
     for image in reader.given:
         if image.id not in left_out and image.id in reader.usable:
             of_objects = objects.of_image(reader.image_index[image.id], names)
-            yield Row(image.file_name, image.width, image.height, image.id, **of_objects)
+            extra = None
+            if image.id in reader.uncertain:
+                extra = {UNCERTAIN: sorted(reader.uncertain[image.id])}, [{}] * len(of_objects["desc"])
+            yield Row(image.file_name, image.width, image.height, image.id, **of_objects, extra=extra)

@@ -34,7 +34,7 @@ LARGE_BYTES = 16_000_000
 """Files above this size, some 25,000 records, are streamed into an Arrow file."""
 
 _STREAMED = ("jsonl", "coco")
-_VERSION = "4"
+_VERSION = "5"
 """Changes with the rules of what is left out, and with the layout of the file."""
 
 
