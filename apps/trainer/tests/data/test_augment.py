@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coord_codec import Instance
+from coord_codec import Instance, write_instances
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.data.augment import augment
+from coord_trainer.data.load import load_training
 from coord_trainer.data.samples import SampleSet, TargetWriter
 
 COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250)}
@@ -96,6 +97,31 @@ class Images:
 
     def image(self, index):
         return picture()[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "desc", "mirrored"),
+    [
+        ("the left cat", "red", False),
+        ("RIGHTMOST", "red", False),
+        ("cat", "man on the right.", False),
+        ("bright cat upright", "red", True),
+        (None, "red", True),
+    ],
+)
+def test_what_names_a_side_is_not_mirrored_and_counted(tmp_path, query, desc, mirrored):
+    image, instance = picture()
+    objects = (instance.objects[0].model_copy(update={"desc": desc}),)
+    record = instance.model_copy(update={"objects": objects} | ({"query": query} if query else {}))
+    _, found = augment(image, record, AugmentConfig(flip=1), 0)
+    assert (found.objects[0].bbox != record.objects[0].bbox) is mirrored
+    image.save(tmp_path / record.image)
+    write_instances(tmp_path / "a.jsonl", [record])
+    for flip, counted in ((0, False), (1, not mirrored)):
+        data = {"annotations": tmp_path / "a.jsonl", "augment": {"flip": flip}}
+        values = {"data": data, "evaluation": {"pictures": "train"}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
+        told = load_training(check_run_config(values, "test")).parts[0].content.told
+        assert ("1 records say left or right: they are not mirrored (augment.flip)" in told) is counted
 
 
 @pytest.mark.parametrize("augments", [True, False])

@@ -1,6 +1,7 @@
 """Changes of an image that move its boxes along, by torchvision's transforms v2.
 
 Every box is exact afterwards: a crop is taken only where it cuts none, so that no answer has to name half an object.
+A record whose words say left or right is not mirrored: they would name the other object.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torchvision.tv_tensors import BoundingBoxes, wrap
 
 from coord_codec import Instance, Object
 from coord_trainer.config.sources import AugmentConfig
+from coord_trainer.data.queries import names_a_side
 
 _TRIES = 20
 
@@ -35,7 +37,7 @@ def augment(image: Image.Image, instance: Instance, config: AugmentConfig, seed:
     kept = list(range(len(boxes)))
     width, height, flipped = image.width, image.height, False
     whole = window = (0, 0, height, width)
-    if draw.random() < config.flip:
+    if draw.random() < config.flip and not names_a_side(instance):
         image, boxes, flipped = functional.horizontal_flip(image), functional.horizontal_flip(boxes), True
     if draw.random() < config.crop and (place := _whole_crop(boxes, config.min_crop, draw)) is not None:
         window, kept = place

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from coord_trainer.data.image_set import ImageSet, draw_set, draw_sets, keep, lo
 from coord_trainer.data.large.store import is_large
 from coord_trainer.data.mixture import Mixture, Part
 from coord_trainer.data.parallel.processes import Outcome, meanwhile
+from coord_trainer.data.queries import names_a_side
 
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
@@ -77,7 +78,7 @@ def load_training(config: RunConfig) -> Mixture:
     data, scored = config.data, config.evaluation.pictures == "train"
     if data.annotations is not None:
         images = load_annotated(data.annotations, data.images, "train", data.strict, data, scored)
-        return Mixture.of([Part("train", images.first(data.limit), data)], config.run.seed)
+        return Mixture.of([_part("train", images, data)], config.run.seed)
     names = _names(data.sources)
     parts = [_load(source, name, data, scored) for source, name in zip(data.sources, names, strict=True)]
     return Mixture.of(parts, config.run.seed)
@@ -90,7 +91,17 @@ def _load(source: SourceConfig, name: str, data: DataSection, scored: bool) -> P
         found = load_conversations(source.conversations, source.images, name, data.strict, outside)
         return Part(name, found, section, source.weight)
     images = load_annotated(source.path, section.images, name, data.strict, section, scored)
-    return Part(name, images.first(section.limit), section, source.weight)
+    return _part(name, images, section, source.weight)
+
+
+def _part(name: str, images: ImageSet, section: DataSection, weight: float | None = None) -> Part:
+    """Return the first `limit` images of a source, which says how many of them are not mirrored."""
+    taken = images.first(section.limit)
+    sides = sum(map(names_a_side, taken.instances)) if section.augment.flip else 0
+    if sides:
+        line = f"{sides} records say left or right: they are not mirrored (augment.flip)"
+        taken = replace(taken, told=(*taken.told, line))
+    return Part(name, taken, section, weight)
 
 
 def _names(sources: Sequence[SourceConfig]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from coord_codec import Instance
 from coord_codec.records import ABSENT, UNCERTAIN, descriptions_in
 from coord_trainer.config.sections import DataSection
 
+_SIDES = re.compile(r"\b(left|right)(most|wards?)?\b", re.IGNORECASE)
 _MODES = ("all", "per_class", "class_list")
 LONGEST_LIST = 5
 """Most classes that a query of `class_list` names."""
@@ -33,6 +35,17 @@ class Query:
             return instance
         kept = tuple(found for found in instance.objects if found.desc in self.classes)
         return instance.model_copy(update={"objects": kept})
+
+
+def names_a_side(instance: Instance) -> bool:
+    """Whether the phrase that a record asks for, or what an object is called, says left or right in English.
+
+    Example:
+        >>> names_a_side(Instance(image="a.jpg", objects=(), query="the leftmost cat"))
+        True
+    """
+    texts = (getattr(instance, "query", None), *(found.desc for found in instance.objects))
+    return any(isinstance(text, str) and _SIDES.search(text) is not None for text in texts)
 
 
 def _known_absent(instance: Instance, classes: Sequence[str]) -> list[str]:
