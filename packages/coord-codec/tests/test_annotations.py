@@ -142,6 +142,39 @@ def test_record_without_training_use_stays_a_row_of_the_file_until_selected(path
     assert [a.is_target for a in chosen.tables.annotations] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("ids", "found"), [(["9", "4", "4"], [1, 2]), (["009", 4.0, "4"], [1, 2]), (["9", "x", 5], [1, 0])]
+)
+def test_ids_that_differ_as_text_and_number_are_the_same(ids, found):
+    document = coco()
+    for row, image_id in zip(document["annotations"], ids, strict=True):
+        row["image_id"] = image_id
+    document["categories"][0]["id"] = "3"
+    read = read_annotations(document)
+    assert [len(i.objects) for i in read.instances] == found and len(read.problems) == 3 - sum(found)
+    matched = sum(isinstance(i, str) and i.isdigit() for i in ids)
+    assert read.notes["annotations whose image_id is the id of an image but for being text or a number"] == matched
+    assert read.notes["annotations whose category_id is the id of a category but for being text or a number"] == 1
+
+
+def test_id_that_may_be_two_images_is_none():
+    document = coco()
+    document["images"] += [{"id": "09", "file_name": "c.jpg", "width": -1, "height": 4}]
+    document["annotations"][0]["image_id"] = "9"
+    read = read_annotations(document)
+    assert [len(i.objects) for i in read.instances] == [0, 2] and len(read.problems) == 2
+
+
+@pytest.mark.parametrize("image_id", ["b.jpg", 77, None])
+def test_annotations_of_no_image_at_all_are_an_error(image_id):
+    document = coco()
+    for row in document["annotations"]:
+        row["image_id"] = image_id
+    with pytest.raises(InputError, match=r"images have ids such as 4, annotations .*write the same ids"):
+        read_annotations(document)
+    assert read_annotations({**document, "annotations": []}).instances
+
+
 def test_boxes_are_clipped_by_a_pixel_and_counted():
     found = read_annotations(changed(("annotations", 0, "bbox"), [-1, 0.5, 202, 100.4]))
     assert found.instances[0].objects[0].bbox == (0, 0.005, 1, 1) and not found.problems

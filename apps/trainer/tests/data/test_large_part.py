@@ -24,11 +24,15 @@ def test_lines_are_evenly_spaced_over_the_whole_file(count):
         assert kept[0] == step and count - kept[-1] < step
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_images_of_a_coco_part_have_all_their_annotations(monkeypatch, shuffled):
+@pytest.mark.parametrize(("shuffled", "text"), [(False, False), (True, False), (True, True)])
+def test_images_of_a_coco_part_have_all_their_annotations(monkeypatch, shuffled, text):
     monkeypatch.setattr(part, "_ANNOTATIONS", 500)
     rows = [("images", {"id": i, "file_name": f"{i}.jpg"}) for i in range(3_000)]
-    rows += [("annotations", {"image_id": i, "id": 10 * i + n}) for i in range(3_000) for n in range(i % 5)]
+    rows += [
+        ("annotations", {"image_id": str(i) if text else i, "id": 10 * i + n})
+        for i in range(3_000)
+        for n in range(i % 5)
+    ]
     rows += [("categories", {"id": 1, "name": "cat"}), ("info", {"year": 2}), ("images", None), ("annotations", 7)]
     if shuffled:
         random.Random(0).shuffle(rows)

@@ -119,6 +119,8 @@ def coco(tmp_path, monkeypatch):
     annotations[0] |= {"bbox": boxes[1]}  # clipped, before others of its image that need no closer look
     annotations[4] |= {"iscrowd": 1, "bbox": [1, 1, 9, 9], "area": 12.5}
     annotations[6] |= {"area": 0.1 + 0.2}
+    annotations[1] |= {"image_id": str(annotations[1]["image_id"])}
+    annotations[8] |= {"category_id": str(annotations[8]["category_id"])}
     annotations += [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [1, 1, 2, 2]}, 5, None]
     categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}, {"id": 4, "name": "bad <|coord_1|>"}]
     return {"info": {}, "annotations": annotations, "categories": categories, "images": images}
@@ -147,6 +149,14 @@ def test_large_coco_file_is_the_same_set_as_a_small_one(tmp_path, coco, monkeypa
         dumped(again.instances) == dumped(small.instances)
         and again.annotations.categories == small.annotations.categories
     )
+
+
+def test_large_coco_file_whose_annotations_have_no_image_is_an_error(tmp_path, coco, many):
+    for row in coco["annotations"][:41]:
+        row["image_id"] = f"{row['image_id']}.png"
+    (tmp_path / "a.json").write_text(json.dumps(coco))
+    with pytest.raises(InputError, match=r"images have ids such as .*, annotations "):
+        load_annotated(tmp_path / "a.json", None, "train", False)
 
 
 def test_large_coco_file_that_is_scored_keeps_its_rows(tmp_path, coco, many):

@@ -43,7 +43,10 @@ ClassNames = Annotated[tuple[str, ...], AfterValidator(_class_names)]
 class AugmentConfig(Section):
     """Changes of training images that move their boxes along, drawn anew in each epoch; none by default."""
 
-    flip: Probability = Field(0.0, description="probability of mirroring an image left to right; not where words of the record say left or right in English"
+    flip: Probability = Field(
+        0.0,
+        description="probability of mirroring an image left to right; not where words of the record say left or right "
+        "in English",
     )
     crop: Probability = Field(
         0.0, description="probability of a crop that cuts no box; objects outside it are left out of the answer"

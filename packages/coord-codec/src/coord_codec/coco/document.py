@@ -55,6 +55,7 @@ def read_coco(
                 fields["geometry"] = shape
             objects[reader.images[row.image].id].append(Object.model_construct(**fields))
         rows.append(row._replace(is_target=corners is not None and not row.iscrowd))
+    reader.check_images()
     left_out = reader.left_out()
     notes[WITH_REFUSED] += len(left_out)
     uncertain: dict[ImageId, dict[str, Any]] = {}

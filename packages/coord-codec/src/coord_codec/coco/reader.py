@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any, TypeVar
 
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
@@ -19,6 +20,9 @@ from coord_codec.grid import CoordGrid
 from coord_codec.records import Problem, check_description
 
 CROWDS = "crowd regions, which are no training targets"
+
+_LONGEST_NUMBER = 19
+"""Digits of an id in text from which on it is no number: those of 64 bits."""
 
 
 def keypoint_names(categories: Iterable[Any]) -> dict[Any, Sequence[str]]:
@@ -54,12 +58,47 @@ def _unique(
     return rows
 
 
-def _row_of(value: Any, index: Mapping[ImageId, int]) -> int | None:
-    """Return where an id stands; None for what is no id, or that of no row."""
-    try:
-        return index.get(identifier(value, "id"))
-    except InputError:
-        return None
+def numbered(value: ImageId) -> ImageId:
+    """Return an id as a number, also where it is one in text.
+
+    Example:
+        >>> numbered("0042"), numbered("a42")
+        (42, 'a42')
+    """
+    is_number = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _LONGEST_NUMBER
+    return int(value) if is_number else value
+
+
+class _Ids:
+    """Finds rows by their ids: as they are written, or as the same number where it is that of no other row.
+
+    Args:
+        rows: the good rows.
+        records: all rows as the file states them.
+
+    Attributes:
+        index: place of each row by its id.
+        left_out: ids of the rows that were left out.
+    """
+
+    def __init__(self, rows: Sequence[_Row], records: Iterable[Any]) -> None:
+        self.index: dict[ImageId, int] = {row.id: i for i, row in enumerate(rows)}
+        stated = (record.get("id") for record in records if isinstance(record, Mapping))
+        self.left_out = {value for value in stated if isinstance(value, (int, str))} - self.index.keys()
+
+    @cached_property
+    def _by_number(self) -> dict[ImageId, int]:
+        times = Counter(map(numbered, (*self.index, *self.left_out)))
+        return {number: i for value, i in self.index.items() if times[number := numbered(value)] == 1}
+
+    def find(self, value: Any) -> int | None:
+        """Return where the row with an id stands; None for what is no id, or that of no row."""
+        try:
+            value = identifier(value, "id")
+        except InputError:
+            return None
+        row = self.index.get(value)
+        return self._by_number.get(numbered(value)) if row is None else row
 
 
 @contextmanager
@@ -139,8 +178,8 @@ class CocoReader:
 
     def __init__(
         self,
-        categories: Iterable[Any],
-        images: Iterable[Any],
+        categories: Sequence[Any],
+        images: Sequence[Any],
         source: str,
         problems: list[Problem],
         notes: Counter[str],
@@ -154,9 +193,11 @@ class CocoReader:
         self.given = tuple(_with_size(image, where, image_size, problems) for where, image in given.items())
         self.images = tuple(sorted(self.given, key=_by_id))
         self.categories = tuple(sorted(named.values(), key=_by_id))
-        self.image_index = {image.id: i for i, image in enumerate(self.images)}
+        self._image_ids, self._category_ids = _Ids(self.images, images), _Ids(self.categories, categories)
+        self.image_index = self._image_ids.index
+        self._stated_images: tuple[Any, ...] = ()  # of the first annotation
+        self._any_has_image = False
         self.usable = {image.id for image in self.images if image.file_name and image.width}
-        self._category_index = {category.id: i for i, category in enumerate(self.categories)}
         self.unteachable: set[ImageId] = set()
         self._refused: set[ImageId] = set()
         self.uncertain: dict[ImageId, set[str]] = {}
@@ -194,8 +235,10 @@ class CocoReader:
             name, _, message = str(error).partition(": ")
             self._problems.append(Problem(where, name, message, is_box=True))
         if isinstance(record, Mapping):
-            image = _row_of(record.get("image_id"), self.image_index)
-            category = _row_of(record.get("category_id"), self._category_index)
+            image, category = (
+                self._image_ids.find(record.get("image_id")),
+                self._category_ids.find(record.get("category_id")),
+            )
             if image is not None:
                 self._refuse(self.images[image].id, category, with_image=record.get("iscrowd") != 1)
         return None
@@ -224,7 +267,7 @@ class CocoReader:
         image = self.images[row.image]
         size = (image.width or 0, image.height or 0)
         try:
-            return coco_shape(record, geometry, corners, size, names.get(record["category_id"]), self._notes)
+            return coco_shape(record, geometry, corners, size, names.get(self.categories[row.category].id), self._notes)
         except InputError as error:
             self._refuse(image.id, row.category, with_image=not isinstance(error, SmallBoxError))
             name, _, message = str(error).partition(": ")
@@ -234,8 +277,8 @@ class CocoReader:
     def _row(self, record: Any) -> tuple[CocoAnnotation, bool]:
         if not isinstance(record, Mapping):
             raise InputError(f": expected an object, found {type(record).__name__}")
-        image = self._known(record, "image_id", self.image_index, "an image")
-        category = self._known(record, "category_id", self._category_index, "a category")
+        image = self._known(record, "image_id", self._image_ids, "an image")
+        category = self._known(record, "category_id", self._category_ids, "a category")
         x, y, width, height = finite_numbers(record.get("bbox"), 4, "bbox")
         if width < 0 or height < 0:
             raise InputError(
@@ -252,11 +295,32 @@ class CocoReader:
         row = CocoAnnotation(image, category, (x, y, width, height), pixels, bool(crowd), False)
         return row, area is not None
 
-    def _known(self, record: Mapping[str, Any], key: str, index: Mapping[ImageId, int], what: str) -> int:
+    def _known(self, record: Mapping[str, Any], key: str, ids: _Ids, what: str) -> int:
+        if ids is self._image_ids and not self._stated_images:
+            self._stated_images = (record.get(key),)
         value = identifier(record.get(key), key)
-        if value not in index:
+        row = ids.find(value)
+        if ids is self._image_ids:
+            self._any_has_image |= row is not None or value in ids.left_out
+        if row is None:
             raise InputError(f"{key}: {value!r} is not the id of {what} of this file, or of one that was left out")
-        return index[value]
+        if value not in ids.index:
+            self._notes[f"annotations whose {key} is the id of {what} but for being text or a number"] += 1
+        return row
+
+    def check_images(self) -> None:
+        """Check, when all annotations were placed, that one of them at least has an image.
+
+        Raises:
+            InputError: each states an image that is not in the file, so that all images would have no objects.
+        """
+        images = (*self.image_index, *self._image_ids.left_out)
+        if self._stated_images and images and not self._any_has_image:
+            raise InputError(
+                f"{self._source}: annotations: expected the ids of images of this file as image_id, found none of them "
+                f"(images have ids such as {images[0]!r}, annotations {self._stated_images[0]!r:.80}); write the same "
+                "ids in both lists"
+            )
 
     def _corners(self, row: CocoAnnotation, where: str) -> tuple[float, float, float, float] | None:
         """Return the box in [0, 1], or None with a problem listed where it cannot be a target."""

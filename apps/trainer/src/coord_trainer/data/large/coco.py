@@ -48,7 +48,7 @@ def stream_coco(
         part: is shown every row
 
     Raises:
-        InputError: it is no JSON, or lacks one of its lists.
+        InputError: it is no JSON, or lacks one of its lists, or no annotation is of one of its images.
     """
     found: dict[str, Any] = {"images": [], "categories": [], "annotations": _Annotations()}
     missing = set(_LISTS)
@@ -136,6 +136,8 @@ class _Annotations:
                 np.concatenate([a, np.array(b, a.dtype)])
                 for a, b in zip(columns, zip(*others, strict=True), strict=True)
             ]
+        if not right_N.any():
+            reader.check_images()
         order = np.lexsort((columns[0], columns[1]))
         return _Objects([values[order] for values in columns[1:]], len(reader.images))
 

@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Iterable
 from typing import Any
 
+from coord_codec.coco.reader import numbered
+
 PART = 128
 """Images that are kept: faults of all boxes show from 30 on."""
 
@@ -56,7 +58,7 @@ class CocoPart:
                 self._rows[name] = [row for row in self._rows[name] if self._is_drawn(name, row)]
 
     def _is_drawn(self, key: str, row: Any) -> bool:
-        number = row.get("id" if key == "images" else "image_id") if isinstance(row, dict) else None
+        number = _image_of(row, "id" if key == "images" else "image_id") if isinstance(row, dict) else None
         mixed = number * _MIXING >> 12 if type(number) is int else zlib.crc32(str(number).encode())
         return mixed % self._step == 0
 
@@ -64,6 +66,13 @@ class CocoPart:
         """Return a COCO file of them; annotations of no image that is drawn stay out."""
         images = self._rows["images"]
         images = [images[i * len(images) // PART] for i in range(PART)] if len(images) > PART else images
-        known = {image.get("id") for image in images if isinstance(image, dict)}
-        own = [row for row in self._rows["annotations"] if isinstance(row, dict) and row.get("image_id") in known]
+        known = {_image_of(image, "id") for image in images if isinstance(image, dict)}
+        rows = self._rows["annotations"]
+        own = [row for row in rows if isinstance(row, dict) and _image_of(row, "image_id") in known]
         return json.dumps({**self._rows, "images": images, "annotations": own})
+
+
+def _image_of(row: dict[str, Any], key: str) -> int | str:
+    """Return the id of an image, the same for a number and its text."""
+    value = row.get(key)
+    return numbered(value if isinstance(value, int | str) else str(value))
