@@ -18,6 +18,9 @@ from coord_codec import (
     write_instances,
 )
 
+TURNED = 20 * (math.cos(math.pi / 6) + math.sin(math.pi / 6))
+"""Half a side of the box around a square of 40 pixels that was turned by 30 degrees."""
+
 
 def coco():
     return {
@@ -180,6 +183,32 @@ def test_boxes_are_clipped_by_a_pixel_and_counted():
     assert found.instances[0].objects[0].bbox == (0, 0.005, 1, 1) and not found.problems
     assert found.notes["boxes clipped by at most 1 pixel"] == 1
     assert found.tables.annotations[0].bbox_xywh == (-1, 0.5, 202, 100.4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"attributes": {"rotation": 90.0, "occluded": False}}, (0.4, 0, 0.6, 1)),
+        ({"attributes": {"rotation": -270}, "segmentation": []}, (0.4, 0, 0.6, 1)),
+        ({"attributes": {"rotation": 30}, "bbox": [80, 30, 40, 40]}, (0.5 - TURNED / 200, 0.5 - TURNED / 100)),
+        ({"attributes": {"rotation": 180}}, None),
+        ({"attributes": {"rotation": "up"}}, None),
+        ({"attributes": {"rotation": math.nan}}, None),
+        ({"attributes": ["rotation"]}, None),
+        ({"attributes": {"rotation": 90}, "segmentation": [[50, 30, 150, 30, 150, 70]]}, None),
+    ],
+)
+def test_rotated_box_has_the_upright_box_around_it(fields, expected):
+    document = coco()
+    document["annotations"][0] |= {"bbox": [50, 30, 100, 40]} | fields
+    found = read_annotations(document)
+    box = expected or (0.25, 0.3, 0.75, 0.7)
+    box = box if len(box) == 4 else (*box, 1 - box[0], 1 - box[1])
+    assert found.instances[0].objects[0].bbox == pytest.approx(box, abs=1e-12)
+    x, y, width, height = found.tables.annotations[0].bbox_xywh
+    assert (x / 200, y / 100, (x + width) / 200, (y + height) / 100) == pytest.approx(box, abs=1e-12)
+    rotated = [count for note, count in found.notes.items() if note.startswith("rotated boxes")]
+    assert rotated == [1] * (expected is not None) and not any("clipped" in note for note in found.notes)
 
 
 def test_image_size_is_asked_for_images_that_state_none():

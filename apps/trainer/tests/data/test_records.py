@@ -121,6 +121,7 @@ def coco(tmp_path, monkeypatch):
     annotations[6] |= {"area": 0.1 + 0.2}
     annotations[1] |= {"image_id": str(annotations[1]["image_id"])}
     annotations[8] |= {"category_id": str(annotations[8]["category_id"])}
+    annotations[12] |= {"bbox": [3, 3, 8, 4], "attributes": {"rotation": 30, "occluded": False}}
     annotations += [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [1, 1, 2, 2]}, 5, None]
     categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}, {"id": 4, "name": "bad <|coord_1|>"}]
     return {"info": {}, "annotations": annotations, "categories": categories, "images": images}

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from coord_codec import (
@@ -118,6 +119,17 @@ def test_coco_without_segmentation_has_the_corners_of_its_box_counted():
     assert sum(found.notes.values()) == 1
     slanted = read_annotations(coco(segmentation=[[30, 10, 50, 20, 30, 30, 10, 20]]), geometry="oriented")
     assert slanted.instances[0].objects[0].geometry.coordinates[:2] == (0.3, 0.2) and not slanted.notes
+
+
+@pytest.mark.parametrize("geometry", ["oriented", "polygon"])
+def test_coco_rotated_box_is_its_rectangle(geometry):
+    found = read_annotations(coco(attributes={"rotation": 30.0}), geometry=geometry)
+    shape = found.instances[0].objects[0].geometry.coordinates
+    pixels = np.array(shape).reshape(4, 2) * (100, 50)
+    sides = np.linalg.norm(pixels - np.roll(pixels, 1, axis=0), axis=1)
+    assert sorted(sides) == pytest.approx([30, 30, 40, 40]) and pixels.mean(axis=0) == pytest.approx([30, 25])
+    assert len({*pixels[:, 0].round(6)}) == 4  # no side is upright
+    assert min(shape[::2]) == pytest.approx(found.instances[0].objects[0].bbox[0]) and len(found.notes) == 1
 
 
 def test_coco_keypoints_have_their_names():

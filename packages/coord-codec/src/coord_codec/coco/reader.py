@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
-from coord_codec.coco.shapes import coco_shape
+from coord_codec.coco.shapes import ROTATED, coco_shape, rotated_corners, rotation
 from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, ImageId
 from coord_codec.files import InputError, finite_numbers, identifier
 from coord_codec.geometry import Geometry, Shape
@@ -266,6 +266,8 @@ class CocoReader:
         """Return the shape of a placed annotation, or None with a problem listed where it cannot be a target."""
         image = self.images[row.image]
         size = (image.width or 0, image.height or 0)
+        if degrees := rotation(record):
+            record = {**record, "segmentation": [rotated_corners(record["bbox"], degrees)]}
         try:
             return coco_shape(record, geometry, corners, size, names.get(self.categories[row.category].id), self._notes)
         except InputError as error:
@@ -285,6 +287,11 @@ class CocoReader:
                 f"bbox: expected a width and height of at least 0, found {width:g} x {height:g} "
                 "([x, y, width, height] in pixels is meant)"
             )
+        if degrees := rotation(record):
+            outline = rotated_corners((x, y, width, height), degrees)
+            x, y = min(outline[::2]), min(outline[1::2])
+            width, height = max(outline[::2]) - x, max(outline[1::2]) - y
+            self._notes[ROTATED] += 1
         crowd = record.get("iscrowd", 0)
         if crowd not in (0, 1):
             raise InputError(f"iscrowd: expected 0 or 1, found {crowd!r:.80}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,6 +20,34 @@ _QUADRILATERAL = 8
 SEVERAL = "objects of several outlines: the largest one is taught"
 REPEATED = "outlines with repeated vertices, which are written once"
 CLIPPED = f"shapes clipped by at most {CLIP_PIXELS:g} pixel"
+ROTATED = "rotated boxes (attributes.rotation): the upright box around each is taken"
+_MOST_DEGREES = 1e6
+
+
+def rotation(record: Mapping[str, Any]) -> float:
+    """Return the degrees by which CVAT turned a box about its centre, clockwise; 0 where it stands upright.
+
+    An annotation with an outline has the box around that.
+    """
+    attributes = record.get("attributes")
+    degrees = attributes.get("rotation") if isinstance(attributes, Mapping) else None
+    if isinstance(degrees, bool) or not isinstance(degrees, (int, float)) or not abs(degrees) < _MOST_DEGREES:
+        return 0.0
+    return float(degrees) if degrees % 180 and not record.get("segmentation") else 0.0
+
+
+def rotated_corners(bbox_xywh: Sequence[float], degrees: float) -> list[float]:
+    """Return x and y of the four corners of a box after it was turned about its centre, clockwise.
+
+    Example:
+        >>> rotated_corners((50, 30, 100, 40), 90)
+        [120.0, 0.0, 120.0, 100.0, 80.0, 100.0, 80.0, 0.0]
+    """
+    x, y, width, height = bbox_xywh
+    cos, sin = (round(turn(math.radians(degrees)), 15) for turn in (math.cos, math.sin))  # exact at right angles
+    offsets = [(u * width / 2, v * height / 2) for u, v in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+    middle = (x + width / 2, y + height / 2)
+    return [c for u, v in offsets for c in (middle[0] + u * cos - v * sin, middle[1] + u * sin + v * cos)]
 
 
 def coco_shape(

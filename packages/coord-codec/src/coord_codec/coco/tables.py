@@ -46,7 +46,7 @@ class CocoAnnotation(NamedTuple):
     Attributes:
         image: index of its image in `CocoTables.images`.
         category: index of its category in `AnnotationSet.categories`.
-        bbox_xywh: x, y, width and height in pixels.
+        bbox_xywh: x, y, width and height in pixels; of a rotated box those of the upright one around it.
         area: in square pixels; the box's own if the file states none.
         iscrowd: whether it is a region of many objects.
         is_target: whether it is an object that training teaches.

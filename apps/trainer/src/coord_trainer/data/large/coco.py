@@ -19,6 +19,7 @@ from coord_codec import Category, CoordGrid, InputError, Problem
 from coord_codec.boxes import OnBadBox
 from coord_codec.coco.document import WITH_REFUSED
 from coord_codec.coco.reader import CROWDS, CocoReader
+from coord_codec.coco.shapes import rotation
 from coord_codec.json_stream import stream_lists
 from coord_codec.records import UNCERTAIN
 from coord_trainer.data.large.part import CocoPart
@@ -87,6 +88,7 @@ class _Annotations:
                 and crowd in (0, 1)
                 and _NUMBER.issuperset(map(type, (x, y, width, height, area or 0)))
                 and (type(number) is int or "id" not in record)
+                and ("attributes" not in record or not rotation(record))
             ):
                 ints = array("q", (position, image, category, number or 0, flags))
                 self._floats.extend(array("d", (x, y, width, height, area or 0)))
