@@ -89,7 +89,7 @@ MISTAKES = {
     ),
     "fractions called pixels": ({"a.json": coco({"bbox": [0.1, 0.1, 0.4, 0.4]})}, A, 0, "1 records"),
     "boxes as text": ({"a.json": coco({"bbox": ["4", "4", "9", "9"]})}, A, 2, "expected finite numbers, found '4'"),
-    "an id of no image": ({"a.json": coco({"image_id": 7})}, A, 0, "7 is not the id of an image"),
+    "an id of no image": ({"a.json": coco({"image_id": 7})}, A, 0, "images have ids such as 1, annotations 7"),
     "an id of no category": ({"a.json": coco({"category_id": 0})}, A, 2, "0 is not the id of a category"),
     "sizes of the resized images": (
         {"a.json": coco(images=[COCO["images"][0] | {"width": 128, "height": 96}])},
@@ -150,7 +150,7 @@ MISTAKES = {
         {"d/a.jsonl": record(image="../images/a.png")},
         ["d/a.jsonl"],
         2,
-        "data.allow_outside=true",
+        "data.allow_outside=true (prepare: --allow-outside)",
     ),
     "conversations without boxes": (
         {"a.jsonl": '{"messages": [{"role": "user", "content": "hi"}], "objects": {}}\n'},
@@ -195,7 +195,7 @@ def test_photo_turned_by_exif_is_told_when_its_boxes_are_not(place, run):
     assert "the file has 48 x 64; that is its size before the EXIF orientation is applied" in error
 
 
-def test_link_out_of_the_folder_is_refused_unless_allowed(place):
+def test_link_out_of_the_folder_is_refused_unless_allowed(place, run):
     from coord_codec import InputError
     from coord_trainer.config.sections import DataSection
     from coord_trainer.data.image_set import load_annotated
@@ -209,7 +209,12 @@ def test_link_out_of_the_folder_is_refused_unless_allowed(place):
         load_annotated(place / "a.json", place / "images", "train", False)
     with pytest.raises(InputError, match="lies outside the folder of the images"):
         load_annotated(place / "a.json", place / "linked", "train", False)
+    code, error, _ = run("prepare", "a.json", "images", "--out", "out")
+    assert code == 2 and "prepare: --allow-outside" in error
+    code, _, told = run("prepare", "a.json", "images", "--out", "out", "--allow-outside")
+    assert code == 0 and "1 records" in told and "data.allow_outside=true as well" in told
     allowed = DataSection(allow_outside=True)
+    assert len(load_annotated(place / "out", None, "train", False, allowed)) == 1
     assert len(load_annotated(place / "a.json", place / "images", "train", False, allowed)) == 1
 
 

@@ -36,6 +36,9 @@ def prepare(
     on_bad_box: Annotated[
         OnBadBox, typer.Option(help="What a wrong object does: takes its image along, goes alone, or is an error.")
     ] = "drop_image",
+    allow_outside: Annotated[
+        bool, typer.Option("--allow-outside", help="Take images outside of their folder too, by .. or a link.")
+    ] = False,
     strict: Strict = False,
 ) -> None:
     """Turn annotations (COCO, VOC, YOLO, CSV, LVIS, ...) into instance JSONL, and list what is left out.
@@ -46,9 +49,9 @@ def prepare(
     from coord_trainer.config.sections import DataSection
     from coord_trainer.data.prepare import prepare as write_prepared
 
-    data = DataSection.model_construct(
-        **DataSection().model_dump() | {"images": images, "format": format, "on_bad_box": on_bad_box, "strict": strict}
-    )
+    given = {"images": images, "format": format, "on_bad_box": on_bad_box, "strict": strict}
+    given["allow_outside"] = allow_outside
+    data = DataSection.model_construct(**DataSection().model_dump() | given)
     write_prepared(sources, out, data, split)
 
 

@@ -72,6 +72,8 @@ def prepare(sources: Sequence[Path], out: Path, data: DataSection, split: float 
             write_text(problems, listed)
     for name, part in parts.items():
         say(f"{len(part)} records, {sum(len(i.targets) for i in part)} boxes in {out if single else out / name}")
+    if data.allow_outside:
+        say("images may lie outside their folder: whatever reads this takes data.allow_outside=true as well")
     _report(sets, shared, near, out.parent / problems.name if single else out / problems.name)
 
 

@@ -84,8 +84,8 @@ def is_outside(path: Path, base: Path) -> bool:
 def outside_message(base: Path) -> str:
     """Return what is said of an image outside of the folder `base`."""
     return (
-        f"lies outside the folder of the images {base}, by .. or a link; set data.allow_outside=true if that is meant, "
-        "or name the folder that its path starts from as data.images"
+        f"lies outside the folder of the images {base}, by .. or a link; set data.allow_outside=true (prepare: "
+        "--allow-outside) if that is meant, or name the folder that its path starts from as data.images (--images)"
     )
 
 
