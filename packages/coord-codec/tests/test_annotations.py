@@ -173,7 +173,7 @@ def test_annotations_of_no_image_at_all_are_an_error(image_id):
     document = coco()
     for row in document["annotations"]:
         row["image_id"] = image_id
-    with pytest.raises(InputError, match=r"images have ids such as 4, annotations .*write the same ids"):
+    with pytest.raises(InputError, match=r"annotations\[0\] \(id 1\): image_id: .* ids such as 4: write the same ids"):
         read_annotations(document)
     assert read_annotations({**document, "annotations": []}).instances
 

@@ -195,7 +195,7 @@ class CocoReader:
         self.categories = tuple(sorted(named.values(), key=_by_id))
         self._image_ids, self._category_ids = _Ids(self.images, images), _Ids(self.categories, categories)
         self.image_index = self._image_ids.index
-        self._stated_images: tuple[Any, ...] = ()  # of the first annotation
+        self._first_stray: Problem | None = None
         self._any_has_image = False
         self.usable = {image.id for image in self.images if image.file_name and image.width}
         self.unteachable: set[ImageId] = set()
@@ -234,11 +234,11 @@ class CocoReader:
         except InputError as error:
             name, _, message = str(error).partition(": ")
             self._problems.append(Problem(where, name, message, is_box=True))
+            if name == "image_id" and self._first_stray is None:
+                self._first_stray = self._problems[-1]
         if isinstance(record, Mapping):
-            image, category = (
-                self._image_ids.find(record.get("image_id")),
-                self._category_ids.find(record.get("category_id")),
-            )
+            image = self._image_ids.find(record.get("image_id"))
+            category = self._category_ids.find(record.get("category_id"))
             if image is not None:
                 self._refuse(self.images[image].id, category, with_image=record.get("iscrowd") != 1)
         return None
@@ -303,8 +303,6 @@ class CocoReader:
         return row, area is not None
 
     def _known(self, record: Mapping[str, Any], key: str, ids: _Ids, what: str) -> int:
-        if ids is self._image_ids and not self._stated_images:
-            self._stated_images = (record.get(key),)
         value = identifier(record.get(key), key)
         row = ids.find(value)
         if ids is self._image_ids:
@@ -322,11 +320,10 @@ class CocoReader:
             InputError: each states an image that is not in the file, so that all images would have no objects.
         """
         images = (*self.image_index, *self._image_ids.left_out)
-        if self._stated_images and images and not self._any_has_image:
+        if self._first_stray is not None and images and not self._any_has_image:
             raise InputError(
-                f"{self._source}: annotations: expected the ids of images of this file as image_id, found none of them "
-                f"(images have ids such as {images[0]!r}, annotations {self._stated_images[0]!r:.80}); write the same "
-                "ids in both lists"
+                f"{self._first_stray}; nor has any other annotation an image, where images have ids such as "
+                f"{images[0]!r}: write the same ids in both lists"
             )
 
     def _corners(self, row: CocoAnnotation, where: str) -> tuple[float, float, float, float] | None:
