@@ -89,7 +89,7 @@ MISTAKES = {
     ),
     "fractions called pixels": ({"a.json": coco({"bbox": [0.1, 0.1, 0.4, 0.4]})}, A, 0, "1 records"),
     "boxes as text": ({"a.json": coco({"bbox": ["4", "4", "9", "9"]})}, A, 2, "expected finite numbers, found '4'"),
-    "an id of no image": ({"a.json": coco({"image_id": 7})}, A, 0, "images have ids such as 1, annotations 7"),
+    "an id of no image": ({"a.json": coco({"image_id": 7})}, A, 2, "7 is not the id of an image"),
     "an id of no category": ({"a.json": coco({"category_id": 0})}, A, 2, "0 is not the id of a category"),
     "sizes of the resized images": (
         {"a.json": coco(images=[COCO["images"][0] | {"width": 128, "height": 96}])},
@@ -193,6 +193,15 @@ def test_photo_turned_by_exif_is_told_when_its_boxes_are_not(place, run):
     code, error, _ = run("prepare", "a.json", "images", "--out", "out")
     assert code == 2
     assert "the file has 48 x 64; that is its size before the EXIF orientation is applied" in error
+
+
+@pytest.mark.parametrize("neighbour", ["keep.jsonl", "keep.summary.json", "keep.problems.jsonl"])
+def test_prepare_replaces_no_file_beside_the_one_it_writes(place, run, neighbour):
+    (place / "a.json").write_text(coco())
+    (place / neighbour).write_text("mine")
+    code, error, _ = run("prepare", "a.json", "images", "--out", "keep.jsonl")
+    assert code == 2 and f"--out: {neighbour} exists already" in error
+    assert [p.name for p in place.glob("keep*")] == [neighbour] and (place / neighbour).read_text() == "mine"
 
 
 def test_link_out_of_the_folder_is_refused_unless_allowed(place, run):

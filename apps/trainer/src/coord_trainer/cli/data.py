@@ -48,7 +48,10 @@ def prepare(
     must_not_exist(out)
     from coord_trainer.config.sections import DataSection
     from coord_trainer.data.prepare import prepare as write_prepared
+    from coord_trainer.data.prepare import written_to
 
+    for place in written_to(out):
+        must_not_exist(place)
     given = {"images": images, "format": format, "on_bad_box": on_bad_box, "strict": strict}
     given["allow_outside"] = allow_outside
     data = DataSection.model_construct(**DataSection().model_dump() | given)

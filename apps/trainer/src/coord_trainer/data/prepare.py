@@ -67,7 +67,7 @@ def prepare(sources: Sequence[Path], out: Path, data: DataSection, split: float 
             counts = {"records": len(part), "boxes": classes.total(), "classes": dict(classes.most_common())}
             summary = json.dumps(counts | facts, indent=2, ensure_ascii=False)
             write_text((place / name).with_suffix(SUMMARY), summary + "\n")
-        problems = place / (f"{out.stem}.problems.jsonl" if single else "problems.jsonl")
+        problems = place / (_problems_beside(out).name if single else "problems.jsonl")
         if listed or not single:
             write_text(problems, listed)
     for name, part in parts.items():
@@ -75,6 +75,20 @@ def prepare(sources: Sequence[Path], out: Path, data: DataSection, split: float 
     if data.allow_outside:
         say("images may lie outside their folder: whatever reads this takes data.allow_outside=true as well")
     _report(sets, shared, near, out.parent / problems.name if single else out / problems.name)
+
+
+def written_to(out: Path) -> tuple[Path, ...]:
+    """Return what `prepare` makes: a folder, or a file and those beside it.
+
+    Example:
+        >>> [path.name for path in written_to(Path("a.jsonl"))]
+        ['a.jsonl', 'a.summary.json', 'a.problems.jsonl']
+    """
+    return (out, out.with_suffix(SUMMARY), _problems_beside(out)) if out.suffix == ".jsonl" else (out,)
+
+
+def _problems_beside(out: Path) -> Path:
+    return out.with_name(f"{out.stem}.problems.jsonl")
 
 
 def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict[str, object]], problems: Path) -> None:
