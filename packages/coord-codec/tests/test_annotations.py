@@ -217,6 +217,26 @@ def test_image_size_is_asked_for_images_that_state_none():
     assert found.instances == read_annotations(coco()).instances and not found.problems
 
 
+@pytest.mark.parametrize("kind", ["coco", "jsonl"])
+def test_path_with_backslashes_is_that_with_slashes_where_only_that_exists(tmp_path, kind):
+    names = {"sub\\b.jpg": "sub/b.jpg", ".\\a.jpg": "a.jpg", "a\\b.jpg": "a\\b.jpg", "gone\\c.jpg": "gone\\c.jpg"}
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a").mkdir()
+    for name in ("sub/b.jpg", "a.jpg", "a/b.jpg", "a\\b.jpg"):
+        (tmp_path / name).touch()
+    rows = [{"id": n, "file_name": name} for n, name in enumerate(names)]
+    text = json.dumps({"images": rows, "annotations": [], "categories": []})
+    if kind == "jsonl":
+        text = "".join(json.dumps({"image": name, "objects": []}) + "\n" for name in names)
+    (tmp_path / "x.txt").write_text(text)
+    asked = []
+    found = read_annotations(tmp_path / "x.txt", image_size=lambda name: asked.append(name) or (9, 9))
+    assert [i.image for i in found.instances] == list(names.values())
+    assert found.notes == {"image paths with backslashes, found with slashes": 2}
+    assert asked == (list(names.values()) if kind == "coco" else [])
+    assert kind == "jsonl" or [image.file_name for image in found.tables.images] == list(names.values())
+
+
 def test_select_keeps_the_rows_of_the_chosen_images():
     found = read_annotations(coco())
     chosen = found.select(found.instances[:1])

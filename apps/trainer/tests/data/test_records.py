@@ -36,6 +36,7 @@ def path(tmp_path, monkeypatch):
     lines[3]["objects"] = [BOX, BOX | {"bbox": [0.5, 0.1, 0.1, 0.5]}]
     lines[4]["objects"] = [BOX, BOX | {"bbox": [0.1, 0.1, 0.1001, 0.5]}]
     lines[5]["image"] = "gone.png"
+    lines[1]["image"] = ".\\1.png"
     lines[6]["image_id"] = 1
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return tmp_path / "a.jsonl"
@@ -99,7 +100,7 @@ def coco(tmp_path, monkeypatch):
     images = [{"id": 9 - n, "file_name": f"{n}.png", "width": 40 + n, "height": 20} for n in range(6)]
     images += [
         {"id": "x", "file_name": "gone.png", "width": 9, "height": 9},
-        {"id": 8, "file_name": "2.png"},
+        {"id": 8, "file_name": ".\\2.png"},
         "no row",
         None,
     ]

@@ -17,7 +17,7 @@ from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.document import is_coco, read_coco
 from coord_codec.coco.shapes import in_place_of
 from coord_codec.coco.tables import Category, CocoTables
-from coord_codec.files import InputError, parse_json_line, read_json
+from coord_codec.files import BACKSLASHES, InputError, name_on_disk, parse_json_line, read_json
 from coord_codec.geometry import Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.records import Instance, Object, Problem, parse_objects, parse_record, raise_for, with_uncertain
@@ -128,13 +128,13 @@ def read_annotations(
     root = None if images is None else Path(images)
     kind = None if geometry_of(geometry).name == "box" else geometry_of(geometry)
     if isinstance(source, Mapping):
-        found = _from_coco(source, "annotations", image_size, on_bad_box, kind)
+        found = _from_coco(source, "annotations", image_size, on_bad_box, kind, root)
     elif isinstance(source, (str, os.PathLike)):
-        found = _read_file(Path(source), image_size, on_bad_box, kind)
         root = root or Path(source).parent
+        found = _read_file(Path(source), image_size, on_bad_box, kind, root)
     else:
         found = with_shapes(_from_records(source, on_bad_box), kind, on_bad_box)
-    found = replace(found, root=root)
+    found = replace(found if found.tables else _on_disk(found, root), root=root)
     if on_bad_box == "error":
         refused = [problem for problem in found.problems if problem.is_box]
         raise_for(refused, f"{len(refused)} objects are refused; mend them, or let on_bad_box leave them out")
@@ -143,8 +143,18 @@ def read_annotations(
     return found
 
 
+def _on_disk(found: AnnotationSet, folder: Path | None) -> AnnotationSet:
+    """Return a set whose images have the names of their files."""
+    names = [name_on_disk(folder, instance.image) for instance in found.instances]
+    changed = sum(name != instance.image for name, instance in zip(names, found.instances, strict=True))
+    if not changed:
+        return found
+    instances = (i.model_copy(update={"image": name}) for i, name in zip(found.instances, names, strict=True))
+    return replace(found, instances=tuple(instances), notes={**found.notes, BACKSLASHES: changed})
+
+
 def _read_file(
-    path: Path, image_size: ImageSize | None, on_bad_box: OnBadBox | None, kind: Geometry | None
+    path: Path, image_size: ImageSize | None, on_bad_box: OnBadBox | None, kind: Geometry | None, root: Path
 ) -> AnnotationSet:
     if path.is_dir():
         raise InputError(f"{path}: expected a file of annotations, found a folder")
@@ -157,7 +167,7 @@ def _read_file(
         return with_shapes(_from_lines(path, on_bad_box), kind, on_bad_box)
     document = read_json(path) if first is None else first
     if isinstance(document, dict):
-        return _from_coco(document, str(path), image_size, on_bad_box, kind)
+        return _from_coco(document, str(path), image_size, on_bad_box, kind, root)
     if isinstance(document, list) and all(isinstance(r, dict) and "objects" in r for r in document):
         return with_shapes(_from_records(document, on_bad_box, f"{path}: "), kind, on_bad_box)
     hint = "; a list of detections has no images and can be no ground truth" if isinstance(document, list) else ""
@@ -185,10 +195,11 @@ def _from_coco(
     image_size: ImageSize | None,
     on_bad_box: OnBadBox | None,
     kind: Geometry | None,
+    root: Path | None,
 ) -> AnnotationSet:
     if not is_coco(document):
         raise InputError(f"{source}: {_EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
-    instances, problems, notes, categories, tables = read_coco(document, source, image_size, on_bad_box, kind)
+    instances, problems, notes, categories, tables = read_coco(document, source, image_size, on_bad_box, kind, root)
     found = AnnotationSet(instances, problems, categories, notes, None, tables)
     return found.select(instances) if on_bad_box else found
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 
@@ -162,6 +162,29 @@ def identifier(value: object, where: str) -> int | str:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     raise InputError(f"{where}: expected a whole number or text, found {value!r:.80}")
+
+
+BACKSLASHES = "image paths with backslashes, found with slashes"
+
+
+def name_on_disk(folder: str | os.PathLike[str] | None, name: str) -> str:
+    r"""Return the path of a file in a folder; one that was written on Windows has slashes where only that file exists.
+
+    Example:
+        >>> name_on_disk("images", "sub\\gone.png")
+        'sub\\gone.png'
+    """
+    if folder is None or "\\" not in name or _is_file(Path(folder, name)):
+        return name
+    plain = PurePosixPath(name.replace("\\", "/")).as_posix()
+    return plain if _is_file(Path(folder, plain)) else name
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # the name is too long
+        return False
 
 
 def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,11 +29,13 @@ def read_coco(
     image_size: Callable[[str], tuple[int, int] | None] | None = None,
     on_bad_box: OnBadBox | None = None,
     geometry: Geometry | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> tuple[tuple[Instance, ...], tuple[Problem, ...], dict[str, int], tuple[Category, ...], CocoTables]:
     """Return instances, problems, notes, categories and rows of a COCO document; see `read_annotations`."""
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
-    reader = CocoReader(document["categories"], document["images"], source, problems, notes, on_bad_box, image_size)
+    lists = document["categories"], document["images"]
+    reader = CocoReader(*lists, source, problems, notes, on_bad_box, image_size, folder)
     names = keypoint_names(document["categories"])
     objects: dict[ImageId, list[Object]] = {image_id: [] for image_id in reader.usable}
     rows: list[CocoAnnotation] = []

@@ -5,6 +5,7 @@ Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
 from coord_codec.coco.shapes import ROTATED, coco_shape, rotated_corners, rotation
 from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, ImageId
-from coord_codec.files import InputError, finite_numbers, identifier
+from coord_codec.files import BACKSLASHES, InputError, finite_numbers, identifier, name_on_disk
 from coord_codec.geometry import Geometry, Shape
 from coord_codec.grid import CoordGrid
 from coord_codec.records import Problem, check_description
@@ -166,6 +167,7 @@ class CocoReader:
         notes: filled with counted facts that are no faults.
         on_bad_box: what a refused object does to its image, see `read_annotations`.
         image_size: looks up the size of an image that states none.
+        folder: that image paths are relative to; None if unknown.
 
     Attributes:
         categories: by ascending id.
@@ -185,11 +187,17 @@ class CocoReader:
         notes: Counter[str],
         on_bad_box: OnBadBox | None,
         image_size: Callable[[str], tuple[int, int] | None] | None = None,
+        folder: str | os.PathLike[str] | None = None,
     ) -> None:
         self._source, self._problems, self._notes = source, problems, notes
         self._on_bad_box, self._grid = on_bad_box, CoordGrid() if on_bad_box else None
         named = _unique(categories, f"{source}: categories", _category, problems)
         given = _unique(images, f"{source}: images", _image, problems)
+        for where, image in given.items():
+            name = name_on_disk(folder, image.file_name)
+            if name != image.file_name:
+                given[where] = image._replace(file_name=name)
+                notes[BACKSLASHES] += 1
         self.given = tuple(_with_size(image, where, image_size, problems) for where, image in given.items())
         self.images = tuple(sorted(self.given, key=_by_id))
         self.categories = tuple(sorted(named.values(), key=_by_id))

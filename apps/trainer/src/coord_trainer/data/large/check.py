@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from coord_codec import CoordGrid, Problem
 from coord_codec.boxes import OnBadBox
-from coord_codec.files import parse_json_line
+from coord_codec.files import BACKSLASHES, name_on_disk, parse_json_line
 from coord_codec.records import check_description, parse_objects
 from coord_trainer.data.large.records import Row, row_of
 from coord_trainer.data.usable.classes import OTHER
@@ -118,6 +118,9 @@ def check_lines(
                 message = f"expected an id of its own, found {row.image_id!r}, which {path}:{taken[number]} has already"
                 found.problems.append(Problem(where, "image_id", message))
                 continue
+        if (name := name_on_disk(rules.root, row.image)) != row.image:
+            row = row._replace(image=name)
+            found.notes[BACKSLASHES] += 1
         found.take(row, _look(row[:3], rules, found.notes), rules)
     return found
 

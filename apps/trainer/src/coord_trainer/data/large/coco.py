@@ -37,6 +37,7 @@ def stream_coco(
     notes: Counter[str],
     image_size: Callable[[str], tuple[int, int] | None],
     part: CocoPart,
+    folder: Path,
 ) -> tuple[tuple[Category, ...], Iterator[Row]]:
     """Return the categories and, one by one, the records of a COCO file, in the order of its images.
 
@@ -47,6 +48,7 @@ def stream_coco(
         notes: filled with counted facts
         image_size: looks up the size of an image that states none
         part: is shown every row
+        folder: that image paths are relative to
 
     Raises:
         InputError: it is no JSON, or lacks one of its lists, or no annotation is of one of its images.
@@ -61,7 +63,7 @@ def stream_coco(
     if missing:
         raise InputError(f"{path}: expected COCO JSON, found no list {sorted(missing)[0]}")
     rows = (found.pop(key) for key in ("categories", "images"))  # which are not kept
-    reader = CocoReader(*rows, str(path), problems, notes, on_bad_box, image_size)
+    reader = CocoReader(*rows, str(path), problems, notes, on_bad_box, image_size, folder)
     objects = found.pop("annotations").place(reader, notes)
     left_out = reader.left_out()
     notes[WITH_REFUSED] += len(left_out)

@@ -102,7 +102,8 @@ class Stream:
     def _of_coco(self, part: CocoPart) -> Iterator[tuple[int, Checked]]:
         rules = self._rules
         sizes = image_sizes(rules.root)
-        self._categories, rows = stream_coco(self._path, rules.on_bad_box, self._problems, self._notes, sizes, part)
+        told = self._problems, self._notes
+        self._categories, rows = stream_coco(self._path, rules.on_bad_box, *told, sizes, part, rules.root)
         asked, kept = tee(pieces(rows))
         images = ([row[:3] for row in piece] for piece in asked)  # all of a row that another process needs
         checked = in_processes(partial(check_images, rules=rules), images)
