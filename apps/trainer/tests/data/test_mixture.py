@@ -188,6 +188,10 @@ def test_sources_of_the_same_name_are_numbered(tmp_path):
         ({"wieght": 1}, r"data\.sources\.0\.wieght: unknown key; did you mean .*weight"),
         ({"prompt": " "}, r"data\.sources\.0\.prompt: expected a non-empty prompt"),
         ({"classes": []}, r"data\.sources\.0\.classes: expected one or more names"),
+        *(
+            ({"name": name}, r"data\.sources\.0\.name: expected a name that a folder can have")
+            for name in ("", " ", "..", ".", "../../x", "/x", "a/b", "a\\b", "a\0")
+        ),
         ({"augment": {"flip": 2}}, r"data\.sources\.0\.augment\.flip"),
     ],
 )

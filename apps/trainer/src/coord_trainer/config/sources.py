@@ -35,8 +35,15 @@ def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _folder_name(value: str) -> str:
+    if not value.strip() or value in (".", "..") or set(value) & set("/\\") or not value.isprintable():
+        raise ValueError("expected a name that a folder can have: not empty, no .., without / and \\")
+    return value
+
+
 Prompt = Annotated[str, AfterValidator(_plain_prompt)]
 ClassPrompt = Annotated[str, AfterValidator(_says_classes)]
+FolderName = Annotated[str, AfterValidator(_folder_name)]
 ClassNames = Annotated[tuple[str, ...], AfterValidator(_class_names)]
 
 
@@ -67,7 +74,9 @@ class AugmentConfig(Section):
 class SourceConfig(Section):
     """One of several sources: annotated images, or conversations without boxes; as `data` says where it is silent."""
 
-    name: str | None = Field(None, description="what reports call it; the file's or folder's name when not given")
+    name: FolderName | None = Field(
+        None, description="what reports call it; the file's or folder's name when not given"
+    )
     annotations: Path | None = Field(None, description="annotations of any format that `prepare` reads")
     conversations: Path | None = Field(
         None,
