@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coord_codec import AnnotationSet, Category, CoordGrid, InputError, Instance, Object, Problem
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
-from coord_codec.records import check_description
+from coord_codec.records import check_description, with_uncertain
 from coord_trainer.data.formats.raw import RawBox, RawImage, Reading
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
@@ -39,14 +39,14 @@ def collect(reading: Reading, on_bad_box: OnBadBox, image_size: ImageSize) -> An
             continue
         notes.update(raw.notes)
         size = raw.size or image_size(name)
-        objects, refused = _objects(raw, size, problems, notes)
-        if refused and on_bad_box == "drop_image":
+        objects, missing, spoiled = _objects(raw, size, problems, notes)
+        if spoiled and on_bad_box == "drop_image":
             notes[REFUSED] += 1
             continue
         width, height = size or (None, None)
         stated = {"image_id": raw.image_id} if raw.image_id is not None else {}
         fields = {"image": name, "width": width, "height": height, **stated, **raw.extra, "objects": objects}
-        instances.append(Instance.model_construct(**fields))
+        instances.append(with_uncertain(Instance.model_construct(**fields), missing))
     names = sorted({o.desc for instance in instances for o in instance.objects})
     categories = tuple(Category(n, name) for n, name in enumerate(names, start=1))
     return AnnotationSet(tuple(instances), tuple(problems), categories, dict(notes), reading.root)
@@ -54,14 +54,15 @@ def collect(reading: Reading, on_bad_box: OnBadBox, image_size: ImageSize) -> An
 
 def _objects(
     raw: RawImage, size: tuple[int, int] | None, problems: list[Problem], notes: Counter[str]
-) -> tuple[tuple[Object, ...], bool]:
-    """Return the objects of an image, and whether one was refused that an answer would have to name."""
-    objects, refused = [], False
+) -> tuple[tuple[Object, ...], list[str], bool]:
+    """Return the objects of an image, what refused ones are, and whether an answer would have to name one of those."""
+    objects, missing, spoiled = [], [], False
     for box in raw.boxes:
         try:
             corners, clipped = _place(box, size)
         except ValueError as error:
-            refused |= not isinstance(error, SmallBoxError) and not box.ignored
+            missing.append(box.desc)
+            spoiled |= not isinstance(error, SmallBoxError) and not box.ignored
             problems.append(Problem(box.where, "", str(error), is_box=True))
             continue
         notes.update(box.notes)
@@ -71,7 +72,7 @@ def _objects(
         objects.append(Object.model_construct(desc=box.desc, bbox=corners, **crowd))
     for name in [name for name, count in notes.items() if not count]:
         del notes[name]
-    return tuple(objects), refused
+    return tuple(objects), missing, spoiled
 
 
 def _place(box: RawBox, size: tuple[int, int] | None) -> tuple[tuple[float, float, float, float], bool]:
