@@ -15,7 +15,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -177,6 +177,15 @@ def compare(name, settings, rows, rounds):
     return lines
 
 
+@contextlib.contextmanager
+def _without_logs() -> Iterator[None]:
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def main(
     cases: Annotated[list[Case], typer.Argument(help="which models and data")] = list(Case),  # noqa: B006
     rounds: Annotated[int, typer.Option(min=1, help="runs of each variant")] = 2,
@@ -187,11 +196,11 @@ def main(
         Clock.now = time.process_time
     lines = []
     # swift prints and logs at length, on both streams.
-    logging.disable(logging.WARNING)
     with (
         Path(os.devnull).open("w") as nowhere,
         contextlib.redirect_stdout(nowhere),
         contextlib.redirect_stderr(nowhere),
+        _without_logs(),
     ):
         for case in cases:
             lines += compare(case.value, *CASES[case.value], rounds)

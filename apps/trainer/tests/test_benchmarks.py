@@ -1,5 +1,6 @@
 """The benchmarks start as their documentation writes them."""
 
+import logging
 import runpy
 from pathlib import Path
 
@@ -35,6 +36,7 @@ def test_benchmark_command_measures_its_cases(file, words, cases):
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     assert len(measured) == cases
+    assert logging.root.manager.disable == logging.NOTSET  # what runs afterwards in this process logs as before
 
 
 @pytest.mark.parametrize("case", ["tiny", "vocabulary", "lengths"])
