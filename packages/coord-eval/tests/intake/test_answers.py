@@ -30,6 +30,14 @@ def test_expected_boxes_replace_those_of_tokens():
     assert read.format == said.format
 
 
+def test_answers_that_state_nothing_among_others_have_the_boxes_of_their_tokens_and_are_counted():
+    truth = [TRUTH[0], TRUTH[0].model_copy(update={"image": "b.png", "image_id": 2})]
+    given = [record(coord_expected=[0.1004, 0.2, 0.5, 0.6]), record(image_id=2)]
+    read = score(truth, given, boxes="expected")
+    assert read.mean_iou == pytest.approx((1 + 0.3996 / 0.8) / 2, rel=1e-6)
+    assert "1 of 2 answers state no coord_expected: their boxes are those of the tokens" in read.notes
+
+
 def test_boxes_by_median_and_by_expected_iou():
     x1, y1 = [0.1, 0.1, 0.2, 0.3, 0.3], [0.2, 0.2, 0.3, 0.3, 0.4]
     x2, y2 = [0.5, 0.5, 0.5, 0.7, 0.8], [0.5, 0.5, 0.6, 0.8, 0.9]

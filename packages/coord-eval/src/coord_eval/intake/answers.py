@@ -16,7 +16,7 @@ from typing import Any, Literal
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Prediction, from_records, read_predictions
-from coord_eval.intake.box_sources import BOX_SOURCES, with_boxes_from
+from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
 from coord_eval.intake.joining import with_prompt_label, without_labels
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import Answer
@@ -85,18 +85,23 @@ def parse_all(
         The parsed answers, and notes about how they were parsed.
     """
     notes: list[str] = []
-    scale, from_text = options.scale, options.boxes == "tokens"
+    scale, stated = options.scale, STATED_IN.get(options.boxes)
     if scale == "infer":
         choice = infer_scale(ground_truth, predictions, images, options.format, options.grid)
         scale, notes = choice.scale, choice.lines()
-    if not from_text:
+    bare = 0
+    if stated is not None:
         notes.append(f"boxes are taken from {BOX_SOURCES[options.boxes]}, not from the tokens")
+        bare = sum(getattr(prediction, stated) is None for prediction in predictions)
+        if 0 < bare < len(predictions):  # a server may leave its probabilities out now and then
+            notes.append(f"{bare} of {len(predictions)} answers state no {stated}: their boxes are those of the tokens")
     answers: list[Answer] = []
     whole_set: Counter[str] = Counter()
     ambiguous = []
 
     def parse(prediction: Prediction, image: int, preferred: Sequence[str] = ()) -> Answer:
         size = _seen_size(ground_truth, prediction, image, scale) if isinstance(scale, str) else None
+        from_text = stated is None or (bare < len(predictions) and getattr(prediction, stated) is None)
         answer = parse_answer(
             prediction.text,
             options.format,

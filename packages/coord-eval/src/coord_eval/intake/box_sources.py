@@ -19,6 +19,9 @@ BOX_SOURCES = {
 }
 """What a box can be taken from."""
 
+STATED_IN = {"expected": "coord_expected", "median": "coord_quantiles", "best_iou": "coord_quantiles"}
+"""The field of a prediction that each source but the tokens reads."""
+
 
 def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answer:
     """Return the answer with the box of each object taken from what is known of its coordinates' distributions.
@@ -37,15 +40,11 @@ def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answ
     """
     if not answer.objects:
         return answer
-    boxes: list[Sequence[float]]
-    if source == "expected":
-        boxes = _sides(answer, prediction, "coord_expected")
-    else:
-        quantiles = _sides(answer, prediction, "coord_quantiles")
-        if source == "best_iou":
-            boxes = best_boxes(quantiles).tolist()
-        else:
-            boxes = [[side[len(side) // 2] for side in sides] for sides in quantiles]
+    boxes: list[Sequence[float]] = _sides(answer, prediction, STATED_IN[source])
+    if source == "best_iou":
+        boxes = best_boxes(boxes).tolist()
+    elif source == "median":
+        boxes = [[side[len(side) // 2] for side in sides] for sides in boxes]
     objects, dropped = [], list(answer.dropped)
     for item, (x1, y1, x2, y2) in zip(answer.objects, boxes, strict=True):
         box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
