@@ -73,6 +73,11 @@ _EVERY = (
     ),
     DecodingStrategy("names", True, False, "tokens", "the grammar, with the names in the annotations alone", True),
     DecodingStrategy(
+        *("names-best-iou", True, False, "best_iou"),
+        "the same answers; each box is the one of the highest expected IoU over the coordinates' quantiles",
+        known_names=True,
+    ),
+    DecodingStrategy(
         *("names-filled", True, False, "tokens"),
         "the same up to data.noise_objects objects, ranked by how surely the model says each label instead of noise",
         known_names=True,
@@ -86,6 +91,23 @@ _EVERY = (
 )
 STRATEGIES: Mapping[str, DecodingStrategy] = MappingProxyType({each.name: each for each in _EVERY})
 """Every strategy by its name in `evaluation.readings`."""
+
+
+def held_to_names(reading: str, filled: bool) -> str:
+    """Return the strategy that keeps to known names and is else the nearest to another one.
+
+    Args:
+        reading: the name of the other one
+        filled: whether targets were filled with noise objects
+    """
+    like = STRATEGIES[reading]
+    if like.known_names:
+        return reading
+    if filled:
+        return "names-filled"
+    if like.feed_expectation:
+        return "names-feedback"
+    return "names" if like.boxes == "tokens" else "names-best-iou"
 
 
 def strategies_for(geometry: str, tokens: bool, noise: bool) -> list[str]:

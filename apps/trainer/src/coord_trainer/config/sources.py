@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,16 +16,22 @@ from coord_trainer.config.formats import Format
 Queries = Literal["all", "per_class", "class_list", "mixed"]
 
 
+_TURNS_AND_MEDIA = re.compile(r"<\|(im_start|im_end|endoftext|(image|video|vision)_[a-z]+)\|>|<(video|audio)>")
+"""What ends a message or stands for pixels: a chat template reads it as such wherever it is written."""
+
+
 def _plain_prompt(value: str) -> str:
     if not value.strip() or "<image>" in value:
         raise ValueError("expected a non-empty prompt without <image>; the image is put in front of it")
+    if token := _TURNS_AND_MEDIA.search(value):
+        raise ValueError(f"expected a prompt in plain words, without the control token {token[0]}")
     return value
 
 
 def _says_classes(value: str) -> str:
     if "{classes}" not in value or "<image>" in value:
         raise ValueError("expected a prompt with {classes} and without <image>; the image is put in front of it")
-    return value
+    return _plain_prompt(value)
 
 
 def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
