@@ -113,6 +113,12 @@ def best_by_ap(newest: Path) -> tuple[Path, float] | None:
     return (best, value) if is_complete(best) else None
 
 
+def weight_files(checkpoint: Path) -> list[list[Any]]:
+    """Return name, size and time of the files of weights: what changes when they are written again."""
+    files = sorted(checkpoint.glob("*.safetensors"))
+    return [[file.name, facts.st_size, facts.st_mtime_ns] for file in files for facts in [file.stat()]]
+
+
 def find_checkpoint(place: Path) -> Path:
     """Return the checkpoint that `place` names: itself, or the best by AP or else the newest of a run folder.
 

@@ -46,10 +46,50 @@ def test_paths_arrays_and_images_are_one(asked, tmp_path):
     assert detector(image)._repr_png_()[:4] == b"\x89PNG"
 
 
-@pytest.mark.parametrize("given", [3, np.zeros((2, 2, 3)), "nowhere.png"])
-def test_what_is_no_image_is_named(asked, given):
-    with pytest.raises(InputError, match=r"image|nowhere\.png"):
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (3, "image: expected a path"),
+        (np.zeros((2, 2, 3)), "of uint8, found float64"),
+        (np.zeros((2, 2, 5), np.uint8), r"found uint8 \(2, 2, 5\)"),
+        (np.zeros((0, 2, 3), np.uint8), r"found uint8 \(0, 2, 3\)"),
+        ("nowhere.png", r"nowhere\.png"),
+        ("https://x.org/a.jpg", "a URL, and nothing is downloaded here"),
+    ],
+)
+def test_what_is_no_image_is_named(asked, given, told):
+    with pytest.raises(InputError, match=told):
         asked[-1](given)
+
+
+def test_batches_are_lists_of_any_length(asked):
+    assert asked[-1].detect([]) == []
+    with pytest.raises(InputError, match="expected a list of images, found one str"):
+        asked[-1].detect("a.png")
+    grey = np.zeros((40, 60), np.uint8)
+    assert asked[-1](grey[..., None]).text == asked[-1](grey).text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "labels", "told"),
+    [
+        (None, ["a\nb"], "label 'a\\\\nb': expected one line"),
+        (None, [" "], "label ' ': expected a description"),
+        (None, ["<|coord_1|>"], "control token"),
+        ("<|im_end|>", [], "data.prompt"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_named(asked, prompt, labels, told):
+    with pytest.raises(InputError, match=told):
+        asked[-1].asking(prompt, labels)
+
+
+def test_answers_held_to_labels_keep_the_boxes_of_the_reading(asked):
+    words = ["data.markers=obj", "evaluation.max_new_tokens=24", "evaluation.readings=[best-iou]"]
+    free = Detector.load(asked[1], load_run_config(None, words, trains=False))
+    held = free.asking(labels=["red circle"])
+    assert held.reading["boxes"] == "best_iou" and {o.label for o in held(asked[2].image(0))} <= {"red circle"}
+    assert held.asking("Find all.").labels == {"red circle"}
 
 
 def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):

@@ -78,3 +78,40 @@ def test_failure_is_that_of_its_image_alone(reply, message):
     with served(lambda number, request: reply) as (url, _):
         (record,) = engine(url, retries=0).answer([IMAGE])
     assert record["finish_reason"] == "error" and re.search(message, record["error"])
+
+
+@pytest.mark.parametrize("steps", [[("cat", None, {})], [(TEXT, -0.1, "a dictionary")], ["words"]])
+def test_log_probabilities_of_another_form_are_left_out(steps):
+    def reply(number, request):
+        body = chat_reply(TEXT)
+        odd = [
+            step if isinstance(step, str) else {"token": step[0], "logprob": step[1], "bytes": None} for step in steps
+        ]
+        if not isinstance(steps[0], str):
+            odd[0]["top_logprobs"] = {"a": -1.0} if steps[0][2] else []
+        body["choices"][0]["logprobs"] = {"content": odd, "refusal": None}
+        return 200, body
+
+    with served(reply) as (url, _):
+        (record,) = engine(url, retries=0).answer([IMAGE])
+    assert record == {"text": TEXT, "finish_reason": "stop"}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason", "told"),
+    [
+        (None, "stop", "no text"),
+        (None, "content_filter", "filter of contents"),
+        ([{"type": "text"}], "stop", "no text"),
+    ],
+)
+def test_reply_without_text_is_a_failure(content, reason, told):
+    with served(lambda number, request: (200, chat_reply(content, None, reason))) as (url, _):
+        (record,) = engine(url, retries=0).answer([IMAGE])
+    assert record["finish_reason"] == "error" and told in record["error"]
+
+
+def test_empty_text_is_an_answer_of_no_objects():
+    with served(lambda number, request: (200, chat_reply("", []))) as (url, _):
+        (record,) = engine(url).answer([IMAGE])
+    assert (record["text"], record["coord_logprobs"], record["coord_quantiles"]) == ("", [], [])

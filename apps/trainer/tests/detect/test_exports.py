@@ -9,7 +9,7 @@ from fakes import detector, make_images
 from PIL import Image
 from pycocotools.coco import COCO
 
-from coord_codec import InputError, read_annotations
+from coord_codec import read_annotations
 from coord_trainer.detect.exports import EXPORTS, coco_results, write_export
 from coord_trainer.detect.gallery import draw_answers
 from coord_trainer.detect.objects import DetectedObject, Detections
@@ -172,14 +172,40 @@ def test_shapes_survive_the_record_and_are_drawn_where_they_are():
     assert drawn["dog"][40, 10]
 
 
-def test_unknown_form_is_refused(tmp_path):
-    with pytest.raises(InputError, match="--export: expected one of coco, yolo"):
-        write_export("csv", RECORDS, tmp_path)
+def test_command_line_knows_every_form():
+    from coord_trainer.cli.answering import Form
+
+    assert {form.value for form in Form} == set(EXPORTS)
+
+
+def test_what_a_user_corrected_is_moved_aside_and_the_rest_is_replaced(tmp_path, capsys):
+    place = write_export("voc", RECORDS, tmp_path)
+    first = (place / "a" / "x.xml").read_text()
+    write_export("voc", RECORDS[1:], tmp_path)  # untouched, and its image is no longer there
+    assert not list(place.rglob("*.xml")) and "changed" not in capsys.readouterr().out
+    place = write_export("voc", RECORDS, tmp_path)
+    (place / "a" / "x.xml").write_text(first.replace("dog", "wolf"))
+    write_export("voc", RECORDS, tmp_path)
+    assert (place / "a" / "x.xml").read_text() == first
+    assert "wolf" in (tmp_path / "voc.changed-1" / "a" / "x.xml").read_text()
+    assert "it was changed since it was written, and is now voc.changed-1" in capsys.readouterr().out
+    (tmp_path / "coco.json").write_text("mine")
+    write_export("coco", RECORDS, tmp_path)
+    assert (tmp_path / "coco.changed-1.json").read_text() == "mine"
+
+
+def test_label_over_two_lines_is_one_in_every_form(tmp_path):
+    objects = [{**OBJECTS[0], "desc": "a\ndog"}, {**OBJECTS[1], "desc": "\x07"}]
+    records = [{**RECORDS[0], "objects": objects}]
+    for name in EXPORTS:
+        write_export(name, records, tmp_path)
+    assert (tmp_path / "yolo" / "classes.txt").read_text() == "a dog\nunnamed\n"
+    assert len(coco_results(records)) == 2
 
 
 def test_results_list_has_the_categories_of_the_annotations():
     assert coco_results(RECORDS, {"cat": 5}) == [
-        {"image_id": "a/x.png", "category_id": 5, "bbox": [0.0, 0.0, 100.0, 80.0], "score": 0.9}
+        {"image_id": "a/x.png", "file_name": "a/x.png", "category_id": 5, "bbox": [0.0, 0.0, 100.0, 80.0], "score": 0.9}
     ]
 
 

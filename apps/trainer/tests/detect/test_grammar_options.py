@@ -79,3 +79,19 @@ def test_labels_hold_the_model_in_this_process(run, model, image, tmp_path):
     assert {o["desc"] for o in record["objects"]} <= {"red circle", "blue square"} and record["objects"]
     code, error, _ = run("predict", model, image, *words)
     assert code == 2 and "labels" in error  # other settings than those of the answers in that folder
+
+
+def test_same_model_by_another_path_goes_on_and_other_weights_do_not(run, model, image, tmp_path):
+    import os
+    import shutil
+
+    copied = tmp_path / "copied"
+    shutil.copytree(model, copied)
+    words = ["data.markers=obj", "evaluation.max_new_tokens=16", "--no-draw", "--out", "found"]
+    assert run("predict", copied, image, *words)[0] == 0
+    code, _, told = run("predict", "copied", image, *words)
+    assert code == 0 and "(0 now)" in told
+    (weights,) = copied.glob("*.safetensors")
+    os.utime(weights, (1, 1))  # as when it was trained on
+    code, error, _ = run("predict", copied, image, *words)
+    assert code == 2 and "were made with weights" in error

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from fakes import BOX, TEXT, RuleEngine, detector, make_images
 
 from coord_codec import InputError
@@ -38,7 +39,7 @@ def test_every_image_is_answered_in_pixels_and_alike_sizes_share_a_batch(tmp_pat
 
 
 def test_second_call_goes_on_where_the_first_was_interrupted(tmp_path, sources):
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
         answer(tmp_path / "out", sources, RuleEngine(stop_after=1))
     before = lines(tmp_path / "out")
     assert 0 < len(before) < 4
@@ -102,6 +103,148 @@ def test_answers_of_several_processes_are_put_together(tmp_path, sources, monkey
     assert sorted(path.name for path in (tmp_path / "out").glob("predictions*")) == ["predictions.jsonl"]
 
 
+def test_file_that_is_another_one_now_is_answered_again(tmp_path, sources, capsys):
+    answer(tmp_path / "out", sources)
+    make_images(tmp_path / "photos", b=(30, 20))
+    engine = RuleEngine()
+    assert answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), engine).new == 1
+    assert engine.batches == [[(30, 20)]] and lines(tmp_path / "out")[1]["width"] == 30
+    assert "1 image files are others than were answered" in capsys.readouterr().out
+
+
+def test_answers_of_images_that_a_call_does_not_name_are_kept_and_taken_up_again(tmp_path, sources, capsys):
+    answer(tmp_path / "out", sources)
+    few = find_sources([str(tmp_path / "photos" / "a.png"), str(tmp_path / "photos" / "c.png")])
+    assert [record["image"] for record in answer(tmp_path / "out", few).records] == ["a.png", "c.png"]
+    assert [record["image"] for record in lines(tmp_path / "out")] == ["a.png", "c.png"]
+    assert "2 answers are of images that this call does not name; they are in earlier.jsonl" in capsys.readouterr().out
+    engine = RuleEngine()
+    assert answer(tmp_path / "out", sources, engine).new == 0 and not engine.batches
+    assert len(lines(tmp_path / "out")) == 4 and not (tmp_path / "out" / "earlier.jsonl").exists()
+
+
+def test_other_images_of_the_same_names_are_refused_and_nothing_is_lost(tmp_path, sources):
+    answer(tmp_path / "out", sources)
+    before = lines(tmp_path / "out")
+    others = find_sources([str(make_images(tmp_path / "other", a=(50, 20)))])
+    with pytest.raises(InputError, match=r"other images of the same names, .*photos/a\.png first"):
+        answer(tmp_path / "out", others)
+    assert lines(tmp_path / "out") == before
+    (tmp_path / "photos").rename(tmp_path / "moved")  # the same images elsewhere are the same
+    assert answer(tmp_path / "out", find_sources([str(tmp_path / "moved")])).new == 0
+
+
+def test_image_of_two_ids_is_answered_once_and_recorded_twice(tmp_path):
+    make_images(tmp_path, a=(40, 20))
+    rows = [{"image": "a.png", "width": 40, "height": 20, "image_id": n, "objects": []} for n in (7, 8)]
+    (tmp_path / "i.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    engine = RuleEngine()
+    found = answer(tmp_path / "out", find_sources([str(tmp_path / "i.jsonl")]), engine)
+    assert engine.batches == [[(40, 20)]] and [record["image_id"] for record in found.records] == [7, 8]
+
+
+def test_image_that_the_processor_refuses_fails_alone(tmp_path, sources):
+    class Picky(RuleEngine):
+        def answer(self, images):
+            if any(image.width == 41 for image in images):
+                raise ValueError("absolute aspect ratio must be smaller than 200")
+            if len(images) > 1:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().answer(images)
+
+    found = answer(tmp_path / "out", sources, Picky())
+    (failed,) = found.failed
+    assert (failed["image"], found.new) == ("d.png", 3) and "aspect ratio" in failed["error"]
+
+
+def test_files_of_the_user_beside_the_answers_are_left_alone(tmp_path, sources):
+    answer(tmp_path / "out", sources)
+    for name in ("predictions.jsonl.bak", "predictions.jsonl.old", "notes.txt"):
+        (tmp_path / "out" / name).write_text("mine")
+    answer(tmp_path / "out", sources)
+    answer(tmp_path / "out", sources, force=True)
+    assert {
+        path.read_text() for path in (tmp_path / "out").iterdir() if path.name[-4:] in (".bak", ".old", ".txt")
+    } == {"mine"}
+
+
+def test_force_removes_what_the_earlier_call_made(tmp_path, sources):
+    from coord_trainer.detect.exports import write_export
+    from coord_trainer.detect.gallery import draw_answers
+
+    draw_answers(answer(tmp_path / "out", sources), sources)
+    write_export("voc", lines(tmp_path / "out"), tmp_path / "out")
+    few = find_sources([str(tmp_path / "photos" / "a.png")])
+    draw_answers(answer(tmp_path / "out", few), few)
+    assert [path.name for path in (tmp_path / "out" / "drawn").iterdir()] == ["a.jpg"]
+    answer(tmp_path / "out", few, force=True)
+    left = {path.name for path in (tmp_path / "out").iterdir()} - {".lock"}
+    assert left == {"session.json", "predictions.jsonl"}
+
+
+def test_names_and_texts_that_are_no_text_are_kept(tmp_path):
+    class Odd(RuleEngine):
+        def answer(self, images):
+            return [{"text": "caf\ud83d", "finish_reason": "stop"} for _ in images]
+
+    name = b"caf\xe9.png".decode("utf-8", "surrogateescape")  # as a file system of Latin-1 has it
+    make_images(tmp_path / "photos", a=(4, 4))
+    try:
+        (tmp_path / "photos" / "a.png").rename(tmp_path / "photos" / name)
+    except (OSError, UnicodeError):
+        pytest.skip("this file system takes names in Unicode alone")
+    found = find_sources([str(tmp_path / "photos")])
+    assert answer(tmp_path / "out", found, Odd()).new == 1
+    assert (lines(tmp_path / "out")[0]["image"], lines(tmp_path / "out")[0]["text"]) == (name, "caf\ud83d")
+    assert answer(tmp_path / "out", found, Odd()).new == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda out: out.write_text("x"), "is a file; name a folder"),
+        (lambda out: (out.mkdir(), (out / "session.json").write_text("[]")), "session.json: expected an object"),
+    ],
+)
+def test_place_that_cannot_be_is_one_line(tmp_path, sources, make, told):
+    make(tmp_path / "out")
+    with pytest.raises(InputError, match=told):
+        answer(tmp_path / "out", sources)
+
+
+def test_folder_that_cannot_be_made_is_told_and_the_systems_own_files_are_nothing(tmp_path, sources):
+    from pathlib import Path
+
+    with pytest.raises(InputError, match="cannot be written"):
+        answer(Path("/proc/nowhere/out"), sources)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".DS_Store").write_text("x")
+    assert answer(tmp_path / "out", sources).new == 4
+
+
+def test_several_requests_are_out_at_a_time_whatever_sizes_images_have(tmp_path, sources):
+    """Each waits for the others: it ends only if all are asked together."""
+    from threading import Barrier
+
+    together = Barrier(4, timeout=20)
+
+    class Server(RuleEngine):
+        def answer(self, images):
+            together.wait()
+            return super().answer(images)
+
+    (tmp_path / "photos" / "e.png").write_text("no image")
+    found = answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), Server(concurrency=4))
+    assert found.new == 4 and [record["image"] for record in found.failed] == ["e.png"]
+    assert [record["image"] for record in lines(tmp_path / "out")] == [f"{n}.png" for n in "abcde"]
+
+
+def test_what_goes_wrong_in_one_request_for_all_is_raised(tmp_path, sources):
+    with pytest.raises(KeyboardInterrupt):
+        answer(tmp_path / "out", sources, RuleEngine(stop_after=2, concurrency=2))
+    assert answer(tmp_path / "out", sources).new >= 2  # the folder is free again, and goes on
+
+
 def test_box_is_that_of_the_upright_image(tmp_path):
     from PIL import Image
 
@@ -114,21 +257,3 @@ def test_box_is_that_of_the_upright_image(tmp_path):
     width, height = 20, 40
     expected = [BOX[0] * width, BOX[1] * height, BOX[2] * width, BOX[3] * height]
     assert record["objects"][0]["bbox_xyxy"] == pytest.approx(expected)
-
-
-def test_answers_without_probabilities_have_the_boxes_that_they_say_and_this_is_told(tmp_path, capsys):
-    """A reading by quantiles, and an engine that states none, as a server without log-probabilities does."""
-    from coord_trainer.detect import command
-
-    make_images(tmp_path / "data", a=(40, 20))
-    objects = [{"desc": "cat", "bbox": BOX}]
-    record = {"image": "a.png", "width": 40, "height": 20, "image_id": 1, "objects": objects}
-    (tmp_path / "data" / "a.jsonl").write_text(json.dumps(record))
-    ready = detector(None, "evaluation.readings=[best-iou]")
-    request = command.Request(tmp_path / "model", (str(tmp_path / "data" / "a.jsonl"),), tmp_path / "out", draw=False)
-    found = find_sources(request.sources)
-    command._finish(request, ready, found, answer_sources(ready, found, request.out, SETTINGS, batch=2))
-    told = capsys.readouterr().out
-    assert "1 answers came without the probabilities of their coordinates: their boxes are as written" in told
-    evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
-    assert evaluation["coco"]["AP"] > 0.99

@@ -7,7 +7,7 @@ from fakes import make_images
 
 from coord_codec import InputError
 from coord_trainer.detect.sources import find_sources
-from coord_trainer.detect.words import check_settings, split_words
+from coord_trainer.detect.words import check_options, check_settings, split_words
 
 
 def names(*words, **options):
@@ -86,5 +86,64 @@ def test_limit_takes_the_first_images_and_their_truth(tmp_path):
 @pytest.mark.parametrize("name", ["data.annotations", "data.augment.flip", "training.max_steps", "evaluation.ap_steps"])
 def test_setting_that_would_change_no_answer_is_refused(name):
     with pytest.raises(InputError, match=f"{name}: it has no effect"):
-        check_settings(["data.prompt=x", f"{name}=1"])
-    check_settings(["data.prompt=x", "evaluation.limit=3", "custom.coord_tokens.enabled=false", "training.system=x"])
+        check_settings(["data.prompt=x", f"{name}=1"], endpoint=False)
+    words = ["data.prompt=x", "evaluation.limit=3", "custom.coord_tokens.enabled=false", "training.system=x"]
+    for endpoint in (False, True):
+        check_settings(words, endpoint)
+
+
+@pytest.mark.parametrize("name", ["model.dtype", "model.attention", "evaluation.batch_size"])
+def test_setting_of_this_process_is_refused_for_a_server(name):
+    check_settings([f"{name}=1"], endpoint=False)
+    with pytest.raises(InputError, match=f"{name}: it has no effect on a server"):
+        check_settings([f"{name}=1"], endpoint=True)
+
+
+@pytest.mark.parametrize(
+    ("sources", "endpoint", "option", "told"),
+    [
+        (("a",), False, "--timeout", "--timeout is for --endpoint"),
+        (("a",), False, "--grammar", r"evaluation.readings=\[grammar\]"),
+        ((), False, "--export", "--export: no images are named"),
+        ((), True, "--endpoint", "--endpoint: no images are named"),
+    ],
+)
+def test_option_that_would_change_nothing_is_refused(sources, endpoint, option, told):
+    with pytest.raises(InputError, match=told):
+        check_options(sources, endpoint, {"--force": False, option: True})
+    check_options(("a",), True, {option: True})
+
+
+def test_pattern_with_an_equals_sign_is_no_setting(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_images(tmp_path / "day=1", a=(2, 2))
+    words = ["m", "day=*/*.png", str(tmp_path / "day=1" / "*"), "photos/x=1*.jpg", "evaluation.limit=3", "typo=3"]
+    assert split_words(words, False)[1:] == (tuple(words[1:4]), words[4:])
+
+
+def test_names_never_lead_upwards(tmp_path, monkeypatch):
+    make_images(tmp_path / "photos", a=(2, 2))
+    make_images(tmp_path / "here", b=(2, 2))
+    monkeypatch.chdir(tmp_path / "here")
+    assert names("../photos", ".") == ["here/b.png", "photos/a.png"]
+    assert names("../photos/a.png", "../here/../photos/a.png") == ["a.png"]
+
+
+def test_drawn_images_of_an_earlier_call_are_no_sources(tmp_path):
+    make_images(tmp_path / "photos", a=(2, 2))
+    make_images(tmp_path / "photos" / "found" / "drawn", a=(2, 2))
+    (tmp_path / "photos" / "found" / "session.json").write_text("{}")
+    assert names(tmp_path / "photos") == ["a.png"]
+    with pytest.raises(InputError, match="the answers of an earlier call"):
+        find_sources([str(tmp_path / "photos" / "found")])
+
+
+def test_strict_makes_a_bad_record_an_error(tmp_path):
+    make_images(tmp_path, a=(10, 10))
+    record = {"image": "a.png", "width": 10, "height": 10, "objects": [{"desc": "cat", "bbox": [0, 0, 0, 1]}]}
+    (tmp_path / "i.jsonl").write_text(json.dumps(record) + "\n")
+    assert len(find_sources([str(tmp_path / "i.jsonl")]).images) == 1
+    with pytest.raises(InputError, match="--strict is on"):
+        find_sources([str(tmp_path / "i.jsonl")], strict=True)
+    with pytest.raises(InputError, match="--strict is about the records of annotations"):
+        find_sources([str(tmp_path / "a.png")], strict=True)

@@ -21,6 +21,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from coord_codec import CoordVocab, InputError, Instance, Object
 from coord_trainer.answers.appended import append_answers
 from coord_trainer.answers.grammar import AnswerForm, CoordGrammar, MatchedGrammar
+from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import QUANTILE_LEVELS, DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
@@ -51,9 +52,7 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
             shutil.copyfile(same, path)  # the same answers; only the boxes are taken differently
             continue
         depends_on = {
-            "weights": [
-                (f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in sorted(checkpoint.glob("*.safetensors"))
-            ],
+            "weights": weight_files(checkpoint),
             "images": [images.digest, config.evaluation.limit],
             "asked": [strategy.name, room, opened.system, config.data.prompt, config.data.max_pixels],
         }

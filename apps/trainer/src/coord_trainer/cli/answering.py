@@ -26,6 +26,7 @@ from coord_trainer.cli.options import (
 from coord_trainer.console import say
 
 Server = Enum("Server", {name: name for name in ("vllm", "sglang")}, type=str)
+Form = Enum("Form", {name: name for name in ("labelstudio", "coco", "yolo", "voc", "fiftyone")}, type=str)
 GrammarForm = Enum("GrammarForm", {name: name for name in ("lark", "ebnf")}, type=str)
 
 
@@ -73,10 +74,14 @@ def predict(
         typer.Option(metavar="URL", help="Ask an OpenAI-compatible server, for example http://localhost:8000/v1."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="The model as the server of --endpoint calls it.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Requests to the server at a time.")] = 8,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Requests to the server at a time; 8 if not given.")
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds that one request may take; 300 if not given.")
+    ] = None,
     export: Annotated[
-        list[str] | None,
-        typer.Option(help="Also write annotations for labelstudio, coco, yolo, voc or fiftyone; may be repeated."),
+        list[Form] | None, typer.Option(help="Also write annotations for a labelling tool; may be repeated.")
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="A label that may be given, and no other may; may be repeated.")
@@ -96,20 +101,22 @@ def predict(
     Without SRC it answers the images of the configuration into the file --out, as `evaluate` does, without scoring.
     """
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.words import check_settings, split_words
+    from coord_trainer.detect.words import check_options, check_settings, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
+    given = {"--endpoint": endpoint, "--name": name, "--concurrency": concurrency, "--timeout": timeout}
+    given |= {"--images": images, "--export": export, "--label": label, "--grammar": grammar}
+    is_given = {word: value is not None for word, value in given.items()} | {"--force": force, "--no-draw": not draw}
+    check_options(sources, endpoint is not None, is_given)
     if not sources:
         _predict_configured(model, out, settings, config, strict)
         return
     resolved = load_run_config(config, settings, trains=False)  # first, since it knows of misspelt names
-    check_settings(settings)
+    check_settings(settings, endpoint is not None)
     load_libraries()
     from coord_trainer.detect.command import Request, answer_request
+    from coord_trainer.detect.detector import check_labels
 
-    exports = tuple(export or ())
-    if grammar is not None and endpoint is None:
-        raise InputError("--grammar is for --endpoint; in this process evaluation.readings=[grammar] decodes under one")
     request = Request(
         model,
         sources,
@@ -117,12 +124,14 @@ def predict(
         images=images,
         endpoint=endpoint,
         served_name=name,
-        concurrency=concurrency,
-        exports=exports,
-        labels=tuple(dict.fromkeys(label or ())),
+        concurrency=concurrency or 8,
+        timeout=timeout or 300.0,
+        exports=tuple(dict.fromkeys(form.value for form in export or ())),
+        labels=check_labels(label or ()),
         server=grammar.value if grammar else None,
         force=force,
         draw=draw,
+        strict=strict,
     )
     answer_request(request, resolved)
 
@@ -142,14 +151,19 @@ def grammar(
     """
     from coord_trainer.answers.grammar.served import AnswerForm, ebnf_grammar, lark_grammar, read_tokenizer
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.detector import as_trained
+    from coord_trainer.detect.detector import as_trained, check_labels
     from coord_trainer.model.locate import locate_model
 
     folder = locate_model(model)
     data = as_trained(load_run_config(None, overrides or [], trains=False), folder).data
     tokenizer, most = read_tokenizer(folder), data.max_objects
     allowed = AnswerForm.for_tokenizer(
-        tokenizer, data.markers, style=data.style, names=label, max_objects=most, geometry=data.shape
+        tokenizer,
+        data.markers,
+        style=data.style,
+        names=check_labels(label or ()) or None,
+        max_objects=most,
+        geometry=data.shape,
     )
     print((lark_grammar if form is GrammarForm.lark else ebnf_grammar)(allowed), end="")
 

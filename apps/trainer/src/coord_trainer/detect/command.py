@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError
 from coord_codec.files import write_text
+from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import coco_results, write_export
 from coord_trainer.detect.objects import has_distributions
-from coord_trainer.detect.session import Answered, answer_sources
+from coord_trainer.detect.session import RESULTS, Answered, answer_sources
 from coord_trainer.detect.sources import Sources, find_sources
 from coord_trainer.model.card import CARD_FILE, read_card, system_text
 from coord_trainer.model.locate import locate_model
@@ -32,11 +35,13 @@ class Request:
         endpoint: URL of a server, None to answer in this process
         served_name: what the server calls the model
         concurrency: requests at a time
+        timeout: seconds that one request may take
         exports: forms that answers are written in as well
         labels: the only labels that may be given
         server: whose spelling of a grammar the requests use, `vllm` or `sglang`; None asks without one
         force: throw earlier answers away
         draw: whether to draw the images
+        strict: whether any bad record of the annotations is an error
     """
 
     model: Path | None
@@ -46,11 +51,13 @@ class Request:
     endpoint: str | None = None
     served_name: str | None = None
     concurrency: int = 8
+    timeout: float = 300.0
     exports: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     server: str | None = None
     force: bool = False
     draw: bool = True
+    strict: bool = False
 
 
 def answer_request(request: Request, config: RunConfig) -> Answered:
@@ -60,30 +67,40 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
         InputError: sources, model, folder or settings that cannot be
         RunError: no image could be answered
     """
-    sources = find_sources(request.sources, request.images).first(config.evaluation.limit)
+    sources = _sources(request, config, "box")
     say(f"{len(sources.images):,} images below {sources.root}")
     for note in sources.notes:
         say(f"  {note}")
-    names = list(request.labels)
-    if names:
-        config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"readings": ("names",)})})
-    elif sources.truth:
-        names = sorted({o.desc for i in sources.truth.instances for o in i.targets})
-    detector = _endpoint(request, config) if request.endpoint else Detector.load(_model(request), config, names)
+    detector = _endpoint(request, config) if request.endpoint else _local(request, config, sources)
     geometry = detector.config.data.geometry  # as the model was trained, which its card says
     if sources.truth is not None and geometry != "box":
-        sources = find_sources(request.sources, request.images, geometry)
+        sources = _sources(request, config, geometry)
     answered = answer_sources(
         detector,
         sources,
         request.out,
         _settings(request, detector),
-        batch=request.concurrency if request.endpoint else config.evaluation.batch_size,
+        batch=config.evaluation.batch_size,
         force=request.force,
     )
     if is_first():
         _finish(request, detector, sources, answered)
     return answered
+
+
+def _sources(request: Request, config: RunConfig, geometry: str) -> Sources:
+    found = find_sources(request.sources, request.images, geometry, request.strict)
+    return found.first(config.evaluation.limit)
+
+
+def _local(request: Request, config: RunConfig, sources: Sources) -> Detector:
+    instances = sources.truth.instances if sources.truth is not None else ()
+    names = sorted({o.desc for i in instances for o in i.targets})
+    detector = Detector.load(_model(request), config, names, request.labels)
+    asked, reading = config.evaluation.readings[0], detector.config.evaluation.readings[0]
+    if "readings" in config.evaluation.model_fields_set and asked != reading:
+        say(f"evaluation.readings: {reading} holds answers to the labels; {asked} would not")
+    return detector
 
 
 def _model(request: Request) -> Path:
@@ -96,6 +113,8 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
     from coord_trainer.answers.generate import room_without_tokenizer
     from coord_trainer.detect.endpoint import EndpointEngine
 
+    if not (request.endpoint or "").startswith(("http://", "https://")):
+        raise InputError(f"--endpoint: expected a URL such as http://localhost:8000/v1, found {request.endpoint!r}")
     if not request.served_name:
         raise InputError("--endpoint: name the model as the server calls it with --name")
     folder = locate_model(request.model) if request.model is not None else None
@@ -112,9 +131,10 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
         data.markers if data.style == "markers" else None,
         resolved.evaluation.max_new_tokens or room_without_tokenizer(resolved),
         request.concurrency,
+        request.timeout,
         constraint=_constraint(request, resolved, folder),
     )
-    return Detector(engine, resolved)
+    return Detector(engine, resolved, frozenset(request.labels))
 
 
 def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dict[str, Any]:
@@ -141,11 +161,14 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
 def _settings(request: Request, detector: Detector) -> dict[str, Any]:
     config = detector.config
     return {
-        "model": detector.engine.name,
+        "model": detector.engine.name if request.endpoint else str(locate_model(_model(request)).resolve()),
+        "weights": None if request.endpoint else weight_files(locate_model(_model(request))),
         "endpoint": request.endpoint,
         "prompt": config.data.prompt,
+        "system": detector.engine.system if request.endpoint else None,
+        "answers": [config.data.style, config.data.markers, config.data.geometry],
         "decoding": f"server {request.server or ''}".strip() if request.endpoint else config.evaluation.readings[0],
-        "labels": list(request.labels),
+        "labels": sorted(detector.labels),
         "max_new_tokens": detector.engine.max_new_tokens,
         "pixels": [config.data.min_pixels, config.data.max_pixels],
     }
@@ -162,15 +185,18 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
         say(f"  {bare:,} answers came without the probabilities of their coordinates: their boxes are as written")
     if cut:
         say(f"  {cut:,} answers were cut off at {detector.engine.max_new_tokens} tokens (evaluation.max_new_tokens)")
+    _tell_dropped(good)
     if failed:
         say(f"  {len(failed):,} images have no answer, another call tries them again; the first: {_reason(failed[0])}")
     categories = None
     if sources.truth is not None:
         categories = {category.name: category.id for category in sources.truth.categories} or None
+    if sources.truth is None:  # images that have a name alone get a number as well, as COCO has it
+        good = [record | {"image_id": number} for number, record in enumerate(good, start=1)]
     results = coco_results(good, categories)
     if left_out := boxes - len(results):
         say(f"  {left_out:,} boxes have labels that the annotations do not, and are not in coco_results.json")
-    write_text(request.out / "coco_results.json", json.dumps(results) + "\n")
+    write_text(request.out / RESULTS, json.dumps(results) + "\n")
     for name in request.exports:
         say(f"{name}: {write_export(name, good, request.out)}")
     if not good:
@@ -180,7 +206,28 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
 
         say(f"page: {draw_answers(answered, sources)}")
     if sources.truth is not None:
-        _score(detector, sources, answered, {"boxes": "tokens"} if bare else {})
+        given = {name for instance in sources.truth.instances for name in (o.desc for o in instance.targets)}
+        if detector.labels and (others := sorted(given - detector.labels)):
+            say(
+                f"  {len(others)} labels of the annotations may not be given, and their objects are missed: {others[0]}"
+            )
+        _score(detector, sources, answered, {"boxes": "tokens"} if bare == len(good) else {})
+
+
+def _tell_dropped(records: Sequence[Mapping[str, Any]]) -> None:
+    """Say what of the answers is no object: an answer that nothing reads would pass for one of no objects."""
+    if unread := [record for record in records if "unrecognised" in record.get("dropped", {})]:
+        text = unread[0]["text"]
+        start = ascii(text[:80]) + "…" * (len(text) > 80)
+        say(f"  {len(unread):,} answers hold text that nothing reads; the first, {unread[0]['image']}: {start}")
+    told_apart, pieces = ("unrecognised", "ignored_label"), Counter[str]()
+    for record in records:
+        pieces.update({why: n for why, n in record.get("dropped", {}).items() if why not in told_apart})
+    if others := pieces.pop("other_label", 0):
+        say(f"  {others:,} boxes had other labels than those of --label, and are left out")
+    if pieces:
+        told = ", ".join(f"{count:,} {reason}" for reason, count in pieces.most_common())
+        say(f"  {pieces.total():,} pieces of answers are no box: {told}")
 
 
 def _reason(record: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,12 +12,13 @@ import numpy as np
 from PIL import Image
 
 from coord_codec import CoordGrid, InputError
+from coord_codec.records import check_description
 from coord_eval import ImageError, decode_image, to_rgb
 from coord_trainer.answers.generate import answer_images, answer_room
-from coord_trainer.config.decoding import STRATEGIES
-from coord_trainer.config.run_config import RunConfig, load_run_config
+from coord_trainer.config.decoding import STRATEGIES, held_to_names
+from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
 from coord_trainer.data.noise import ignored_labels
-from coord_trainer.detect.objects import Detections, read_objects
+from coord_trainer.detect.objects import Detections, one_line, read_objects
 from coord_trainer.model.card import follow_card, read_card
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
 from coord_trainer.model.locate import locate_model
@@ -28,6 +29,8 @@ class Engine(Protocol):
 
     name: str
     max_new_tokens: int
+    concurrency: int
+    """Requests that it takes at a time; 1 for one that answers batches."""
 
     def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
         """Return text, finish reason and what is known of probabilities, for each image; may raise for all."""
@@ -42,6 +45,7 @@ class LocalEngine:
     config: RunConfig
     max_new_tokens: int
     names: frozenset[str] = frozenset()
+    concurrency: int = 1
 
     def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
         """Generate for all of them together."""
@@ -57,29 +61,37 @@ class Detector:
     Attributes:
         engine: where answers come from
         config: prompt, markers, decoding and limits
+        labels: the only ones that may be given; none leaves them free
     """
 
     engine: Engine
     config: RunConfig
+    labels: frozenset[str] = frozenset()
 
     @classmethod
-    def load(cls, model: str | Path, config: RunConfig | None = None, names: Sequence[str] = ()) -> Detector:
+    def load(
+        cls, model: str | Path, config: RunConfig | None = None, names: Sequence[str] = (), labels: Sequence[str] = ()
+    ) -> Detector:
         """Load a checkpoint, an adapter whose base is on disk, an export, or the last checkpoint of a run folder.
 
         Args:
             model: its folder
             config: what the user decided; the rest is as the checkpoint says of itself
             names: class names, where the decoding strategy or the length limit should know them
+            labels: the only labels that may be given; none leaves them free
 
         Raises:
-            InputError: there is no complete checkpoint, or the configuration disagrees with it
+            InputError: there is no complete checkpoint, the configuration disagrees with it, or a label cannot be
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
+        if labels:
+            resolved, names = _held_to_names(resolved), check_labels(labels)
         loaded = open_checkpoint(folder, resolved)
         room = resolved.evaluation.max_new_tokens
         room = room or answer_room(resolved, loaded.processor.tokenizer, names, of_run=False)
-        return cls(LocalEngine(str(folder), loaded, resolved, room, frozenset(names)), resolved)
+        engine = LocalEngine(str(folder), loaded, resolved, room, frozenset(names))
+        return cls(engine, resolved, frozenset(labels))
 
     def __call__(self, image: Any) -> Detections:
         """Return the objects in one image: a path, a PIL image, or an array [height, width, 3] of 8 bits, RGB.
@@ -92,14 +104,22 @@ class Detector:
 
     def detect(self, images: Sequence[Any]) -> list[Detections]:
         """Return the objects in a batch of images, which are answered together."""
+        if isinstance(images, str | Path | Image.Image | np.ndarray):
+            raise InputError(f"images: expected a list of images, found one {type(images).__name__}; call the detector")
         opened = [open_image(image) for image in images]
-        answers = self.engine.answer(opened)
-        return [
-            read_objects(
-                {"image": "image", "width": image.width, "height": image.height, **answer}, image, **self.reading
-            )
+        answers = self.engine.answer(opened) if opened else []
+        records = [
+            {"image": "image", "width": image.width, "height": image.height, **answer}
             for image, answer in zip(opened, answers, strict=True)
         ]
+        for number, record in enumerate(records):
+            if record["finish_reason"] == "error":
+                raise InputError(f"images[{number}]: there is no answer: {record.get('error')}")
+        return [self.read(record, image) for record, image in zip(records, opened, strict=True)]
+
+    def read(self, record: Mapping[str, Any], image: Image.Image | None = None) -> Detections:
+        """Return the objects of a record of predictions.jsonl with an answer; `image` is kept for drawing."""
+        return read_objects(record, image, self.labels, **self.reading)
 
     def asking(self, prompt: str | None = None, labels: Sequence[str] = ()) -> Detector:
         """Return a detector over the same weights that asks otherwise.
@@ -109,19 +129,20 @@ class Detector:
             labels: the only labels that may be given; none leaves them free
 
         Raises:
-            InputError: the model is behind an endpoint
+            InputError: the model is behind an endpoint, or prompt or label cannot be asked for
         """
         if not isinstance(self.engine, LocalEngine):
             raise InputError("asking: a model behind an endpoint is asked as it was set up; set up another one")
-        changes: dict[str, Any] = {}
+        config = self.config
         if prompt is not None:
-            changes["data"] = self.config.data.model_copy(update={"prompt": prompt})
+            values = config.model_dump(mode="json")
+            values["data"]["prompt"] = prompt
+            config = check_run_config(values, "asking", trains=False)
         if labels:
-            reading = "names-filled" if self.config.data.noise_objects else "names"
-            changes["evaluation"] = self.config.evaluation.model_copy(update={"readings": (reading,)})
-        config = self.config.model_copy(update=changes)
-        names = frozenset(labels) or self.engine.names
-        return Detector(replace(self.engine, config=config, names=names), config)
+            config = _held_to_names(config)
+        held = frozenset(check_labels(labels)) or self.labels
+        engine = replace(self.engine, config=config, names=held or self.engine.names)
+        return Detector(engine, config, held)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -132,6 +153,29 @@ class Detector:
         data = self.config.data
         ignored = ignored_labels(data)
         return {"boxes": strategy.boxes, "scale": scale, "geometry": data.geometry, "ignored_labels": ignored}
+
+
+def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the labels, each once and in order.
+
+    Raises:
+        InputError: one that cannot stand in an answer
+    """
+    for label in labels:
+        try:
+            check_description(label)
+        except ValueError as error:
+            raise InputError(f"label {label!r}: {error}") from None
+        if label != one_line(label):
+            raise InputError(f"label {label!r}: expected one line without white space around it")
+    return tuple(sorted(set(labels)))
+
+
+def _held_to_names(config: RunConfig) -> RunConfig:
+    if not config.custom.coord_tokens.enabled:  # plain numbers have no grammar: other labels are dropped afterwards
+        return config
+    reading = held_to_names(config.evaluation.readings[0], filled=config.data.noise_objects is not None)
+    return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"readings": (reading,)})})
 
 
 def as_trained(config: RunConfig, folder: Path) -> RunConfig:
@@ -147,12 +191,15 @@ def open_image(image: Any) -> Image.Image:
         InputError: it cannot be decoded, or is nothing that can be an image
     """
     if isinstance(image, str | Path):
+        if "://" in str(image):
+            raise InputError(f"{image}: a URL, and nothing is downloaded here; name a file, or open the image yourself")
         with _named(image):
             return decode_image(image)
     if isinstance(image, np.ndarray):
-        if image.dtype != np.uint8 or image.ndim not in (2, 3):
+        channels = image.shape[2:] or (1,)
+        if image.dtype != np.uint8 or image.ndim not in (2, 3) or channels not in ((1,), (3,), (4,)) or not image.size:
             raise InputError(f"image: expected an array [height, width, 3] of uint8, found {image.dtype} {image.shape}")
-        return to_rgb(Image.fromarray(image))
+        return to_rgb(Image.fromarray(image[..., 0] if image.shape[2:] == (1,) else image))
     if isinstance(image, Image.Image):
         from PIL import ImageOps
 

@@ -68,6 +68,8 @@ class EndpointEngine:
 
     def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
         """Ask for all of them, at most `concurrency` at a time."""
+        if len(images) == 1:
+            return [self._ask(images[0])]
         with ThreadPoolExecutor(self.concurrency) as pool:
             return list(pool.map(self._ask, images))
 
@@ -97,12 +99,18 @@ class EndpointEngine:
             return _error(f"the reply is no JSON: {_short(str(error))}")
         try:
             choice = reply.choices[0]
-            text = choice.message.content or ""
+            text = choice.message.content
             reason = "length" if choice.finish_reason == "length" else "stop"
             steps = choice.logprobs.content if choice.logprobs else None
         except (AttributeError, IndexError, TypeError):
             return _error("the reply has no choices: is this an OpenAI-compatible chat endpoint?")
-        return {"text": text, "finish_reason": reason} | self._probabilities(text, steps or [])
+        if not isinstance(text, str):
+            why = "the filter of contents" if choice.finish_reason == "content_filter" else f"finish {reason}"
+            return _error(f"the reply has no text, but {text!r:.80} ({why})")
+        try:
+            return {"text": text, "finish_reason": reason} | self._probabilities(text, steps or [])
+        except (AttributeError, TypeError, ValueError, OverflowError):  # not the log-probabilities of the interface
+            return {"text": text, "finish_reason": reason}
 
     def _probabilities(self, text: str, steps: Sequence[Any]) -> dict[str, Any]:
         """Return what the tokens' log-probabilities say; nothing where the server gives none or others."""
@@ -110,7 +118,8 @@ class EndpointEngine:
         while ended and "".join(step.token for step in steps[:ended]) != text:
             ended -= 1  # the token that ends the turn may be listed, and is no part of the text
         steps = steps[:ended]
-        if not steps or not all(math.isfinite(step.logprob) for step in steps):
+        listed = [item.logprob for step in steps for item in (step, *(step.top_logprobs or ()))]
+        if (text and not steps) or not all(math.isfinite(value) for value in listed):
             return {}
         found: dict[str, Any] = {f"coord_{name}": [] for name in ("logprobs", *_MOMENTS)}
         for step in steps:

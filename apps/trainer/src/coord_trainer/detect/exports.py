@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from coord_codec import InputError
 from coord_codec.files import write_text
-from coord_trainer.detect.objects import OUTLINED, DetectedObject
+from coord_trainer.detect.objects import OUTLINED, DetectedObject, one_line
+from coord_trainer.detect.places import places_of
+from coord_trainer.detect.written import put
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -26,22 +28,21 @@ def write_export(name: str, records: Records, folder: Path) -> Path:
     Args:
         name: one of `EXPORTS`
         records: of predictions.jsonl, with `objects`
-        folder: that it is written to
-
-    Raises:
-        InputError: there is no such form
+        folder: that it is written to; what was changed there since is moved aside
     """
-    if name not in EXPORTS:
-        raise InputError(f"--export: expected one of {', '.join(EXPORTS)}, found {name!r}")
-    return EXPORTS[name]([record for record in records if "objects" in record], folder)
+    return put(folder, lambda part: EXPORTS[name]([record for record in records if "objects" in record], part))
 
 
 def coco_results(records: Records, categories: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
-    """Return a COCO results list; labels without a category are left out where categories are given."""
+    """Return a COCO results list; labels without a category are left out where categories are given.
+
+    Beside what COCO asks for, `file_name` says which image an id is.
+    """
     known = categories if categories is not None else _categories(records)
     return [
         {
             "image_id": record["image_id"],
+            "file_name": record["image"],
             "category_id": known[item.label],
             "bbox": _xywh(item.box),
             "score": item.score,
@@ -54,7 +55,8 @@ def coco_results(records: Records, categories: Mapping[str, int] | None = None) 
 
 
 def _objects(record: Mapping[str, Any]) -> list[DetectedObject]:
-    return [DetectedObject.from_record(item) for item in record.get("objects", ())]
+    found = map(DetectedObject.from_record, record.get("objects", ()))
+    return [replace(item, label=one_line(item.label) or "unnamed") for item in found]
 
 
 def _coco_shape(item: DetectedObject) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def _area(item: DetectedObject) -> float:
 
 
 def _categories(records: Records) -> dict[str, int]:
-    names = sorted({item["desc"] for record in records for item in record.get("objects", ())})
+    names = sorted({item.label for record in records for item in _objects(record)})
     return {name: number for number, name in enumerate(names, start=1)}
 
 
@@ -91,14 +93,14 @@ def _coco(records: Records, folder: Path) -> Path:
     """One file of images, categories and annotations, as COCO has it, with a score beside each box."""
     categories = _categories(records)
     images, annotations = [], []
-    for number, record in enumerate(records, start=1):
+    for record in records:
         size = {"width": record["width"], "height": record["height"]}
-        images.append({"id": number, "file_name": record["image"], **size})
+        images.append({"id": record["image_id"], "file_name": record["image"], **size})
         for item in _objects(record):
             annotations.append(
                 {
                     "id": len(annotations) + 1,
-                    "image_id": number,
+                    "image_id": record["image_id"],
                     "category_id": categories[item.label],
                     "bbox": _xywh(item.box),
                     "area": _area(item),
@@ -120,6 +122,7 @@ def _yolo(records: Records, folder: Path) -> Path:
     Of outlines `class x1 y1 x2 y2 ...`, as for segments and oriented boxes; of points the box, then x, y, visibility.
     """
     place, categories = folder / "yolo", _categories(records)
+    places = places_of((record["image"] for record in records), place / "labels", ".txt")
     for record in records:
         lines = []
         for item in _objects(record):
@@ -132,13 +135,14 @@ def _yolo(records: Records, folder: Path) -> Path:
                 for x, y in item.points:
                     numbers += [f"{x / width:.6f}", f"{y / height:.6f}", "2" if (x, y) in item.placed else "0"]
             lines.append(" ".join([str(categories[item.label] - 1), *numbers]))
-        write_text(_beside(place / "labels", record["image"], ".txt"), "".join(f"{line}\n" for line in lines))
+        _write(places[record["image"]], "".join(f"{line}\n" for line in lines))
     write_text(place / "classes.txt", "".join(f"{name}\n" for name in categories))
     return place
 
 
 def _voc(records: Records, folder: Path) -> Path:
     """An XML file for each image; VOC counts pixels from 1 and includes the last one."""
+    places = places_of((record["image"] for record in records), folder / "voc", ".xml")
     for record in records:
         root = ElementTree.Element("annotation")
         ElementTree.SubElement(root, "filename").text = record["image"]
@@ -156,7 +160,8 @@ def _voc(records: Records, folder: Path) -> Path:
                 ElementTree.SubElement(box, name).text = str(value)
         ElementTree.indent(root)
         text = ElementTree.tostring(root, encoding="unicode") + "\n"
-        write_text(_beside(folder / "voc", record["image"], ".xml"), text)
+        _write(places[record["image"]], text)
+    (folder / "voc").mkdir(exist_ok=True)  # of no image
     return folder / "voc"
 
 
@@ -230,10 +235,9 @@ def _json(path: Path, content: Any) -> Path:
     return path
 
 
-def _beside(folder: Path, image: str, suffix: str) -> Path:
-    path = (folder / image).with_suffix(suffix)
+def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    return path
+    write_text(path, text)
 
 
 EXPORTS: Mapping[str, Callable[[Records, Path], Path]] = {

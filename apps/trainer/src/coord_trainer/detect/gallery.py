@@ -6,17 +6,18 @@ import base64
 import io
 from collections import Counter
 from pathlib import Path
+from urllib.parse import quote
 
 from coord_codec.files import atomic_write, write_text
 from coord_eval import ImageError, decode_image
 from coord_eval.html import page, safe, section, table
 from coord_trainer.detect.objects import DetectedObject, Detections
-from coord_trainer.detect.session import Answered
+from coord_trainer.detect.places import places_of
+from coord_trainer.detect.session import DRAWN, PAGE, Answered
 from coord_trainer.detect.sources import Sources
 
 SHOWN = 200
 """Images on the page; all are drawn."""
-_DRAWN = "drawn"
 
 
 def draw_answers(answered: Answered, sources: Sources, limit: int | None = None) -> Path:
@@ -30,6 +31,7 @@ def draw_answers(answered: Answered, sources: Sources, limit: int | None = None)
     paths = {source.name: source.path for source in sources.images}
     figures = []
     records = [record for record in answered.records if "objects" in record]
+    places = places_of((record["image"] for record in records), answered.folder / DRAWN, ".jpg")
     for record in records[:limit]:
         try:
             image = decode_image(paths[record["image"]])
@@ -37,12 +39,14 @@ def draw_answers(answered: Answered, sources: Sources, limit: int | None = None)
             continue
         objects = map(DetectedObject.from_record, record["objects"])
         found = Detections(tuple(objects), image.size, record["text"], record["finish_reason"], image=image)
-        target = (answered.folder / _DRAWN / record["image"]).with_suffix(".jpg")
+        target = places[record["image"]]
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(target, "wb") as file:
             found.drawn(1600).save(file, "JPEG", quality=88)
         if len(figures) < SHOWN:
             figures.append(_figure(record["image"], found, target.relative_to(answered.folder).as_posix()))
+    for old in set((answered.folder / DRAWN).rglob("*.jpg")) - set(places.values()):
+        old.unlink()  # of images that an earlier call named
     labels = Counter(item["desc"] for record in records for item in record["objects"])
     boxes = sum(labels.values())
     body = section(
@@ -54,10 +58,10 @@ def draw_answers(answered: Answered, sources: Sources, limit: int | None = None)
         rows = [(record["image"], record.get("error", "")) for record in answered.failed[:SHOWN]]
         body += section("Without an answer", table(("image", "reason"), rows))
     left = len(records) - len(figures)
-    more = f"<p>The first {len(figures):,} images; all lie in {_DRAWN}/.</p>" * (left > 0)
+    more = f"<p>The first {len(figures):,} images; all lie in {DRAWN}/.</p>" * (left > 0)
     body += section("Images", more + f'<div class="images">{"".join(figures)}</div>')
-    write_text(answered.folder / "index.html", page(f"{boxes:,} boxes in {len(records):,} images", body))
-    return answered.folder / "index.html"
+    write_text(answered.folder / PAGE, page(f"{boxes:,} boxes in {len(records):,} images", body))
+    return answered.folder / PAGE
 
 
 def _figure(name: str, found: Detections, link: str) -> str:
@@ -67,6 +71,6 @@ def _figure(name: str, found: Detections, link: str) -> str:
     cut = ", cut off by the length limit" * (found.finish_reason == "length")
     caption = f"{safe(name)}: {len(found)} boxes{cut}"
     return (
-        f'<figure><a href="{safe(link)}"><img alt="{safe(name)}" style="width:100%;border-radius:8px" '
+        f'<figure><a href="{quote(link)}"><img alt="{safe(name)}" style="width:100%;border-radius:8px" '
         f'src="data:image/jpeg;base64,{data}"></a><figcaption>{caption}</figcaption></figure>'
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -122,7 +122,7 @@ class Detections(Sequence[DetectedObject]):
             else:
                 for point in points:
                     draw.circle(point, 3 * line, fill=colour, outline="white", width=line)
-            words = f"{item.label} {item.score:.2f}"
+            words = f"{one_line(item.label)} {item.score:.2f}"
             x1 = max(min(x1, canvas.width - draw.textlength(words, font_size=size) - 2 * line), 0)  # inside the image
             left, top, right, bottom = draw.textbbox((x1, y1), words, font_size=size)
             up = min(bottom - top + 2 * line, max(y1, 0))  # above the box where there is room, else inside it
@@ -160,17 +160,25 @@ class Detections(Sequence[DetectedObject]):
         )
 
 
+def one_line(label: str) -> str:
+    """Return a label without line breaks and control characters, which a model may answer and no file format takes."""
+    return " ".join("".join(c if c.isprintable() else " " for c in label).split())
+
+
 def has_distributions(record: Mapping[str, Any]) -> bool:
     """Return whether a record states mean and quantiles of its coordinates; a server without probabilities does not."""
     return record.get("coord_quantiles") is not None and record.get("coord_expected") is not None
 
 
-def read_objects(record: Mapping[str, Any], image: Image.Image | None = None, **options: Any) -> Detections:
+def read_objects(
+    record: Mapping[str, Any], image: Image.Image | None = None, labels: Collection[str] = (), **options: Any
+) -> Detections:
     """Return the objects of one record of predictions.jsonl.
 
     Args:
         record: with `text`, `width` and `height`; without distributions its boxes are those of the tokens
         image: kept for drawing
+        labels: the only labels that may be given, if any: objects with others are dropped as `other_label`
         options: of `coord_eval.scored_objects`
     """
     if not has_distributions(record):
@@ -187,7 +195,10 @@ def read_objects(record: Mapping[str, Any], image: Image.Image | None = None, **
             tuple((x * width, y * height) for x, y in o.points),
         )
         for o in found
+        if not labels or o.desc in labels
     ]
+    if others := len(found) - len(objects):
+        dropped = {**dropped, "other_label": others}
     return Detections(
         tuple(objects), (width, height), record.get("text") or "", record["finish_reason"], dropped, image
     )

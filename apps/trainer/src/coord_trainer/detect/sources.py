@@ -13,6 +13,9 @@ from coord_codec import AnnotationSet, InputError
 from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, is_hidden
 from coord_trainer.data.formats.registry import read_source
 
+SESSION = "session.json"
+"""What the answers of a folder depend on; a second call has to agree."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -54,7 +57,9 @@ class Sources:
         return replace(self, images=self.images[:count], truth=truth, notes=(*self.notes, note))
 
 
-def find_sources(words: Sequence[str], images: Path | None = None, geometry: str = "box") -> Sources:
+def find_sources(
+    words: Sequence[str], images: Path | None = None, geometry: str = "box", strict: bool = False
+) -> Sources:
     """Find the images that the words name.
 
     Args:
@@ -62,6 +67,7 @@ def find_sources(words: Sequence[str], images: Path | None = None, geometry: str
             annotations of any format that is a file
         images: the folder of the images of annotations
         geometry: the shape of their objects that answers are scored by
+        strict: make any bad record of annotations an error
 
     Raises:
         InputError: a word names nothing, or there is no image at all.
@@ -69,7 +75,9 @@ def find_sources(words: Sequence[str], images: Path | None = None, geometry: str
     if any(_annotates(word) for word in words):
         if len(words) > 1:
             raise InputError(f"{' '.join(words)}: name one file of annotations alone, or images alone")
-        return _annotated(Path(words[0]), images, geometry)
+        return _annotated(Path(words[0]), images, geometry, strict)
+    if strict:
+        raise InputError("--strict is about the records of annotations, and images alone have none")
     if images is not None:
         raise InputError(f"--images {images}: it goes with a file of annotations; name the folder as a source instead")
     found: dict[Path, None] = {}
@@ -77,7 +85,8 @@ def find_sources(words: Sequence[str], images: Path | None = None, geometry: str
     for word in words:
         files, others = _expand(word)
         passed_over.update(others)
-        found |= dict.fromkeys(path.absolute() for path in files)
+        # `Path.absolute` keeps `..`, by which a name would lead out of every folder.
+        found |= dict.fromkeys(Path(os.path.abspath(path)) for path in files)  # noqa: PTH100
     if not found:
         raise InputError(f"{' '.join(words)}: no image there; known are files in {', '.join(IMAGE_SUFFIXES)}")
     parents = [path.parent for path in found]
@@ -98,7 +107,11 @@ def _expand(word: str) -> tuple[list[Path], list[str]]:
     if path.is_file():
         return [path], []
     if path.is_dir():
+        sessions = {file.parent for file in path.rglob(SESSION)}  # what was drawn is no image to answer
         files = [file for file in sorted(path.rglob("*")) if file.is_file() and not is_hidden(file, path)]
+        files = [file for file in files if sessions.isdisjoint(file.parents)]
+        if not files and path in sessions:
+            raise InputError(f"{word}: the answers of an earlier call, whose drawn images are none to answer")
     else:
         # An absolute pattern is none for `Path.glob`.
         files = [Path(match) for match in sorted(glob(word, recursive=True)) if Path(match).is_file()]  # noqa: PTH207
@@ -110,10 +123,12 @@ def _expand(word: str) -> tuple[list[Path], list[str]]:
     return chosen, [file.suffix.lower() or file.name for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]
 
 
-def _annotated(file: Path, images: Path | None, geometry: str) -> Sources:
+def _annotated(file: Path, images: Path | None, geometry: str, strict: bool) -> Sources:
     # An image with a bad record is answered all the same.
     found = read_source(file, images, on_bad_box="drop_box", geometry=geometry)
     truth = found.annotations
+    if strict and truth.problems:
+        raise InputError(f"{truth.problems[0]} ({len(truth.problems)} such problems; --strict is on)")
     root = images or truth.root or file.parent
     sources = [
         Source(root / i.image, i.image, i.image_id if i.image_id is not None else number)

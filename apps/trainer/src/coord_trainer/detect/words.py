@@ -1,20 +1,22 @@
 """Which words of `predict` are the model, the images and settings; imports nothing slow."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from glob import glob
 from pathlib import Path
 
 from coord_codec import InputError
 from coord_trainer.model.locate import locate_model
 
-_ACTING = (
+_OF_THE_MODEL = (
     r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
-    r"|model\.(dtype|attention)|training\.system"
-    r"|evaluation\.(limit|batch_size|max_new_tokens|readings)|custom\.coord_(tokens|offset)\..+"
+    r"|training\.system|evaluation\.(limit|max_new_tokens|readings)|custom\.coord_(tokens|offset)\..+"
 )
+_OF_THIS_PROCESS = r"model\.(dtype|attention)|evaluation\.batch_size"
+_SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)*=")
 
 
-def check_settings(settings: Sequence[str]) -> None:
+def check_settings(settings: Sequence[str], endpoint: bool) -> None:
     """Refuse settings that exist and would change nothing, since images and model are named by themselves.
 
     Raises:
@@ -22,12 +24,37 @@ def check_settings(settings: Sequence[str]) -> None:
     """
     for word in settings:
         name = word.partition("=")[0]
-        if not re.fullmatch(_ACTING, name):
+        if endpoint and re.fullmatch(_OF_THIS_PROCESS, name):
+            raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
+        if not re.fullmatch(f"{_OF_THE_MODEL}|{_OF_THIS_PROCESS}", name):
             raise InputError(
-                f"{name}: it has no effect on how images are answered; what has is data.prompt, data.max_objects, "
-                "data.max_pixels, evaluation.limit, evaluation.batch_size, evaluation.max_new_tokens, "
-                "evaluation.readings, model.dtype and model.attention, and what the checkpoint says of itself"
+                f"{name}: it has no effect on how images are answered; what has is evaluation.limit, "
+                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.readings, model.dtype, model.attention, "
+                "and, where no coordexp.json says how the model was trained, data.prompt, data.max_objects, "
+                "data.max_pixels and the like"
             )
+
+
+def check_options(sources: Sequence[str], endpoint: bool, given: Mapping[str, bool]) -> None:
+    """Refuse options that would change nothing.
+
+    Args:
+        sources: words that name images
+        endpoint: whether a server answers
+        given: whether each option was given, by its spelling
+
+    Raises:
+        InputError: the first such option
+    """
+    served = ("--name", "--concurrency", "--timeout", "--grammar")
+    if not endpoint and (name := next((name for name in served if given.get(name)), None)):
+        mend = "; in this process evaluation.readings=[grammar] decodes under one" if name == "--grammar" else ""
+        raise InputError(f"{name} is for --endpoint, and without it has no effect{mend}")
+    if not sources and (name := next((name for name, is_given in given.items() if is_given), None)):
+        raise InputError(
+            f"{name}: no images are named; predict MODEL SRC... --out DIR answers them, and without SRC the "
+            "configuration's are answered into one file"
+        )
 
 
 def split_words(words: Sequence[str], endpoint: bool) -> tuple[Path | None, tuple[str, ...], list[str]]:
@@ -35,7 +62,7 @@ def split_words(words: Sequence[str], endpoint: bool) -> tuple[Path | None, tupl
 
     With an endpoint the first word is a model only where it is a folder with one; else all are sources.
     """
-    settings = [word for word in words if "=" in word and not Path(word).exists()]
+    settings = [word for word in words if _SETTING.match(word) and not (Path(word).exists() or glob(word))]  # noqa: PTH207
     places = [word for word in words if word not in settings]
     if endpoint and not (places and _is_model(Path(places[0]))):
         return None, tuple(places), settings
