@@ -50,6 +50,11 @@ def test_annotations_name_their_images_and_are_the_truth(tmp_path):
     found = find_sources([str(tmp_path / "i.jsonl")])
     assert [(source.name, source.image_id) for source in found.images] == [("a.png", 7)]
     assert found.truth is not None
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "a.png").rename(tmp_path / "elsewhere" / "a.png")
+    with pytest.raises(InputError, match=r"none of its 1 images is below .*, a\.png first; .* --images"):
+        find_sources([str(tmp_path / "i.jsonl")])
+    assert find_sources([str(tmp_path / "i.jsonl")], tmp_path / "elsewhere").images[0].path.is_file()
     with pytest.raises(InputError, match="--images"):
         find_sources([str(tmp_path / "a.png")], images=tmp_path)
 

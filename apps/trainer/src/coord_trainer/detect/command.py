@@ -13,7 +13,7 @@ from coord_codec import InputError
 from coord_codec.files import write_text
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import RunError, is_first, say
+from coord_trainer.console import RunError, first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import coco_results, write_export
 from coord_trainer.detect.objects import has_distributions
@@ -67,7 +67,10 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
         InputError: sources, model, folder or settings that cannot be
         RunError: no image could be answered
     """
-    sources = _sources(request, config, "box")
+    with first_rank_first("request"):  # a mistake is told once
+        sources = _sources(request, config, "box")
+        if request.model is not None:
+            as_trained(config, locate_model(request.model))
     say(f"{len(sources.images):,} images below {sources.root}")
     for note in sources.notes:
         say(f"  {note}")

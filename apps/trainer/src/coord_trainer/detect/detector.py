@@ -77,7 +77,7 @@ class Detector:
         Args:
             model: its folder
             config: what the user decided; the rest is as the checkpoint says of itself
-            names: class names, where the decoding strategy or the length limit should know them
+            names: class names, for a decoding strategy that limits answers to them
             labels: the only labels that may be given; none leaves them free
 
         Raises:
@@ -87,6 +87,8 @@ class Detector:
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
         if labels:
             resolved, names = _held_to_names(resolved), check_labels(labels)
+        if not STRATEGIES[resolved.evaluation.readings[0]].known_names:
+            names = ()  # answers are the same whether annotations name the images or a folder does
         loaded = open_checkpoint(folder, resolved)
         room = resolved.evaluation.max_new_tokens
         room = room or answer_room(resolved, loaded.processor.tokenizer, names, of_run=False)

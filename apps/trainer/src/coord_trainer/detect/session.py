@@ -179,7 +179,7 @@ def _changed(folder: Path, stamps: Mapping[str, str | None]) -> set[str]:
     """Return the images whose files are others now than those that were answered."""
     asked = (record for record in _records(folder) if record["image"] in stamps and record["finish_reason"] != "error")
     latest = {record["image"]: record.get("file") for record in asked}
-    return {name for name, stamp in latest.items() if stamp not in (None, stamps[name])}
+    return {name for name, stamp in latest.items() if None not in (stamp, now := stamps[name]) and stamp != now}
 
 
 def _keep_root(folder: Path, root: Path, changed: set[str]) -> None:

@@ -136,6 +136,11 @@ def _annotated(file: Path, images: Path | None, geometry: str, strict: bool) -> 
     ]
     if not sources:
         raise InputError(f"{file}: no image is left to answer; the first problem: {next(iter(truth.problems), 'none')}")
+    if not any(source.path.is_file() for source in sources):
+        raise InputError(
+            f"{file}: none of its {len(sources)} images is below {root}, {sources[0].name} first; "
+            "name their folder with --images"
+        )
     notes = list(found.notes)
     if truth.problems:
         notes.append(f"{len(truth.problems)} records of {file} are bad and left out; the first: {truth.problems[0]}")
