@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from coord_codec import CoordGrid, Instance, int_to_token, token_to_int
+from coord_codec import CoordGrid, Instance, Object, int_to_token, token_to_int
 from coord_eval import COCO_KEYS, InputError, oracle_predictions, score
 
 CAT = ("cat", [0.1, 0.1, 0.5, 0.5])
@@ -240,3 +240,13 @@ def test_ceiling_is_absent_if_a_category_cannot_stand_in_a_text(coco_set):
     evaluation = score(coco_set, [])
     assert evaluation.ceiling == {}
     assert any("no ceiling" in note and "<obj_start>" in note for note in evaluation.notes)
+
+
+def test_options_for_text_that_change_nothing_on_a_results_list_are_noted():
+    truth = [
+        Instance(image="a", image_id=1, width=10, height=10, objects=[Object(desc="cat", bbox=(0.1, 0.1, 0.5, 0.5))])
+    ]
+    results = [{"image_id": 1, "category_id": 1, "bbox": [1, 1, 4, 4], "score": 0.5}]
+    assert not any("had no effect" in note for note in score(truth, results).notes)
+    changed = score(truth, results, "pycocotools", "constant", scale=999, synonyms={"cat": ["kitty"]}, max_objects=3)
+    assert any("itself: scale, score_source, synonyms had no effect" in note for note in changed.notes)

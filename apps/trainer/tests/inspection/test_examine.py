@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from yolo_files import write_yolo
 
 from coord_codec import InputError
+from coord_trainer.inspection.class_numbers import of_coco, shifted_classes
 from coord_trainer.inspection.edges import inflate
 from coord_trainer.inspection.examine import examine
 from coord_trainer.inspection.raw import DataSource
@@ -308,24 +310,66 @@ def test_other_formats_are_examined_as_they_are_read(clean, tmp_path, fault):
     assert len(found.raw.files) == len(clean.images) and codes == ({fault} if fault else set())
 
 
-@pytest.mark.parametrize("fault", [None, "xywh", "xyxy", "swapped_axes"])
+@pytest.mark.parametrize("fault", [None, "xywh", "xyxy", "swapped_axes", "pixels"])
 def test_yolo_labels_are_examined_as_they_are_written(clean, tmp_path, fault):
+    centred = BENCHMARK["_centred"]
     draft = {
-        None: lambda d: replace(d, layout=BENCHMARK["_centred"]),
+        None: lambda d: replace(d, layout=centred),
         "xywh": JSONL["xywh"],
         "xyxy": lambda d: d,
-        "swapped_axes": lambda d: replace(d, layout=lambda b: BENCHMARK["_centred"](b)[:, [1, 0, 3, 2]]),
+        "swapped_axes": lambda d: replace(d, layout=lambda b: centred(b)[:, [1, 0, 3, 2]]),
+        "pixels": lambda d: replace(d, layout=centred, unit=lambda size: size),
     }[fault](clean)
-    for folder in ("images", "labels"):
-        (tmp_path / folder).mkdir()
-    names = sorted({label for labels in draft.labels for label in labels})
-    (tmp_path / "data.yaml").write_text(json.dumps({"names": names}))
-    for (name, image), boxes, labels in zip(draft.images.items(), draft.numbers(), draft.labels, strict=True):
-        image.save(tmp_path / "images" / name)
-        rows = [f"{names.index(d)} {' '.join(map(str, b))}" for d, b in zip(labels, boxes, strict=True)]
-        (tmp_path / "labels" / f"{name[:-4]}.txt").write_text("\n".join(rows))
-    codes, _ = told(DataSource(tmp_path))
+    write_yolo(draft, tmp_path)
+    codes, found = told(DataSource(tmp_path))
     assert codes == ({fault} if fault else set())
+    if fault == "pixels":  # every line is refused, and says so; the doctor says what they are
+        assert [f.count for f in found.findings if f.code == "pixels"] == [len(found.raw)] and len(found.raw) > 40
+
+
+@pytest.mark.parametrize("names", [["a thing"], ["a thing", "box"], ["a thing", "box", "circle"]])
+def test_yolo_classes_counted_from_1_are_named(clean, tmp_path, names):
+    turned = iter(range(1000))
+    labels = [[names[next(turned) % len(names)] for _ in row] for row in clean.labels]
+    draft = replace(clean, labels=labels, layout=BENCHMARK["_centred"])
+    write_yolo(draft, tmp_path, first=1)
+    codes, found = told(DataSource(tmp_path))
+    assert "class_numbers" in codes
+    (finding,) = [f for f in found.findings if f.code == "class_numbers"]
+    assert finding.count == sum(map(len, labels)) and f"have class {len(names)}, names go from 0" in finding.evidence
+    assert "subtract 1 from the class" in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("used", "ids", "way"),
+    [
+        ({1: 3, 2: 4, 3: 1}, (0, 1, 2), "high"),
+        ({0: 3, 1: 4, 2: 1}, (1, 2, 3), "low"),
+        ({0: 3, 1: 4, 3: 1}, (0, 1, 2), None),  # the first one occurs: that one number is wrong
+        ({1: 3, 2: 4}, (0, 1, 2), None),  # the first one may just be rare
+        ({1: 3, 2: 4, 7: 1}, (0, 1, 2), None),  # not the next
+        ({}, (0, 1, 2), None),
+    ],
+)
+def test_coco_categories_of_other_numbers_are_named_where_all_are_shifted(used, ids, way):
+    document = {
+        "categories": [{"id": n, "name": f"c{n}"} for n in ids],
+        "annotations": [{"category_id": n} for n, count in used.items() for _ in range(count)],
+    }
+    found = shifted_classes(of_coco(document))
+    assert [f"one too {way}" in f.message for f in found] == [True] * (way is not None)
+
+
+def test_coco_file_with_shifted_categories_is_examined(clean, tmp_path):
+    source = replace(clean, coco=True).write(tmp_path)
+
+    document = json.loads(source.annotations.read_text())
+    last = max(row["id"] for row in document["categories"])
+    document["annotations"] = [
+        row | {"category_id": row["category_id"] - 1} for row in document["annotations"] if row["category_id"] <= last
+    ]
+    source.annotations.write_text(json.dumps(document))
+    assert "class_numbers" in told(source)[0]
 
 
 @pytest.mark.shared

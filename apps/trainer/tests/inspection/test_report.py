@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from yolo_files import write_yolo
 
 from coord_trainer import cli
 from coord_trainer.data.image_set import ImageSet
@@ -63,6 +64,23 @@ def test_inspect_takes_a_prepared_folder_with_its_held_out_set(run, clean, tmp_p
         clean.subset(part).write(tmp_path / "data").annotations.rename(tmp_path / "data" / f"{name}.jsonl")
     code, out, _ = run("data")
     assert code == 1 and "leakage" in out
+
+
+@pytest.mark.parametrize("source", ["data", "data/data.yaml"])
+def test_inspect_compares_with_what_a_data_yaml_holds_out(run, clean, tmp_path, source):
+    draft = replace(clean, layout=BENCHMARK["_centred"])
+    for split, part in (("train", range(16)), ("val", range(14, 24))):
+        write_yolo(draft.subset(part), tmp_path / "data", split)
+    yaml = tmp_path / "data" / "data.yaml"
+    names = json.loads(yaml.read_text())
+    yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/val"}))
+    code, out, _ = run(source)
+    assert code == 1 and "images/val: held out by data.yaml" in out and "2 of 10 held-out images are training" in out
+    yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/train"}))
+    code, out, _ = run(source)
+    assert code == 0 and "its val names the images that train: nothing is held out" in out
+    yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/gone"}))
+    assert run(source)[0] == 0
 
 
 @pytest.mark.parametrize(

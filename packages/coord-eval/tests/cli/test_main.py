@@ -261,7 +261,7 @@ def test_compare_notes_the_runs_on_which_options_for_text_have_no_effect(results
     runs = ["words=predictions.jsonl", "boxes=results.json"]
     common = ["compare", *results[:2], "--resamples", "5", "--format", "obj"]
     assert main([*common, *runs]) == 0
-    assert "note: boxes: a COCO results list, on which --format has no effect" in capsys.readouterr().out
+    assert "scores itself: format had no effect" in capsys.readouterr().out
     assert main([*common, "a=results.json", "b=results.json"]) == 2
     assert "every run is a COCO results list" in capsys.readouterr().err
 

@@ -12,6 +12,7 @@ from coord_codec import AnnotationSet, InputError
 from coord_trainer.data.image_set import FULL_CHECK_LIMIT
 from coord_trainer.data.usable.image import is_outside, outside_message
 from coord_trainer.inspection import records
+from coord_trainer.inspection.class_numbers import shifted_classes
 from coord_trainer.inspection.edges import EdgeMaps, Sample
 from coord_trainer.inspection.findings import Finding, most_severe_first
 from coord_trainer.inspection.geometry import examine_geometry
@@ -66,6 +67,7 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | None = N
     if not raw.files and not found.problems:
         raise InputError(f"{source.annotations}: expected images and their objects, found none; check the file")
     findings: list[Finding] = [*records.unreadable_images(raw, files), *records.no_boxes(found, raw)]
+    findings += shifted_classes(raw.class_numbers)
     unit, explained, turned = "", False, set[int]()
     if len(raw):
         sizes_I2 = np.array([file.size or (np.nan, np.nan) for file in files])

@@ -6,6 +6,7 @@ Shapes: I images, N boxes.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,12 +16,13 @@ from typing import Any, Literal
 import numpy as np
 
 from coord_codec import AnnotationSet, InputError, Object, read_annotations
-from coord_codec.files import finite_numbers, parse_json_line, read_text
+from coord_codec.files import finite_numbers, parse_json_line, read_json, read_text
 from coord_eval import ImageError, image_facts
 from coord_trainer.config.formats import Format
 from coord_trainer.data.formats.collect import collect
 from coord_trainer.data.formats.raw import Reading, Source
 from coord_trainer.data.formats.registry import FORMATS, base_of, read_source, recognise
+from coord_trainer.inspection.class_numbers import ClassNumbers, of_coco
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class RawBoxes:
         labels: description of each box
         layout: the order in which the reader takes the numbers: `xywh` in COCO JSON, `cxcywh` in YOLO, else `xyxy`
         unit: the unit in which it takes them: `pixels` in COCO JSON, `unit` (0 to 1) in instance records
+        class_numbers: of YOLO labels, and of COCO JSON where objects have categories that are not there; else None
     """
 
     files: tuple[str, ...]
@@ -44,6 +47,7 @@ class RawBoxes:
     labels: tuple[str, ...]
     layout: Literal["xywh", "xyxy", "cxcywh"]
     unit: Literal["pixels", "unit"]
+    class_numbers: ClassNumbers | None = None
 
     def __len__(self) -> int:
         return len(self.numbers_N4)
@@ -83,7 +87,10 @@ def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, Path]:
     else:
         found = read_annotations(file.path, source.images, image_size=lambda name: size_of(root / name))
     base = root if format == "lvis" else source.images or base_of(file.path)
-    return found, raw_boxes(found, file.path if format == "jsonl" else None), root, base
+    raw = raw_boxes(found, file.path if format == "jsonl" else None)
+    if format == "coco" and any(problem.field.endswith("category_id") for problem in found.problems):
+        raw = replace(raw, class_numbers=of_coco(read_json(file.path)))
+    return found, raw, root, base
 
 
 def size_of(path: Path) -> tuple[int, int] | None:
@@ -98,12 +105,15 @@ def _of_reading(reading: Reading) -> RawBoxes:
     """Return the corners that a format gives, which are pixels unless all of them are fractions."""
     images = list(reading.images)
     boxes = [(i, box) for i, image in enumerate(images) for box in image.boxes]
-    boxes = [(i, box) for i, box in boxes if len(box.corners_xyxy) == 4 and not (box.ignored or box.fault)]
+    used = Counter(box.class_number for _, box in boxes if box.class_number is not None)
+    classes = ClassNumbers(used, reading.class_names) if reading.class_names else None
+    boxes = [(i, box) for i, box in boxes if len(box.corners_xyxy) == 4 and not box.ignored]
     fractions = bool(boxes) and all(box.unit == "fractions" for _, box in boxes)
     rows = [(i, box.corners_xyxy) for i, box in boxes]
     unit = "unit" if fractions else "pixels"
     names, labels = [image.name for image in images], [box.desc for _, box in boxes]
-    return _raw(names, [image.size or (None, None) for image in images], rows, labels, layout="xyxy", unit=unit)
+    sizes = [image.size or (None, None) for image in images]
+    return _raw(names, sizes, rows, labels, layout="xyxy", unit=unit, class_numbers=classes)
 
 
 def _as_centres(raw: RawBoxes) -> RawBoxes:

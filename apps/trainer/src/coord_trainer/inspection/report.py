@@ -15,6 +15,8 @@ from coord_codec.files import read_json
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, say
+from coord_trainer.data.formats.registry import recognise
+from coord_trainer.data.formats.yolo import split_folder
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.large.store import is_large
 from coord_trainer.data.load import load_training, source_configs
@@ -26,7 +28,7 @@ from coord_trainer.inspection.shown import ModelView, with_model, without_model
 
 _SHOWN = 12  # images on the page
 _SCORED = 2000  # images whose ceilings are computed
-FINDINGS_VERSION = 4
+FINDINGS_VERSION = 5
 """Raised when the same data gives other findings than before."""
 
 
@@ -52,6 +54,7 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
         RunError: a finding would spoil training.
     """
     source, heldout = sources(config)
+    heldout = heldout or _own_heldout(source)
     found = examine(source, config.data.max_objects, heldout)
     usable = [i for i in found.annotations.instances if i.image in _readable(found)]
     view = _model_view(config, with_model and bool(usable))
@@ -62,6 +65,22 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
     say(f"page: {out / 'inspect.html'}")
     refuse(found.findings, strict, f"see {out}")
     return found
+
+
+def _own_heldout(source: DataSource) -> DataSource | None:
+    """Return the set that a YOLO data.yaml holds out itself, where it has images apart from those that train."""
+    if source.format not in ("auto", "yolo") or source.images is not None:
+        return None
+    if source.format == "auto" and recognise(source.annotations)[0] != "yolo":
+        return None
+    folder, train = split_folder(source.annotations, "val", "test"), split_folder(source.annotations, "train")
+    if folder is None:
+        return None
+    if train is not None and folder.resolve() == train.resolve():
+        say(f"{source.annotations}: its val names the images that train: nothing is held out")
+        return None
+    say(f"{folder}: held out by data.yaml, and looked at for images that train too")
+    return DataSource(folder, None, "yolo", source.allow_outside)
 
 
 def _readable(found: Examination) -> set[str]:

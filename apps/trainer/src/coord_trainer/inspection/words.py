@@ -31,7 +31,8 @@ def split_words(words: Sequence[str], images: Path | None, model: str | None) ->
     if (path / TRAIN).is_file():
         heldout = path / HELDOUT if (path / HELDOUT).is_file() else None
         path /= TRAIN
-    if images is None and (beside := _annotations(path).parent / "images").is_dir():
+    names_images = path.suffix in (".yaml", ".yml")  # of YOLO, which says where they are
+    if images is None and not names_images and (beside := _annotations(path).parent / "images").is_dir():
         images = beside  # as many data sets have it
     settings.append(_word("data.annotations", path))
     settings.append(_word("evaluation.pictures", "train" if heldout is None else "heldout"))

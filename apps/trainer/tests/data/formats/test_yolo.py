@@ -153,3 +153,9 @@ def test_folder_whose_first_labels_are_empty_is_recognised(lay, labels):
 def test_file_that_is_no_data_yaml_is_refused(lay, name, text):
     with pytest.raises(InputError, match=rf"{name}: expected the data.yaml of YOLO labels, with names, found none"):
         read_source(lay({name: text}) / name, format="yolo")
+
+
+def test_folder_of_labels_in_subfolders_is_recognised(lay):
+    labels = {"labels/train/a.txt": BOX, "labels/val/b.txt": "\n", "classes.txt": "cat\n"}
+    place = lay({"photos/train/a.jpg": "", "photos/val/b.jpg": ""} | labels)
+    assert boxes(read_source(place / "labels", place / "photos")) == {"train/a.jpg": 1, "val/b.jpg": 0}

@@ -231,12 +231,9 @@ def compare(
         files[name] = Path(path)
     with options.Progress() as progress:
         evaluations = {name: score(ground_truth, path, **settings) for name, path in files.items()}
-        results = {name: run for name, run in evaluations.items() if options.is_results_list(run)}
-        if given := options.given_for_text(settings):
-            note = f"a COCO results list, on which {given} has no effect"
-            if len(results) == len(files):
-                raise InputError(f"compare: every run is {note}; leave it out")
-            evaluations |= {name: replace(run, notes=(*run.notes, note)) for name, run in results.items()}
+        given = options.given_for_text(settings)
+        if given and all(map(options.is_results_list, evaluations.values())):
+            raise InputError(f"compare: every run is a COCO results list, on which {given} has no effect; leave it out")
         comparison = compare(evaluations, resamples, seed, progress)
     if out:
         comparison.write_report(out)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,6 +55,12 @@ class AnswerOptions:
             raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {self.boxes!r}")
         if isinstance(self.scale, str) and self.scale not in _NAMED_SCALES:
             raise InputError(f"scale: expected a number, {', '.join(_NAMED_SCALES)} or None, found {self.scale!r}")
+
+    @property
+    def of_text(self) -> list[str]:
+        """Names of the fields that were given and act on text alone; the grid is that of the ceiling too."""
+        names = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
+        return [name for name in names if name != "grid"]
 
 
 def load_predictions(predictions: PredictionSource) -> list[Prediction] | list[CocoResult]:

@@ -34,7 +34,8 @@ class RawBox(NamedTuple):
         unit: `pixels`, or `fractions` of the image's width and height
         ignored: no training target, and neither a hit nor a miss when answers are scored
         notes: facts to count
-        fault: what is wrong with it, where it could not be read at all
+        fault: what is wrong with it, where it cannot be used; corners are kept where the file states some
+        class_number: its class, where the file states a number
     """
 
     desc: str
@@ -44,6 +45,7 @@ class RawBox(NamedTuple):
     ignored: bool = False
     notes: tuple[str, ...] = ()
     fault: str = ""
+    class_number: int | None = None
 
 
 class RawImage(NamedTuple):
@@ -78,11 +80,13 @@ class Reading:
         images: the images, read as they are asked for
         root: the folder that their names are relative to
         notes: what the user should know about how the source was read
+        class_names: name of each class, where boxes state numbers
     """
 
     images: Iterable[RawImage]
     root: Path
     notes: tuple[str, ...] = ()
+    class_names: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def recognise(source: Source) -> bool:
     folders = dict.fromkeys(image.parent for image in image_files(source.path))
     places = dict.fromkeys(place for folder in folders for place in label_folders(folder, source.path))
     beside = (path for place in places for path in Source(place).glob("*.txt"))
-    labels = chain(source.glob("*.txt", "labels/**/*.txt"), beside)
+    labels = chain(source.glob("*.txt", "**/*.txt" if source.path.name == "labels" else "labels/**/*.txt"), beside)
     lines = (_first_line(path) for path in labels if path.name not in NAME_FILES)
     return any(_is_label(line) for line in islice(filter(None, lines), 20))
 
@@ -82,14 +82,39 @@ def read(source: Source, images: Path | None) -> Reading:
         raise InputError(f"{source.path}: YOLO labels, but no images there; name their folder with --images")
     root = images or top
     labelled = find_labels(pictures, source.path, images) if source.is_dir and images else find_labels(pictures, top)
-    return Reading((_image(found, root, classes) for found in labelled), root, notes)
+    return Reading((_image(found, root, classes) for found in labelled), root, notes, classes.names)
+
+
+def split_folder(place: Path, *keys: str) -> Path | None:
+    """Return the folder of images that a data.yaml names under the first key that names one; None where none does.
+
+    Args:
+        place: the data.yaml, or the folder of a data set with one
+        keys: such as `val` and `test`
+    """
+    file = place if place.is_file() else next((path for path in _yamls(place) if path.is_file()), None)
+    if file is None or file.suffix not in (".yaml", ".yml"):
+        return None
+    values = read_data_yaml(file)
+    entries = [name for key in keys if isinstance(name := values.get(key), str)]
+    tops = [file.parent / spelled for spelled in _spellings(str(values.get("path") or "."))]
+    return next((found for name in entries for found in _places(name, (*tops, file.parent)) if found.is_dir()), None)
+
+
+def _yamls(folder: Path) -> list[Path]:
+    return [folder / name for name in NAME_FILES if name.endswith((".yaml", ".yml"))]
+
+
+def _places(entry: str, tops: Iterable[Path]) -> list[Path]:
+    """Return where what a data.yaml names may lie: Roboflow writes ../train/images for what lies beside the file."""
+    spelled = [*_spellings(entry), *_spellings(entry.removeprefix("../"))]
+    return list(dict.fromkeys(start / name for start in tops for name in spelled))
 
 
 def _of_folder(folder: Path, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
     """Return what `_split` does: of the training images that a data.yaml in it names, else of all images."""
     notes: tuple[str, ...] = ()
-    places = [folder / name for name in NAME_FILES if name.endswith((".yaml", ".yml"))]
-    file = next((path for path in places if path.is_file() and read_data_yaml(path).get("train")), None)
+    file = next((path for path in _yamls(folder) if path.is_file() and read_data_yaml(path).get("train")), None)
     if file is not None:
         try:
             top, pictures, notes = _split(file, read_data_yaml(file))
@@ -124,9 +149,7 @@ def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path], tup
     found: dict[str, Path] = {}
     named = 0
     for entry in map(str, entries):
-        # Roboflow writes ../train/images for what lies beside the file.
-        spelled = [*_spellings(entry), *_spellings(entry.removeprefix("../"))]
-        places = list(dict.fromkeys(start / name for start in (*tops, file.parent) for name in spelled))
+        places = _places(entry, (*tops, file.parent))
         place = next((place for place in places if place.exists()), None)
         if place is None:
             expected = "expected a folder of images, or a list of them, found nothing at"
@@ -188,12 +211,17 @@ def _boxes(lines: list[str], label: Path, classes: Classes) -> Iterator[RawBox]:
             continue
         try:
             values = [number(word) for word in words]
-            yield _box(values, where, classes)
         except ValueError as error:
             yield RawBox("", (), where, fault=str(error))
+            continue
+        found = RawBox("", (), where, "fractions", class_number=int(values[0]) if values[0] == int(values[0]) else None)
+        try:
+            yield _box(found, values, classes)
+        except InputError as error:
+            yield found._replace(fault=str(error))
 
 
-def _box(values: list[float], where: str, classes: Classes) -> RawBox:
+def _box(found: RawBox, values: list[float], classes: Classes) -> RawBox:
     names, kpt_shape = classes
     if values[0] not in names:
         raise InputError(f"class {values[0]:g} has no name: there are {len(names)}, counted from 0")
@@ -206,13 +234,14 @@ def _box(values: list[float], where: str, classes: Classes) -> RawBox:
                 f"({5 + points * each} numbers), found {len(values)} numbers"
             )
         values, left_out = values[:5], ("keypoints left out: of poses (kpt_shape) the box is read",) * points
+    fault = ""
     if len(values) in (5, 6):
         cx, cy, width, height = values[1:5]
         corners = (cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2)
         if max(values[1:5]) > 2:
-            raise InputError(f"expected fractions of the image, found {values[1:5]}: pixels?")
-        if width < 0 or height < 0:
-            raise InputError(f"expected a width and height of at least 0, found {width:g} x {height:g}")
+            fault = f"expected fractions of the image, found {values[1:5]}: pixels?"
+        elif width < 0 or height < 0:
+            fault = f"expected a width and height of at least 0, found {width:g} x {height:g}"
         notes = ("labels with a sixth number, which is not read",) * (len(values) == 6)
     elif len(values) >= 7 and len(values) % 2:
         xs, ys = values[1::2], values[2::2]
@@ -220,4 +249,5 @@ def _box(values: list[float], where: str, classes: Classes) -> RawBox:
         notes = ("polygons or rotated boxes, read as the box around them",)
     else:
         raise InputError(f"expected class, centre and size (5 numbers) or a polygon, found {len(values)} numbers")
-    return RawBox(names[int(values[0])], corners, where, "fractions", notes=notes + left_out)
+    desc = names[int(values[0])]
+    return found._replace(desc=desc, corners_xyxy=corners, notes=notes + left_out, fault=fault)
