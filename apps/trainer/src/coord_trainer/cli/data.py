@@ -93,8 +93,8 @@ def inspect(
 
     Example: uv run apps/trainer inspect annotations.json --images photos
     """
+    from coord_trainer.cli.inspecting import split_words
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.inspection.words import split_words
 
     resolved = load_run_config(config, split_words(words or [], images, model), trains=False)
     if sample is None and resolved.data.given:
