@@ -40,11 +40,12 @@ def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answ
     """
     if not answer.objects:
         return answer
-    boxes: list[Sequence[float]] = _sides(answer, prediction, STATED_IN[source])
+    stated = _sides(answer, prediction, STATED_IN[source])
+    boxes: list[Sequence[float]] = stated
     if source == "best_iou":
-        boxes = best_boxes(boxes).tolist()
+        boxes = best_boxes(stated).tolist()
     elif source == "median":
-        boxes = [[side[len(side) // 2] for side in sides] for sides in boxes]
+        boxes = [[side[len(side) // 2] for side in sides] for sides in stated]
     objects, dropped = [], list(answer.dropped)
     for item, (x1, y1, x2, y2) in zip(answer.objects, boxes, strict=True):
         box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
