@@ -1,6 +1,8 @@
 """Forms of labelling tools, read back by hand or by a library; drawn images and the page."""
 
 import json
+import os
+import shutil
 from xml.etree import ElementTree
 
 import numpy as np
@@ -221,3 +223,23 @@ def test_drawn_images_show_boxes_and_the_page_lists_failures(tmp_path):
     assert drawn.shape == (160, 320, 3)  # four times as large, so that something is seen beside the label
     assert np.abs(drawn[120, 80] - grey).max() > 40  # the left side of the box, x = 20 of 80
     assert np.abs(drawn[120, 160] - grey).max() < 40  # its inside
+
+
+def test_page_links_to_files_of_any_name(tmp_path):
+    from html import unescape
+    from re import findall
+    from urllib.parse import unquote_to_bytes
+
+    names = [b"a b#%?&.png", b"caf\xe9.png", "日本 <b>.png".encode()]
+    make_images(tmp_path / "photos", x=(4, 4))
+    try:
+        for name in names:
+            shutil.copyfile(tmp_path / "photos" / "x.png", os.fsencode(tmp_path / "photos") + b"/" + name)
+    except OSError:
+        pytest.skip("this file system takes names in Unicode alone")
+    sources = find_sources([str(tmp_path / "photos")])
+    answered = answer_sources(detector(), sources, tmp_path / "out", {}, batch=2)
+    page = draw_answers(answered, sources).read_text()
+    linked = {unquote_to_bytes(unescape(link)) for link in findall('href="([^"]*)"', page)}
+    assert linked == {b"drawn/" + name.replace(b".png", b".jpg") for name in [*names, b"x.png"]}
+    assert all((tmp_path / "out" / os.fsdecode(link)).is_file() for link in linked)

@@ -70,7 +70,8 @@ def _figure(name: str, found: Detections, link: str) -> str:
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
     cut = ", cut off by the length limit" * (found.finish_reason == "length")
     caption = f"{safe(name)}: {len(found)} boxes{cut}"
+    place = quote(link, errors="surrogateescape")  # the bytes of a name that is no UTF-8
     return (
-        f'<figure><a href="{quote(link)}"><img alt="{safe(name)}" style="width:100%;border-radius:8px" '
+        f'<figure><a href="{place}"><img alt="{safe(name)}" style="width:100%;border-radius:8px" '
         f'src="data:image/jpeg;base64,{data}"></a><figcaption>{caption}</figcaption></figure>'
     )
