@@ -41,3 +41,4 @@ if __name__ == "__main__":
     gradients, logs = train(out, name, int(batch), int(accumulation))
     if torch.distributed.get_rank() == 0:
         torch.save({"gradients": gradients, "logs": logs}, f"{out}/found.pt")
+    torch.distributed.destroy_process_group()  # else a rank that ends before the other may abort in its threads
