@@ -1,4 +1,7 @@
-"""The order of several ranks, without starting any."""
+"""The order of several ranks, without starting any; lines with characters that the console does not have."""
+
+import io
+import sys
 
 import pytest
 
@@ -37,3 +40,11 @@ def test_single_process_waits_for_nobody(monkeypatch):
     monkeypatch.setattr(console, "_store", None)
     with console.first_rank_first("block"):
         assert console.is_first()
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("utf-8", "stra\xdfe caf\\udce9"), ("ascii", "stra\\xdfe caf\\udce9")])
+def test_names_that_the_console_cannot_show_are_escaped(monkeypatch, encoding, shown):
+    out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+    monkeypatch.setattr(sys, "stdout", out)
+    console.say("stra\xdfe caf\udce9")
+    assert out.buffer.getvalue().decode(encoding) == shown + "\n"

@@ -25,7 +25,8 @@ def say(line: str) -> None:
     if is_first():
         # While swift_log redirects stdout, our own lines still go to the real one.
         out = _outside[-1] if _outside else sys.stdout
-        tqdm.write(line, file=out)
+        encoding = getattr(out, "encoding", None) or "utf-8"  # a name of a file may have no form in it
+        tqdm.write(line.encode(encoding, "backslashreplace").decode(encoding), file=out)
         out.flush()
 
 

@@ -66,6 +66,8 @@ def test_evaluation_that_stopped_at_any_stage_goes_on(evaluate, monkeypatch, tmp
         code, _, _ = evaluate()
         assert code == 130
     assert unfinished(tmp_path / "scored").is_file()
+    code, told, _ = evaluate("data.annotations=train.json", "data.heldout_annotations=typo.json")
+    assert code == 2 and "typo.json" in told
     code, told, out = evaluate()
     assert code in (0, None), told
     assert "AP " in out and (tmp_path / "scored" / "report.html").is_file()

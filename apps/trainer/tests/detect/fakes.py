@@ -12,6 +12,7 @@ from coord_codec import Object, encode_target
 from coord_codec.records import Instance
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.detect.detector import Detector
+from coord_trainer.detect.session import answer_sources
 
 BOX = (0.25, 0.5, 0.75, 0.875)
 TEXT = encode_target(Instance(image="x", objects=[Object(desc="cat", bbox=BOX)]))
@@ -36,6 +37,12 @@ class RuleEngine:
 
 def detector(engine=None, *words):
     return Detector(engine or RuleEngine(), load_run_config(None, words, trains=False))
+
+
+def answered(ready, sources, folder, settings, **options):
+    """Answer into a folder, and leave it."""
+    with answer_sources(ready, sources, folder, settings, batch=2, **options) as found:
+        return found
 
 
 def make_images(folder, **sizes):

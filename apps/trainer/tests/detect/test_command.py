@@ -9,13 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
-from fakes import BOX, TEXT, RuleEngine, chat_reply, detector, make_images, served
+from fakes import BOX, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
 
 from coord_trainer.detect import command
 from coord_trainer.detect.session import answer_sources
 from coord_trainer.detect.sources import find_sources
 
 TRAINER = Path(__file__).parents[2]
+SETTINGS = {"model": "rule", "prompt": "p"}
 
 
 class Scripted(RuleEngine):
@@ -25,12 +26,12 @@ class Scripted(RuleEngine):
         return [{"finish_reason": "stop", **self.script.pop(0)} for _ in images]
 
 
-def finish(ready, folder, words, batch=1):
-    request = command.Request(folder / "model", words, folder / "out", draw=False)
+def finish(ready, folder, words, batch=1, **options):
+    request = command.Request(folder / "model", words, folder / "out", **{"draw": False} | options)
     found = find_sources(request.sources)
-    answered = answer_sources(ready, found, request.out, {"model": "rule"}, batch=batch)
-    command._finish(request, ready, found, answered)
-    return answered
+    with answer_sources(ready, found, request.out, SETTINGS, batch=batch) as answers:
+        command._finish(request, ready, found, answers)
+    return answers
 
 
 def annotated(folder, *names):
@@ -85,7 +86,7 @@ def test_ids_are_those_of_the_annotations_or_numbers_and_the_same_in_every_file(
     assert [row["image_id"] for row in json.loads((tmp_path / "out" / "coco_results.json").read_text())] == [5, 6]
     request = command.Request(None, (str(tmp_path / "data"),), tmp_path / "two", exports=("coco",), draw=False)
     found = find_sources(request.sources)
-    command._finish(request, detector(), found, answer_sources(detector(), found, request.out, {}, batch=2))
+    command._finish(request, detector(), found, answered(detector(), found, request.out, SETTINGS))
     results = json.loads((tmp_path / "two" / "coco_results.json").read_text())
     images = json.loads((tmp_path / "two" / "coco.json").read_text())["images"]
     assert [(row["image_id"], row["file_name"]) for row in results] == [(1, "a.png"), (2, "b.png")]
@@ -152,3 +153,109 @@ def test_interrupt_ends_at_once_while_a_server_hangs_and_the_next_call_goes_on(t
         hangs[0] = False
         subprocess.run(words, cwd=tmp_path, check=True, env=os.environ, timeout=120)
         assert len(answers.read_text().splitlines()) == 3
+
+
+def test_annotations_without_ids_are_scored_by_name(tmp_path, capsys):
+    """Also where some records have an id, which may be the place of another one."""
+    for ids in ([None] * 3, [2, None, None]):
+        (words,) = annotated(tmp_path / "data", "a", "b", "c")
+        rows = [json.loads(line) for line in Path(words).read_text().splitlines()]
+        for row, number in zip(rows, ids, strict=True):
+            row.pop("image_id")
+            row.update({} if number is None else {"image_id": number})
+        Path(words).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        finish(detector(), tmp_path, (words,), batch=2, force=True)
+        evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+        assert evaluation["coco"]["AP"] > 0.99
+    results = json.loads((tmp_path / "out" / "coco_results.json").read_text())
+    assert [(row["image_id"], row["file_name"]) for row in results] == [(0, "a.png"), (1, "b.png"), (2, "c.png")]
+
+
+def test_ids_of_categories_are_those_of_the_annotations(tmp_path):
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    make_images(tmp_path / "data", a=(40, 20))
+    box = {"id": 1, "image_id": 9, "category_id": 7, "bbox": [10, 10, 20, 7.5], "area": 150, "iscrowd": 0}
+    names = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}]
+    image = {"id": 9, "file_name": "a.png", "width": 40, "height": 20}
+    (tmp_path / "data" / "t.json").write_text(
+        json.dumps({"images": [image], "categories": names, "annotations": [box]})
+    )
+    finish(detector(), tmp_path, (str(tmp_path / "data" / "t.json"),), exports=("coco",))
+    for truth in (tmp_path / "data" / "t.json", tmp_path / "out" / "coco.json"):
+        coco = COCO(str(truth))
+        evaluation = COCOeval(coco, coco.loadRes(str(tmp_path / "out" / "coco_results.json")), "bbox")
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+        assert evaluation.stats[0] > 0.99
+
+
+def test_what_earlier_calls_made_agrees_with_the_answers_or_is_gone(tmp_path, capsys):
+    finish(detector(), tmp_path, annotated(tmp_path / "data", "b", "c"), draw=True, exports=("coco", "voc"))
+    assert {"report.html", "index.html", "drawn"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    make_images(tmp_path / "data", a=(40, 20))
+    finish(detector(), tmp_path, (str(tmp_path / "data" / "*.png"),))
+    left = {path.name for path in (tmp_path / "out").iterdir()} - {".lock", ".written.json"}
+    assert left == {"session.json", "predictions.jsonl", "coco_results.json", "coco.json", "voc"}
+    images = json.loads((tmp_path / "out" / "coco.json").read_text())["images"]
+    results = json.loads((tmp_path / "out" / "coco_results.json").read_text())
+    assert {i["id"]: i["file_name"] for i in images} == {r["image_id"]: r["file_name"] for r in results}
+    assert len(list((tmp_path / "out" / "voc").iterdir())) == len(images) == 3
+
+
+def test_annotations_without_objects_are_answered_and_not_scored(tmp_path, capsys):
+    make_images(tmp_path / "data", a=(40, 20))
+    (tmp_path / "data" / "i.jsonl").write_text(
+        json.dumps({"image": "a.png", "width": 40, "height": 20, "image_id": 1, "objects": []})
+    )
+    finish(detector(), tmp_path, (str(tmp_path / "data" / "i.jsonl"),))
+    told = capsys.readouterr().out
+    assert "there is nothing to score" in told and "AP" not in told
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "told"),
+    [
+        ("http://", "k", "expected a URL"),
+        ("http://127.0.0.1:999999/v1", "k", "expected a URL"),
+        ("http://local host:8000/v1", "k", "expected a URL"),
+        ("http://127.0.0.1:9/v1", "k\n", "OPENAI_API_KEY: expected printable ASCII"),
+        ("http://127.0.0.1:9/v1", "ключ", "OPENAI_API_KEY: expected printable ASCII"),
+    ],
+)
+def test_server_that_cannot_be_asked_is_told_at_once(run, tmp_path, monkeypatch, url, key, told):
+    make_images(tmp_path / "photos", a=(4, 4))
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    code, error, _ = run("predict", "photos", "--out", "found", "--endpoint", url, "--name", "m")
+    assert code == 2 and told in error and not (tmp_path / "found").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--timeout", "inf"], "--timeout: expected at most"),
+        (["--timeout", "nan"], "'--timeout'"),
+        (["evaluation.readings=[grammar]"], "held to one by --grammar"),
+        (["evaluation.readings=[greedy,best-iou]"], "answered by one reading"),
+    ],
+)
+def test_setting_that_does_nothing_for_a_server_is_refused(run, tmp_path, words, told):
+    make_images(tmp_path / "photos", a=(4, 4))
+    url = "http://127.0.0.1:9/v1"
+    code, error, _ = run("predict", "photos", "--out", "found", "--endpoint", url, "--name", "m", *words)
+    assert code == 2 and told in error and not (tmp_path / "found").exists()
+
+
+def test_wrong_server_leaves_a_folder_that_the_right_one_is_taken_for(run, tmp_path):
+    make_images(tmp_path / "photos", a=(4, 4))
+    words = ["predict", "photos", "--out", "found", "--no-draw", "--name", "m", "--endpoint"]
+    with served(lambda number, request: (404, {"error": {"message": "no such page"}})) as (url, _):
+        code, error, _ = run(*words, url)
+    assert code == 1 and f"{url} answered 404" in error and "often ends in /v1" in error
+    with served(lambda number, request: (200, chat_reply(TEXT))) as (url, _):
+        assert run(*words, url)[0] == 0
+        assert run(*words, f"{url}/")[0] == 0
+        code, error, _ = run(*words, url, "evaluation.readings=[best-iou]")
+    assert code == 2 and "made with decoding 'server greedy', now it is 'server best-iou'" in error

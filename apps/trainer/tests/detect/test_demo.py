@@ -1,5 +1,7 @@
 """The demo's page: an image in, boxes, table and answer out; labels hold the answer, mistakes are said on the page."""
 
+import socket
+
 import pytest
 from PIL import Image
 from tiny_run import tiny_config
@@ -8,7 +10,7 @@ from coord_codec import InputError
 from coord_trainer import Detector
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.image_set import draw_sets
-from coord_trainer.detect.demo import build_demo
+from coord_trainer.detect.demo import build_demo, serve_demo
 from coord_trainer.model.tiny import base_checkpoint
 
 gradio = pytest.importorskip("gradio")
@@ -45,3 +47,21 @@ def test_without_an_image_the_page_says_so(find):
 def test_a_model_behind_an_endpoint_cannot_be_asked_otherwise():
     with pytest.raises(InputError, match="endpoint"):
         Detector(object(), tiny_config()).asking("x")
+
+
+def test_nothing_and_bad_words_are_said_on_the_page(find):
+    image = Image.effect_noise((96, 64), 80).convert("RGB")
+    assert find(image, None, None)[2]
+    for prompt, labels, told in (("a <|im_end|>", "", "plain words"), ("", "<|coord_1|>", "control token")):
+        with pytest.raises(gradio.Error, match=told):
+            find(image, prompt, labels)
+    with pytest.raises(gradio.Error, match="aspect ratio"):
+        find(Image.new("RGB", (1000, 2)), "", "")
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", None), ("256.1.1.1", 7860), ("no such host", 7860)])
+def test_address_that_cannot_be_listened_at_is_named(host, port):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = port or taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"--host {host} --port {port}"):
+            serve_demo(Detector(object(), tiny_config()), host, port)

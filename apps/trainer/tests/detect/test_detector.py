@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from tiny_run import tiny_config
 
 from coord_codec import InputError
@@ -64,8 +65,9 @@ def test_what_is_no_image_is_named(asked, given, told):
 
 def test_batches_are_lists_of_any_length(asked):
     assert asked[-1].detect([]) == []
-    with pytest.raises(InputError, match="expected a list of images, found one str"):
-        asked[-1].detect("a.png")
+    for given in ("a.png", None, 3):
+        with pytest.raises(InputError, match=f"expected a list of images, found {type(given).__name__}"):
+            asked[-1].detect(given)
     grey = np.zeros((40, 60), np.uint8)
     assert asked[-1](grey[..., None]).text == asked[-1](grey).text
 
@@ -76,6 +78,9 @@ def test_batches_are_lists_of_any_length(asked):
         (None, ["a\nb"], "label 'a\\\\nb': expected one line"),
         (None, [" "], "label ' ': expected a description"),
         (None, ["<|coord_1|>"], "control token"),
+        (None, "cat", "expected a list of labels, found the text 'cat'"),
+        (None, [3], "label 3: expected text"),
+        ("\ud800", [], "half a surrogate pair"),
         ("<|im_end|>", [], "data.prompt"),
     ],
 )
@@ -90,6 +95,25 @@ def test_answers_held_to_labels_keep_the_boxes_of_the_reading(asked):
     held = free.asking(labels=["red circle"])
     assert held.reading["boxes"] == "best_iou" and {o.label for o in held(asked[2].image(0))} <= {"red circle"}
     assert held.asking("Find all.").labels == {"red circle"}
+    freed = held.asking(labels=[])
+    assert freed.labels == frozenset() and freed.config == free.config
+
+
+def test_thin_images_fail_alone_and_are_named(asked):
+    images = [asked[2].image(0), Image.new("RGB", (1000, 2))]
+    assert [answer["finish_reason"] == "error" for answer in asked[-1].answers(images)] == [False, True]
+    with pytest.raises(InputError, match=r"images\[1\]: there is no answer: .*aspect ratio"):
+        asked[-1].detect(images)
+
+
+def test_truncated_and_closed_images_are_named(asked, tmp_path):
+    Image.effect_noise((64, 64), 50).convert("RGB").save(tmp_path / "a.jpg")
+    (tmp_path / "a.jpg").write_bytes((tmp_path / "a.jpg").read_bytes()[:-500])
+    closed = Image.new("RGB", (4, 4))
+    closed.close()
+    for image in (Image.open(tmp_path / "a.jpg"), closed):
+        with pytest.raises(InputError, match="image: it cannot be decoded"):
+            asked[-1](image)
 
 
 def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):

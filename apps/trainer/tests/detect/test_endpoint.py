@@ -65,8 +65,8 @@ def test_refused_requests_are_tried_again():
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        ((400, {"error": {"message": "no such model"}}), "the server answered 400: .*no such model"),
-        ((500, b"broken"), "the server answered 500"),
+        ((400, {"error": {"message": "no such model"}}), "answered 400: .*no such model"),
+        ((500, b"broken"), "/v1 answered 500"),
         ((None, None), "APIConnectionError"),
         ((200, {"unexpected": True}), "no choices"),
         ((200, b"{ cut"), "the reply is no JSON"),
@@ -101,7 +101,7 @@ def test_log_probabilities_of_another_form_are_left_out(steps):
     ("content", "reason", "told"),
     [
         (None, "stop", "no text"),
-        (None, "content_filter", "filter of contents"),
+        (None, "content_filter", "finish_reason 'content_filter'"),
         ([{"type": "text"}], "stop", "no text"),
     ],
 )

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from fakes import detector, make_images
+from fakes import answered, detector, make_images
 from PIL import Image
 from pycocotools.coco import COCO
 
@@ -15,7 +15,6 @@ from coord_codec import read_annotations
 from coord_trainer.detect.exports import EXPORTS, coco_results, write_export
 from coord_trainer.detect.gallery import draw_answers
 from coord_trainer.detect.objects import DetectedObject, Detections
-from coord_trainer.detect.session import answer_sources
 from coord_trainer.detect.sources import find_sources
 
 OBJECTS = [
@@ -215,8 +214,7 @@ def test_drawn_images_show_boxes_and_the_page_lists_failures(tmp_path):
     make_images(tmp_path / "photos", a=(80, 40))
     (tmp_path / "photos" / "<b>.png").write_text("no image")
     sources = find_sources([str(tmp_path / "photos")])
-    answered = answer_sources(detector(), sources, tmp_path / "out", {}, batch=2)
-    page = draw_answers(answered, sources).read_text()
+    page = draw_answers(answered(detector(), sources, tmp_path / "out", {}), sources).read_text()
     assert "&lt;b&gt;.png" in page and "cannot be decoded" in page and "<b>.png" not in page
     drawn = np.asarray(Image.open(tmp_path / "out" / "drawn" / "a.jpg")).astype(int)
     grey = np.full(3, 128)
@@ -238,8 +236,45 @@ def test_page_links_to_files_of_any_name(tmp_path):
     except OSError:
         pytest.skip("this file system takes names in Unicode alone")
     sources = find_sources([str(tmp_path / "photos")])
-    answered = answer_sources(detector(), sources, tmp_path / "out", {}, batch=2)
-    page = draw_answers(answered, sources).read_text()
+    page = draw_answers(answered(detector(), sources, tmp_path / "out", {}), sources).read_text()
     linked = {unquote_to_bytes(unescape(link)) for link in findall('href="([^"]*)"', page)}
     assert linked == {b"drawn/" + name.replace(b".png", b".jpg") for name in [*names, b"x.png"]}
     assert all((tmp_path / "out" / os.fsdecode(link)).is_file() for link in linked)
+
+
+def test_voc_boxes_lie_inside_the_image_and_its_names_are_xml(tmp_path):
+    objects = [{"desc": "cat", "bbox_xyxy": [95.6, 10.0, 95.9, 40.0], "score": 1.0}]
+    record = {"image_id": 1, "image": "new\nline\x07.png", "width": 96, "height": 50, "objects": objects}
+    (file,) = write_export("voc", [record], tmp_path).rglob("*.xml")
+    root = ElementTree.parse(file).getroot()
+    corners = [int(root.find(f"object/bndbox/{name}").text) for name in ("xmin", "ymin", "xmax", "ymax")]
+    assert corners == [96, 11, 96, 40] and root.find("filename").text == "new line .png"
+
+
+@pytest.mark.parametrize("note", ["[1]", "{", '{"voc": 3}'])
+def test_note_that_a_user_has_changed_is_no_note(tmp_path, note):
+    place = write_export("voc", RECORDS, tmp_path)
+    (tmp_path / ".written.json").write_text(note)
+    write_export("voc", RECORDS, tmp_path)
+    assert place.is_dir() and (tmp_path / "voc.changed-1").is_dir()
+
+
+def test_export_of_a_call_that_was_killed_before_its_note_is_no_users(tmp_path, monkeypatch, capsys):
+    from coord_trainer.detect import written
+
+    write_export("voc", RECORDS, tmp_path)
+    notes = []
+
+    def note(folder, found, real=written._note):
+        notes.append(found)
+        if len(notes) == 2:
+            raise KeyboardInterrupt
+        real(folder, found)
+
+    other = [{**RECORDS[0], "objects": OBJECTS[:1]}]
+    monkeypatch.setattr(written, "_note", note)
+    with pytest.raises(KeyboardInterrupt):
+        write_export("voc", other, tmp_path)
+    monkeypatch.undo()
+    write_export("voc", RECORDS, tmp_path)
+    assert "changed" not in capsys.readouterr().out and not list(tmp_path.glob("voc.*"))

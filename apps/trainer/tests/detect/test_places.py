@@ -15,6 +15,8 @@ from coord_trainer.detect.places import places_of
         ["a.png", "a.jpg/b.png"],
         ["SAME.webp", "same.png"],
         ["a.txt.png", "a.txt/b.png", "x.tar.jpg"],
+        ["a.png", "a.jpg", "a.jpg.png", "a.png.jpg", "a.jpg.jpg.txt.png"],
+        ["x" * 250 + ".png", "x" * 250 + ".jpg", "日" * 84 + ".png"],
     ],
 )
 @pytest.mark.parametrize("suffix", [".jpg", ".txt"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from fakes import BOX, TEXT, RuleEngine, detector, make_images
+from fakes import BOX, TEXT, RuleEngine, answered, detector, make_images
 
 from coord_codec import InputError
 from coord_trainer.detect import session
@@ -15,7 +15,7 @@ SETTINGS = {"model": "rule", "prompt": "p"}
 
 
 def answer(folder, sources, engine=None, **options):
-    return answer_sources(detector(engine), sources, folder, SETTINGS, batch=2, **options)
+    return answered(detector(engine), sources, folder, SETTINGS, **options)
 
 
 def lines(folder):
@@ -75,9 +75,9 @@ def test_bad_image_is_one_failed_record_that_is_tried_again(tmp_path, sources):
 def test_other_settings_are_refused_and_force_starts_anew(tmp_path, sources):
     answer(tmp_path / "out", sources)
     with pytest.raises(InputError, match=r"prompt 'p', now it is 'q'.*--force"):
-        answer_sources(detector(), sources, tmp_path / "out", SETTINGS | {"prompt": "q"}, batch=2)
+        answered(detector(), sources, tmp_path / "out", SETTINGS | {"prompt": "q"})
     changed = SETTINGS | {"prompt": "q"}
-    assert answer_sources(detector(), sources, tmp_path / "out", changed, batch=2, force=True).new == 4
+    assert answered(detector(), sources, tmp_path / "out", changed, force=True).new == 4
 
 
 def test_folder_of_something_else_is_refused_and_untouched(tmp_path, sources):
@@ -127,7 +127,7 @@ def test_other_images_of_the_same_names_are_refused_and_nothing_is_lost(tmp_path
     answer(tmp_path / "out", sources)
     before = lines(tmp_path / "out")
     others = find_sources([str(make_images(tmp_path / "other", a=(50, 20)))])
-    with pytest.raises(InputError, match=r"other images of the same names, .*photos/a\.png first"):
+    with pytest.raises(InputError, match=r"other images of the same names, .*photos.a\.png first"):
         answer(tmp_path / "out", others)
     assert lines(tmp_path / "out") == before
     (tmp_path / "photos").rename(tmp_path / "moved")  # the same images elsewhere are the same
@@ -203,7 +203,8 @@ def test_names_and_texts_that_are_no_text_are_kept(tmp_path):
     ("make", "told"),
     [
         (lambda out: out.write_text("x"), "is a file; name a folder"),
-        (lambda out: (out.mkdir(), (out / "session.json").write_text("[]")), "session.json: expected an object"),
+        (lambda out: (out.mkdir(), (out / "session.json").write_text("[]")), "holds something else"),
+        (lambda out: (out.mkdir(), (out / "session.json").write_text('{"my": "tool"}')), "holds something else"),
     ],
 )
 def test_place_that_cannot_be_is_one_line(tmp_path, sources, make, told):
@@ -257,3 +258,98 @@ def test_box_is_that_of_the_upright_image(tmp_path):
     width, height = 20, 40
     expected = [BOX[0] * width, BOX[1] * height, BOX[2] * width, BOX[3] * height]
     assert record["objects"][0]["bbox_xyxy"] == pytest.approx(expected)
+
+
+def test_images_that_are_out_of_reach_keep_their_answers(tmp_path, sources, capsys):
+    answer(tmp_path / "out", sources)
+    before = lines(tmp_path / "out")
+    (tmp_path / "photos").rename(tmp_path / "unmounted")
+    assert answer(tmp_path / "out", sources).new == 0 and lines(tmp_path / "out") == before
+    assert "4 image files are out of reach now; their answers are kept" in capsys.readouterr().out
+
+
+def test_failure_takes_no_answers_place_unless_the_file_is_another_one(tmp_path, sources):
+    answer(tmp_path / "out", sources)
+    make_images(tmp_path / "photos", b=(30, 20))
+    (tmp_path / "photos" / "c.png").write_text("no image any more")
+
+    class Fails(RuleEngine):
+        def answer(self, images):
+            return [{"text": None, "finish_reason": "error", "error": "busy"} for _ in images]
+
+    found = answer(tmp_path / "out", sources, Fails())
+    assert [record["image"] for record in found.failed] == ["b.png", "c.png"]
+    assert answer(tmp_path / "out", sources).new == 1  # c.png is none
+    (tmp_path / "out" / "predictions.jsonl").open("a").write(
+        json.dumps({"image": "a.png", "image_id": "a.png", "finish_reason": "error", "error": "a late process"}) + "\n"
+    )
+    assert len(answer(tmp_path / "out", sources).failed) == 1
+
+
+def test_parts_of_a_stopped_torchrun_are_older_than_what_comes_after(tmp_path, sources):
+    """One failed and one has been replaced since; one process goes on, and its answers count."""
+    answer(tmp_path / "out", sources)
+    records = lines(tmp_path / "out")
+    failed = {"image_id": "d.png", "image": "d.png", "finish_reason": "error", "error": "gone"}
+    for number, part in enumerate((records[:2], [records[2], failed])):
+        text = "".join(json.dumps(record) + "\n" for record in part)
+        (tmp_path / "out" / f"predictions.jsonl.{number}").write_text(text)
+    (tmp_path / "out" / "predictions.jsonl").unlink()
+    make_images(tmp_path / "photos", b=(30, 20))
+    found = answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]))
+    assert not found.failed and found.new == 2 and lines(tmp_path / "out")[1]["width"] == 30
+    assert answer(tmp_path / "out", sources).new == 0
+
+
+def test_no_other_call_works_in_the_folder_until_the_block_ends(tmp_path, sources):
+    with (
+        answer_sources(detector(), sources, tmp_path / "out", SETTINGS, batch=2),
+        pytest.raises(InputError, match="another process is answering"),
+    ):
+        answer(tmp_path / "out", sources, force=True)
+    assert answer(tmp_path / "out", sources).new == 0
+
+
+def test_answers_of_folders_in_turn_are_all_kept(tmp_path):
+    first = find_sources([str(make_images(tmp_path / "one", x=(40, 20)))])
+    second = find_sources([str(make_images(tmp_path / "two", y=(40, 20)))])
+    answer(tmp_path / "out", first)
+    answer(tmp_path / "out", second)
+    make_images(tmp_path / "two", x=(30, 20))
+    with pytest.raises(InputError, match="other images of the same names"):
+        answer(tmp_path / "out", find_sources([str(tmp_path / "two")]))
+    assert answer(tmp_path / "out", first).new == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"image": ["x"], "finish_reason": "stop", "text": "", "objects": []},
+        {"image": "a.png", "finish_reason": "stop", "text": ""},
+        {"image": "a.png", "finish_reason": "stop", "text": "", "objects": [{"desc": "cat"}]},
+        {"image": "a.png", "finish_reason": "stop", "text": "", "objects": [], "file": "old"},
+    ],
+)
+def test_line_that_is_no_record_is_cut_off_and_its_image_answered_again(tmp_path, sources, line):
+    answer(tmp_path / "out", sources)
+    kept = [json.dumps(record) for record in lines(tmp_path / "out")[1:]]
+    (tmp_path / "out" / "predictions.jsonl").write_text("\n".join([json.dumps(line), *kept]) + "\n")
+    assert answer(tmp_path / "out", sources).new == 1 and len(lines(tmp_path / "out")) == 4
+
+
+def test_session_without_an_answer_binds_to_nothing(tmp_path, sources):
+    class Fails(RuleEngine):
+        def answer(self, images):
+            return [{"text": None, "finish_reason": "error", "error": "busy"} for _ in images]
+
+    answer(tmp_path / "out", sources, Fails())
+    assert answered(detector(), sources, tmp_path / "out", SETTINGS | {"prompt": "q"}).new == 4
+    with pytest.raises(InputError, match="prompt 'q'"):
+        answer(tmp_path / "out", sources)
+
+
+def test_count_of_an_interrupt_is_that_of_the_answers(tmp_path, sources, monkeypatch):
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    (tmp_path / "photos" / "0.png").write_text("no image")
+    with pytest.raises(KeyboardInterrupt, match="interrupted: 3 images were answered"):
+        answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), RuleEngine(stop_after=2))

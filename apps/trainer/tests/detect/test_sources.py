@@ -122,8 +122,10 @@ def test_option_that_would_change_nothing_is_refused(sources, endpoint, option, 
 def test_pattern_with_an_equals_sign_is_no_setting(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_images(tmp_path / "day=1", a=(2, 2))
-    words = ["m", "day=*/*.png", str(tmp_path / "day=1" / "*"), "photos/x=1*.jpg", "evaluation.limit=3", "typo=3"]
-    assert split_words(words, False)[1:] == (tuple(words[1:4]), words[4:])
+    words = ["m", "day=*/*.png", str(tmp_path / "day=1" / "*"), "photos/x=1*.jpg", "typo=3", "evaluation.limit=3"]
+    assert split_words(words, False)[1:] == (tuple(words[1:5]), words[5:])
+    with pytest.raises(InputError, match=r"typo=3: no such file .*settings are written section\.key=value"):
+        find_sources(["typo=3"])
 
 
 def test_names_never_lead_upwards(tmp_path, monkeypatch):
@@ -132,15 +134,52 @@ def test_names_never_lead_upwards(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "here")
     assert names("../photos", ".") == ["here/b.png", "photos/a.png"]
     assert names("../photos/a.png", "../here/../photos/a.png") == ["a.png"]
+    assert names("../p*/a.png") == ["photos/a.png"]
 
 
 def test_drawn_images_of_an_earlier_call_are_no_sources(tmp_path):
     make_images(tmp_path / "photos", a=(2, 2))
     make_images(tmp_path / "photos" / "found" / "drawn", a=(2, 2))
-    (tmp_path / "photos" / "found" / "session.json").write_text("{}")
-    assert names(tmp_path / "photos") == ["a.png"]
-    with pytest.raises(InputError, match="the answers of an earlier call"):
+    session = tmp_path / "photos" / "found" / "session.json"
+    session.write_text('{"my": "tool"}')  # a user's own file of that name
+    assert names(tmp_path / "photos") == ["a.png", "found/drawn/a.png"]
+    session.write_text('{"model": "m", "prompt": "p"}')
+    for word in (tmp_path / "photos", tmp_path / "photos" / "**" / "*.*g"):
+        found = find_sources([str(word)])
+        assert [source.name for source in found.images] == ["a.png"]
+        assert "found: the answers of an earlier call" in found.notes[0]
+    with pytest.raises(InputError, match="what an earlier call has drawn is none to answer"):
         find_sources([str(tmp_path / "photos" / "found")])
+
+
+def test_names_stay_when_images_are_added_elsewhere_below_the_folder(tmp_path):
+    make_images(tmp_path / "photos" / "a", x=(2, 2))
+    words = (tmp_path / "photos", tmp_path / "photos" / "**" / "*.png")
+    assert [names(word) for word in words] == [["a/x.png"]] * 2
+    make_images(tmp_path / "photos", y=(2, 2))
+    assert [names(word) for word in words] == [["a/x.png", "y.png"]] * 2
+
+
+def test_links_to_folders_are_told(tmp_path):
+    make_images(tmp_path / "photos", a=(2, 2))
+    make_images(tmp_path / "more", b=(2, 2))
+    (tmp_path / "photos" / "more").symlink_to(tmp_path / "more")
+    (tmp_path / "photos" / "gone.png").symlink_to(tmp_path / "nothing.png")
+    found = find_sources([str(tmp_path / "photos")])
+    assert [source.name for source in found.images] == ["a.png"] and "2 links to folders, or to nothing" in found.notes[
+        0
+    ]
+
+
+def test_file_that_is_no_image_is_refused_and_an_image_of_another_name_is_taken(tmp_path):
+    make_images(tmp_path, a=(2, 2))
+    (tmp_path / "a.png").rename(tmp_path / "upload_3f2a")
+    (tmp_path / "report.html").write_text("<p>")
+    assert names(tmp_path / "upload_3f2a") == ["upload_3f2a"]
+    with pytest.raises(InputError, match=r"report\.html: expected an image or annotations"):
+        names(tmp_path / "report.html")
+    with pytest.raises(InputError, match="--images: expected a folder"):
+        names(tmp_path / "i.jsonl", images=tmp_path / "nowhere")
 
 
 def test_strict_makes_a_bad_record_an_error(tmp_path):

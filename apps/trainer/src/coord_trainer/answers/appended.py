@@ -11,18 +11,18 @@ from coord_codec.files import parse_json_line, write_text
 from coord_trainer.console import say
 
 
-def cut_torn_lines(path: Path, fields: frozenset[str] = frozenset()) -> int:
-    """Cut off the lines of a JSONL file that are not whole objects with `fields`; returns how many there were."""
+def cut_torn_lines(path: Path, is_record: Callable[[Mapping[str, Any]], bool] = bool) -> int:
+    """Cut off the lines of a JSONL file that are no whole objects, or no records; returns how many there were."""
     lines = path.read_bytes().splitlines(keepends=True)
-    whole = [line for line in lines if line.endswith(b"\n") and _holds(line, fields)]
+    whole = [line for line in lines if line.endswith(b"\n") and _holds(line, is_record)]
     if len(whole) != len(lines):
         write_text(path, b"".join(whole).decode())
     return len(lines) - len(whole)
 
 
-def _holds(line: bytes, fields: frozenset[str]) -> bool:
+def _holds(line: bytes, is_record: Callable[[Mapping[str, Any]], bool]) -> bool:
     try:
-        return fields <= parse_json_line(line).keys()
+        return is_record(parse_json_line(line))
     except ValueError:
         return False
 

@@ -59,13 +59,15 @@ def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evalu
         InputError: no checkpoint, bad data
     """
     out.mkdir(parents=True, exist_ok=True)
+    goes_on = unfinished(out).is_file()
     unfinished(out).touch()
     try:
         images = load_scored(config, out / "data")
     except InputError:
-        unfinished(out).unlink()
-        with suppress(OSError):  # unless an earlier call has left something there
-            out.rmdir()
+        if not goes_on:  # what an earlier call has left waits for the right settings
+            unfinished(out).unlink()
+            with suppress(OSError):
+                out.rmdir()
         raise
     report_sets(out, [images])
     predict_images(config, checkpoint, images, out / "predictions.jsonl")

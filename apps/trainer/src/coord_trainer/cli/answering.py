@@ -27,6 +27,7 @@ from coord_trainer.console import say
 
 Server = Enum("Server", {name: name for name in ("vllm", "sglang")}, type=str)
 Form = Enum("Form", {name: name for name in ("labelstudio", "coco", "yolo", "voc", "fiftyone")}, type=str)
+_LONGEST_REQUEST = 86400
 GrammarForm = Enum("GrammarForm", {name: name for name in ("lark", "ebnf")}, type=str)
 
 
@@ -108,6 +109,8 @@ def predict(
     given |= {"--images": images, "--export": export, "--label": label, "--grammar": grammar}
     is_given = {word: value is not None for word, value in given.items()} | {"--force": force, "--no-draw": not draw}
     check_options(sources, endpoint is not None, is_given)
+    if timeout is not None and not timeout <= _LONGEST_REQUEST:  # neither nan
+        raise InputError(f"--timeout: expected at most {_LONGEST_REQUEST} seconds, found {timeout}")
     if not sources:
         _predict_configured(model, out, settings, config, strict)
         return
@@ -152,10 +155,13 @@ def grammar(
     from coord_trainer.answers.grammar.served import AnswerForm, ebnf_grammar, lark_grammar, read_tokenizer
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.detector import as_trained, check_labels
+    from coord_trainer.detect.words import check_settings
     from coord_trainer.model.locate import locate_model
 
     folder = locate_model(model)
-    data = as_trained(load_run_config(None, overrides or [], trains=False), folder).data
+    resolved = load_run_config(None, overrides or [], trains=False)
+    check_settings(overrides or [], endpoint=True)
+    data = as_trained(resolved, folder).data
     tokenizer, most = read_tokenizer(folder), data.max_objects
     allowed = AnswerForm.for_tokenizer(
         tokenizer,
@@ -198,14 +204,15 @@ def demo(
     from importlib.util import find_spec
 
     from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.detect.words import check_settings
 
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
     resolved = load_run_config(config, overrides or [], trains=False)
+    check_settings(overrides or [], endpoint=False)
     load_libraries()
     from coord_trainer.detect.demo import serve_demo
     from coord_trainer.detect.detector import Detector
 
     detector = Detector.load(model, resolved)
-    say(f"http://{host}:{port} (Ctrl-C ends it)")
     serve_demo(detector, host, port)

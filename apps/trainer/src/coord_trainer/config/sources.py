@@ -25,6 +25,10 @@ def _plain_prompt(value: str) -> str:
         raise ValueError("expected a non-empty prompt without <image>; the image is put in front of it")
     if token := _TURNS_AND_MEDIA.search(value):
         raise ValueError(f"expected a prompt in plain words, without the control token {token[0]}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("expected valid Unicode, found half a surrogate pair") from None
     return value
 
 

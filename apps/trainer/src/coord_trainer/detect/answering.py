@@ -12,10 +12,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import torch
-from PIL import Image
-
-from coord_codec import InputError
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
 from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.sources import Source
@@ -96,7 +92,7 @@ def _answered(detector: Detector, sources: Sequence[Source]) -> list[Record]:
     decoded = [(source, _tried(decode_image, source)) for source in sources]
     records = [record for _, record in decoded if isinstance(record, dict)]
     opened = [(source, image) for source, image in decoded if not isinstance(image, dict)]
-    answers = _answers(detector, [image for _, image in opened]) if opened else []
+    answers = detector.answers([image for _, image in opened])
     for (source, image), answer in zip(opened, answers, strict=True):
         head = {"image_id": source.image_id, "image": source.name, "width": image.width, "height": image.height}
         record = {**head, "file": file_stamp(source.path), **answer}
@@ -108,19 +104,6 @@ def _answered(detector: Detector, sources: Sequence[Source]) -> list[Record]:
     return records
 
 
-def _answers(detector: Detector, images: Sequence[Image.Image]) -> list[Record]:
-    """Return the answers; an image that the model's processor or the memory does not take fails alone."""
-    try:
-        return detector.engine.answer(images)
-    except InputError:
-        raise
-    except (ValueError, torch.OutOfMemoryError) as error:
-        if len(images) == 1:
-            return [{"text": None, "finish_reason": "error", "error": str(error).splitlines()[0]}]
-    half = len(images) // 2
-    return _answers(detector, images[:half]) + _answers(detector, images[half:])
-
-
 def _tried(read: Callable[[Path], Any], source: Source) -> Any:
     """Return what is read of an image, or its failed record."""
     try:
@@ -129,10 +112,10 @@ def _tried(read: Callable[[Path], Any], source: Source) -> Any:
         return {"image_id": source.image_id, "image": source.name, "finish_reason": "error", "error": str(error)}
 
 
-def file_stamp(path: Path) -> str | None:
-    """Return what changes when a file is replaced; None where it cannot be asked."""
+def file_stamp(path: Path) -> Record | None:
+    """Return what changes when a file is replaced, and where it is; None where it cannot be asked."""
     try:
         facts = path.stat()
     except OSError:
         return None
-    return f"{facts.st_size} bytes, {facts.st_mtime_ns} ns"
+    return {"path": str(path.resolve()), "bytes": facts.st_size, "mtime_ns": facts.st_mtime_ns}

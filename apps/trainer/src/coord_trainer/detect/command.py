@@ -12,12 +12,13 @@ from typing import Any
 from coord_codec import InputError
 from coord_codec.files import write_text
 from coord_trainer.checkpoints import weight_files
+from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
-from coord_trainer.detect.exports import coco_results, write_export
+from coord_trainer.detect.exports import coco_results, exports_in, write_export
 from coord_trainer.detect.objects import has_distributions
-from coord_trainer.detect.session import RESULTS, Answered, answer_sources
+from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, answer_sources, remove_made
 from coord_trainer.detect.sources import Sources, find_sources
 from coord_trainer.model.card import CARD_FILE, read_card, system_text
 from coord_trainer.model.locate import locate_model
@@ -78,16 +79,10 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     geometry = detector.config.data.geometry  # as the model was trained, which its card says
     if sources.truth is not None and geometry != "box":
         sources = _sources(request, config, geometry)
-    answered = answer_sources(
-        detector,
-        sources,
-        request.out,
-        _settings(request, detector),
-        batch=config.evaluation.batch_size,
-        force=request.force,
-    )
-    if is_first():
-        _finish(request, detector, sources, answered)
+    settings, batch = _settings(request, detector), config.evaluation.batch_size
+    with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
+        if is_first():
+            _finish(request, detector, sources, answered)
     return answered
 
 
@@ -97,9 +92,7 @@ def _sources(request: Request, config: RunConfig, geometry: str) -> Sources:
 
 
 def _local(request: Request, config: RunConfig, sources: Sources) -> Detector:
-    instances = sources.truth.instances if sources.truth is not None else ()
-    names = sorted({o.desc for i in instances for o in i.targets})
-    detector = Detector.load(_model(request), config, names, request.labels)
+    detector = Detector.load(_model(request), config, sources.labels, request.labels)
     asked, reading = config.evaluation.readings[0], detector.config.evaluation.readings[0]
     if "readings" in config.evaluation.model_fields_set and asked != reading:
         say(f"evaluation.readings: {reading} holds answers to the labels; {asked} would not")
@@ -114,10 +107,10 @@ def _model(request: Request) -> Path:
 
 def _endpoint(request: Request, config: RunConfig) -> Detector:
     from coord_trainer.answers.generate import room_without_tokenizer
-    from coord_trainer.detect.endpoint import EndpointEngine
+    from coord_trainer.detect.endpoint import EndpointEngine, check_key, checked_url
 
-    if not (request.endpoint or "").startswith(("http://", "https://")):
-        raise InputError(f"--endpoint: expected a URL such as http://localhost:8000/v1, found {request.endpoint!r}")
+    url = checked_url(request.endpoint or "")
+    check_key()
     if not request.served_name:
         raise InputError("--endpoint: name the model as the server calls it with --name")
     folder = locate_model(request.model) if request.model is not None else None
@@ -126,8 +119,13 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
     if card is None:
         say(f"no {CARD_FILE} of the served model: prompt, markers and limits are the configuration's, unchecked")
     data = resolved.data
+    if "readings" in config.evaluation.model_fields_set and STRATEGIES[config.evaluation.readings[0]].grammar:
+        raise InputError(
+            f"evaluation.readings: {config.evaluation.readings[0]} decodes under a grammar in this process; a server "
+            "is held to one by --grammar, and the readings greedy and best-iou say how its boxes are taken"
+        )
     engine = EndpointEngine(
-        request.endpoint or "",
+        url,
         request.served_name,
         data.prompt,
         card.system if card is not None else system_text(resolved),
@@ -162,16 +160,18 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
 
 
 def _settings(request: Request, detector: Detector) -> dict[str, Any]:
-    config = detector.config
+    config, served = detector.config, request.endpoint is not None
+    reading = config.evaluation.readings[0]
     return {
-        "model": detector.engine.name if request.endpoint else str(locate_model(_model(request)).resolve()),
-        "weights": None if request.endpoint else weight_files(locate_model(_model(request))),
-        "endpoint": request.endpoint,
+        "model": detector.engine.name if served else str(locate_model(_model(request)).resolve()),
+        "weights": None if served else weight_files(locate_model(_model(request))),
+        "endpoint": (request.endpoint or "").rstrip("/") or None,
         "prompt": config.data.prompt,
-        "system": detector.engine.system if request.endpoint else None,
+        "system": detector.engine.system if served else None,
         "answers": [config.data.style, config.data.markers, config.data.geometry],
-        "decoding": f"server {request.server or ''}".strip() if request.endpoint else config.evaluation.readings[0],
-        "labels": sorted(detector.labels),
+        "decoding": " ".join(filter(None, ("server", request.server, reading))) if served else reading,
+        "labels": sorted(detector.labels if served else detector.engine.names),
+        "dtype": None if served else config.model.dtype,
         "max_new_tokens": detector.engine.max_new_tokens,
         "pixels": [config.data.min_pixels, config.data.max_pixels],
     }
@@ -194,27 +194,43 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     categories = None
     if sources.truth is not None:
         categories = {category.name: category.id for category in sources.truth.categories} or None
-    if sources.truth is None:  # images that have a name alone get a number as well, as COCO has it
-        good = [record | {"image_id": number} for number, record in enumerate(good, start=1)]
+    good = _numbered(good, sources)
     results = coco_results(good, categories)
     if left_out := boxes - len(results):
         say(f"  {left_out:,} boxes have labels that the annotations do not, and are not in coco_results.json")
     write_text(request.out / RESULTS, json.dumps(results) + "\n")
-    for name in request.exports:
-        say(f"{name}: {write_export(name, good, request.out)}")
+    for name in dict.fromkeys((*request.exports, *exports_in(request.out))):  # older ones would contradict the answers
+        say(f"{name}: {write_export(name, good, request.out, categories)}")
+    is_scored = sources.truth is not None and any(instance.targets for instance in sources.truth.instances)
+    remove_made(
+        request.out, [*(() if request.draw and good else (DRAWN, PAGE)), *(() if is_scored and good else SCORED)]
+    )
     if not good:
         raise RunError(f"no image could be answered; the first: {_reason(failed[0])}")
     if request.draw:
         from coord_trainer.detect.gallery import draw_answers
 
         say(f"page: {draw_answers(answered, sources)}")
-    if sources.truth is not None:
-        given = {name for instance in sources.truth.instances for name in (o.desc for o in instance.targets)}
-        if detector.labels and (others := sorted(given - detector.labels)):
-            say(
-                f"  {len(others)} labels of the annotations may not be given, and their objects are missed: {others[0]}"
-            )
+    if sources.truth is not None and not is_scored:
+        say("the annotations hold no objects: there is nothing to score")
+    if is_scored:
+        if detector.labels and (others := sorted(set(sources.labels) - detector.labels)):
+            told = f"  {len(others)} labels of the annotations may not be given, and their objects are missed"
+            say(f"{told}: {others[0]}")
         _score(detector, sources, answered, {"boxes": "tokens"} if bare == len(good) else {})
+
+
+def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str, Any]]:
+    """Return records with ids as COCO has them: images that have a name alone get a number.
+
+    That of annotations without ids is their place in the file, from 0, as the scores count them.
+    """
+    if sources.truth is None:
+        return [record | {"image_id": number} for number, record in enumerate(records, start=1)]
+    if all(record["image_id"] is not None for record in records):
+        return records
+    places = {instance.image: number for number, instance in enumerate(sources.truth.instances)}
+    return [record | {"image_id": places[record["image"]]} for record in records]
 
 
 def _tell_dropped(records: Sequence[Mapping[str, Any]]) -> None:
@@ -251,6 +267,6 @@ def _score(detector: Detector, sources: Sources, answered: Answered, changes: di
         max_objects=config.data.max_objects,
     )
     evaluation.write_report(answered.folder, image_root=sources.root, title=f"{len(sources.images)} images, scored")
-    for line in summary(evaluation):
+    for line in (*summary(evaluation), *(f"  note: {note}" for note in evaluation.notes)):
         say(line)
     say(f"report: {answered.folder / 'report.html'}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from typing import Any
 
 from coord_codec import InputError
+from coord_trainer.console import say
 from coord_trainer.detect.detector import Detector
 
 
@@ -26,9 +28,9 @@ def build_demo(detector: Detector) -> Any:
     def find(image: Any, prompt: str, labels: str) -> tuple[Any, list[list[Any]], str]:
         if image is None:
             raise gr.Error("Drop an image first.")
-        wanted = [label for label in map(str.strip, labels.split(",")) if label]
+        wanted = [label for label in map(str.strip, (labels or "").split(",")) if label]
         try:
-            found = detector.asking(prompt.strip() or None, wanted)(image)
+            found = detector.asking((prompt or "").strip() or None, wanted)(image)
         except InputError as error:
             raise gr.Error(str(error)) from None
         marks = [(tuple(round(side) for side in item.box), f"{item.label} {item.score:.2f}") for item in found]
@@ -52,7 +54,19 @@ def build_demo(detector: Detector) -> Any:
 
 
 def serve_demo(detector: Detector, host: str, port: int) -> None:
-    """Serve the page until Ctrl-C."""
+    """Serve the page until Ctrl-C.
+
+    Raises:
+        InputError: nothing can listen at that address and port
+    """
+    try:
+        with socket.create_server((host, port)):
+            pass
+    except (OSError, UnicodeError) as error:
+        raise InputError(
+            f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}; choose others"
+        ) from None
+    say(f"http://{host}:{port} (Ctrl-C ends it)")
     page = build_demo(detector)
     import gradio as gr
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from PIL import Image
 
 from coord_codec import CoordGrid, InputError
@@ -62,11 +63,13 @@ class Detector:
         engine: where answers come from
         config: prompt, markers, decoding and limits
         labels: the only ones that may be given; none leaves them free
+        free: what `config` is without labels
     """
 
     engine: Engine
     config: RunConfig
     labels: frozenset[str] = frozenset()
+    free: RunConfig | None = None
 
     @classmethod
     def load(
@@ -85,15 +88,16 @@ class Detector:
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
-        if labels:
-            resolved, names = _held_to_names(resolved), check_labels(labels)
+        free, held = resolved, check_labels(labels)
+        if held:
+            resolved, names = _held_to_names(resolved), held
         if not STRATEGIES[resolved.evaluation.readings[0]].known_names:
             names = ()  # answers are the same whether annotations name the images or a folder does
         loaded = open_checkpoint(folder, resolved)
         room = resolved.evaluation.max_new_tokens
         room = room or answer_room(resolved, loaded.processor.tokenizer, names, of_run=False)
         engine = LocalEngine(str(folder), loaded, resolved, room, frozenset(names))
-        return cls(engine, resolved, frozenset(labels))
+        return cls(engine, resolved, frozenset(held), free)
 
     def __call__(self, image: Any) -> Detections:
         """Return the objects in one image: a path, a PIL image, or an array [height, width, 3] of 8 bits, RGB.
@@ -106,10 +110,12 @@ class Detector:
 
     def detect(self, images: Sequence[Any]) -> list[Detections]:
         """Return the objects in a batch of images, which are answered together."""
-        if isinstance(images, str | Path | Image.Image | np.ndarray):
-            raise InputError(f"images: expected a list of images, found one {type(images).__name__}; call the detector")
+        if isinstance(images, str | Path | Image.Image | np.ndarray) or not isinstance(images, Iterable):
+            raise InputError(
+                f"images: expected a list of images, found {type(images).__name__}; one goes without detect"
+            )
         opened = [open_image(image) for image in images]
-        answers = self.engine.answer(opened) if opened else []
+        answers = self.answers(opened)
         records = [
             {"image": "image", "width": image.width, "height": image.height, **answer}
             for image, answer in zip(opened, answers, strict=True)
@@ -119,32 +125,43 @@ class Detector:
                 raise InputError(f"images[{number}]: there is no answer: {record.get('error')}")
         return [self.read(record, image) for record, image in zip(records, opened, strict=True)]
 
+    def answers(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
+        """Return the engine's answers; an image that the model's processor or the memory does not take fails alone."""
+        try:
+            return self.engine.answer(images) if images else []
+        except InputError:
+            raise
+        except (ValueError, torch.OutOfMemoryError) as error:
+            if len(images) == 1:
+                return [{"text": None, "finish_reason": "error", "error": str(error).splitlines()[0]}]
+        half = len(images) // 2
+        return self.answers(images[:half]) + self.answers(images[half:])
+
     def read(self, record: Mapping[str, Any], image: Image.Image | None = None) -> Detections:
         """Return the objects of a record of predictions.jsonl with an answer; `image` is kept for drawing."""
         return read_objects(record, image, self.labels, **self.reading)
 
-    def asking(self, prompt: str | None = None, labels: Sequence[str] = ()) -> Detector:
+    def asking(self, prompt: str | None = None, labels: Sequence[str] | None = None) -> Detector:
         """Return a detector over the same weights that asks otherwise.
 
         Args:
             prompt: the user's message; None for the one at hand
-            labels: the only labels that may be given; none leaves them free
+            labels: the only labels that may be given; an empty list leaves them free, None as they are
 
         Raises:
             InputError: the model is behind an endpoint, or prompt or label cannot be asked for
         """
         if not isinstance(self.engine, LocalEngine):
             raise InputError("asking: a model behind an endpoint is asked as it was set up; set up another one")
-        config = self.config
+        free = self.free or self.config
         if prompt is not None:
-            values = config.model_dump(mode="json")
+            values = free.model_dump(mode="json")
             values["data"]["prompt"] = prompt
-            config = check_run_config(values, "asking", trains=False)
-        if labels:
-            config = _held_to_names(config)
-        held = frozenset(check_labels(labels)) or self.labels
-        engine = replace(self.engine, config=config, names=held or self.engine.names)
-        return Detector(engine, config, held)
+            free = check_run_config(values, "asking", trains=False)
+        held = self.labels if labels is None else frozenset(check_labels(labels))
+        config = _held_to_names(free) if held else free
+        names = held or (frozenset() if self.labels else self.engine.names)
+        return Detector(replace(self.engine, config=config, names=names), config, held, free)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -163,7 +180,11 @@ def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InputError: one that cannot stand in an answer
     """
+    if isinstance(labels, str):
+        raise InputError(f"labels: expected a list of labels, found the text {labels!r}; put it into a list")
     for label in labels:
+        if not isinstance(label, str):
+            raise InputError(f"label {label!r}: expected text, found {type(label).__name__}")
         try:
             check_description(label)
         except ValueError as error:
@@ -205,7 +226,10 @@ def open_image(image: Any) -> Image.Image:
     if isinstance(image, Image.Image):
         from PIL import ImageOps
 
-        return to_rgb(ImageOps.exif_transpose(image))
+        try:
+            return to_rgb(ImageOps.exif_transpose(image))
+        except (OSError, ValueError) as error:  # truncated, or closed
+            raise InputError(f"image: it cannot be decoded: {error}") from None
     raise InputError(f"image: expected a path, a PIL image or an array, found {type(image).__name__}")
 
 

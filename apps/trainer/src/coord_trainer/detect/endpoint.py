@@ -18,13 +18,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
+from urllib.parse import urlsplit
 
 from PIL import Image
 
-from coord_codec import CoordGrid, is_coord_token, token_to_int
+from coord_codec import CoordGrid, InputError, is_coord_token, token_to_int
 from coord_codec.vocab import marker_family
 from coord_trainer.config.decoding import QUANTILE_LEVELS
 
+_KEY = "OPENAI_API_KEY"
 _TOP = 20
 _MOMENTS = ("expected", "spread", "quantiles", "mass")
 
@@ -63,7 +65,7 @@ class EndpointEngine:
     def _client(self) -> Any:
         from openai import OpenAI
 
-        key = os.environ.get("OPENAI_API_KEY", "none")
+        key = os.environ.get(_KEY) or "none"
         return OpenAI(base_url=self.url, api_key=key, timeout=self.timeout, max_retries=self.retries)
 
     def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
@@ -92,9 +94,11 @@ class EndpointEngine:
                 | dict(self.constraint),
             )
         except APIStatusError as error:
-            return _error(f"the server answered {error.status_code}: {_short(error.message)}")
+            hint = "; the path of the API is missing, which often ends in /v1" * (error.status_code == 404)
+            return _error(f"{self.url} answered {error.status_code}: {_short(error.message)}{hint}")
         except OpenAIError as error:
-            return _error(f"{type(error).__name__}: {_short(str(error))}")
+            why = f" ({_short(str(error.__cause__))})" * (error.__cause__ is not None)
+            return _error(f"{self.url}: {type(error).__name__}: {_short(str(error))}{why}")
         except ValueError as error:
             return _error(f"the reply is no JSON: {_short(str(error))}")
         try:
@@ -105,8 +109,7 @@ class EndpointEngine:
         except (AttributeError, IndexError, TypeError):
             return _error("the reply has no choices: is this an OpenAI-compatible chat endpoint?")
         if not isinstance(text, str):
-            why = "the filter of contents" if choice.finish_reason == "content_filter" else f"finish {reason}"
-            return _error(f"the reply has no text, but {text!r:.80} ({why})")
+            return _error(f"the reply has no text, but {text!r:.80} (finish_reason {choice.finish_reason!r})")
         try:
             return {"text": text, "finish_reason": reason} | self._probabilities(text, steps or [])
         except (AttributeError, TypeError, ValueError, OverflowError):  # not the log-probabilities of the interface
@@ -167,6 +170,29 @@ class EndpointEngine:
             "desc_logprobs": [log_p for word in words for log_p in word],
             "desc_token_counts": [len(word) for word in words],
         }
+
+
+def checked_url(url: str) -> str:
+    """Return the URL of an API.
+
+    Raises:
+        InputError: it is none
+    """
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is none
+        is_one = False
+    if not is_one or not url.isascii() or not url.isprintable() or " " in url:
+        raise InputError(f"--endpoint: expected a URL such as http://localhost:8000/v1, found {url!r}")
+    return url
+
+
+def check_key() -> None:
+    """Raise an InputError where the environment's key for the server cannot be sent."""
+    key = os.environ.get(_KEY, "")
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(f"{_KEY}: expected printable ASCII characters, found others; is there a line break in it?")
 
 
 def _data_url(image: Image.Image) -> str:

@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,20 +18,28 @@ from xml.etree import ElementTree
 from coord_codec.files import write_text
 from coord_trainer.detect.objects import OUTLINED, DetectedObject, one_line
 from coord_trainer.detect.places import places_of
-from coord_trainer.detect.written import put
+from coord_trainer.detect.written import put, written
 
 Records = Sequence[Mapping[str, Any]]
 
 
-def write_export(name: str, records: Records, folder: Path) -> Path:
+def write_export(name: str, records: Records, folder: Path, categories: Mapping[str, int] | None = None) -> Path:
     """Write answered records in the form of a labelling tool; returns the file or folder.
 
     Args:
         name: one of `EXPORTS`
         records: of predictions.jsonl, with `objects`
         folder: that it is written to; what was changed there since is moved aside
+        categories: ids of labels that COCO has to keep
     """
-    return put(folder, lambda part: EXPORTS[name]([record for record in records if "objects" in record], part))
+    answered = [record for record in records if "objects" in record]
+    make = partial(_coco, known=categories) if name == "coco" else EXPORTS[name]
+    return put(folder, lambda part: make(answered, part))
+
+
+def exports_in(folder: Path) -> list[str]:
+    """Return the forms that were written into a folder before."""
+    return [name for name in EXPORTS if {name, f"{name}.json"} & set(written(folder))]
 
 
 def coco_results(records: Records, categories: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
@@ -89,9 +98,11 @@ def _xywh(box: Sequence[float]) -> list[float]:
     return [x1, y1, x2 - x1, y2 - y1]
 
 
-def _coco(records: Records, folder: Path) -> Path:
+def _coco(records: Records, folder: Path, known: Mapping[str, int] | None = None) -> Path:
     """One file of images, categories and annotations, as COCO has it, with a score beside each box."""
-    categories = _categories(records)
+    categories = dict(known or {})
+    for name in _categories(records):
+        categories.setdefault(name, max(categories.values(), default=0) + 1)
     images, annotations = [], []
     for record in records:
         size = {"width": record["width"], "height": record["height"]}
@@ -145,7 +156,8 @@ def _voc(records: Records, folder: Path) -> Path:
     places = places_of((record["image"] for record in records), folder / "voc", ".xml")
     for record in records:
         root = ElementTree.Element("annotation")
-        ElementTree.SubElement(root, "filename").text = record["image"]
+        name = record["image"]
+        ElementTree.SubElement(root, "filename").text = name if name.isprintable() else one_line(name)
         size = ElementTree.SubElement(root, "size")
         for name, value in (("width", record["width"]), ("height", record["height"]), ("depth", 3)):
             ElementTree.SubElement(size, name).text = str(value)
@@ -155,6 +167,7 @@ def _voc(records: Records, folder: Path) -> Path:
             ElementTree.SubElement(entry, "score").text = f"{item.score:.4f}"
             box = ElementTree.SubElement(entry, "bndbox")
             x1, y1, x2, y2 = map(round, item.box)
+            x1, y1 = min(x1, record["width"] - 1), min(y1, record["height"] - 1)  # at least the last pixel
             corners = {"xmin": x1 + 1, "ymin": y1 + 1, "xmax": max(x2, x1 + 1), "ymax": max(y2, y1 + 1)}
             for name, value in corners.items():
                 ElementTree.SubElement(box, name).text = str(value)

@@ -46,7 +46,8 @@ def draw_answers(answered: Answered, sources: Sources, limit: int | None = None)
         if len(figures) < SHOWN:
             figures.append(_figure(record["image"], found, target.relative_to(answered.folder).as_posix()))
     for old in set((answered.folder / DRAWN).rglob("*.jpg")) - set(places.values()):
-        old.unlink()  # of images that an earlier call named
+        if old.is_file():  # of an image that an earlier call named; folders are called so too
+            old.unlink()
     labels = Counter(item["desc"] for record in records for item in record["objects"])
     boxes = sum(labels.values())
     body = section(

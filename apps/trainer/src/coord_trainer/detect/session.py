@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from coord_trainer.answers.appended import cut_torn_lines
 from coord_trainer.console import all_ranks_done, first_rank_first, is_first, rank, say, world_size
 from coord_trainer.detect.answering import answer_images, file_stamp
 from coord_trainer.detect.detector import Detector
-from coord_trainer.detect.sources import SESSION, Sources
+from coord_trainer.detect.sources import SESSION, Sources, is_session
 from coord_trainer.detect.written import discard
 
 PREDICTIONS = "predictions.jsonl"
@@ -32,9 +32,11 @@ EARLIER = "earlier.jsonl"
 RESULTS = "coco_results.json"
 DRAWN = "drawn"
 PAGE = "index.html"
-_MADE_ANEW = (RESULTS, DRAWN, PAGE, "report.html", "evaluation.json")
+SCORED = ("report.html", "evaluation.json")
+_MADE_ANEW = (RESULTS, DRAWN, PAGE, *SCORED)
 """What every call writes again."""
-_FIELDS = frozenset({"image", "finish_reason"})
+
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -48,19 +50,20 @@ class Answered:
     """
 
     folder: Path
-    records: tuple[dict[str, Any], ...]
+    records: tuple[Record, ...]
     new: int
 
     @property
-    def failed(self) -> list[dict[str, Any]]:
+    def failed(self) -> list[Record]:
         """Records without an answer; another call tries them again."""
         return [record for record in self.records if record["finish_reason"] == "error"]
 
 
+@contextmanager
 def answer_sources(
     detector: Detector, sources: Sources, folder: Path, settings: dict[str, Any], *, batch: int, force: bool = False
-) -> Answered:
-    """Answer every image that has no answer in `folder` yet.
+) -> Iterator[Answered]:
+    """Answer every image that has no answer in `folder` yet; no other process works in it until the block ends.
 
     Args:
         detector: the model
@@ -77,50 +80,43 @@ def answer_sources(
     with ExitStack() as held:
         with first_rank_first("session"):
             if is_first():
-                held.callback(_open(folder, settings, force).release)
-            changed = _changed(folder, stamps)
-            _keep_root(folder, sources.root.resolve(), changed)
-        return _answer_left(detector, sources, folder, stamps, changed, batch)
+                held.callback(_open(folder, settings, stamps, force).release)
+        yield _answer_left(detector, sources, folder, stamps, batch)
 
 
-def _answer_left(
-    detector: Detector, sources: Sources, folder: Path, stamps: Mapping[str, Any], changed: set[str], batch: int
-) -> Answered:
-    done = {r["image"] for r in _records(folder) if r["finish_reason"] != "error"} - changed
-    if changed:
-        say(f"{folder}: {len(changed)} image files are others than were answered, and are answered again")
+def _answer_left(detector: Detector, sources: Sources, folder: Path, stamps: Mapping[str, Any], batch: int) -> Answered:
+    known = _newest(_records(folder), stamps)
+    done = {name for name, record in known.items() if _is_answered(record) and not _is_stale(record, stamps)}
     # Shares of all images, not of those that are left: another process may have answered some of these by now.
     files = list({source.name: source for source in sources.images}.values())  # annotations may name one twice
     todo = [source for source in files[rank() :: world_size()] if source.name not in done]
     if there := len(done & stamps.keys()):
         say(f"{folder}: {there} answers are there already, {len(files) - there} images are left")
-    own = folder / (PREDICTIONS if world_size() == 1 else f"{PREDICTIONS}.{rank()}")
+    own, count = folder / (PREDICTIONS if world_size() == 1 else f"{PREDICTIONS}.{rank()}"), 0
     with own.open("a", encoding="utf-8") as file, tqdm(total=len(todo), desc="answering", unit="img") as bar:
         try:
             for records in answer_images(detector, todo, batch):
                 file.writelines(map(_line, records))
                 file.flush()
+                count += sum(map(_is_answered, records))
                 bar.update(len(records))
         except KeyboardInterrupt:
-            told = f"interrupted: {bar.n} images were answered into {own}; the same command goes on"
+            told = f"interrupted: {count} images were answered into {own}; the same command goes on"
             raise KeyboardInterrupt(told) from None
     all_ranks_done("answers")
     if not is_first():
         return Answered(folder, (), 0)
-    found = {record["image"]: record for record in _records(folder)}  # of two about one image the later one
+    found = _newest(_records(folder), stamps)
     order = [found[s.name] | {"image_id": s.image_id} for s in sources.images if s.name in found]
-    _put_together(folder, order, [found[name] for name in found if name in done and name not in stamps])
-    new = {record["image"] for record in order if record["finish_reason"] != "error"} - done
-    return Answered(folder, tuple(order), len(new))
+    _put_together(folder, order, [record for name, record in found.items() if name not in stamps])
+    return Answered(folder, tuple(order), len({r["image"] for r in order if _is_answered(r)} - done))
 
 
-def _open(folder: Path, settings: dict[str, Any], force: bool) -> FileLock:
-    before = folder / SESSION
+def _open(folder: Path, settings: dict[str, Any], stamps: Mapping[str, Any], force: bool) -> FileLock:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out: {folder} is a file; name a folder")
     try:
-        is_ours = before.is_file() or not folder.exists() or all(map(_says_nothing, folder.iterdir()))
-        if not is_ours:
+        if folder.exists() and not is_session(folder) and not all(map(_says_nothing, folder.iterdir())):
             raise InputError(f"--out: {folder} holds something else than answers; choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock", timeout=0)
@@ -132,10 +128,14 @@ def _open(folder: Path, settings: dict[str, Any], force: bool) -> FileLock:
     try:
         if force:
             _throw_away(folder)
-        kept = _agreed(before, settings)
-        if torn := _repair(folder):
+        if torn := sum(cut_torn_lines(path, _is_record) for path in _parts(folder)):
             say(f"{folder}: {torn} answers were cut off while they were written; their images are answered again")
-        write_text(before, json.dumps(kept | settings, indent=1) + "\n")
+        known = _newest(_records(folder), stamps)
+        if any(map(_is_answered, known.values())):
+            _agree(folder / SESSION, settings)
+        _tell_changed(folder, known, stamps)
+        _put_together(folder, known.values(), [])  # parts of a call that was stopped are older than what comes now
+        write_text(folder / SESSION, json.dumps(settings, indent=1) + "\n")
     except BaseException:
         lock.release()
         raise
@@ -149,66 +149,95 @@ def _says_nothing(path: Path) -> bool:
 
 def _throw_away(folder: Path) -> None:
     discard(folder)
-    for path in (*_parts(folder), folder / SESSION, *(folder / name for name in _MADE_ANEW)):
+    for path in (*_parts(folder), folder / SESSION):
+        path.unlink(missing_ok=True)
+    remove_made(folder, _MADE_ANEW)
+
+
+def remove_made(folder: Path, names: Iterable[str]) -> None:
+    """Remove what an earlier call made and this one does not make again."""
+    for path in (folder / name for name in names):
         if path.is_dir():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
 
 
-def _agreed(session: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what session.json holds, after a check that its answers were made with these settings."""
-    if not session.is_file():
-        return {}
-    kept = read_json(session)
-    if not isinstance(kept, dict):
-        raise InputError(
-            f"{session}: expected an object of settings, found {type(kept).__name__}; choose another folder for --out, "
-            "or start anew with --force"
-        )
+def _agree(session: Path, settings: Mapping[str, Any]) -> None:
+    """Check that the answers were made with these settings."""
+    kept = read_json(session) if session.is_file() else {}
     for name, value in settings.items():
         if name in kept and kept[name] != value:
             raise InputError(
                 f"--out: the answers in {session.parent} were made with {name} {kept[name]!r}, now it is {value!r}; "
                 "choose another folder, or start anew with --force"
             )
-    return kept
 
 
-def _changed(folder: Path, stamps: Mapping[str, str | None]) -> set[str]:
-    """Return the images whose files are others now than those that were answered."""
-    asked = (record for record in _records(folder) if record["image"] in stamps and record["finish_reason"] != "error")
-    latest = {record["image"]: record.get("file") for record in asked}
-    return {name for name, stamp in latest.items() if None not in (stamp, now := stamps[name]) and stamp != now}
+def _tell_changed(folder: Path, known: Mapping[str, Record], stamps: Mapping[str, Any]) -> None:
+    """Refuse other images of the same names; say how many files are others now, and how many are out of reach."""
+    stale = [name for name, record in known.items() if _is_answered(record) and _is_stale(record, stamps)]
+    for name in stale:
+        if (place := known[name]["file"].get("path")) != stamps[name]["path"]:
+            raise InputError(
+                f"--out: {folder} holds answers to other images of the same names, {place} first; choose another "
+                "folder, or start anew with --force"
+            )
+    if stale:
+        say(f"{folder}: {len(stale)} image files are others than were answered, and are answered again")
+    gone = sum(stamp is None and name in known and _is_answered(known[name]) for name, stamp in stamps.items())
+    if gone:
+        say(f"{folder}: {gone} image files are out of reach now; their answers are kept")
 
 
-def _keep_root(folder: Path, root: Path, changed: set[str]) -> None:
-    """Note the folder of the images, below which names are; refuse those of another folder with the same names."""
-    session = read_json(folder / SESSION)
-    kept = session.get("images")
-    if changed and kept not in (None, str(root)):
-        raise InputError(
-            f"--out: {folder} holds answers to other images of the same names, {kept}/{min(changed)} first; choose "
-            "another folder, or start anew with --force"
-        )
-    if is_first():
-        write_text(folder / SESSION, json.dumps(session | {"images": str(root)}, indent=1) + "\n")
+def _is_stale(record: Record, stamps: Mapping[str, Any]) -> bool:
+    """Return whether the image file of a record is another one now."""
+    before, now = record.get("file"), stamps.get(record["image"])
+    return None not in (before, now) and any(before.get(key) != now[key] for key in ("bytes", "mtime_ns"))
 
 
-def _put_together(folder: Path, order: list[dict[str, Any]], others: list[dict[str, Any]]) -> None:
+def _is_answered(record: Record) -> bool:
+    return record["finish_reason"] != "error"
+
+
+def _newest(records: Iterable[Record], stamps: Mapping[str, Any]) -> dict[str, Record]:
+    """Return a record of each image: the last answer to the file that is there now, else what became of it last."""
+    found: dict[str, Record] = {}
+
+    def worth(record: Record) -> int:
+        return 0 if _is_stale(record, stamps) else 1 + _is_answered(record)
+
+    for record in records:
+        before = found.get(record["image"])
+        if before is None or worth(record) >= worth(before):
+            found[record["image"]] = record
+    return found
+
+
+def _put_together(folder: Path, named: Iterable[Record], others: Iterable[Record]) -> None:
     """Write the answers of a call into one file, and those that it did not ask for into another."""
-    if others:
-        write_text(folder / EARLIER, "".join(map(_line, others)))
-        say(f"{folder}: {len(others)} answers are of images that this call does not name; they are in {EARLIER}")
-    write_text(folder / PREDICTIONS, "".join(map(_line, order)))
+    kept = [record for record in others if _is_answered(record)]
+    if kept:
+        write_text(folder / EARLIER, "".join(map(_line, kept)))
+        say(f"{folder}: {len(kept)} answers are of images that this call does not name; they are in {EARLIER}")
+    write_text(folder / PREDICTIONS, "".join(map(_line, named)))
     for part in _parts(folder):
-        if part.name != PREDICTIONS and not (others and part.name == EARLIER):
+        if part.name != PREDICTIONS and not (kept and part.name == EARLIER):
             part.unlink()
 
 
-def _repair(folder: Path) -> int:
-    """Cut torn lines off the files of answers; returns how many there were."""
-    return sum(cut_torn_lines(path, _FIELDS) for path in _parts(folder))
+def _is_record(record: Mapping[str, Any]) -> bool:
+    """Return whether a line is a record that a call wrote, and nobody changed into something else."""
+    if not isinstance(record.get("image"), str) or not isinstance(record.get("file", {}), dict | None):
+        return False
+    if record.get("finish_reason") == "error":
+        return True
+    objects = record.get("objects")
+    return isinstance(record.get("text"), str) and isinstance(objects, list) and all(map(_is_object, objects))
+
+
+def _is_object(item: Any) -> bool:
+    return isinstance(item, dict) and {"desc", "bbox_xyxy", "score"} <= item.keys()
 
 
 def _parts(folder: Path) -> list[Path]:
@@ -218,7 +247,7 @@ def _parts(folder: Path) -> list[Path]:
     return [path for path in (folder / EARLIER,) if path.is_file()] + own
 
 
-def _line(record: dict[str, Any]) -> str:
+def _line(record: Record) -> str:
     """Return a record as a line; half a surrogate pair, of a file name or an answer, in ASCII, which keeps it."""
     line = json.dumps(record, ensure_ascii=False)
     return (line if line.isascii() or _is_text(line) else json.dumps(record)) + "\n"
@@ -232,7 +261,7 @@ def _is_text(line: str) -> bool:
     return True
 
 
-def _records(folder: Path) -> Iterator[dict[str, Any]]:
+def _records(folder: Path) -> Iterator[Record]:
     for path in _parts(folder):
         with path.open("rb") as file:
             yield from (parse_json_line(line) for line in file if line.endswith(b"\n"))

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from glob import glob
+from itertools import takewhile
 from pathlib import Path
 
 from coord_codec import AnnotationSet, InputError
+from coord_codec.files import read_json
+from coord_eval import ImageError, image_facts
 from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, is_hidden
 from coord_trainer.data.formats.registry import read_source
 
 SESSION = "session.json"
 """What the answers of a folder depend on; a second call has to agree."""
+_SAYS_IT_IS_ONE = {"model", "prompt"}
+_MAGIC = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
@@ -24,12 +30,12 @@ class Source:
     Attributes:
         path: of the file
         name: relative to the root of all images; what predictions call it
-        image_id: of the annotations, else the name, which stays the same when images are added
+        image_id: of the annotations, None where they have none; of images alone the name
     """
 
     path: Path
     name: str
-    image_id: int | str
+    image_id: int | str | None
 
 
 @dataclass(frozen=True)
@@ -41,12 +47,14 @@ class Sources:
         images: sorted by name
         truth: annotations to score the answers by, None without
         notes: what was passed over
+        labels: of the annotations, also of images that `first` leaves out
     """
 
     root: Path
     images: tuple[Source, ...]
     truth: AnnotationSet | None = None
     notes: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
 
     def first(self, count: int | None) -> Sources:
         """The first `count` images, which is said; all of them for None."""
@@ -82,58 +90,95 @@ def find_sources(
         raise InputError(f"--images {images}: it goes with a file of annotations; name the folder as a source instead")
     found: dict[Path, None] = {}
     passed_over: Counter[str] = Counter()
+    notes: list[str] = []
     for word in words:
-        files, others = _expand(word)
+        files, others, told = _expand(word)
         passed_over.update(others)
+        notes += told
         # `Path.absolute` keeps `..`, by which a name would lead out of every folder.
         found |= dict.fromkeys(Path(os.path.abspath(path)) for path in files)  # noqa: PTH100
     if not found:
-        raise InputError(f"{' '.join(words)}: no image there; known are files in {', '.join(IMAGE_SUFFIXES)}")
-    parents = [path.parent for path in found]
-    root = Path(os.path.commonpath(parents))
-    sources = [Source(path, path.relative_to(root).as_posix(), path.relative_to(root).as_posix()) for path in found]
-    kinds = ", ".join(f"{count} {suffix}" for suffix, count in passed_over.most_common(6))
-    notes = (f"{passed_over.total()} files that are no images were passed over ({kinds})",) * bool(passed_over)
-    return Sources(root, tuple(sorted(sources, key=lambda source: source.name)), None, notes)
+        answered = "; what an earlier call has drawn is none to answer" * bool(notes)
+        raise InputError(f"{' '.join(words)}: no image there; known are files in {', '.join(IMAGE_SUFFIXES)}{answered}")
+    # Not the folder that all images have in common: the names would change when others are added.
+    root = Path(os.path.commonpath([os.path.abspath(_folder_of(word)) for word in words]))  # noqa: PTH100
+    names = [Path(os.path.relpath(path, root)).as_posix() for path in found]
+    sources = [Source(path, name, name) for path, name in zip(found, names, strict=True)]
+    if passed_over:
+        kinds = ", ".join(f"{count} {suffix}" for suffix, count in passed_over.most_common(6))
+        notes.append(f"{passed_over.total()} files that are no images were passed over ({kinds})")
+    return Sources(root, tuple(sorted(sources, key=lambda source: source.name)), None, tuple(notes))
+
+
+def is_session(folder: Path) -> bool:
+    """Return whether a folder holds the answers of an earlier call."""
+    try:
+        session = read_json(folder / SESSION)
+    except (InputError, OSError):
+        return False
+    return isinstance(session, dict) and session.keys() >= _SAYS_IT_IS_ONE
 
 
 def _annotates(word: str) -> bool:
     return Path(word).suffix.lower() in (".json", ".jsonl", ".csv")
 
 
-def _expand(word: str) -> tuple[list[Path], list[str]]:
-    """Return the image files that a word names, and the suffixes, or else names, of the other files that it names."""
+def _folder_of(word: str) -> str:
+    """Return the folder that a word names, or that its file or pattern lies in."""
+    if Path(word).is_dir():
+        return word
+    if Path(word).exists() or not _MAGIC.search(word):
+        return os.path.dirname(word) or "."  # noqa: PTH120
+    fixed = list(takewhile(lambda part: not _MAGIC.search(part), Path(word).parts))
+    return str(Path(*fixed)) if fixed else "."
+
+
+def _expand(word: str) -> tuple[list[Path], list[str], list[str]]:
+    """Return the image files that a word names, suffixes or else names of the other files, and what is to be told."""
     path = Path(word)
     if path.is_file():
-        return [path], []
+        if path.suffix.lower() not in IMAGE_SUFFIXES:
+            try:
+                image_facts(path)
+            except ImageError as error:
+                raise InputError(f"{word}: expected an image or annotations: {error}") from None
+        return [path], [], []
+    told = []
     if path.is_dir():
-        sessions = {file.parent for file in path.rglob(SESSION)}  # what was drawn is no image to answer
-        files = [file for file in sorted(path.rglob("*")) if file.is_file() and not is_hidden(file, path)]
-        files = [file for file in files if sessions.isdisjoint(file.parents)]
-        if not files and path in sessions:
-            raise InputError(f"{word}: the answers of an earlier call, whose drawn images are none to answer")
+        every = [file for file in sorted(path.rglob("*")) if not is_hidden(file, path)]
+        files = [file for file in every if file.is_file()]
+        if links := [file for file in every if file.is_symlink() and not file.is_file()]:
+            told.append(f"{len(links)} links to folders, or to nothing, are not followed, {links[0]} first; name them")
     else:
         # An absolute pattern is none for `Path.glob`.
         files = [Path(match) for match in sorted(glob(word, recursive=True)) if Path(match).is_file()]  # noqa: PTH207
         if not files and "://" in word:
             raise InputError(f"{word}: a URL, and nothing is downloaded here; name a file or a folder")
         if not files:
-            raise InputError(f"{word}: no such file or folder, and no file matches it as a pattern")
+            setting = "; settings are written section.key=value" * ("=" in word)
+            raise InputError(f"{word}: no such file or folder, and no file matches it as a pattern{setting}")
+    sessions = {parent for parent in {parent for file in files for parent in file.parents} if is_session(parent)}
+    if sessions:
+        files = [file for file in files if sessions.isdisjoint(file.parents)]
+        told.append(f"{min(sessions)}: the answers of an earlier call, whose drawn images are none to answer")
     chosen = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
-    return chosen, [file.suffix.lower() or file.name for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]
+    others = [file.suffix.lower() or file.name for file in files if file.suffix.lower() not in IMAGE_SUFFIXES]
+    return chosen, others, told
 
 
 def _annotated(file: Path, images: Path | None, geometry: str, strict: bool) -> Sources:
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images: expected a folder of images, found nothing of that kind at {images}")
     # An image with a bad record is answered all the same.
     found = read_source(file, images, on_bad_box="drop_box", geometry=geometry)
     truth = found.annotations
     if strict and truth.problems:
         raise InputError(f"{truth.problems[0]} ({len(truth.problems)} such problems; --strict is on)")
     root = images or truth.root or file.parent
-    sources = [
-        Source(root / i.image, i.image, i.image_id if i.image_id is not None else number)
-        for number, i in enumerate(truth.instances, start=1)
-    ]
+    if any(instance.image_id is None for instance in truth.instances):  # then all are known by their names
+        nameless = (instance.model_copy(update={"image_id": None}) for instance in truth.instances)
+        truth = replace(truth, instances=tuple(nameless))
+    sources = [Source(root / i.image, i.image, i.image_id) for i in truth.instances]
     if not sources:
         raise InputError(f"{file}: no image is left to answer; the first problem: {next(iter(truth.problems), 'none')}")
     if not any(source.path.is_file() for source in sources):
@@ -144,4 +189,5 @@ def _annotated(file: Path, images: Path | None, geometry: str, strict: bool) -> 
     notes = list(found.notes)
     if truth.problems:
         notes.append(f"{len(truth.problems)} records of {file} are bad and left out; the first: {truth.problems[0]}")
-    return Sources(root, tuple(sources), truth, tuple(notes))
+    labels = tuple(sorted({o.desc for i in truth.instances for o in i.targets}))
+    return Sources(root, tuple(sources), truth, tuple(notes), labels)

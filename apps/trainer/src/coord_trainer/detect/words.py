@@ -13,7 +13,7 @@ _OF_THE_MODEL = (
     r"|training\.system|evaluation\.(limit|max_new_tokens|readings)|custom\.coord_(tokens|offset)\..+"
 )
 _OF_THIS_PROCESS = r"model\.(dtype|attention)|evaluation\.batch_size"
-_SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)*=")
+_SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")
 
 
 def check_settings(settings: Sequence[str], endpoint: bool) -> None:
@@ -26,6 +26,8 @@ def check_settings(settings: Sequence[str], endpoint: bool) -> None:
         name = word.partition("=")[0]
         if endpoint and re.fullmatch(_OF_THIS_PROCESS, name):
             raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
+        if name == "evaluation.readings" and "," in word:
+            raise InputError(f"{word}: images are answered by one reading; name one, or use `evaluate` for several")
         if not re.fullmatch(f"{_OF_THE_MODEL}|{_OF_THIS_PROCESS}", name):
             raise InputError(
                 f"{name}: it has no effect on how images are answered; what has is evaluation.limit, "

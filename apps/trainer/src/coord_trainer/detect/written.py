@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from coord_codec.files import read_json, write_text
+from coord_codec.files import InputError, read_json, write_text
 from coord_trainer.console import say
 
 _NOTE = ".written.json"
@@ -30,30 +30,48 @@ def put(folder: Path, make: Callable[[Path], Path]) -> Path:
     part.mkdir()
     made = make(part)
     place, notes = folder / made.name, _notes(folder)
+    digest = _digest(made)
+    _note(folder, notes | {made.name: [*notes.get(made.name, []), digest]})  # a stop may leave either there
     if place.exists():
-        _clear(place, notes.get(made.name))
-    notes[made.name] = _digest(made)
+        _clear(place, notes.get(made.name, []))
     made.rename(place)
     part.rmdir()
-    write_text(folder / _NOTE, json.dumps(notes, indent=1) + "\n")
+    _note(folder, notes | {made.name: [digest]})
     return place
+
+
+def written(folder: Path) -> list[str]:
+    """Return the names of what `put` has written into a folder."""
+    return [name for name in _notes(folder) if (folder / name).exists()]
 
 
 def discard(folder: Path) -> None:
     """Remove what `put` wrote into a session's folder; what was changed since is moved aside."""
-    notes = _notes(folder)
-    for name, digest in notes.items():
+    for name, digests in _notes(folder).items():
         if (folder / name).exists():
-            _clear(folder / name, digest)
+            _clear(folder / name, digests)
     (folder / _NOTE).unlink(missing_ok=True)
 
 
-def _notes(folder: Path) -> dict[str, str]:
-    return dict(read_json(folder / _NOTE)) if (folder / _NOTE).is_file() else {}
+def _notes(folder: Path) -> dict[str, list[str]]:
+    """Return the digests that each name may have; none where a user has changed the file itself."""
+    try:
+        found = read_json(folder / _NOTE)
+    except (InputError, OSError):
+        return {}
+    return (
+        {name: digests for name, digests in found.items() if isinstance(digests, list)}
+        if isinstance(found, dict)
+        else {}
+    )
 
 
-def _clear(place: Path, digest: str | None) -> None:
-    if _digest(place) != digest:
+def _note(folder: Path, notes: dict[str, list[str]]) -> None:
+    write_text(folder / _NOTE, json.dumps(notes, indent=1) + "\n")
+
+
+def _clear(place: Path, digests: Sequence[str]) -> None:
+    if _digest(place) not in digests:
         number = 1
         while (aside := place.with_name(f"{place.stem}.changed-{number}{place.suffix}")).exists():
             number += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,7 +72,7 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: {error}") from None
     multiply_patches(model)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"  # torchrun: one each
     system = card.system if card is not None else system_text(config)
     return LoadedCheckpoint(model.eval().to(device), processor, vocab, system)
 
