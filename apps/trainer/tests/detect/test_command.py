@@ -129,7 +129,8 @@ def test_option_without_images_is_refused(run, tmp_path):
     assert code == 2 and "--force: no images are named" in error
 
 
-def test_interrupt_ends_at_once_while_a_server_hangs_and_the_next_call_goes_on(tmp_path):
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_stop_is_at_once_while_a_server_hangs_and_the_next_call_goes_on(tmp_path, sent, code):
     make_images(tmp_path / "photos", a=(4, 4), b=(4, 4), c=(4, 4))
     hangs = [True]
 
@@ -147,12 +148,15 @@ def test_interrupt_ends_at_once_while_a_server_hangs_and_the_next_call_goes_on(t
             while not (answers.is_file() and answers.stat().st_size and len(requests) > 2):
                 assert time.monotonic() < deadline and process.poll() is None
                 time.sleep(0.1)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(sent)
             _, told = process.communicate(timeout=30)  # the request itself would take a minute
-        assert process.returncode == 130 and "1 images were answered into" in told and "Traceback" not in told
+        assert process.returncode == code and "Traceback" not in told
+        assert ("1 images were answered into" in told) == (sent == signal.SIGINT)
+        (first,) = answers.read_text().splitlines()
         hangs[0] = False
         subprocess.run(words, cwd=tmp_path, check=True, env=os.environ, timeout=120)
-        assert len(answers.read_text().splitlines()) == 3
+        lines = answers.read_text().splitlines()
+        assert len(lines) == 3 and first in lines
 
 
 def test_annotations_without_ids_are_scored_by_name(tmp_path, capsys):
