@@ -45,7 +45,10 @@ def raw(count):
 
 
 def test_images_that_look_alike_are_no_leak_and_no_duplicate(files):
-    alike, copied = leakage(raw(1), files[:1], raw(1), files[1:2]), leakage(raw(1), files[:1], raw(3), files[1:])
+    alike, copied = (
+        leakage(raw(1), files[:1], raw(1).files, files[1:2]),
+        leakage(raw(1), files[:1], raw(3).files, files[1:]),
+    )
     assert [f.severity for f in alike] == ["warning"] and "look like" in alike[0].message
     assert [(f.severity, f.count) for f in copied] == [("error", 2), ("warning", 1)]
     twice = duplicate_images(raw(2), files[:2])

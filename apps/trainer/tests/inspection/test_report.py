@@ -73,14 +73,40 @@ def test_inspect_compares_with_what_a_data_yaml_holds_out(run, clean, tmp_path, 
         write_yolo(draft.subset(part), tmp_path / "data", split)
     yaml = tmp_path / "data" / "data.yaml"
     names = json.loads(yaml.read_text())
-    yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/val"}))
-    code, out, _ = run(source)
-    assert code == 1 and "images/val: held out by data.yaml" in out and "2 of 10 held-out images are training" in out
+    for held in ({"val": "images/val"}, {"val": ["images/val"]}, {"val": "images/train", "test": "images/val"}):
+        yaml.write_text(json.dumps(names | {"train": "images/train"} | held))
+        code, out, _ = run(source)
+        assert code == 1 and "holds out 10 images" in out and "2 of 10 held-out images are training images" in out
     yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/train"}))
     code, out, _ = run(source)
-    assert code == 0 and "its val names the images that train: nothing is held out" in out
+    assert code == 0 and "val names the images that train: nothing is held out" in out
     yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/gone"}))
-    assert run(source)[0] == 0
+    code, out, err = run(source)
+    assert code == 0 and "images/gone; it is not compared with the images that train" in out and not err
+
+
+def test_inspect_needs_no_labels_of_what_a_data_yaml_holds_out(run, clean, tmp_path):
+    write_yolo(replace(clean, layout=BENCHMARK["_centred"]), tmp_path / "data", "train")
+    test = tmp_path / "data" / "images" / "test"
+    test.mkdir()
+    for image in list(test.parent.glob("train/*"))[:3]:
+        (test / image.name).write_bytes(image.read_bytes())
+    names = json.loads((tmp_path / "data" / "data.yaml").read_text())
+    stated = names | {"train": "images/train", "test": "images/test"}
+    (tmp_path / "data" / "of_tests.yaml").write_text(json.dumps(stated))  # a name at which nobody looks by himself
+    (tmp_path / "data" / "data.yaml").unlink()
+    code, out, err = run("data/of_tests.yaml")
+    assert code == 1 and "3 of 3 held-out images are training images" in out and "label file" not in err
+
+
+def test_inspect_keeps_to_the_held_out_set_that_is_named(run, clean, tmp_path):
+    draft = replace(clean, layout=BENCHMARK["_centred"])
+    for split, part in (("train", range(16)), ("val", range(14, 24)), ("other", range(16, 24))):
+        write_yolo(draft.subset(part), tmp_path / "data", split)
+    yaml = tmp_path / "data" / "data.yaml"
+    yaml.write_text(json.dumps(json.loads(yaml.read_text()) | {"train": "images/train", "val": "images/val"}))
+    code, out, _ = run("data", "data.heldout_annotations=data/images/other")
+    assert code == 0 and "holds out" not in out and "leakage" not in out
 
 
 @pytest.mark.parametrize(

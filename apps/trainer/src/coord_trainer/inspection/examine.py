@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec import AnnotationSet, InputError
+from coord_trainer.data.formats.yolo import HeldOut
 from coord_trainer.data.image_set import FULL_CHECK_LIMIT
 from coord_trainer.data.usable.image import is_outside, outside_message
 from coord_trainer.inspection import records
@@ -52,13 +53,13 @@ class Examination:
         return any(finding.severity == "error" for finding in self.findings)
 
 
-def examine(source: DataSource, max_objects: int, heldout: DataSource | None = None) -> Examination:
+def examine(source: DataSource, max_objects: int, heldout: DataSource | HeldOut | None = None) -> Examination:
     """Ask every question about a data set.
 
     Args:
         source: the training set
         max_objects: objects that a target takes
-        heldout: the set that is scored, for leakage
+        heldout: the set that is scored, or images alone, for leakage
 
     Raises:
         InputError: if the annotations cannot be read at all, or hold nothing
@@ -84,9 +85,11 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | None = N
     findings += records.refused(found, explained or bool(sizes), raw)
     findings += [*records.duplicate_boxes(raw), *records.duplicate_images(raw, files), *records.class_names(raw)]
     findings += [*records.object_counts(raw, max_objects), *records.one_off(raw)]
-    if heldout is not None:
+    if isinstance(heldout, HeldOut):
+        findings += records.leakage(raw, files, heldout.names, _look_at(heldout.root, heldout.names))
+    elif heldout is not None:
         _, held_raw, _, held_files = _look(heldout)
-        findings += records.leakage(raw, files, held_raw, held_files)
+        findings += records.leakage(raw, files, held_raw.files, held_files)
     return Examination(tuple(most_severe_first(findings)), found, raw, tuple(files), root)
 
 
@@ -94,15 +97,20 @@ def _look(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, list[Image
     found, raw, root, base = read_raw(source)
     with_boxes = np.unique(raw.image_N)
     chosen = with_boxes[np.unique(np.linspace(0, len(with_boxes) - 1, min(SAMPLE, len(with_boxes))).astype(int))]
-    looked_at = range(len(raw.files))
-    if len(raw.files) > FULL_CHECK_LIMIT:
-        looked_at = sorted({*chosen.tolist(), *range(0, len(raw.files), -(-len(raw.files) // FULL_CHECK_LIMIT))})
-    files = look_at_all(root, raw.files, looked_at, chosen.tolist())
+    files = _look_at(root, raw.files, chosen.tolist())
     if not source.allow_outside:
         for i, name in enumerate(raw.files):
             if not files[i].fault and is_outside(root / name, base):
                 files[i] = replace(files[i], fault=outside_message(base))
     return found, raw, root, files
+
+
+def _look_at(root: Path, names: Sequence[str], kept: Sequence[int] = ()) -> list[ImageFile]:
+    """Look at the images, of a large set at an even part and those that are kept in small."""
+    looked_at: Sequence[int] = range(len(names))
+    if len(names) > FULL_CHECK_LIMIT:
+        looked_at = sorted({*kept, *range(0, len(names), -(-len(names) // FULL_CHECK_LIMIT))})
+    return look_at_all(root, names, looked_at, kept)
 
 
 def _sample(raw: RawBoxes, files: Sequence[ImageFile]) -> Sample:

@@ -104,7 +104,7 @@ def _pairs(pairs: Sequence[Pair]) -> str:
 
 
 def leakage(
-    raw: RawBoxes, files: Sequence[ImageFile], held_raw: RawBoxes, held_files: Sequence[ImageFile]
+    raw: RawBoxes, files: Sequence[ImageFile], held_names: Sequence[str], held_files: Sequence[ImageFile]
 ) -> list[Finding]:
     """Name held-out images that are in the training set as well, and those that look like one of it."""
     findings, leaked = [], set[int]()
@@ -115,7 +115,7 @@ def leakage(
         held = {pair.second for pair in chosen}
         leaked |= held
         first = chosen[0]
-        evidence = f"the first: {held_raw.files[first.second]}, and {raw.files[first.first]} of the training set"
+        evidence = f"the first: {held_names[first.second]}, and {raw.files[first.first]} of the training set"
         message, fix = "are training images: their score measures memory", "take them out of one of the two sets"
         if not same:
             message = "look like training images, as forms of one layout and frames of one film do"

@@ -16,7 +16,7 @@ from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, say
 from coord_trainer.data.formats.registry import recognise
-from coord_trainer.data.formats.yolo import split_folder
+from coord_trainer.data.formats.yolo import HeldOut, held_out
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.large.store import is_large
 from coord_trainer.data.load import load_training, source_configs
@@ -54,8 +54,7 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
         RunError: a finding would spoil training.
     """
     source, heldout = sources(config)
-    heldout = heldout or _own_heldout(source)
-    found = examine(source, config.data.max_objects, heldout)
+    found = examine(source, config.data.max_objects, heldout or _own_heldout(source))
     usable = [i for i in found.annotations.instances if i.image in _readable(found)]
     view = _model_view(config, with_model and bool(usable))
     if view is not None:
@@ -67,20 +66,16 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
     return found
 
 
-def _own_heldout(source: DataSource) -> DataSource | None:
-    """Return the set that a YOLO data.yaml holds out itself, where it has images apart from those that train."""
-    if source.format not in ("auto", "yolo") or source.images is not None:
+def _own_heldout(source: DataSource) -> HeldOut | None:
+    """Return the images that a YOLO data.yaml holds out itself, and print what is to know of them."""
+    if source.format not in ("auto", "yolo") or not source.annotations.exists():
         return None
     if source.format == "auto" and recognise(source.annotations)[0] != "yolo":
         return None
-    folder, train = split_folder(source.annotations, "val", "test"), split_folder(source.annotations, "train")
-    if folder is None:
-        return None
-    if train is not None and folder.resolve() == train.resolve():
-        say(f"{source.annotations}: its val names the images that train: nothing is held out")
-        return None
-    say(f"{folder}: held out by data.yaml, and looked at for images that train too")
-    return DataSource(folder, None, "yolo", source.allow_outside)
+    found = held_out(source.annotations, source.images)
+    for note in found.notes if found else ():
+        say(f"note: {note}")
+    return found if found and found.names else None
 
 
 def _readable(found: Examination) -> set[str]:

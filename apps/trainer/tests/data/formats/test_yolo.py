@@ -7,6 +7,7 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_trainer.data.formats.registry import read_source
+from coord_trainer.data.formats.yolo import held_out
 
 BOX = "0 .5 .5 .2 .2\n"
 
@@ -159,3 +160,36 @@ def test_folder_of_labels_in_subfolders_is_recognised(lay):
     labels = {"labels/train/a.txt": BOX, "labels/val/b.txt": "\n", "classes.txt": "cat\n"}
     place = lay({"photos/train/a.jpg": "", "photos/val/b.jpg": ""} | labels)
     assert boxes(read_source(place / "labels", place / "photos")) == {"train/a.jpg": 1, "val/b.jpg": 0}
+
+
+HELD = {f"images/{name}.jpg": "" for name in ("train/a", "val/b", "val/c", "test/c")}
+
+
+@pytest.mark.parametrize(
+    ("stated", "names", "told"),
+    [
+        ("val: images/val", ["val/b", "val/c"], ["val holds out 2 images"]),
+        ("val: [images/val, images/test]", ["test/c", "val/b", "val/c"], ["val holds out 3 images"]),
+        ("val: val.txt", ["val/b"], ["val holds out 1 image;", "val: 1 of 2 images are not there"]),
+        ("test: images/test", ["test/c"], ["test holds out 1 image;"]),
+        ("val: images/val\ntest: images/test", ["test/c", "val/b", "val/c"], ["val holds out 2", "test holds out 1"]),
+        ("val: images/train\ntest: images/test", ["test/c"], ["val names the images that train", "test holds out 1"]),
+        ("val: images/gone", [], ["images/gone; it is not compared"]),
+        ("val: images/empty", [], ["val: expected images, found none"]),
+        ("val: 7", [], ["found nothing at"]),
+    ],
+)
+@pytest.mark.parametrize("file", ["data.yaml", "cats.yml"])
+def test_images_that_a_data_yaml_holds_out_are_named(lay, stated, names, told, file):
+    text = f"train: images/train\n{stated}\nnames: [cat]"
+    place = lay(HELD | {file: text, "val.txt": "images/val/b.jpg\nimages/val/gone.jpg\n", "images/empty/a.txt": BOX})
+    found = held_out(place / file)
+    assert sorted(found.names) == [f"images/{name}.jpg" for name in names] and found.root == place
+    assert len(found.notes) == len(told) and all(part in note for part, note in zip(told, found.notes, strict=True))
+
+
+def test_folder_without_a_data_yaml_that_holds_out_holds_out_nothing(lay):
+    place = lay(PAIR | {"classes.txt": "cat\n"})
+    assert held_out(place) is None
+    (place / "data.yaml").write_text("train: images\nnames: [cat]")
+    assert held_out(place) is None and held_out(place / "data.yaml") is None and held_out(place / "classes.txt") is None

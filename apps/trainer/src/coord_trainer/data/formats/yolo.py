@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
@@ -28,6 +28,7 @@ from coord_trainer.data.formats.label_files import Labelled, find_labels, label_
 from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, image_files, number
 
 _SPLITS = ("train", "val", "valid", "test")
+_HELD_OUT = ("val", "test")
 _EMPTY = "images without a label file, taken as images without objects"
 
 
@@ -85,20 +86,61 @@ def read(source: Source, images: Path | None) -> Reading:
     return Reading((_image(found, root, classes) for found in labelled), root, notes, classes.names)
 
 
-def split_folder(place: Path, *keys: str) -> Path | None:
-    """Return the folder of images that a data.yaml names under the first key that names one; None where none does.
+class HeldOut(NamedTuple):
+    """Images that a data.yaml holds out.
+
+    Attributes:
+        root: the folder of the data set
+        names: path of each image that is there, relative to `root` where it lies below it
+        notes: what the user should know of them
+    """
+
+    root: Path
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def held_out(place: Path, images: Path | None = None) -> HeldOut | None:
+    """Return the images that a data.yaml names under `val` and `test`; None where it names neither.
+
+    Their labels are not read. A split that is not there, or has the images that train, is a note.
 
     Args:
         place: the data.yaml, or the folder of a data set with one
-        keys: such as `val` and `test`
+        images: the folder of the training images that the user named
+
+    Raises:
+        InputError: the images that train are not there.
     """
-    file = place if place.is_file() else next((path for path in _yamls(place) if path.is_file()), None)
+    file = next((path for path in (_yamls(place) if place.is_dir() else [place]) if path.is_file()), None)
     if file is None or file.suffix not in (".yaml", ".yml"):
         return None
     values = read_data_yaml(file)
-    entries = [name for key in keys if isinstance(name := values.get(key), str)]
-    tops = [file.parent / spelled for spelled in _spellings(str(values.get("path") or "."))]
-    return next((found for name in entries for found in _places(name, (*tops, file.parent)) if found.is_dir()), None)
+    splits = [name for name in _HELD_OUT if values.get(name)]
+    if not splits:
+        return None
+    top, train, _ = _of_folder(place, images) if place.is_dir() else _split(file, values)
+    trains = {path.resolve() for path in train}
+    found: dict[Path, Path] = {}
+    notes = []
+    for split in splits:
+        try:
+            pictures = {path.resolve(): path for path in _split(file, values, split)[1]}
+        except InputError as error:
+            notes.append(f"{error}; it is not compared with the images that train")
+            continue
+        there = {key: path for key, path in pictures.items() if key.is_file()}
+        if not there:
+            notes.append(f"{file}: {split}: expected images, found none; nothing is held out by it")
+        elif there.keys() == trains:
+            notes.append(f"{file}: {split} names the images that train: nothing is held out by it")
+        else:
+            count = f"{len(there)} image{'s' * (len(there) > 1)}"
+            notes.append(f"{file}: {split} holds out {count}; copies of them are looked for among those that train")
+            found |= there
+        if gone := len(pictures) - len(there):
+            notes.append(f"{file}: {split}: {gone} of {len(pictures)} images are not there")
+    return HeldOut(top, tuple(_name(path, top) for path in found.values()), tuple(notes))
 
 
 def _yamls(folder: Path) -> list[Path]:
@@ -136,15 +178,15 @@ def _of_folder(folder: Path, images: Path | None) -> tuple[Path, list[Path], tup
     return folder, pictures, notes
 
 
-def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path], tuple[str, ...]]:
-    """Return the folder of the data set, the images that `train` names, and what the user should know of both."""
+def _split(file: Path, values: Mapping[str, Any], split: str = "train") -> tuple[Path, list[Path], tuple[str, ...]]:
+    """Return the folder of the data set, the images that a key names, and what the user should know of both."""
     path = str(values.get("path") or ".")
     tops = [file.parent / spelled for spelled in _spellings(path)]
     top = next((folder for folder in tops if folder.is_dir()), None)  # `path` is often that of another machine
     notes: tuple[str, ...] = ()
     if top is None:
         notes = (f"{file}: path: nothing is at {tops[0]}; what it names is looked for beside the file",)
-    stated = values.get("train") or "images"
+    stated = values.get(split) or "images"
     entries = stated if isinstance(stated, list) else [stated]
     found: dict[str, Path] = {}
     named = 0
@@ -153,7 +195,7 @@ def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path], tup
         place = next((place for place in places if place.exists()), None)
         if place is None:
             expected = "expected a folder of images, or a list of them, found nothing at"
-            raise InputError(f"{file}: train: {expected} {' or '.join(map(str, places))}")
+            raise InputError(f"{file}: {split}: {expected} {' or '.join(map(str, places))}")
         images = image_files(place) if place.is_dir() else _listed(place, top or file.parent)
         folder = place.resolve()
         for image in images:
@@ -161,8 +203,8 @@ def _split(file: Path, values: Mapping[str, Any]) -> tuple[Path, list[Path], tup
             found.setdefault(os.path.normpath(one), image)
         named += len(images)
     if named > len(found):
-        notes += (f"{file}: train: {named - len(found)} images are named more than once, and read once",)
-    if others := [name for name in ("val", "test") if values.get(name)]:
+        notes += (f"{file}: {split}: {named - len(found)} images are named more than once, and read once",)
+    if others := [name for name in _HELD_OUT if split == "train" and values.get(name)]:
         notes += (f"{file}: the training images; name the folder of {' or '.join(others)} to read those",)
     return top or file.parent, list(found.values()), notes
 
@@ -194,7 +236,7 @@ def _listed(file: Path, top: Path) -> list[Path]:
 
 def _image(found: Labelled, root: Path, classes: Classes) -> RawImage:
     path, label, fault = found
-    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
+    name = _name(path, root)
     if label is None:
         return RawImage(name, str(path), fault=fault, notes=(_EMPTY,))
     try:
@@ -202,6 +244,10 @@ def _image(found: Labelled, root: Path, classes: Classes) -> RawImage:
     except InputError as error:
         return RawImage(name, str(label), fault=str(error))
     return RawImage(name, str(label), list(_boxes(lines, label, classes)))
+
+
+def _name(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
 
 
 def _boxes(lines: list[str], label: Path, classes: Classes) -> Iterator[RawBox]:
