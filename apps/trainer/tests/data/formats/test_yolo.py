@@ -1,6 +1,7 @@
 """YOLO folders and `data.yaml` as tools and people write them."""
 
 import re
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -156,10 +157,13 @@ def test_file_that_is_no_data_yaml_is_refused(lay, name, text):
         read_source(lay({name: text}) / name, format="yolo")
 
 
-def test_folder_of_labels_in_subfolders_is_recognised(lay):
+@pytest.mark.parametrize("source", ["labels", ".", "../labels/", "../link"])
+def test_folder_of_labels_in_subfolders_is_recognised(lay, source, monkeypatch):
     labels = {"labels/train/a.txt": BOX, "labels/val/b.txt": "\n", "classes.txt": "cat\n"}
     place = lay({"photos/train/a.jpg": "", "photos/val/b.jpg": ""} | labels)
-    assert boxes(read_source(place / "labels", place / "photos")) == {"train/a.jpg": 1, "val/b.jpg": 0}
+    (place / "link").symlink_to(place / "labels")
+    monkeypatch.chdir(place if source == "labels" else place / "labels")
+    assert boxes(read_source(Path(source), place / "photos")) == {"train/a.jpg": 1, "val/b.jpg": 0}
 
 
 HELD = {f"images/{name}.jpg": "" for name in ("train/a", "val/b", "val/c", "test/c")}

@@ -41,7 +41,8 @@ def recognise(source: Source) -> bool:
     folders = dict.fromkeys(image.parent for image in image_files(source.path))
     places = dict.fromkeys(place for folder in folders for place in label_folders(folder, source.path))
     beside = (path for place in places for path in Source(place).glob("*.txt"))
-    labels = chain(source.glob("*.txt", "**/*.txt" if source.path.name == "labels" else "labels/**/*.txt"), beside)
+    is_labels = "labels" in (source.path.name, source.path.resolve().name)  # `.` and a link have other names
+    labels = chain(source.glob("*.txt", "**/*.txt" if is_labels else "labels/**/*.txt"), beside)
     lines = (_first_line(path) for path in labels if path.name not in NAME_FILES)
     return any(_is_label(line) for line in islice(filter(None, lines), 20))
 
