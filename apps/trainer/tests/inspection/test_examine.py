@@ -327,6 +327,17 @@ def test_yolo_labels_are_examined_as_they_are_written(clean, tmp_path, fault):
         assert [f.count for f in found.findings if f.code == "pixels"] == [len(found.raw)] and len(found.raw) > 40
 
 
+@pytest.mark.filterwarnings("error")
+def test_yolo_lines_with_numbers_that_are_none_say_nothing_of_the_others(clean, tmp_path):
+    write_yolo(replace(clean, layout=BENCHMARK["_centred"]), tmp_path)
+    for label, line in zip(
+        sorted((tmp_path / "labels").iterdir()), ("nan .5 .5 .2 .2", "0 inf .5 .2 nan"), strict=False
+    ):
+        label.write_text(f"{label.read_text()}\n{line}\n")
+    codes, found = told(DataSource(tmp_path))
+    assert codes == {"refused"} and found.findings[0].count == 2 and np.isfinite(found.raw.numbers_N4).all()
+
+
 @pytest.mark.parametrize("names", [["a thing"], ["a thing", "box"], ["a thing", "box", "circle"]])
 def test_yolo_classes_counted_from_1_are_named(clean, tmp_path, names):
     turned = iter(range(1000))

@@ -6,6 +6,7 @@ Shapes: I images, N boxes.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -107,13 +108,17 @@ def _of_reading(reading: Reading) -> RawBoxes:
     boxes = [(i, box) for i, image in enumerate(images) for box in image.boxes]
     used = Counter(box.class_number for _, box in boxes if box.class_number is not None)
     classes = ClassNumbers(used, reading.class_names) if reading.class_names else None
-    boxes = [(i, box) for i, box in boxes if len(box.corners_xyxy) == 4 and not box.ignored]
+    boxes = [(i, box) for i, box in boxes if _is_finite(box.corners_xyxy) and not box.ignored]
     fractions = bool(boxes) and all(box.unit == "fractions" for _, box in boxes)
     rows = [(i, box.corners_xyxy) for i, box in boxes]
     unit = "unit" if fractions else "pixels"
     names, labels = [image.name for image in images], [box.desc for _, box in boxes]
     sizes = [image.size or (None, None) for image in images]
     return _raw(names, sizes, rows, labels, layout="xyxy", unit=unit, class_numbers=classes)
+
+
+def _is_finite(corners_xyxy: Sequence[float]) -> bool:
+    return len(corners_xyxy) == 4 and all(map(math.isfinite, corners_xyxy))
 
 
 def _as_centres(raw: RawBoxes) -> RawBoxes:

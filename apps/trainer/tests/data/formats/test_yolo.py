@@ -197,3 +197,13 @@ def test_folder_without_a_data_yaml_that_holds_out_holds_out_nothing(lay):
     assert held_out(place) is None
     (place / "data.yaml").write_text("train: images\nnames: [cat]")
     assert held_out(place) is None and held_out(place / "data.yaml") is None and held_out(place / "classes.txt") is None
+
+
+@pytest.mark.parametrize(
+    "line", ["nan .5 .5 .2 .2", "inf .5 .5 .2 .2", "0 nan .5 .2 .2", "0 .5 .5 inf .2", "1.5 .5 .5 .2 .2"]
+)
+def test_line_with_numbers_that_are_none_is_refused_alone(lay, line):
+    found = read_source(lay(PAIR | {"labels/a.txt": f"{line}\n{BOX}", "classes.txt": "cat\n"}), on_bad_box="drop_box")
+    assert boxes(found) == {"images/a.jpg": 1}
+    (problem,) = found.annotations.problems
+    assert problem.where.endswith("a.txt:1") and any(w in problem.message for w in ("no name", "finite", "fractions"))

@@ -261,7 +261,7 @@ def _boxes(lines: list[str], label: Path, classes: Classes) -> Iterator[RawBox]:
         except ValueError as error:
             yield RawBox("", (), where, fault=str(error))
             continue
-        found = RawBox("", (), where, "fractions", class_number=int(values[0]) if values[0] == int(values[0]) else None)
+        found = RawBox("", (), where, "fractions", class_number=int(values[0]) if values[0].is_integer() else None)
         try:
             yield _box(found, values, classes)
         except InputError as error:
