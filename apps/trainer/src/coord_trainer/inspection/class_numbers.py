@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from coord_trainer.inspection.findings import Finding
+
+_LISTED = 12
+"""Classes up to which the line that mends their numbers is written out."""
 
 
 @dataclass(frozen=True)
@@ -17,10 +21,12 @@ class ClassNumbers:
     Attributes:
         used: how many objects have each number
         names: name of each number
+        of: where the names stand: the `names` of YOLO, or the `categories` of COCO
     """
 
     used: Mapping[int, int]
     names: Mapping[int, str]
+    of: Literal["names", "categories"] = "names"
 
 
 def of_coco(document: Any) -> ClassNumbers | None:
@@ -29,7 +35,7 @@ def of_coco(document: Any) -> ClassNumbers | None:
         return None
     used = Counter(number for row in _rows(document, "annotations") if _is_number(number := row.get("category_id")))
     named = {row.get("id"): str(row.get("name")) for row in _rows(document, "categories")}
-    return ClassNumbers(used, {number: name for number, name in named.items() if _is_number(number)})
+    return ClassNumbers(used, {number: name for number, name in named.items() if _is_number(number)}, "categories")
 
 
 def _rows(document: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
@@ -42,21 +48,36 @@ def _is_number(value: Any) -> bool:
 
 
 def shifted_classes(found: ClassNumbers | None) -> list[Finding]:
-    """Name numbers that are all one too high or too low: one beyond the names occurs, the one at the other end not."""
+    """Name numbers that are all one too high or too low: one beyond the names occurs, the one at the other end not.
+
+    Names may leave numbers out, as COCO's do: every number in use must have a name when it is moved by one.
+    """
     if found is None or not found.names:
         return []
     first, last = min(found.names), max(found.names)
-    outside = {number for number in found.used if number not in found.names}
-    for beyond, unused, way in ((last + 1, first, "high"), (first - 1, last, "low")):
-        if outside == {beyond} and not found.used.get(unused):
+    for step, beyond, unused, way in ((1, last + 1, first, "high"), (-1, first - 1, last, "low")):
+        fits = all(number - step in found.names for number, times in found.used.items() if times)
+        if found.used.get(beyond) and not found.used.get(unused) and fits:
             count = sum(found.used.values())
             message = f"classes seem to be numbered one too {way}: each object would be called as its neighbour"
             evidence = (
                 f"{found.used[beyond]} of {count} objects have class {beyond}, names go from {first} "
                 f"({found.names[first]}) to {last} ({found.names[last]}), and no object has class {unused}"
             )
-            fix = (
-                f"{'subtract 1 from' if way == 'high' else 'add 1 to'} the class of each object, or number the names so"
-            )
-            return [Finding("class_numbers", "error", message, evidence, count, fix)]
+            return [Finding("class_numbers", "error", message, evidence, count, _mend(found, step))]
     return []
+
+
+def _mend(found: ClassNumbers, step: int) -> str:
+    """Say which numbers to change: those of the names, where these may have them, or those of the objects."""
+    of_objects, of_names = ("subtract 1 from", "add 1 to") if step > 0 else ("add 1 to", "subtract 1 from")
+    if found.of == "categories":
+        return f"{of_objects} the category_id of each annotation, or {of_names} the id of each category"
+    told = f"{of_objects} the class of each object"
+    if min(found.names) + step < 0:
+        return told
+    moved = [
+        f"{number + step}: {json.dumps(found.names[number], ensure_ascii=False)}" for number in sorted(found.names)
+    ]
+    listed = ", ".join(moved if len(moved) <= _LISTED else [*moved[:2], "...", moved[-1]])
+    return f"{told}, or write in data.yaml: `names: {{{listed}}}`"

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from coord_codec import AnnotationSet, InputError, Object, read_annotations
-from coord_codec.files import finite_numbers, parse_json_line, read_json, read_text
+from coord_codec.files import finite_numbers, parse_json_line, read_text
 from coord_eval import ImageError, image_facts
 from coord_trainer.config.formats import Format
 from coord_trainer.data.formats.collect import collect
@@ -89,8 +89,8 @@ def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, Path]:
         found = read_annotations(file.path, source.images, image_size=lambda name: size_of(root / name))
     base = root if format == "lvis" else source.images or base_of(file.path)
     raw = raw_boxes(found, file.path if format == "jsonl" else None)
-    if format == "coco" and any(problem.field.endswith("category_id") for problem in found.problems):
-        raw = replace(raw, class_numbers=of_coco(read_json(file.path)))
+    if format in ("coco", "lvis") and any(problem.field.endswith("category_id") for problem in found.problems):
+        raw = replace(raw, class_numbers=of_coco(file.document))
     return found, raw, root, base
 
 
