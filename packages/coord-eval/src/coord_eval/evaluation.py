@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,7 +160,8 @@ def score(
         ground_truth,
         predictions,
         options,
-        labels=partial(LabelMatcher, ground_truth.categories, synonyms or {}, label_callback),
+        synonyms=synonyms,
+        label_callback=label_callback,
         score_source=score_source,
         progress=report,
     )
@@ -191,11 +191,6 @@ def score(
     )
     if left_out := beyond_limit(detections):
         notes = [*notes, f"COCO leaves out {left_out} boxes beyond 100 of one label in one image"]
-    if collected.score_source == "results" and collected.join.answered:
-        more = {"score_source": score_source != "auto", "synonyms": synonyms, "label_callback": label_callback}
-        if idle := [*options.of_text, *(name for name, is_given in more.items() if is_given)]:
-            stated = "a COCO results list, which states boxes, labels and scores itself"
-            notes = [*notes, f"{stated}: {', '.join(idle)} had no effect"]
     shapes, shape_pairs = score_shapes(ground_truth, detections, geometry_of(geometry), grid)
     evaluation = Evaluation(
         coco=scores.summary,

@@ -167,6 +167,12 @@ def test_score_lvis_keeps_300_boxes_an_image():
     assert (found.beyond_limit, found.summary["AP"]) == (1, 0.0)
 
 
+def test_score_lvis_notes_options_that_change_nothing_on_a_results_list():
+    assert not score_lvis(tiny(), [HIT]).notes
+    (note,) = score_lvis(tiny(), [HIT], "constant", scale="infer", synonyms={"cat": ["kitty"]}).notes
+    assert note.endswith("itself: scale, score_source, synonyms had no effect")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -73,13 +73,14 @@ def collect(
     predictions: PredictionSource,
     options: AnswerOptions,
     *,
-    labels: Callable[[], LabelMatcher],
+    synonyms: Mapping[str, Sequence[str]] | None = None,
+    label_callback: Callable[[str], str | None] | None = None,
     score_source: str = "auto",
     progress: Progress = silent,
 ) -> tuple[Collected, dict[int, tuple[str, Answer]]]:
     """Turn text answers or a COCO results list into detections in their images.
 
-    `labels` makes the matcher of labels and is called for text answers only; results keep their scores.
+    Results state boxes, categories and scores themselves: options that were given for text are named in a note.
 
     Returns:
         The detections, and for each image the text and the parsed answer; none for results.
@@ -88,12 +89,18 @@ def collect(
     progress("read", 2, 2)
     results = [item for item in answered if isinstance(item, CocoResult)]
     if len(results) == len(answered):
-        return collect_results(ground_truth, results), {}
+        more = {"score_source": score_source != "auto", "synonyms": synonyms, "label_callback": label_callback}
+        idle = [*options.of_text, *(name for name, is_given in more.items() if is_given)] if results else []
+        stated = "a COCO results list, which states boxes, labels and scores itself"
+        notes = (f"{stated}: {', '.join(idle)} had no effect",) if idle else ()
+        collected = collect_results(ground_truth, results)
+        return replace(collected, notes=(*collected.notes, *notes)), {}
     loaded = [item for item in answered if isinstance(item, Prediction)]
     images, joined = join(ground_truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in loaded))
+    labels = LabelMatcher(ground_truth.categories, synonyms or {}, label_callback)
     answers, how = parse_all(ground_truth, loaded, images, options, progress)
     collected = collect_answers(
-        ground_truth, loaded, answers, images=images, joined=joined, labels=labels(), score_source=score_source
+        ground_truth, loaded, answers, images=images, joined=joined, labels=labels, score_source=score_source
     )
     by_image: dict[int, tuple[str, Answer]] = {}
     for p, a, i in zip(loaded, answers, images, strict=True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from coord_eval.data.ground_truth import GroundTruth, load_ground_truth
 from coord_eval.data.predictions import Detections
 from coord_eval.intake.answers import AnswerOptions, PredictionSource, Progress, Scale, silent
 from coord_eval.intake.collecting import collect, collector_paused
-from coord_eval.intake.joining import JoinReport, LabelMatcher
+from coord_eval.intake.joining import JoinReport
 from coord_eval.match.matching import ranked_matches_by_area
 from coord_eval.metrics.coco import ApTable, mean_present
 
@@ -106,7 +105,8 @@ def score_lvis(
         loaded,
         predictions,
         options,
-        labels=partial(LabelMatcher, loaded.categories, synonyms or {}, label_callback),
+        synonyms=synonyms,
+        label_callback=label_callback,
         score_source=score_source,
         progress=report,
     )
