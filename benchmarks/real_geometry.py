@@ -177,18 +177,12 @@ def main(
     stations.run(
         "inspect", [*TRAINER, "inspect", annotations, "--images", images, "--model", base, "--out", out / "seen"]
     )
-    train = [*TRAINER, "train", "-c", ROOT / "configs/dlora/coord_offset.yaml", f"model.path={base}", *asked]
-    train += [
-        "evaluation.pictures=train",
-        "model.attention=sdpa",
-        f"model.dtype={dtype}",
-        f"run.dir={run}",
-        "data.max_pixels=65536",
-    ]
-    train += [f"training.{word}" for word in ("deepspeed=null", "per_device_train_batch_size=2", "warmup_steps=2")]
-    train += [f"training.{word}" for word in ("gradient_accumulation_steps=2", f"max_steps={steps}", "warmup_ratio=0")]
-    train += ["training.learning_rate=2e-3", "custom.coord_offset.embed_lr=4e-3", "custom.coord_offset.head_lr=4e-3"]
-    train += ["training.lora_dropout=0", "training.logging_steps=1", "evaluation.max_new_tokens=96"]
+    train = [*TRAINER, "train", "-c", ROOT / "configs/dlora/memorise.yaml", f"model.path={base}", *asked]
+    train += ["model.attention=sdpa", f"model.dtype={dtype}", f"run.dir={run}", "data.max_pixels=65536"]
+    train += [f"training.{word}" for word in ("per_device_train_batch_size=2", f"max_steps={steps}", "logging_steps=1")]
+    # From random weights, in few steps: higher rates, at once.
+    train += [f"training.{word}" for word in ("learning_rate=2e-3", "warmup_ratio=0", "warmup_steps=2")]
+    train += ["custom.coord_offset.embed_lr=4e-3", "custom.coord_offset.head_lr=4e-3", "evaluation.max_new_tokens=96"]
     stations.run("dry run", [*train, "--dry-run"])
     stations.run("memorise, stopped", train, stop_at=f"{steps // 2}/{steps}", exit_code=143)
     stations.run(
