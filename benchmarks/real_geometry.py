@@ -209,7 +209,7 @@ def main(
     start = time.monotonic()
     with served(merged, out / "server.log") as url:
         stations.add("swift deploy starts", time.monotonic() - start, 0, url)
-        stations.run("predict, served", [*common, "--out", there, "--endpoint", url, "--name", "boxes"])
+        stations.run("predict, served", [*common, "--out", there, "--endpoint", url, "--model", "boxes"])
     over_there = [json.loads(line)["text"] for line in (there / "predictions.jsonl").read_text().splitlines()]
     plain = json.loads(told.strip().rsplit("\n", 1)[-1])
     same = sum(mine["text"] == served_text for mine, served_text in zip(answers, over_there, strict=True))

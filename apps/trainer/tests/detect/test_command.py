@@ -107,7 +107,7 @@ def test_labels_are_kept_to_where_a_server_does_not(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--endpoint", "localhost:8000/v1", "--name", "m"], "--endpoint: expected a URL"),
+        (["--endpoint", "localhost:8000/v1", "--model", "m"], "--endpoint: expected a URL"),
         (["--export", "csv"], "csv"),
         (["--timeout", "3"], "--timeout is for --endpoint"),
         (["--label", "a\nb"], "expected one line"),
@@ -141,7 +141,7 @@ def test_stop_is_at_once_while_a_server_hangs_and_the_next_call_goes_on(tmp_path
 
     with served(reply) as (url, requests):
         words = [sys.executable, str(TRAINER), "predict", "photos", "--out", "found", "--no-draw"]
-        words += ["--endpoint", url, "--name", "m", "--concurrency", "2"]
+        words += ["--endpoint", url, "--model", "m", "--concurrency", "2"]
         with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
             deadline = time.monotonic() + 90
             answers = tmp_path / "found" / "predictions.jsonl"
@@ -232,7 +232,7 @@ def test_annotations_without_objects_are_answered_and_not_scored(tmp_path, capsy
 def test_server_that_cannot_be_asked_is_told_at_once(run, tmp_path, monkeypatch, url, key, told):
     make_images(tmp_path / "photos", a=(4, 4))
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    code, error, _ = run("predict", "photos", "--out", "found", "--endpoint", url, "--name", "m")
+    code, error, _ = run("predict", "photos", "--out", "found", "--endpoint", url, "--model", "m")
     assert code == 2 and told in error and not (tmp_path / "found").exists()
 
 
@@ -248,13 +248,13 @@ def test_server_that_cannot_be_asked_is_told_at_once(run, tmp_path, monkeypatch,
 def test_setting_that_does_nothing_for_a_server_is_refused(run, tmp_path, words, told):
     make_images(tmp_path / "photos", a=(4, 4))
     url = "http://127.0.0.1:9/v1"
-    code, error, _ = run("predict", "photos", "--out", "found", "--endpoint", url, "--name", "m", *words)
+    code, error, _ = run("predict", "photos", "--out", "found", "--endpoint", url, "--model", "m", *words)
     assert code == 2 and told in error and not (tmp_path / "found").exists()
 
 
 def test_wrong_server_leaves_a_folder_that_the_right_one_is_taken_for(run, tmp_path):
     make_images(tmp_path / "photos", a=(4, 4))
-    words = ["predict", "photos", "--out", "found", "--no-draw", "--name", "m", "--endpoint"]
+    words = ["predict", "photos", "--out", "found", "--no-draw", "--name", "m", "--endpoint"]  # --model's other name
     with served(lambda number, request: (404, {"error": {"message": "no such page"}})) as (url, _):
         code, error, _ = run(*words, url)
     assert code == 1 and f"{url} answered 404" in error and "often ends in /v1" in error

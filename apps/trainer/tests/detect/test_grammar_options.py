@@ -47,7 +47,7 @@ def test_grammar_is_printed_in_the_ids_of_the_models_tokenizer(run, model):
 def test_server_is_sent_the_grammar_in_its_own_spelling(run, model, image, tmp_path, server, place):
     words = ["predict", model, image, "--out", tmp_path / "found", "--no-draw", "data.markers=obj"]
     with served(lambda number, request: (200, chat_reply(ANSWER))) as (url, requests):
-        code, told, _ = run(*words, "--endpoint", url, "--name", "m", "--grammar", server, "--label", "cat")
+        code, told, _ = run(*words, "--endpoint", url, "--model", "m", "--grammar", server, "--label", "cat")
     assert code == 0, told
     (sent,) = requests
     for key in place:
@@ -61,8 +61,8 @@ def test_server_is_sent_the_grammar_in_its_own_spelling(run, model, image, tmp_p
     ("words", "told"),
     [
         (["{model}", "--grammar", "vllm"], "--grammar is for --endpoint"),
-        (["{model}", "--endpoint", "http://127.0.0.1:9/v1", "--name", "m", "--label", "cat"], "--label: a server"),
-        (["--endpoint", "http://127.0.0.1:9/v1", "--name", "m", "--grammar", "vllm"], "give its folder as MODEL"),
+        (["{model}", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--label", "cat"], "--label: a server"),
+        (["--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--grammar", "vllm"], "give its folder as MODEL"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(run, model, image, tmp_path, words, told):

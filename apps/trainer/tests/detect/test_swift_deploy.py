@@ -69,7 +69,7 @@ def test_answers_of_swift_deploy_are_those_of_this_process(tmp_path, run):
     words += (f"training.system={tmp_path / 'system.txt'}",)
     assert run(*words, "--out", tmp_path / "here")[0] == 0
     with deployed(model, tmp_path / "server.log") as url:
-        code, _, told = run(*words, "--out", tmp_path / "there", "--endpoint", url, "--name", "tiny")
+        code, _, told = run(*words, "--out", tmp_path / "there", "--endpoint", url, "--model", "tiny")
         assert code == 0, told
     here, there = (
         [json.loads(line) for line in (tmp_path / name / "predictions.jsonl").read_text().splitlines()]

@@ -74,7 +74,9 @@ def predict(
         str | None,
         typer.Option(metavar="URL", help="Ask an OpenAI-compatible server, for example http://localhost:8000/v1."),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="The model as the server of --endpoint calls it.")] = None,
+    name: Annotated[
+        str | None, typer.Option("--model", "--name", help="The model as the server of --endpoint calls it.")
+    ] = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="Requests to the server at a time; 8 if not given.")
     ] = None,
@@ -105,7 +107,7 @@ def predict(
     from coord_trainer.detect.words import check_options, check_settings, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
-    given = {"--endpoint": endpoint, "--name": name, "--concurrency": concurrency, "--timeout": timeout}
+    given = {"--endpoint": endpoint, "--model": name, "--concurrency": concurrency, "--timeout": timeout}
     given |= {"--images": images, "--export": export, "--label": label, "--grammar": grammar}
     is_given = {word: value is not None for word, value in given.items()} | {"--force": force, "--no-draw": not draw}
     check_options(sources, endpoint is not None, is_given)

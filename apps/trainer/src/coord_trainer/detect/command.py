@@ -112,7 +112,7 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
     url = checked_url(request.endpoint or "")
     check_key()
     if not request.served_name:
-        raise InputError("--endpoint: name the model as the server calls it with --name")
+        raise InputError("--endpoint: name the model as the server calls it with --model")
     folder = locate_model(request.model) if request.model is not None else None
     card = read_card(folder) if folder is not None else None
     resolved = config if folder is None else as_trained(config, folder)

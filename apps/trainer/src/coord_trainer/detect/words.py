@@ -48,7 +48,7 @@ def check_options(sources: Sequence[str], endpoint: bool, given: Mapping[str, bo
     Raises:
         InputError: the first such option
     """
-    served = ("--name", "--concurrency", "--timeout", "--grammar")
+    served = ("--model", "--concurrency", "--timeout", "--grammar")
     if not endpoint and (name := next((name for name in served if given.get(name)), None)):
         mend = "; in this process evaluation.readings=[grammar] decodes under one" if name == "--grammar" else ""
         raise InputError(f"{name} is for --endpoint, and without it has no effect{mend}")
