@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
+import coord_codec
 from coord_trainer import RunConfig
 
 SURFACE = json.loads((Path(__file__).parent / "public_surface.json").read_text())
@@ -59,3 +60,8 @@ def config_keys(model, prefix=""):
 
 def test_config_keys_stay():
     assert set(SURFACE["config_keys"]) <= set(config_keys(RunConfig))
+
+
+@pytest.mark.parametrize("package", ["coord_losses", "coord_adapter", "coord_eval", "coord_exporter", "coord_trainer"])
+def test_every_package_names_the_one_input_error(package):
+    assert importlib.import_module(package).InputError is coord_codec.InputError

@@ -5,9 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from coord_codec import InputError
+
 __all__ = [
     "CoordGrammar",
     "Detector",
+    "InputError",
     "RunConfig",
     "apply_coord_template_adapter",
     "load_run_config",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from coord_adapter.format import MODULE_NAME, SavedOffsets, read_offsets
 from coord_adapter.initial_rows import new_token_rows, smooth_rows, smooth_rows_2d
+from coord_codec import InputError
 
 if TYPE_CHECKING:
     from coord_adapter.config import CoordOffsetConfig, IdRange
@@ -23,6 +24,7 @@ __all__ = [
     "CoordOffsetAdapter",
     "CoordOffsetConfig",
     "IdRange",
+    "InputError",
     "SavedOffsets",
     "active_offsets",
     "bake_offsets",

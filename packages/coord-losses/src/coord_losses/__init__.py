@@ -3,6 +3,7 @@
 from importlib.metadata import version as _version
 
 import coord_losses.table  # noqa: F401  # registers the terms that are there from the start
+from coord_codec import InputError
 from coord_losses.batch import supervised_rows
 from coord_losses.config import ObjectiveConfig
 from coord_losses.denominators import global_denominators
@@ -27,6 +28,7 @@ __all__ = [
     "CoordExp",
     "CoordObjective",
     "CoordRows",
+    "InputError",
     "LossTerm",
     "ObjectSlots",
     "ObjectiveConfig",
