@@ -18,6 +18,11 @@ class InputError(ValueError):
 
     The message names the field or file, what was expected, what was found and what to do next. Command lines print
     it without a traceback and exit with code 2.
+
+    Example:
+        >>> finite_numbers([0.1, float("nan")], 2, "bbox")
+        Traceback (most recent call last):
+        coord_codec.files.InputError: bbox: expected finite numbers, found nan
     """
 
 
