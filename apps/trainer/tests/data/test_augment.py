@@ -105,7 +105,12 @@ class Images:
         ("the left cat", "red", False),
         ("RIGHTMOST", "red", False),
         ("cat", "man on the right.", False),
-        ("bright cat upright", "red", True),
+        ("bright cat upright, with leftovers", "red", True),
+        (None, "turn_left", False),
+        (None, "Left_eye", False),
+        (None, "leftEye", False),
+        (None, "lefthand", False),
+        (None, "arrowright", False),
         (None, "red", True),
     ],
 )
@@ -122,6 +127,18 @@ def test_what_names_a_side_is_not_mirrored_and_counted(tmp_path, query, desc, mi
         values = {"data": data, "evaluation": {"pictures": "train"}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
         told = load_training(check_run_config(values, "test")).parts[0].content.told
         assert ("1 records say left or right: they are not mirrored (augment.flip)" in told) is counted
+
+
+@pytest.mark.parametrize("query", ["find the blue one", None])
+def test_crop_keeps_what_a_phrase_asks_for(query):
+    image, instance = picture()
+    record = instance.model_copy(update={"objects": instance.objects[2:]} | ({"query": query} if query else {}))
+    counts, sizes = set(), set()
+    for seed in range(100):
+        cropped, found = augment(image, record, AugmentConfig(crop=1, min_crop=0.3), seed)
+        counts.add(len(found.objects))
+        sizes.add(cropped.size)
+    assert counts == ({1} if query else {0, 1}) and len(sizes) > 20
 
 
 @pytest.mark.parametrize("augments", [True, False])

@@ -67,7 +67,9 @@ class AugmentConfig(Section):
         "in English",
     )
     crop: Probability = Field(
-        0.0, description="probability of a crop that cuts no box; objects outside it are left out of the answer"
+        0.0,
+        description="probability of a crop that cuts no box; objects outside it are left out of the answer, but where "
+        "a record asks for a phrase all stay",
     )
     min_crop: Fraction = Field(0.5, description="smallest side of a crop, as a fraction of the image's")
     scale: Probability = Field(0.0, description="probability of reducing the size")

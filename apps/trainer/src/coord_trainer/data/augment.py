@@ -1,6 +1,7 @@
 """Changes of an image that move its boxes along, by torchvision's transforms v2.
 
 Every box is exact afterwards: a crop is taken only where it cuts none, so that no answer has to name half an object.
+Of a record that asks for a phrase, a crop keeps every object: the phrase would ask for what is no longer there.
 A record whose words say left or right is not mirrored: they would name the other object.
 """
 
@@ -16,7 +17,7 @@ from torchvision.tv_tensors import BoundingBoxes, wrap
 
 from coord_codec import Instance, Object
 from coord_trainer.config.sources import AugmentConfig
-from coord_trainer.data.queries import names_a_side
+from coord_trainer.data.queries import names_a_side, phrase_of
 
 _TRIES = 20
 
@@ -37,9 +38,10 @@ def augment(image: Image.Image, instance: Instance, config: AugmentConfig, seed:
     kept = list(range(len(boxes)))
     width, height, flipped = image.width, image.height, False
     whole = window = (0, 0, height, width)
+    keeps = phrase_of(instance) is not None
     if draw.random() < config.flip and not names_a_side(instance):
         image, boxes, flipped = functional.horizontal_flip(image), functional.horizontal_flip(boxes), True
-    if draw.random() < config.crop and (place := _whole_crop(boxes, config.min_crop, draw)) is not None:
+    if draw.random() < config.crop and (place := _whole_crop(boxes, config.min_crop, draw, keeps)) is not None:
         window, kept = place
         image, boxes = functional.crop(image, *window), functional.crop(wrap(boxes[kept], like=boxes), *window)
     size = torch.tensor([image.width, image.height] * 2, dtype=torch.float64)
@@ -70,9 +72,12 @@ def _moved(found: Object, box: list[float], flipped: bool, view: tuple[float, fl
 
 
 def _whole_crop(
-    boxes: BoundingBoxes, smallest: float, draw: random.Random
+    boxes: BoundingBoxes, smallest: float, draw: random.Random, keeps: bool
 ) -> tuple[int, int, int, int, list[int]] | None:
-    """Return top, left, height and width of a crop that cuts no box, and the boxes inside; None if none is found."""
+    """Return top, left, height and width of a crop that cuts no box, and the boxes inside; None if none is found.
+
+    With `keeps` all boxes are inside.
+    """
     rows, columns = boxes.canvas_size
     for _ in range(_TRIES):
         height, width = (max(1, round(side * draw.uniform(smallest, 1))) for side in (rows, columns))
@@ -80,6 +85,6 @@ def _whole_crop(
         x1_M, y1_M, x2_M, y2_M = boxes.as_subclass(torch.Tensor).unbind(1)
         inside_M = (x1_M >= left) & (y1_M >= top) & (x2_M <= left + width) & (y2_M <= top + height)
         outside_M = (x2_M <= left) | (y2_M <= top) | (x1_M >= left + width) | (y1_M >= top + height)
-        if bool((inside_M | outside_M).all()):
+        if bool((inside_M if keeps else inside_M | outside_M).all()):
             return (top, left, height, width), inside_M.nonzero()[:, 0].tolist()
     return None

@@ -11,7 +11,14 @@ from coord_codec import Instance
 from coord_codec.records import ABSENT, UNCERTAIN, descriptions_in
 from coord_trainer.config.sections import DataSection
 
-_SIDES = re.compile(r"\b(left|right)(most|wards?)?\b", re.IGNORECASE)
+_SIDES = re.compile("left|right", re.IGNORECASE)
+_NO_SIDES = re.compile(
+    "(?<![a-z])(?:leftover|leftist|cleft|righteous|rightful|bright|fright|upright|copyright|outright|downright|alright|"
+    "birthright|forthright|wright|cartwright|playwright|shipwright|wheelwright)",
+    re.IGNORECASE,
+)
+"""Words that hold the letters of a side and name none; class names such as turn_left, leftEye or rightarm name one."""
+
 _MODES = ("all", "per_class", "class_list")
 LONGEST_LIST = 5
 """Most classes that a query of `class_list` names."""
@@ -37,6 +44,12 @@ class Query:
         return instance.model_copy(update={"objects": kept})
 
 
+def phrase_of(instance: Instance) -> str | None:
+    """Return the phrase that a record asks for, its key `query`; None for a record of all objects."""
+    phrase = getattr(instance, "query", None)
+    return phrase if isinstance(phrase, str) and phrase.strip() else None
+
+
 def names_a_side(instance: Instance) -> bool:
     """Whether the phrase that a record asks for, or what an object is called, says left or right in English.
 
@@ -44,8 +57,8 @@ def names_a_side(instance: Instance) -> bool:
         >>> names_a_side(Instance(image="a.jpg", objects=(), query="the leftmost cat"))
         True
     """
-    texts = (getattr(instance, "query", None), *(found.desc for found in instance.objects))
-    return any(isinstance(text, str) and _SIDES.search(text) is not None for text in texts)
+    texts = (phrase_of(instance) or "", *(found.desc for found in instance.objects))
+    return any(_SIDES.search(_NO_SIDES.sub("", text)) is not None for text in texts)
 
 
 def _known_absent(instance: Instance, classes: Sequence[str]) -> list[str]:
@@ -74,8 +87,7 @@ def draw_query(instance: Instance, data: DataSection, classes: Sequence[str], se
         >>> draw_query(Instance(image="a.jpg", objects=[cat]), data, ["cat", "dog"], seed=0).prompt
         'Describe all objects of these classes with their bounding boxes: cat'
     """
-    phrase = getattr(instance, "query", None)
-    if isinstance(phrase, str) and phrase.strip():
+    if (phrase := phrase_of(instance)) is not None:
         return Query(data.class_prompt.replace("{classes}", phrase))
     draw = random.Random(seed)
     mode = draw.choice(_MODES) if data.queries == "mixed" else data.queries

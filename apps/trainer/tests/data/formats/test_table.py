@@ -81,3 +81,23 @@ def test_table_cells_keep_their_line_breaks_and_lines_are_those_of_the_file(tmp_
     found = read_source(tmp_path / "t.csv", on_bad_box="drop_box").annotations
     assert [o.desc for o in found.instances[0].objects] == ["wine\nglass"]
     assert [p.where.rpartition(":")[2] for p in found.problems] == ["4"]
+
+
+def test_box_of_four_corners_is_the_upright_box_around_them(tmp_path):
+    head = "filename,label,x1,y1,x2,y2,x3,y3,x4,y4\n"
+    read, problems, notes = boxes(tmp_path, head + "1.jpg,cat,60,10,100,30,60,50,20,30\n")
+    assert (read, problems) == ({"1.jpg": [TENTHS]}, [])
+    assert notes == {"boxes of four corners, read as the upright box around them": 1}
+
+
+def test_descriptions_are_names_where_the_table_has_their_numbers_too_which_is_said(tmp_path):
+    Image.new("RGB", (200, 100)).save(tmp_path / "1.jpg")
+    (tmp_path / "t.csv").write_text("image,class,class_name,xmin,ymin,xmax,ymax\n1.jpg,0,cat,20,10,100,50\n")
+    found = read_source(tmp_path / "t.csv")
+    assert [o.desc for o in found.annotations.instances[0].objects] == ["cat"]
+    assert any("read from the column class_name, not from class" in note for note in found.notes)
+
+
+def test_rows_of_one_image_belong_together_however_they_write_its_path(tmp_path):
+    rows = PIXELS + PIXELS.replace("1.jpg", "./1.jpg").replace("cat", "dog")
+    assert boxes(tmp_path, HEAD + rows)[0] == {"1.jpg": [TENTHS, TENTHS]}

@@ -3,8 +3,9 @@
 | columns (in any order and case) | meaning |
 |---|---|
 | image, filename, file_name, path, image_path | the image |
-| label, class, class_name, category, name | the description |
+| class_name, category_name, label_name, label, class, category, name | the description: the first of them |
 | xmin ymin xmax ymax; x1 y1 x2 y2; left top right bottom | corners |
+| x1 y1 x2 y2 x3 y3 x4 y4 | the corners of a rotated box: the upright box around them, counted |
 | x y w h; x y width height; bbox_x bbox_y bbox_width bbox_height | corner and size |
 | width height beside corners; image_width image_height | size of the image |
 
@@ -27,6 +28,7 @@ from typing import NamedTuple
 from coord_codec.files import InputError
 from coord_trainer.data.formats.raw import (
     BAD_SIZE,
+    Found,
     ImageIndex,
     RawBox,
     RawImage,
@@ -40,12 +42,15 @@ from coord_trainer.data.formats.raw import (
 )
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")
-_LABEL = ("label", "class", "class_name", "category", "name", "object")
-_CORNERS = (("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("left", "top", "right", "bottom"))
+_LABEL = ("class_name", "category_name", "label_name", "label", "class", "category", "name", "object")
+_FOUR_CORNERS = tuple(f"{axis}{corner}" for corner in range(1, 5) for axis in "xy")
+_CORNERS = (_FOUR_CORNERS, ("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("left", "top", "right", "bottom"))
 _SIZED = (("bbox_x", "bbox_y", "bbox_width", "bbox_height"), ("x", "y", "w", "h"), ("x", "y", "width", "height"))
 _SIZES = (("image_width", "image_height"), ("img_width", "img_height"), ("width", "height"))
 _EMPTY = ("nan", "NaN", "null", "None", "NA")
 """How pandas and others write an empty cell."""
+
+_ROTATED = "boxes of four corners, read as the upright box around them"
 
 _LEAVES = 0.1
 """How far fractions may leave the image: boxes at its edge often do by a little."""
@@ -131,8 +136,13 @@ def read(source: Source, images: Path | None) -> Reading:
     folder = source.path.parent
     root = find_root(images, folder / "images", folder) if images or (folder / "images").is_dir() else folder
 
+    places = ImageIndex(root).find_all((name,) for name in rows)
+    merged: dict[Found, list[_Row]] = {}
+    for place, of_image in zip(places, rows.values(), strict=True):
+        merged.setdefault(place, []).extend(of_image)  # a.jpg and ./a.jpg are one image
+
     def found() -> Iterator[RawImage]:
-        for place, of_image in zip(ImageIndex(root).find_all((name,) for name in rows), rows.values(), strict=True):
+        for place, of_image in merged.items():
             where = of_image[0].where
             if place.fault:
                 yield RawImage(place.name, where, fault=place.fault)
@@ -141,8 +151,10 @@ def read(source: Source, images: Path | None) -> Reading:
             pixels, notes = _size(of_image[0].cells, columns, size or ())
             yield RawImage(place.name, where, boxes, pixels, notes=place.notes + notes)
 
-    unit = f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}"
-    return Reading(found(), root, (unit,))
+    notes = (f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}",)
+    if others := [name for name in _LABEL if name in columns and name not in (label, image)]:
+        notes += (f"{source.path}: descriptions are read from the column {label}, not from {', '.join(others)}",)
+    return Reading(found(), root, notes)
 
 
 class _Row(NamedTuple):
@@ -186,6 +198,9 @@ def _box(row: _Row, label: int, corners: bool, fractions: bool) -> RawBox:
         return RawBox(desc, (), row.where, fault=row.numbers)
     if _kind(row.numbers) not in ("", unit):
         return RawBox(desc, (), row.where, fault=f"expected {unit} like most boxes of the table, found {row.numbers}")
+    if len(row.numbers) == len(_FOUR_CORNERS):
+        xs, ys = row.numbers[::2], row.numbers[1::2]
+        return RawBox(desc, (min(xs), min(ys), max(xs), max(ys)), row.where, unit, notes=(_ROTATED,))
     x, y, a, b = row.numbers
     return RawBox(desc, (x, y, a, b) if corners else (x, y, x + a, y + b), row.where, unit)
 
