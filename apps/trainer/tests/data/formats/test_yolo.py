@@ -207,3 +207,22 @@ def test_line_with_numbers_that_are_none_is_refused_alone(lay, line):
     assert boxes(found) == {"images/a.jpg": 1}
     (problem,) = found.annotations.problems
     assert problem.where.endswith("a.txt:1") and any(w in problem.message for w in ("no name", "finite", "fractions"))
+
+
+def test_classes_named_outside_of_the_folder_are_said(lay):
+    place = lay(PAIR | {"classes.txt": "cat"})
+    assert read_source(place).notes == ()
+    assert read_source(place / "images").notes == (f"{place / 'images'}: classes are named by {place / 'classes.txt'}",)
+
+
+def test_label_files_without_an_image_are_counted(lay):
+    names = ("gone.txt", "lost.txt", "photo.TXT")
+    lost = {f"labels/{name}": BOX for name in names} | {"images/photo.heic": "", "labels/readme.txt": "made by hand"}
+    files = PAIR | {"images/b.jfif": "", "labels/b.txt": "", "labels/none.txt": ""} | lost
+    place = lay(files | {"data.yaml": "train: images/a.jpg\nnames: [cat]"})
+    (place / "train.txt").write_text("images/a.jpg\n")
+    (place / "data.yaml").write_text("train: train.txt\nnames: [cat]")
+    told = f"{place}: 3 label files have no image, such as {place / 'labels' / 'gone.txt'}: it is not read"
+    assert told in read_source(place).notes
+    (place / "data.yaml").write_text("names: [cat]")
+    assert told in read_source(place).notes

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from coord_codec.files import InputError, read_text
+from coord_trainer.data.formats.raw import is_hidden
 
 NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 
@@ -38,27 +39,50 @@ def read_data_yaml(path: Path) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def find_classes(folder: Path) -> Classes:
-    """Return the classes that a file in the folder, or in one of three above it, names.
+def find_classes(folder: Path) -> tuple[Classes, Path]:
+    """Return the classes of a data set, and the file that names them.
+
+    The folder comes first, then what lies below it (LabelImg writes classes.txt beside the labels), then three folders
+    above it with their `labels`.
 
     Raises:
-        InputError: there is none, or its names are no text.
+        InputError: there is none, two at the same depth name others, or its names are no text.
     """
-    for place in (folder, *folder.resolve().parents[:3]):
-        for name in NAME_FILES:
-            path = place / name
-            if path.is_file():
-                if path.suffix in (".yaml", ".yml"):
-                    values = read_data_yaml(path)
-                    if "names" in values:
-                        return classes_of(values, path)
-                else:
-                    lines = [line.strip() for line in read_text(path).splitlines()]
-                    return Classes({i: line for i, line in enumerate(lines) if line})
+    if found := _first(folder):
+        return found
+    below = sorted(path.parent for name in NAME_FILES for path in folder.rglob(name) if not is_hidden(path, folder))
+    named = [found for place in sorted(below, key=lambda place: len(place.parts)) if (found := _first(place))]
+    if named:
+        classes, file = named[0]
+        for others, other in named:
+            if len(other.parts) == len(file.parts) and others != classes:
+                raise InputError(f"{folder}: {file} and {other} name different classes; name one of the two folders")
+        return classes, file
+    for above in folder.resolve().parents[:3]:
+        for place in (above, above / "labels", above / "labels" / folder.name):
+            if found := _first(place):
+                return found
     raise InputError(
         f"{folder}: YOLO labels hold numbers of classes, and no names were found; add data.yaml with `names`, or "
         "classes.txt with a name a line, in class order"
     )
+
+
+def _first(folder: Path) -> tuple[Classes, Path] | None:
+    """Return the classes that the first file in a folder names, and that file; None where none does."""
+    files = (folder / name for name in NAME_FILES)
+    return next(((classes, file) for file in files if (classes := _read(file)) is not None), None)
+
+
+def _read(path: Path) -> Classes | None:
+    """Return the classes that a file names; None where it is not there, or is a YAML file without `names`."""
+    if not path.is_file():
+        return None
+    if path.suffix in (".yaml", ".yml"):
+        values = read_data_yaml(path)
+        return classes_of(values, path) if "names" in values else None
+    lines = [line.strip() for line in read_text(path).splitlines()]
+    return Classes({i: line for i, line in enumerate(lines) if line})
 
 
 def classes_of(values: Mapping[str, Any], path: Path) -> Classes:

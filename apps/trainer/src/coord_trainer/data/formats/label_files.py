@@ -9,9 +9,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from coord_codec.files import InputError
+from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.class_names import NAME_FILES
-from coord_trainer.data.formats.raw import is_hidden
+from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, is_hidden, number
 
 
 class Labelled(NamedTuple):
@@ -60,6 +60,39 @@ def find_labels(images: Sequence[Path], top: Path, root: Path | None = None) -> 
             f"{places}; put the labels there (an empty file for an image without objects)"
         )
     return found
+
+
+def labels_without_image(found: Sequence[Labelled]) -> list[Path]:
+    """Return the label files beside those that were found for which no image lies beside the images."""
+    pictures = {
+        path.stem
+        for folder in {row.image.parent for row in found}
+        for path in folder.iterdir()
+        if path.suffix.lower() in IMAGE_SUFFIXES
+    }
+    folders = sorted({row.label.parent for row in found if row.label is not None})
+    files = (path for folder in folders for path in sorted(folder.iterdir()) if path.suffix.lower() == ".txt")
+    return [path for path in files if path.stem not in pictures and _is_labels(path)]
+
+
+def is_label(words: Sequence[str]) -> bool:
+    """Return whether the words of a line may be a class number and a box."""
+    try:
+        return len(words) >= 5 and bool([number(word) for word in words])
+    except ValueError:
+        return False
+
+
+def first_line(path: Path) -> list[str]:
+    """Return the words of the first line that has some; none for an image without objects, or no text."""
+    try:
+        return next((line.split() for line in read_text(path).splitlines() if line.strip()), [])
+    except InputError:
+        return []
+
+
+def _is_labels(path: Path) -> bool:
+    return path.name not in NAME_FILES and not path.name.startswith(".") and is_label(first_line(path))
 
 
 def _label_files(top: Path) -> Iterator[Path]:

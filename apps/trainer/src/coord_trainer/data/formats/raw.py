@@ -17,7 +17,21 @@ from typing import Any, Literal, NamedTuple
 
 from coord_codec.files import InputError, parse_json_line, read_json, read_text
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
+IMAGE_SUFFIXES = (
+    ".jpg",
+    ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".png",
+    ".webp",
+    ".bmp",
+    ".gif",
+    ".tif",
+    ".tiff",
+    ".ppm",
+    ".jp2",
+    ".avif",
+)
 SIMILAR = "images found by their name without the stated folder, or with another suffix than stated"
 BAD_SIZE = "stated sizes of images that are no whole numbers above 0: that of the file is taken"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)

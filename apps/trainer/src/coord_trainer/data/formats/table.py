@@ -44,7 +44,12 @@ from coord_trainer.data.formats.raw import (
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")
 _LABEL = ("class_name", "category_name", "label_name", "label", "class", "category", "name", "object")
 _FOUR_CORNERS = tuple(f"{axis}{corner}" for corner in range(1, 5) for axis in "xy")
-_CORNERS = (_FOUR_CORNERS, ("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("left", "top", "right", "bottom"))
+_CORNERS = (
+    _FOUR_CORNERS,
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("x1", "y1", "x2", "y2"),
+    ("left", "top", "right", "bottom"),
+)
 _SIZED = (("bbox_x", "bbox_y", "bbox_width", "bbox_height"), ("x", "y", "w", "h"), ("x", "y", "width", "height"))
 _SIZES = (("image_width", "image_height"), ("img_width", "img_height"), ("width", "height"))
 _EMPTY = ("nan", "NaN", "null", "None", "NA")

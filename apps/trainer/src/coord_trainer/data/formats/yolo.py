@@ -11,6 +11,7 @@ an empty file says that an image has no objects.
 | nine or more | a polygon (also the four corners of a rotated box): the upright box around it, counted |
 | with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each, which are left out, counted |
 | image without a label file | an image without objects, counted |
+| label file without an image | not read, counted |
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from typing import Any, NamedTuple
 
 from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
-from coord_trainer.data.formats.label_files import Labelled, find_labels, label_folders
+from coord_trainer.data.formats.label_files import (
+    Labelled,
+    find_labels,
+    first_line,
+    is_label,
+    label_folders,
+    labels_without_image,
+)
 from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, image_files, number
 
 _SPLITS = ("train", "val", "valid", "test")
@@ -43,23 +51,8 @@ def recognise(source: Source) -> bool:
     beside = (path for place in places for path in Source(place).glob("*.txt"))
     is_labels = "labels" in (source.path.name, source.path.resolve().name)  # `.` and a link have other names
     labels = chain(source.glob("*.txt", "**/*.txt" if is_labels else "labels/**/*.txt"), beside)
-    lines = (_first_line(path) for path in labels if path.name not in NAME_FILES)
-    return any(_is_label(line) for line in islice(filter(None, lines), 20))
-
-
-def _first_line(path: Path) -> list[str]:
-    """Return the words of the first line that has some; none for an image without objects, or no text."""
-    try:
-        return next((line.split() for line in read_text(path).splitlines() if line.strip()), [])
-    except InputError:
-        return []
-
-
-def _is_label(words: list[str]) -> bool:
-    try:
-        return len(words) >= 5 and bool([number(word) for word in words])
-    except ValueError:
-        return False
+    lines = (first_line(path) for path in labels if path.name not in NAME_FILES)
+    return any(is_label(line) for line in islice(filter(None, lines), 20))
 
 
 def read(source: Source, images: Path | None) -> Reading:
@@ -69,8 +62,9 @@ def read(source: Source, images: Path | None) -> Reading:
         InputError: no images, no labels, or no names of the classes.
     """
     if source.is_dir:
-        classes = find_classes(source.path)
+        classes, names = find_classes(source.path)
         top, pictures, notes = _of_folder(source.path, images)
+        notes = (f"{source.path}: classes are named by {names}", *notes) if names.parent != source.path else notes
     else:
         values = read_data_yaml(source.path) if source.path.suffix in (".yaml", ".yml") else {}
         if "names" not in values:
@@ -84,6 +78,9 @@ def read(source: Source, images: Path | None) -> Reading:
         raise InputError(f"{source.path}: YOLO labels, but no images there; name their folder with --images")
     root = images or top
     labelled = find_labels(pictures, source.path, images) if source.is_dir and images else find_labels(pictures, top)
+    if lost := labels_without_image(labelled):
+        count = "1 label file has" if len(lost) == 1 else f"{len(lost)} label files have"
+        notes += (f"{source.path}: {count} no image, such as {lost[0]}: it is not read",)
     return Reading((_image(found, root, classes) for found in labelled), root, notes, classes.names)
 
 
