@@ -276,9 +276,13 @@ def test_format_is_told_by_content(tmp_path, name, indent):
         return
     assert read_annotations(path).tables == read_annotations(coco()).tables
     path.write_text(json.dumps([GOOD]))
-    assert read_annotations(path).instances == (Instance(**GOOD),) or name.endswith(".jsonl")
+    assert read_annotations(path).instances == (Instance(**GOOD),)
     path.write_text(json.dumps(GOOD))
     assert read_annotations(path).instances == (Instance(**GOOD),)
+    path.write_text(json.dumps([GOOD, {"image": "b.jpg"}, 7], indent=indent))
+    found = read_annotations(path)
+    assert found.instances == (Instance(**GOOD),)
+    assert [problem.where for problem in found.problems] == [f"{path}: instances[{n}]" for n in (1, 2)]
 
 
 @pytest.mark.parametrize(

@@ -338,3 +338,20 @@ def test_large_coco_file_without_annotations_is_the_same_set(tmp_path, coco, mon
     wanted = load_annotated(tmp_path / "a.json", None, "train", False).problems
     monkeypatch.setattr(large, "LARGE_BYTES", 0)
     assert load_annotated(tmp_path / "a.json", None, "train", False).problems == wanted
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_images_of_several_records_are_said_unless_they_ask_for_phrases(path, monkeypatch, size):
+    monkeypatch.setattr(large, "LARGE_BYTES", 0 if size == "large" else 1_000_000)
+    one, phrase = {"image": "0.png", "objects": [BOX]}, {"image": "2.png", "query": "the cat", "objects": [BOX]}
+    path.write_text("".join(json.dumps(line) + "\n" for line in [one, one, {**one, "image": "1.png"}, phrase, phrase]))
+    found = load_annotated(path, None, "train", strict=True)
+    assert isinstance(found.instances, Records) is (size == "large")
+    assert found.told == ("1 image stands in several records, such as 0.png: make one record of its objects",)
+
+
+def test_large_list_of_records_is_no_lines(path, many):
+    records = [{"image": f"{n}.png", "objects": [BOX]} for n in range(3)]
+    path.write_text("[\n" + ",\n".join(map(json.dumps, records)) + "\n]")
+    found = load_annotated(path, None, "train", strict=True)
+    assert [instance.image for instance in found.instances] == ["0.png", "1.png", "2.png"]

@@ -7,6 +7,7 @@ listed as a problem.
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -163,15 +164,27 @@ def _read_file(
         if single and "image" not in first and "objects" not in first:
             raise InputError(f"{path}: {_EXPECTED}, found an object with the keys {sorted(first)[:8]}")
         return with_shapes(_from_lines(path, on_bad_box), kind, on_bad_box)
-    if first is None and path.suffix == ".jsonl":
+    if first is None and path.suffix == ".jsonl" and not _is_list(path):
         return with_shapes(_from_lines(path, on_bad_box), kind, on_bad_box)
     document = read_json(path) if first is None else first
     if isinstance(document, dict):
         return _from_coco(document, str(path), image_size, on_bad_box, kind, root)
-    if isinstance(document, list) and all(isinstance(r, dict) and "objects" in r for r in document):
+    if isinstance(document, list) and (not document or any(isinstance(r, dict) and "objects" in r for r in document)):
         return with_shapes(_from_records(document, on_bad_box, f"{path}: "), kind, on_bad_box)
     hint = "; a list of detections has no images and can be no ground truth" if isinstance(document, list) else ""
     raise InputError(f"{path}: {_EXPECTED}, found a JSON {type(document).__name__}{hint}")
+
+
+def _is_list(path: Path) -> bool:
+    """Return whether a file is a JSON list, and not lines of which the first is one."""
+    with path.open("rb") as lines:
+        first = next((line for line in lines if line.strip()), b"")
+    if first.removeprefix(BOM_UTF8).lstrip()[:1] != b"[":
+        return False
+    try:
+        return isinstance(read_json(path), list)
+    except InputError:
+        return False
 
 
 def _first_record(path: Path) -> tuple[dict[str, Any] | None, bool]:

@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os.path import normpath
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,7 @@ from coord_trainer.data.formats.registry import base_of, read_source
 from coord_trainer.data.large.check import Rules
 from coord_trainer.data.large.records import Records
 from coord_trainer.data.large.store import Stream, is_large, keep_records
+from coord_trainer.data.queries import phrase_of
 from coord_trainer.data.shapes import draw_shapes
 from coord_trainer.data.usable.classes import class_categories, select_classes
 from coord_trainer.data.usable.image import look_at
@@ -161,7 +163,21 @@ def load_annotated(
     _refuse(annotations, problems, len(good), strict, named=images is not None)
     usable = select_classes(found.select(good), data.classes, str(annotations), notes)
     usable = replace(usable, problems=problems, notes=dict(+notes))
-    return ImageSet(name, usable, root, _digest(usable.instances, root), told=source.notes, base=source.base)
+    told = (*source.notes, *_repeated(usable.instances))
+    return ImageSet(name, usable, root, _digest(usable.instances, root), told=told, base=source.base)
+
+
+def _repeated(instances: Sequence[Instance]) -> tuple[str, ...]:
+    """Say how many images several records have: each teaches that there is nothing but its own objects."""
+    if isinstance(instances, Records):
+        found = instances.repeated
+    else:
+        times = Counter(normpath(instance.image) for instance in instances if phrase_of(instance) is None)
+        found = [image for image, count in times.items() if count > 1]
+    if not found:
+        return ()
+    images = "1 image stands" if len(found) == 1 else f"{len(found)} images stand"
+    return (f"{images} in several records, such as {found[0]}: make one record of its objects",)
 
 
 def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: bool, named: bool) -> None:
@@ -181,14 +197,14 @@ def _load_large(path: Path, kind: str, images: Path | None, name: str, strict: b
     rules = Rules(root, None if data.allow_outside else base, data.on_bad_box, data.classes)
     settings = (kind, str(root.resolve()), str(base.resolve()), data.on_bad_box, data.allow_outside, data.classes)
     store = keep_records(path, root, settings, Stream(path, kind, rules, name))
-    told = tuple(Problem(**fault) for fault in store.facts["problems"])
+    problems = tuple(Problem(**fault) for fault in store.facts["problems"])
     if data.on_bad_box == "error":
-        refused = [problem for problem in told if problem.is_box]
+        refused = [problem for problem in problems if problem.is_box]
         raise_for(refused, f"{len(refused)} objects are refused; data.on_bad_box is error")
-    _refuse(path, told, len(store.records), strict, named=images is not None)
+    _refuse(path, problems, len(store.records), strict, named=images is not None)
     categories = class_categories([Category(*row) for row in store.facts["categories"]], data.classes, str(path))
-    found = AnnotationSet(store.records, told, categories, store.facts["notes"], root)
-    return ImageSet(name, found, root, store.digest, base=base, part=store.part)
+    found = AnnotationSet(store.records, problems, categories, store.facts["notes"], root)
+    return ImageSet(name, found, root, store.digest, told=_repeated(store.records), base=base, part=store.part)
 
 
 def _digest(instances: Sequence[Instance], root: Path) -> str:

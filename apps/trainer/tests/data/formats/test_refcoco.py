@@ -53,3 +53,12 @@ def test_refcoco_phrase_about_no_annotation_is_a_problem(tmp_path, ref, image, a
     found = read(tmp_path, INSTANCES | {"images": images, "annotations": rows}, refs=[ref, REF])
     assert [o.desc for i in found.instances for o in i.objects] == ["left cat"]
     assert ["expected ann_id of an annotation" in p.message for p in found.problems] == [True]
+
+
+def test_refcoco_splits_that_are_read_together_are_said(tmp_path):
+    read(tmp_path, refs=[REF])
+    assert read_source(tmp_path).notes == ()
+    refs = [REF | {"split": name} for name in ("train", "train", "testA")]
+    (tmp_path / "refs.json").write_text(json.dumps(refs))
+    (note,) = read_source(tmp_path).notes
+    assert "splits read together, in objects: train 2, testA 1;" in note

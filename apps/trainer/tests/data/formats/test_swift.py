@@ -10,6 +10,15 @@ from coord_trainer.data.formats.registry import read_source
 TURNS = [{"role": "user", "content": "<image>Where?"}, {"role": "assistant", "content": "<ref-object><bbox>"}]
 
 
+@pytest.mark.parametrize("image_id", [None, [], [1]])
+def test_swift_boxes_that_do_not_say_of_which_of_two_images_they_are_are_a_problem(tmp_path, image_id):
+    objects = {"ref": ["cat"], "bbox": [[20, 10, 100, 50]] * 2, "image_id": image_id}
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": TURNS, "images": ["a.jpg", "b.jpg"], "objects": objects}))
+    found = read_source(tmp_path / "a.jsonl").annotations
+    assert not found.instances
+    assert "which of the 2 images each box is of, counted from 0, found" in found.problems[0].message
+
+
 @pytest.mark.parametrize(
     ("objects", "told"),
     [

@@ -44,3 +44,13 @@ def test_vg_object_that_is_none_is_a_problem(tmp_path, bad):
 def test_vg_name_as_text_is_the_description(tmp_path):
     found = read(tmp_path, [{"image_id": 1}], CAT | {"names": "dog"})
     assert [o.desc for o in found.instances[0].objects] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize("objects", [[[], [CAT]], [None, [CAT]]])
+def test_vg_is_recognised_where_the_first_images_have_nothing(tmp_path, objects):
+    for n in range(2):
+        Image.new("RGB", (200, 100)).save(tmp_path / f"{n}.jpg")
+    records = [{"image_id": n, "objects": of_image or []} for n, of_image in enumerate(objects)]
+    (tmp_path / "regions.json").write_text(json.dumps(records))
+    found = read_source(tmp_path / "regions.json")
+    assert found.format == "vg" and [len(i.objects) for i in found.annotations.instances] == [0, 1]

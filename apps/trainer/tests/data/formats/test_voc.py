@@ -114,3 +114,29 @@ def test_voc_box_around_a_shape_of_cvat(tmp_path, given, wanted, turned):
     x1, y1, x2, y2 = wanted
     assert found.instances[0].objects[0].bbox == pytest.approx((x1 / 200, y1 / 100, x2 / 200, y2 / 100), abs=1e-4)
     assert ("rotated boxes, read as the upright box around them" in found.notes) == turned
+
+
+def test_file_that_states_the_image_of_another_has_that_of_its_own_name(tmp_path):
+    annotations = {"1.xml": voc("0.jpg"), "0.xml": voc("0.jpg"), "2.xml": voc("3.jpg")}
+    found = read_source(write(tmp_path, ["0.jpg", "1.jpg", "2.jpg", "3.jpg"], annotations)).annotations
+    assert [i.image for i in found.instances] == ["0.jpg", "1.jpg", "3.jpg"]
+    assert found.notes == {"files that state the image of another file: the image of their own name is taken": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"),
+    [
+        ("0\nbig cat\n", ["0.jpg", "big cat.jpg"]),
+        ("0.jpg\nbig cat.jpg\ncat 1\n", ["0.jpg", "big cat.jpg", "cat 1.jpg"]),
+        ("0  1\nbig cat -1\ncat 1  0\n", ["0.jpg", "cat 1.jpg"]),
+        ("0\n0\n", ["0.jpg"]),
+    ],
+)
+def test_list_in_imagesets_names_files_with_blanks_and_suffixes_once(tmp_path, rows, wanted):
+    stems = ("0", "big cat", "cat 1")
+    write(tmp_path, [f"{stem}.jpg" for stem in stems], {f"{stem}.xml": voc(f"{stem}.jpg") for stem in stems})
+    (tmp_path / "ImageSets").mkdir()
+    (tmp_path / "ImageSets" / "train.txt").write_text(rows)
+    found = read_source(tmp_path / "ImageSets" / "train.txt")
+    assert [i.image for i in found.annotations.instances] == wanted
+    assert any("1 names stand there more than once" in note for note in found.notes) is (rows == "0\n0\n")

@@ -63,7 +63,11 @@ def read(source: Source, images: Path | None) -> Reading:
         raise InputError(f"{files[0]}: LabelName {code} is a code; put class-descriptions-boxable.csv beside the file")
     root = find_root(images, folder / "images", folder)
     places = dict(zip(rows, ImageIndex(root).find_all((f"{i}.jpg",) for i in rows), strict=True))
-    return Reading((_image(i, places[i], found, names) for i, found in rows.items()), root)
+    notes: tuple[str, ...] = ()
+    if len(files) > 1:
+        listed = ", ".join(path.name for path in files)
+        notes = (f"{folder}: {listed} are read together; name one of the files to read it alone",)
+    return Reading((_image(i, places[i], found, names) for i, found in rows.items()), root, notes)
 
 
 def _image(

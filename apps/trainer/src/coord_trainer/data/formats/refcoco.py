@@ -7,7 +7,8 @@ code when it is opened: it is refused, with the line that turns it into JSON.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,10 +54,18 @@ def read(source: Source, images: Path | None) -> Reading:
     read_annotations({**document, "annotations": []})  # raises for what is no COCO
     root = find_root(images, folder / "images", folder)
     boxes, rows = (_by_id(document.get(name)) for name in ("annotations", "images"))
-    named = (
-        image for where, ref in replace(source, path=path).records() for image in _phrases(ref, where, boxes, rows)
-    )
-    return Reading(named, root)
+    refs = list(replace(source, path=path).records())
+    named = (image for where, ref in refs for image in _phrases(ref, where, boxes, rows))
+    return Reading(named, root, _splits(refs, path))
+
+
+def _splits(refs: Sequence[tuple[str, Any]], path: Path) -> tuple[str, ...]:
+    """Say of how many splits phrases are read together."""
+    count = Counter(str(ref["split"]) for _, ref in refs if isinstance(ref, Mapping) and ref.get("split"))
+    if len(count) < 2:
+        return ()
+    stated = ", ".join(f"{name} {number}" for name, number in count.items())
+    return (f"{path}: splits read together, in objects: {stated}; the key `split` of each record tells them apart",)
 
 
 def _by_id(rows: Any) -> dict[Any, Mapping[str, Any]]:

@@ -1,8 +1,8 @@
 """ms-swift's grounding records: `messages` with `<ref-object>` and `<bbox>`, whose values stand in `objects`.
 
 `objects.bbox` is x1, y1, x2, y2 in pixels (`bbox_type: real`, the default) or in fractions (`norm1`). A `<bbox>`
-belongs to the last `<ref-object>` before it. Records without boxes are
-left out and listed.
+belongs to the last `<ref-object>` before it. Of several images `objects.image_id` says which one each box is of.
+Records without boxes are left out and listed.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
     if wrong := [place for place in places if not isinstance(place, int) or not 0 <= place < len(names)]:
         expected = f"objects.image_id: expected whole numbers from 0 to {len(names) - 1}"
         yield RawImage("", where, fault=f"{expected}, found {as_json(wrong[0])}")
+        return
+    if len(names) > 1 and len(places) < len(objects["bbox"]):
+        expected = f"objects.image_id: expected which of the {len(names)} images each box is of, counted from 0"
+        yield RawImage("", where, fault=f"{expected}, found {len(places)} numbers for {len(objects['bbox'])} boxes")
         return
     boxes = list(_boxes(record, objects, where, places))
     for position, name in enumerate(names):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,6 +26,7 @@ from coord_trainer.data.formats.raw import (
 )
 from coord_trainer.data.formats.swift import as_list
 
+_LOOKED = 100
 _FILES = ("objects.json", "region_descriptions.json")
 
 
@@ -32,8 +34,11 @@ def recognise(source: Source) -> bool:
     """Whether it is one of the two lists, or a folder with one of them beside `image_data.json`."""
     if source.is_dir:
         return any((source.path / name).is_file() for name in _FILES) and (source.path / "image_data.json").is_file()
-    boxes = (source.record or {}).get("objects") or (source.record or {}).get("regions")
-    first = boxes[0] if isinstance(boxes, list) and boxes else None
+    if not {"objects", "regions"} & set(source.record or {}):
+        return False
+    records = (record for _, record in islice(source.records(), _LOOKED) if isinstance(record, Mapping))
+    lists = (record.get("objects") or record.get("regions") for record in records)
+    first = next((boxes[0] for boxes in lists if isinstance(boxes, list) and boxes), None)  # an image may have none
     return isinstance(first, Mapping) and "x" in first and ("names" in first or "phrase" in first)
 
 

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError
 
@@ -28,6 +29,7 @@ from defusedxml.ElementTree import parse
 
 from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.raw import (
+    IMAGE_SUFFIXES,
     Found,
     ImageIndex,
     RawBox,
@@ -45,6 +47,7 @@ _ANNOTATIONS = ("Annotations", "annotations")
 _FRACTIONS = "boxes of files with fractions, which count from 0 and not from 1"
 _FEW_FRACTIONS = "boxes with fractions, counted from 1 like the others of this source, most of which are whole numbers"
 _ROTATED = "rotated boxes, read as the upright box around them"
+_STALE = "files that state the image of another file: the image of their own name is taken"
 _AT_ZERO = "boxes with a side at 0 where Pascal VOC counts from 1: does the tool that wrote them count from 0?"
 
 
@@ -80,19 +83,48 @@ def _tree(path: Path) -> Path | None:
 
 def read(source: Source, images: Path | None) -> Reading:
     """Read one XML file, all of a folder, or those that a list in ImageSets names."""
+    notes: tuple[str, ...] = ()
     if _is_list(source):
         folder = (_tree(source.path) or source.path) / "Annotations"
-        names = [line.split() for line in read_text(source.path).splitlines() if line.strip()]
-        # Lists of a class have a second column: 1 the class is there, 0 it is difficult, -1 it is not.
-        files = [folder / f"{words[0]}.xml" for words in names if words[1:] != ["-1"]]
+        listed = _listed(source.path, folder)
+        files = [folder / f"{name}.xml" for name in dict.fromkeys(listed)]
+        if len(files) < len(listed):
+            notes = (f"{source.path}: {len(listed) - len(files)} names stand there more than once, and are read once",)
     else:
         folder, files = _files(source)
     root = find_root(images, folder.parent / "JPEGImages", folder.parent / "images", folder / "images", folder)
     looked = [_look(file, folder, root) for file in files]
-    places = ImageIndex(root).find_all(names for names, _ in looked)
+    places = _places(ImageIndex(root), [names for names, _ in looked])
     fractions = [has for _, has in looked if has is not None]
     start = 0 if fractions and 2 * sum(fractions) >= len(fractions) else 1
-    return Reading((_image(file, place, start) for file, place in zip(files, places, strict=True)), root)
+    return Reading((_image(file, place, start) for file, place in zip(files, places, strict=True)), root, notes)
+
+
+def _listed(path: Path, folder: Path) -> list[str]:
+    """Return the annotations that a list names, which may have blanks and the suffix of an image.
+
+    Lists of a class have a second column: 1 the class is there, 0 it is difficult, -1 it is not.
+    """
+    names = []
+    for row in filter(None, map(str.strip, read_text(path).splitlines())):
+        whole = Path(row).with_suffix("") if Path(row).suffix.lower() in (*IMAGE_SUFFIXES, ".xml") else Path(row)
+        *words, flag = row.split()
+        if (folder / f"{whole}.xml").is_file() or not words or flag not in ("1", "0", "-1"):
+            names.append(str(whole))
+        elif flag != "-1":
+            names.append(row.removesuffix(flag).rstrip())
+    return names
+
+
+def _places(index: ImageIndex, names: Sequence[tuple[str, ...]]) -> list[Found]:
+    """Return the image of each file: the one that it states, or that of its own name where another states it too."""
+    places = index.find_all(names)
+    times = Counter(place.name for place in places if not place.fault)
+    own = index.find_all((of_file[-1],) for of_file in names) if max(times.values(), default=0) > 1 else places
+    return [
+        Found(its.name, (_STALE,)) if times[place.name] > 1 and its.notes and its.name != place.name else place
+        for place, its in zip(places, own, strict=True)
+    ]
 
 
 def _files(source: Source) -> tuple[Path, list[Path]]:

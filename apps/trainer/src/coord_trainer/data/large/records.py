@@ -158,6 +158,13 @@ class Records(Sequence[Instance]):
         """The paths of the images."""
         return self._table["image"].to_pylist()
 
+    @property
+    def repeated(self) -> list[str]:
+        """The paths of images that several records have, none of which asks for a phrase."""
+        phrased = pa.compute.match_substring(self._table["extra"], '"query":').fill_null(False)
+        counted = self._table["image"].filter(pa.compute.invert(phrased)).value_counts()
+        return counted.field(0).filter(pa.compute.greater(counted.field(1), 1)).to_pylist()
+
     @cached_property
     def image_sizes(self) -> np.ndarray:
         """Width and height of each image in pixels; 0 where unknown."""

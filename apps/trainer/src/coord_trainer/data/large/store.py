@@ -23,6 +23,7 @@ from coord_codec import Category, InputError, Problem
 from coord_codec.files import read_json, write_text
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
+from coord_trainer.data.formats.raw import Source
 from coord_trainer.data.formats.registry import image_sizes, recognise
 from coord_trainer.data.large.check import Checked, Rules, check_images, check_lines, pieces
 from coord_trainer.data.large.coco import stream_coco
@@ -60,9 +61,10 @@ def is_large(annotations: Path, data: DataSection) -> tuple[Path, str] | None:
     if data.format not in ("auto", *_STREAMED) or not annotations.exists() or data.geometry != "box":
         return None  # the Arrow file holds boxes
     kind, source = (data.format, None) if data.format != "auto" else recognise(annotations)
-    path = annotations if source is None else source.path
-    large = kind in _STREAMED and path.is_file() and path.stat().st_size > LARGE_BYTES
-    return (path, kind) if large else None
+    source = source or Source(annotations)
+    large = kind in _STREAMED and source.path.is_file() and source.path.stat().st_size > LARGE_BYTES
+    is_list = large and kind == "jsonl" and source.head[:1] == "["  # whose records are no lines
+    return (source.path, kind) if large and not is_list else None
 
 
 class Stream:
