@@ -59,6 +59,35 @@ def test_old_form_writes_a_file(coco):
     assert len(load_annotated(coco / "x" / "a.jsonl", None, "train", False)) == 39
 
 
+def test_last_source_that_is_not_there_is_named(coco):
+    with pytest.raises(InputError, match=r"imgs: expected annotations, or a folder of images, found nothing there"):
+        prepare([coco / "a.json", coco / "imgs"], coco / "out", DataSection())
+
+
+def test_folders_of_labels_and_images_are_one_source(tmp_path):
+    for name in ("labels", "images"):
+        (tmp_path / name).mkdir()
+    picture(0).save(tmp_path / "images" / "a.png")
+    (tmp_path / "labels" / "a.txt").write_text("0 .5 .5 .5 .5")
+    (tmp_path / "classes.txt").write_text("cat")
+    prepare([tmp_path / "labels", tmp_path / "images"], tmp_path / "out", DataSection())
+    (instance,) = read_instances(tmp_path / "out" / "instances.jsonl").instances
+    assert (instance.image, instance.objects[0].bbox) == ("../images/a.png", (0.25, 0.25, 0.75, 0.75))
+
+
+def test_paths_of_a_folder_that_is_prepared_again_do_not_lead_through_it(coco):
+    prepare([coco / "a.json", coco / "images"], coco / "one" / "a", DataSection())
+    prepare([coco / "one" / "a"], coco / "two", DataSection())
+    assert read_instances(coco / "two" / "instances.jsonl").instances[0].image == "../images/0.png"
+
+
+@pytest.mark.parametrize(("text", "told"), [("", "found an empty file"), ("image,label,x,y,w,h\n", "are no records")])
+def test_files_without_records_are_told(tmp_path, text, told):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(InputError, match=told):
+        prepare([tmp_path / "a.csv"], tmp_path / "out", DataSection())
+
+
 def test_strict_and_error_write_nothing(coco):
     for settings in ({"strict": True}, {"on_bad_box": "error"}):
         with pytest.raises(InputError, match=r"no area|outside its image"):

@@ -185,7 +185,7 @@ def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: b
     if problems and strict:
         raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
     if not good:
-        reason = f"; the first problem: {problems[0]}" if problems else ""
+        reason = f"; the first problem: {problems[0]}" if problems else ", as there are no records"
         missing = any(problem.message.endswith("does not exist") for problem in problems)
         where = "" if named or not missing else "; data.images (--images) names the folder that its paths start from"
         raise InputError(f"{annotations}: no usable image is left{reason}{where}")

@@ -19,6 +19,7 @@ from coord_eval import decode_image
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError, say
 from coord_trainer.data.duplicates import near_duplicates, perceptual_hash
+from coord_trainer.data.formats.raw import image_files, is_hidden
 from coord_trainer.data.formats.registry import SUMMARY, recognise
 from coord_trainer.data.image_set import ImageSet, load_annotated
 
@@ -110,18 +111,26 @@ def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict
 
 def _images_of(sources: Sequence[Path], images: Path | None) -> list[tuple[Path, Path | None]]:
     """Return the annotations, each with the folder of its images, which may be named as the last source."""
+    if gone := next((path for path in sources[1:] if not path.exists()), None):
+        raise InputError(f"{gone}: expected annotations, or a folder of images, found nothing there; check the path")
     *others, last = sources
     if images is None and others and last.is_dir():
         holding = [path.is_dir() and last.resolve().is_relative_to(path.resolve()) for path in others]
         if others[0].is_dir() and any(holding):
             return [(path, last if holds else None) for path, holds in zip(others, holding, strict=True)]
-        try:
-            is_images = not others[0].is_dir() or not recognise(last)
-        except InputError:
-            is_images = True
-        if is_images:
+        if not others[0].is_dir() or _is_of_images(last, others[0]):
             return [(path, last) for path in others]
     return [(path, images) for path in sources]
+
+
+def _is_of_images(folder: Path, annotations: Path) -> bool:
+    """Whether a folder has no annotations, or no file but images where the other one has none."""
+    try:
+        recognise(folder)
+    except InputError:
+        return True
+    files = [path for path in folder.rglob("*") if path.is_file() and not is_hidden(path, folder)]
+    return len(image_files(folder)) == len(files) and not image_files(annotations)
 
 
 def _shared(sets: Sequence[ImageSet]) -> list[str]:
@@ -147,7 +156,8 @@ def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
     for found in sets:
         root = os.path.relpath(found.root.resolve(), folder)
         for instance in found.instances:
-            values = {"image": (Path(root) / instance.image).as_posix()} | ({"image_id": None} if shared else {})
+            image = Path(os.path.normpath(Path(root) / instance.image)).as_posix()
+            values = {"image": image} | ({"image_id": None} if shared else {})
             yield instance.model_copy(update=values)
 
 

@@ -96,7 +96,9 @@ def recognise(path: Path) -> tuple[str, Source]:
             f"{path}: expected annotations (COCO, Pascal VOC, YOLO, CSV, LVIS, Visual Genome, Open Images, RefCOCO, "
             f"conversations or instance JSONL), found text that begins with {source.head[:30]!r}"
         )
-    if not source.head or source.record is not None:
+    if not source.head:
+        raise InputError(f"{path}: expected annotations, found an empty file")
+    if source.record is not None:
         return "jsonl", source
     return "lvis" if lvis.recognise(source) else "coco", source
 
