@@ -247,7 +247,7 @@ def test_set_without_boxes_teaches_nothing_unless_it_asks_for_what_is_not_there(
 def test_set_without_records_is_a_wrong_file(tmp_path, text):
     name = "a.json" if text else "a.jsonl"
     (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match="found (none|an empty file)"):
+    with pytest.raises(InputError, match=r"found (none|an empty file)"):
         examine(DataSource(tmp_path / name), max_objects=30)
 
 

@@ -226,3 +226,15 @@ def test_label_files_without_an_image_are_counted(lay):
     assert told in read_source(place).notes
     (place / "data.yaml").write_text("names: [cat]")
     assert told in read_source(place).notes
+
+
+@pytest.mark.parametrize(("labels", "counts"), [(("a.jpg", "a.png"), [1, 2]), (("a",), [1, 1])])
+def test_images_of_one_name_in_two_suffixes(lay, labels, counts):
+    """As `predict --export yolo` writes their labels, or with one label file, which is said."""
+    files = {f"labels/{name}.txt": BOX * (n + 1) for n, name in enumerate(labels)}
+    place = lay(files | {"images/a.jpg": "", "classes.txt": "cat"})
+    Image.new("RGB", (20, 10)).save(place / "images" / "a.png")
+    found = read_source(place)
+    assert list(boxes(found).values()) == counts
+    said = f"{place}: several images have the label file {place / 'labels' / 'a.txt'}, 1 such files in all"
+    assert found.notes == (() if len(labels) > 1 else (said,))

@@ -64,12 +64,8 @@ def find_labels(images: Sequence[Path], top: Path, root: Path | None = None) -> 
 
 def labels_without_image(found: Sequence[Labelled]) -> list[Path]:
     """Return the label files beside those that were found for which no image lies beside the images."""
-    pictures = {
-        path.stem
-        for folder in {row.image.parent for row in found}
-        for path in folder.iterdir()
-        if path.suffix.lower() in IMAGE_SUFFIXES
-    }
+    beside = (path for folder in {row.image.parent for row in found} for path in folder.iterdir())
+    pictures = {name for path in beside if path.suffix.lower() in IMAGE_SUFFIXES for name in (path.name, path.stem)}
     folders = sorted({row.label.parent for row in found if row.label is not None})
     files = (path for folder in folders for path in sorted(folder.iterdir()) if path.suffix.lower() == ".txt")
     return [path for path in files if path.stem not in pictures and _is_labels(path)]
@@ -100,8 +96,9 @@ def _label_files(top: Path) -> Iterator[Path]:
 
 
 def _label(image: Path, folders: Sequence[Path]) -> Path | None:
-    name = f"{image.stem}.txt"
-    places = (folder / name for folder in folders if name not in NAME_FILES)
+    """Return the label file of an image: a.jpg.txt, as images of one name in two suffixes have it, or a.txt."""
+    names = (f"{image.name}.txt", f"{image.stem}.txt")
+    places = (folder / name for name in names if name not in NAME_FILES for folder in folders)
     return next((place for place in places if place.is_file()), None)
 
 

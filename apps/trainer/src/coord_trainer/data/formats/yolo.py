@@ -81,6 +81,8 @@ def read(source: Source, images: Path | None) -> Reading:
     if lost := labels_without_image(labelled):
         count = "1 label file has" if len(lost) == 1 else f"{len(lost)} label files have"
         notes += (f"{source.path}: {count} no image, such as {lost[0]}: it is not read",)
+    if several := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
+        notes += (f"{source.path}: several images have the label file {several[0]}, {len(several)} such files in all",)
     return Reading((_image(found, root, classes) for found in labelled), root, notes, classes.names)
 
 
