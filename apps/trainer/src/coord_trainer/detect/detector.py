@@ -230,7 +230,8 @@ def open_image(image: Any) -> Image.Image:
             return to_rgb(ImageOps.exif_transpose(image))
         except (OSError, ValueError) as error:  # truncated, or closed
             raise InputError(f"image: it cannot be decoded: {error}") from None
-    raise InputError(f"image: expected a path, a PIL image or an array, found {type(image).__name__}")
+    several = "; `detect` takes several images" if isinstance(image, list | tuple) else ""
+    raise InputError(f"image: expected a path, a PIL image or an array, found {type(image).__name__}{several}")
 
 
 @contextmanager
