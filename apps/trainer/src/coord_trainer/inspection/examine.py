@@ -19,6 +19,7 @@ from coord_trainer.inspection.findings import Finding, most_severe_first
 from coord_trainer.inspection.geometry import examine_geometry
 from coord_trainer.inspection.images import ImageFile, look_at_all
 from coord_trainer.inspection.raw import DataSource, RawBoxes, read_raw
+from coord_trainer.inspection.shuffle import IN_A_ROW
 from coord_trainer.inspection.turned import examine_turned
 
 SAMPLE = 300
@@ -96,13 +97,20 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | HeldOut 
 def _look(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, list[ImageFile]]:
     found, raw, root, base = read_raw(source)
     with_boxes = np.unique(raw.image_N)
-    chosen = with_boxes[np.unique(np.linspace(0, len(with_boxes) - 1, min(SAMPLE, len(with_boxes))).astype(int))]
-    files = _look_at(root, raw.files, chosen.tolist())
+    files = _look_at(root, raw.files, with_boxes[_chosen(len(with_boxes))].tolist())
     if not source.allow_outside:
         for i, name in enumerate(raw.files):
             if not files[i].fault and is_outside(root / name, base):
                 files[i] = replace(files[i], fault=outside_message(base))
     return found, raw, root, files
+
+
+def _chosen(count: int) -> np.ndarray:
+    """Return which of so many images are compared with their boxes: an even part, and a row in the middle of it."""
+    if count <= SAMPLE:
+        return np.arange(count)
+    even = np.linspace(0, count - 1, SAMPLE - IN_A_ROW).astype(int)
+    return np.union1d(even, (count - IN_A_ROW) // 2 + np.arange(IN_A_ROW))
 
 
 def _look_at(root: Path, names: Sequence[str], kept: Sequence[int] = ()) -> list[ImageFile]:

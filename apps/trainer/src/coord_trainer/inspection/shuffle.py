@@ -10,12 +10,15 @@ import numpy as np
 from coord_eval.diagnosis import TURNS
 from coord_trainer.inspection.edges import Sample, is_inside
 
-_IMAGES, _BOXES = 60, 20  # the cost grows with the square of the first
+IN_A_ROW = 60
+"""Images that are tried with each other's boxes; the cost grows with its square."""
+_BOXES = 20  # of an image
 _CONTROLS = 20
 _MOSTLY = 0.95  # of the boxes lie in their images, where nothing is shuffled
 _OUTSIDE = 0.4  # fit of a box that leaves the image; an edge that is none has .5
 _LEAST = 10  # images below which nothing can be said
 _CLOSELY = 4  # ways that are compared with chance, of all that are tried
+_SPREAD = 1e-6  # boxes that are the same everywhere, such as those of whole images, differ by less
 SHUFFLED = 4.0
 """Standard deviations above chance from which images count as shuffled."""
 SHUFFLED_OTHERWISE = 5.0
@@ -55,7 +58,10 @@ def find_pairs(ways: Sequence[Placed], sample: Sample, sizes_J2: np.ndarray) -> 
     """Return the pairing of images and boxes of others that exceeds chance most; None if none does clearly.
 
     The statistic is the mean fit over pairs of different images that are each other's best. Chance is the same with
-    all boxes moved by one random amount, which keeps their sizes and number. None for fewer than 10 images.
+    all boxes moved by one random amount, which keeps their sizes and number. None for fewer than 10 images and
+    for boxes that are the same everywhere.
+
+    Neighbouring images are tried, since a list that is off by one row gives an image the boxes of the next.
 
     Args:
         ways: the reader's own way first; another one must be clearer
@@ -65,7 +71,7 @@ def find_pairs(ways: Sequence[Placed], sample: Sample, sizes_J2: np.ndarray) -> 
     owners = np.unique(sample.image_n)
     if len(owners) < _LEAST:
         return None
-    owners = owners[np.unique(np.linspace(0, len(owners) - 1, min(_IMAGES, len(owners))).astype(int))]
+    owners = owners[max(0, len(owners) - IN_A_ROW) // 2 :][:IN_A_ROW]
     rows = np.concatenate([np.flatnonzero(sample.image_n == owner)[:_BOXES] for owner in owners])
     owner_N = np.searchsorted(owners, sample.image_n[rows])
     # Pixels of one image are other fractions of another.
@@ -86,8 +92,10 @@ def find_pairs(ways: Sequence[Placed], sample: Sample, sizes_J2: np.ndarray) -> 
     for alike, least in ((ways[:1], SHUFFLED), (others, SHUFFLED_OTHERWISE + more)):
         # Wrapped around, so that the same boxes stay inside: a box that would leave comes back on the other side.
         chance = [fit(way, move)[0] for way in alike for move in moves]
+        if not chance or np.std(chance) < _SPREAD:
+            continue
         for value, pairs in map(fit, alike):
-            z = float((value - np.mean(chance)) / max(np.std(chance), 1e-9))
+            z = float((value - np.mean(chance)) / np.std(chance))
             found += [Pairs(z, pairs)] if z >= least else []
     return max(found, key=lambda pairs: pairs.z, default=None)
 
@@ -113,7 +121,9 @@ def _best_pairs(
     fit_IJ = np.where(counts_IJ > 0, sums_IJ / np.maximum(counts_IJ, 1), 0.5)
     fit_IJ = (fit_IJ - fit_IJ.mean(axis=0)) * np.sqrt(np.maximum(counts_IJ, 1))
     fit_IJ -= fit_IJ.mean(axis=1, keepdims=True)
-    fit_IJ /= max(fit_IJ.std(), 1e-9)  # smaller boxes differ more from image to image
+    if (spread := float(fit_IJ.std())) < _SPREAD:
+        return 0.0, {}
+    fit_IJ /= spread  # smaller boxes differ more from image to image
     np.fill_diagonal(fit_IJ, -np.inf)  # that boxes fit the image they are given to speaks for no other one
     best_J, best_I = fit_IJ.argmax(axis=0), fit_IJ.argmax(axis=1)
     mutual = best_J[best_I] == np.arange(count)
