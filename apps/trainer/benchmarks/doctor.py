@@ -23,9 +23,9 @@ from PIL import Image
 from coord_eval.diagnosis import swap_axes
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.shapes import draw_shapes
-from coord_trainer.inspection.edges import SIDE, EdgeMaps, Sample, inflate
-from coord_trainer.inspection.geometry import examine_geometry
-from coord_trainer.inspection.raw import DataSource, RawBoxes
+from coord_trainer.inspection.numbers.edges import SIDE, EdgeMaps, Sample, inflate
+from coord_trainer.inspection.numbers.geometry import examine_geometry
+from coord_trainer.inspection.numbers.raw import DataSource, RawBoxes
 
 
 def _sized(b):

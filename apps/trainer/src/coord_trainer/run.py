@@ -38,7 +38,7 @@ from coord_trainer.folder import (
     refuse_second_run,
     write_config,
 )
-from coord_trainer.inspection.findings import Finding, write_findings
+from coord_trainer.inspection.numbers.findings import Finding, write_findings
 from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, check_model_path

@@ -14,10 +14,10 @@ from PIL import Image
 from yolo_files import write_yolo
 
 from coord_codec import InputError
-from coord_trainer.inspection.class_numbers import ClassNumbers, of_coco, shifted_classes
-from coord_trainer.inspection.edges import inflate
 from coord_trainer.inspection.examine import examine
-from coord_trainer.inspection.raw import DataSource
+from coord_trainer.inspection.numbers.class_numbers import ClassNumbers, of_coco, shifted_classes
+from coord_trainer.inspection.numbers.edges import inflate
+from coord_trainer.inspection.numbers.raw import DataSource
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
 COCO, JSONL, shapes = BENCHMARK["COCO"], BENCHMARK["JSONL"], BENCHMARK["shapes"]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from coord_trainer.inspection.edges import EdgeMaps, Sample, inflate
-from coord_trainer.inspection.geometry import examine_geometry
+from coord_trainer.inspection.numbers.edges import EdgeMaps, Sample, inflate
+from coord_trainer.inspection.numbers.geometry import examine_geometry
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
 COCO, Draft = BENCHMARK["COCO"], BENCHMARK["Draft"]
@@ -80,6 +80,46 @@ def test_further_faults_are_found_beside_mixed_units(clean):
     of_image = iter([True, False] * len(clean.images))
     mixed = replace(clean, unit=lambda size: size if next(of_image) else np.ones_like(size), layout=centred)
     assert set(told(mixed)[0]) == {"mixed_units", "cxcywh"}
+
+
+OTHERS = {
+    "xyxy": (True, {"layout": lambda b: b}),
+    "thousandths": (True, {"unit": lambda size: np.full_like(size, 1000)}),
+    "x, y, width, height": (False, {"layout": BENCHMARK["_sized"]}),
+}
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4])
+@pytest.mark.parametrize("name", OTHERS)
+def test_images_that_are_read_in_another_way_than_the_others_are_counted(clean, name, share):
+    coco, other = OTHERS[name]
+    right = replace(clean, coco=coco)
+    is_other = np.arange(len(clean.images)) % 10 < 10 * share
+    numbers = [
+        b if k else a for a, b, k in zip(right.numbers(), replace(right, **other).numbers(), is_other, strict=True)
+    ]
+    found, meaning = told(type("Mixed", (Draft,), {"numbers": lambda self: numbers})(**vars(right)))
+    assert set(found) == {"mixed_units"}
+    count, wrong = found["mixed_units"].count, int(is_other.sum())
+    assert (
+        wrong * 0.6 <= count <= wrong and f"at least {count} of {len(is_other)} images" in found["mixed_units"].message
+    )
+    mended = np.abs(meaning.boxes_N4 - np.concatenate(clean.corners)).max(axis=1) < 0.01
+    assert mended.mean() > 1 - 0.4 * share
+
+
+@pytest.mark.parametrize("coco", [True, False])
+@pytest.mark.parametrize("step", [(40, 0), (0, -30), (36, 36)])
+def test_boxes_that_are_shifted_out_of_their_images_are_moved_back(clean, step, coco):
+    """So many pixels in each image, whatever its size."""
+    sizes = [(288, 216), (432, 216), (288, 360)] * len(clean.images)
+    images = {name: image.resize(sizes[k]) for k, (name, image) in enumerate(clean.images.items())}
+    corners = [b + np.tile(np.array(step) / i.size, 2) for b, i in zip(clean.corners, images.values(), strict=True)]
+    found, meaning = told(replace(clean, images=images, corners=tuple(corners), coco=coco))
+    assert {f.code for f in found.values() if f.severity == "error"} == {"shifted"}
+    assert np.abs(meaning.boxes_N4 - np.concatenate(clean.corners)).max() < 0.03
+    assert meaning.shift.in_pixels
+    assert found["shifted"].fix.count(" / W") == 2 * (not coco and step[0] != 0)
 
 
 @pytest.mark.parametrize(("coco", "side"), [(False, 1.0), (False, 640.0), (True, 640.0), (True, 160.0)])

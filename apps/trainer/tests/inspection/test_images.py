@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from coord_trainer.inspection.images import alike_images, look_at
-from coord_trainer.inspection.raw import RawBoxes
+from coord_trainer.inspection.numbers.raw import RawBoxes
 from coord_trainer.inspection.records import duplicate_images, leakage
 
 

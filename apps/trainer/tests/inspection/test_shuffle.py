@@ -1,4 +1,4 @@
-"""Boxes of other images are found however far away these stand in the file, and only where there is something to see."""
+"""Boxes of other images are found however far away these stand in the file, where there is something to see."""
 
 import runpy
 from dataclasses import replace
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from coord_trainer.inspection import examine as examination
-from coord_trainer.inspection.edges import EdgeMaps, Sample
 from coord_trainer.inspection.examine import examine
-from coord_trainer.inspection.geometry import examine_geometry
+from coord_trainer.inspection.numbers.edges import EdgeMaps, Sample
+from coord_trainer.inspection.numbers.geometry import examine_geometry
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
 shapes = BENCHMARK["shapes"]

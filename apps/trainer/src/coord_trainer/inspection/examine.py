@@ -13,13 +13,13 @@ from coord_trainer.data.formats.yolo import HeldOut
 from coord_trainer.data.image_set import FULL_CHECK_LIMIT
 from coord_trainer.data.usable.image import is_outside, outside_message
 from coord_trainer.inspection import records
-from coord_trainer.inspection.class_numbers import shifted_classes
-from coord_trainer.inspection.edges import EdgeMaps, Sample
-from coord_trainer.inspection.findings import Finding, most_severe_first
-from coord_trainer.inspection.geometry import examine_geometry
 from coord_trainer.inspection.images import ImageFile, look_at_all
-from coord_trainer.inspection.raw import DataSource, RawBoxes, read_raw
-from coord_trainer.inspection.shuffle import IN_A_ROW
+from coord_trainer.inspection.numbers.class_numbers import shifted_classes
+from coord_trainer.inspection.numbers.edges import EdgeMaps, Sample
+from coord_trainer.inspection.numbers.findings import Finding, most_severe_first
+from coord_trainer.inspection.numbers.geometry import examine_geometry
+from coord_trainer.inspection.numbers.raw import DataSource, RawBoxes, read_raw
+from coord_trainer.inspection.numbers.shuffle import IN_A_ROW
 from coord_trainer.inspection.turned import examine_turned
 
 SAMPLE = 300

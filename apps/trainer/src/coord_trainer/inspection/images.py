@@ -14,7 +14,7 @@ from PIL import Image
 
 from coord_eval import ImageError, decode_image, image_facts
 from coord_trainer.data.duplicates import grey_fields, is_same, near_duplicates, perceptual_hash
-from coord_trainer.inspection.edges import SIDE
+from coord_trainer.inspection.numbers.edges import SIDE
 
 _ORIENTATION = 0x0112  # EXIF tag
 

@@ -15,7 +15,7 @@ from coord_codec import CoordGrid
 from coord_codec.files import write_text
 from coord_eval.html import chart, number, page, safe, section, table
 from coord_trainer.inspection.examine import Examination
-from coord_trainer.inspection.findings import Finding
+from coord_trainer.inspection.numbers.findings import Finding
 from coord_trainer.inspection.shown import ModelView, Named, Shown, Token
 
 _SIDE = 480  # of a drawing, in its own units

@@ -9,10 +9,10 @@ import numpy as np
 
 from coord_codec import AnnotationSet
 from coord_eval.diagnosis import normalize_label
-from coord_trainer.inspection.findings import Finding, Severity, by_share
-from coord_trainer.inspection.geometry import shuffled
 from coord_trainer.inspection.images import ImageFile, Pair, alike_images
-from coord_trainer.inspection.raw import RawBoxes
+from coord_trainer.inspection.numbers.findings import Finding, Severity, by_share
+from coord_trainer.inspection.numbers.geometry import shuffled
+from coord_trainer.inspection.numbers.raw import RawBoxes
 
 
 def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:

@@ -21,9 +21,9 @@ from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.large.store import is_large
 from coord_trainer.data.load import load_training, source_configs
 from coord_trainer.inspection.examine import Examination, examine
-from coord_trainer.inspection.findings import Finding, by_share, write_findings
+from coord_trainer.inspection.numbers.findings import Finding, by_share, write_findings
+from coord_trainer.inspection.numbers.raw import DataSource
 from coord_trainer.inspection.page import write_page
-from coord_trainer.inspection.raw import DataSource
 from coord_trainer.inspection.shown import ModelView, with_model, without_model
 
 _SHOWN = 12  # images on the page

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from coord_eval.diagnosis import INVERSE_TURN, TURNS
-from coord_trainer.inspection.edges import EdgeMaps, z_value
-from coord_trainer.inspection.findings import Finding
 from coord_trainer.inspection.images import ImageFile, look_at
-from coord_trainer.inspection.raw import RawBoxes
+from coord_trainer.inspection.numbers.edges import EdgeMaps, z_value
+from coord_trainer.inspection.numbers.findings import Finding
+from coord_trainer.inspection.numbers.raw import RawBoxes
 
 _LOOKED_AT = 60
 _CLEAR = 2.0  # z over boxes, of three ways

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coord_trainer.inspection.edges import STANDS_OUT, Sample, inflate, z_value
+from coord_trainer.inspection.numbers.edges import STANDS_OUT, Sample, inflate, z_value
 
 _STANDS_OUT = 3.5  # z of a gain, of a hundred small moves
 _AS_GOOD = 2.0  # z below which a smaller move explains as much

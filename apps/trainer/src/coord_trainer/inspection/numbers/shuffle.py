@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_eval.diagnosis import TURNS
-from coord_trainer.inspection.edges import Sample, is_inside
+from coord_trainer.inspection.numbers.edges import Sample, is_inside
 
 IN_A_ROW = 60
 """Images that are tried with each other's boxes; the cost grows with its square."""

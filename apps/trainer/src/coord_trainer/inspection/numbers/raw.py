@@ -23,7 +23,7 @@ from coord_trainer.config.formats import Format
 from coord_trainer.data.formats.collect import collect
 from coord_trainer.data.formats.raw import Reading, Source
 from coord_trainer.data.formats.registry import FORMATS, base_of, read_source, recognise
-from coord_trainer.inspection.class_numbers import ClassNumbers, of_coco
+from coord_trainer.inspection.numbers.class_numbers import ClassNumbers, of_coco
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ class RawBoxes:
         numbers_N4: the four numbers of each box
         labels: description of each box
         layout: the order in which the reader takes the numbers: `xywh` in COCO JSON, `cxcywh` in YOLO, else `xyxy`
-        unit: the unit in which it takes them: `pixels` in COCO JSON, `unit` (0 to 1) in instance records
+        unit: the unit in which it takes them: `pixels` in COCO JSON, `unit` (0 to 1) in instance records, `norm1000` in
+            those of bins
+        format: the name of their format
         class_numbers: of YOLO labels, and of COCO JSON where objects have categories that are not there; else None
     """
 
@@ -47,7 +49,8 @@ class RawBoxes:
     numbers_N4: np.ndarray
     labels: tuple[str, ...]
     layout: Literal["xywh", "xyxy", "cxcywh"]
-    unit: Literal["pixels", "unit"]
+    unit: Literal["pixels", "unit", "norm1000"]
+    format: str = ""
     class_numbers: ClassNumbers | None = None
 
     def __len__(self) -> int:
@@ -80,7 +83,7 @@ def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, Path]:
         reading = FORMATS[format][1](file, source.images)
         reading = replace(reading, images=list(reading.images))
         found = collect(reading, "drop_box", lambda name: size_of(reading.root / name))
-        raw = _of_reading(reading)
+        raw = replace(_of_reading(reading), format=format)
         return found, _as_centres(raw) if format == "yolo" else raw, reading.root, reading.root
     root = source.images or file.path.parent
     if format == "lvis":
@@ -88,7 +91,7 @@ def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, Path]:
     else:
         found = read_annotations(file.path, source.images, image_size=lambda name: size_of(root / name))
     base = root if format == "lvis" else source.images or base_of(file.path)
-    raw = raw_boxes(found, file.path if format == "jsonl" else None)
+    raw = replace(raw_boxes(found, file.path if format == "jsonl" else None), format=format)
     if format in ("coco", "lvis") and any(problem.field.endswith("category_id") for problem in found.problems):
         raw = replace(raw, class_numbers=of_coco(file.document))
     return found, raw, root, base
@@ -144,20 +147,21 @@ def raw_boxes(found: AnnotationSet, source: Path | None) -> RawBoxes:
     records: Sequence[Mapping[str, Any]] = [instance.model_dump() for instance in found.instances]
     if found.problems and source is not None:
         records = list(_records(source))
+    in_bins = source is not None and next(_records(source), {}).get("coord_space") == "bins"
     files, sizes, rows, names = [], [], [], []
     for record in records:
         image, objects = record.get("image"), record.get("objects")
         if not isinstance(image, str) or not isinstance(objects, Sequence):
             continue
-        scale = 1000 if record.get("coord_space") == "bins" else 1
+        scale = (1000 if in_bins else 1) / (1000 if record.get("coord_space") == "bins" else 1)
         for item in objects:
             box = _numbers(item)
             if box is not None and not item.get("iscrowd"):
-                rows.append((len(files), [value / scale for value in box]))
+                rows.append((len(files), [value * scale for value in box]))
                 names.append(str(item.get("desc", "")))
         files.append(image)
         sizes.append((record.get("width"), record.get("height")))
-    return _raw(files, sizes, rows, names, layout="xyxy", unit="unit")
+    return _raw(files, sizes, rows, names, layout="xyxy", unit="norm1000" if in_bins else "unit")
 
 
 def _raw(files: Any, sizes: Any, rows: Any, labels: Any, **reading: Any) -> RawBoxes:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from coord_trainer.inspection.findings import Finding
+from coord_trainer.inspection.numbers.findings import Finding
 
 _LISTED = 12
 """Classes up to which the line that mends their numbers is written out."""

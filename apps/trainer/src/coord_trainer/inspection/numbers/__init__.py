@@ -1,0 +1,1 @@
+"""What the numbers of a set mean, and by which line they are rewritten as their format has them."""

@@ -1,0 +1,172 @@
+"""The line that rewrites the four numbers of a box, in the order and the unit of their own file.
+
+Every line says: take the four numbers of each box as `x, y, w, h` and write `x - w / 2, y - h / 2, w, h`. What it
+writes is Python, with W and H for the width and height of the image.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from coord_trainer.inspection.numbers.copies import Copy
+
+NAMES = {
+    "xyxy": "x1, y1, x2, y2",
+    "xywh": "x, y, w, h",
+    "cxcywh": "cx, cy, w, h",
+    "yxyx": "y1, x1, y2, x2",
+    "yxhw": "y, x, h, w",
+    "cycxhw": "cy, cx, h, w",
+}
+"""What the four numbers of each order are called in a line."""
+_SIDES = ("W", "H")
+_PER_IMAGE = {"unit": "1", "percent": "100", "norm1000": "1000", "norm999": "999"}
+"""Units of which each image has the same number."""
+
+
+def reorder(found: str, declared: str) -> str:
+    """Return the line from one order to another.
+
+    Example:
+        >>> reorder("xyxy", "xywh")
+        'take the four numbers of each box as `x1, y1, x2, y2` and write `x1, y1, x2 - x1, y2 - y1`'
+    """
+    low, high, centre, size = (
+        [template.format(a=a, s=s) for a, s in ("xw", "yh")]
+        for template in {
+            "x1": ("{a}1", "{a}2", "({a}1 + {a}2) / 2", "{a}2 - {a}1"),
+            "x": ("{a}", "{a} + {s}", "{a} + {s} / 2", "{s}"),
+            "cx": ("c{a} - {s} / 2", "c{a} + {s} / 2", "c{a}", "{s}"),
+        }[NAMES[found].split(", ")[found.startswith(("y", "cy"))]]
+    )
+    written = {"xyxy": (low, high), "xywh": (low, size), "cxcywh": (centre, size)}[declared]
+    return _line(found, [*written[0], *written[1]])
+
+
+def rescale(layout: str, found: str | Copy, declared: str) -> str:
+    """Return the line from one unit, or the pixels of a copy, to another.
+
+    Example:
+        >>> rescale("xyxy", "percent", "unit")
+        'take the four numbers of each box as `x1, y1, x2, y2` and write `x1 / 100, y1 / 100, x2 / 100, y2 / 100`'
+    """
+    factors = [_factor(found, declared, side) for side in _SIDES]
+    if not isinstance(found, Copy) or found.kind != "padded":
+        return _line(layout, [f"{name}{factors[k % 2]}" for k, name in enumerate(_names(layout))])
+    to_pixels = f" * max(W, H) / {found.value:.5g}"
+    back = [_product([], []) if declared == "pixels" else _factor("pixels", declared, side) for side in _SIDES]
+    written = []
+    for k, name in enumerate(_names(layout)):
+        margin = f" - (max(W, H) - {_SIDES[k % 2]}) / 2"
+        is_place = k < 2 or layout == "xyxy"
+        moved = f"{name}{to_pixels}{margin}" if is_place else f"{name}{to_pixels}"
+        written.append(f"({moved}){back[k % 2]}" if back[k % 2] else moved)
+    return _line(layout, written)
+
+
+def move(layout: str, x: str, y: str) -> str:
+    """Return the line that adds to x and y.
+
+    Example:
+        >>> move("xywh", "-40", "0.02 * H")
+        "take the four numbers of each box as `x, y, w, h` and write `x - 40, y + 0.02 * H, w, h`, \
+with W and H the image's width and height"
+    """
+    added = [f" - {v[1:]}" if v.startswith("-") else f" + {v}" if v else "" for v in (x, y)]
+    written = [name + added[k % 2] * (k < 2 or layout == "xyxy") for k, name in enumerate(_names(layout))]
+    return _line(layout, written)
+
+
+def length(value: float, declared: str, side: str, in_pixels: bool = False) -> str:
+    """Return a number of pixels, or a fraction of a side, in the unit of the file; empty for nothing.
+
+    Example:
+        >>> length(-40, "unit", "W", in_pixels=True), length(0.02, "pixels", "H"), length(0.02, "norm1000", "H")
+        ('-40 / W', '0.02 * H', '20')
+    """
+    if not value:
+        return ""
+    if not in_pixels and declared == "norm1000":
+        return f"{value * 1000:.4g}"
+    return f"{value:.4g}{_factor('pixels' if in_pixels else 'unit', declared, side)}"
+
+
+def stretch(layout: str, factor: float) -> str:
+    """Return the line that multiplies all numbers.
+
+    Example:
+        >>> stretch("cxcywh", 1.05)
+        'take the four numbers of each box as `cx, cy, w, h` and write `cx * 1.05, cy * 1.05, w * 1.05, h * 1.05`'
+    """
+    return _line(layout, [f"{name} * {factor:.4g}" for name in _names(layout)])
+
+
+def inflate(layout: str, factor: float) -> str:
+    """Return the line that multiplies the sides and leaves the centres.
+
+    Example:
+        >>> inflate("cxcywh", 0.9)
+        'take the four numbers of each box as `cx, cy, w, h` and write `cx, cy, w * 0.9, h * 0.9`'
+    """
+    f, half = f"{factor:.4g}", f"{(1 - float(f'{factor:.4g}')) / 2:.4g}"
+    written = {
+        "cxcywh": ["cx", "cy", f"w * {f}", f"h * {f}"],
+        "xywh": [f"x + w * {half}", f"y + h * {half}", f"w * {f}", f"h * {f}"],
+        "xyxy": [*(f"{a}1 + ({a}2 - {a}1) * {half}" for a in "xy"), *(f"{a}2 - ({a}2 - {a}1) * {half}" for a in "xy")],
+    }[layout]
+    return _line(layout, written)
+
+
+def turn(layout: str, orientation: int, declared: str) -> str:
+    """Return the line that turns boxes by an EXIF orientation, as `TURNS` does.
+
+    Example:
+        >>> turn("xywh", 2, "pixels")
+        "take the four numbers of each box as `x, y, w, h` and write `W - x - w, y, w, h`, \
+with W and H the image's width and height"
+    """
+    exchanged, flipped = orientation > 4, {2: "x", 3: "xy", 4: "y", 6: "x", 8: "y"}[orientation]
+    written: list[str] = []
+    for k in range(4):
+        axis, is_low = "xy"[k % 2], k < 2
+        names = _names(layout)[1 - k % 2 :: 2] if exchanged else _names(layout)[k % 2 :: 2]
+        zoom = (" * W / H", " * H / W")[k % 2] if exchanged and declared == "pixels" else ""
+        low, high = (f"{n}{zoom}" for n in names)
+        if axis not in flipped or (layout != "xyxy" and not is_low):
+            written.append(low if is_low else high)
+            continue
+        whole = _SIDES[k % 2] if declared == "pixels" else _PER_IMAGE[declared]
+        taken = {"xyxy": high if is_low else low, "xywh": f"{low} - {high}", "cxcywh": low}[layout]
+        written.append(f"{whole} - {taken}")
+    return _line(layout, written)
+
+
+def _names(layout: str) -> list[str]:
+    return NAMES[layout].split(", ")
+
+
+def _line(layout: str, written: Sequence[str]) -> str:
+    line = f"take the four numbers of each box as `{NAMES[layout]}` and write `{', '.join(written)}`"
+    return line + ", with W and H the image's width and height" * ("W" in line or "H" in line)
+
+
+def _factor(found: str | Copy, declared: str, side: str) -> str:
+    """Return what a number along a side of the image is multiplied by and divided by."""
+    times, over = _in_pixels(found, side)
+    back_over, back_times = ([], []) if declared in ("pixels", "stated") else ([side], [_PER_IMAGE[declared]])
+    return _product([*times, *back_times], [*over, *back_over])
+
+
+def _in_pixels(found: str | Copy, side: str) -> tuple[list[str], list[str]]:
+    if isinstance(found, Copy):
+        value = f"{found.value:.5g}"
+        whole = {"times": "1", "square": side, "longer": "max(W, H)", "padded": "max(W, H)", "area": "(W * H) ** 0.5"}
+        return [whole[found.kind]], [value]
+    return ([], []) if found in ("pixels", "stated") else ([side], [_PER_IMAGE[found]])
+
+
+def _product(times: Sequence[str], over: Sequence[str]) -> str:
+    kept, gone = Counter(times) - Counter(over), Counter(over) - Counter(times)
+    signs = [(" * ", v) for v in kept.elements()] + [(" / ", v) for v in gone.elements()]
+    return "".join(sign + value for sign, value in signs if value != "1")

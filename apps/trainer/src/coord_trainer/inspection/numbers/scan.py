@@ -1,0 +1,146 @@
+"""Resized copies and shifts: hundreds are tried on a few boxes, and the one that stands out most is looked at on all.
+
+Shapes: I images, N boxes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from coord_eval.diagnosis import LAYOUTS, TURNS
+from coord_trainer.inspection.numbers.copies import KINDS, OF_ONE_SIZE, Copy
+from coord_trainer.inspection.numbers.edges import Sample, is_inside, z_value
+from coord_trainer.inspection.numbers.raw import RawBoxes
+from coord_trainer.inspection.numbers.reading import (
+    AS_GOOD,
+    Meaning,
+    Shift,
+    fitted,
+    has_area,
+    is_impossible,
+    read_as,
+    read_corners,
+    turned,
+)
+
+SCAN_STANDS_OUT = 4.0
+"""z from which the best of hundreds counts: one reaches 3 by chance."""
+_SCANNED = 300  # boxes that hundreds of ways are tried on
+_USUAL_SIZES = (224, 256, 300, 320, 384, 416, 448, 512, 600, 608, 640, 672, 736, 768, 800, 896, 960, 1024, 1280, 1333)
+_NEAR = 0.04  # boxes with a margin seem to be those of a copy of another size
+_STRAY = 0.01  # share of boxes that may leave the image on each side after a shift, and how far
+_STEP, _STEPS = 0.005, 40  # of shifts, as fractions of the image, and how many of them at most
+_NEARBY = np.linspace(-0.03, 0.03, 25)  # of the best of these, where edges begin
+_LEAST_SHIFT = 0.012  # as `offsets` has it
+
+
+def read_as_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
+    """Return the meaning of numbers that are pixels of a copy of each image."""
+    return read_as(sample, layout, "copy", corners_of_copy(raw, layout, copy, sizes_I2), copy)
+
+
+def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) -> Meaning | None:
+    """Return the resized copy, turned or not, whose boxes stand out most."""
+    few = sample.few(_SCANNED)
+
+    def fit(layout: str, copy: Copy) -> float:
+        corners_N4 = corners_of_copy(raw, layout, copy, sizes_I2)
+        return -np.inf if is_impossible(corners_N4) else z_value(few.contrast(TURNS[turn](corners_N4)))
+
+    found = []
+    one_size = bool((sizes_I2 == sizes_I2[0]).all())
+    for layout in LAYOUTS:
+        corners_N4 = LAYOUTS[layout](raw.numbers_N4)
+        far = float(np.quantile(corners_N4[:, 2:], 0.995))
+        if far <= 0 or not has_area(corners_N4):
+            continue
+        for kind in KINDS[: OF_ONE_SIZE if one_size else None]:
+            base = far / float(np.median(sizes_I2)) if kind == "times" else far
+            found += [
+                (fit(layout, Copy(kind, v)), layout, kind, v) for v in (base * np.geomspace(0.7, 2.5, 60)).tolist()
+            ]
+    if not found or max(found)[0] == -np.inf:
+        return None
+    _, layout, kind, near = max(found)
+    value = max((near * np.linspace(0.98, 1.02, 17)).tolist(), key=lambda v: fit(layout, Copy(kind, v)))
+
+    def whole(value: float) -> Meaning:
+        found = read_as_copy(raw, layout, Copy(kind, value), sizes_I2, sample)
+        return found if turn == 1 else turned(found, turn, sample)
+
+    best, usual = whole(value), float(min(_USUAL_SIZES, key=lambda size: abs(np.log(size / value))))
+    if kind != "times" and abs(usual / value - 1) < _NEAR:
+        rounded = whole(usual)
+        return rounded if best.above(fitted(rounded, sample)) < AS_GOOD else best
+    return best
+
+
+def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: Sample) -> Meaning | None:
+    """Return the shift of all boxes that stands out most, of those that bring nearly all of them into their images."""
+    few, size_N2 = sample.few(_SCANNED), sizes_I2[image_N]
+    found = []
+
+    def fit(shift: Shift) -> float:
+        boxes_N4 = shift_boxes(own.boxes_N4, shift, size_N2)
+        return -np.inf if is_impossible(boxes_N4) else z_value(few.contrast(boxes_N4))
+
+    def fit_closely(shift: Shift) -> float:
+        boxes_N4 = shift_boxes(own.boxes_N4, shift, size_N2)
+        return -np.inf if is_impossible(boxes_N4) else begins(boxes_N4, few)
+
+    one_size = bool((sizes_I2 == sizes_I2[0]).all())
+    for in_pixels in (True,) if one_size else (True, False):
+        unit_N2 = size_N2 if in_pixels else np.ones_like(size_N2)
+        room_N4 = np.concatenate([own.boxes_N4[:, :2], 1 - own.boxes_N4[:, 2:]], axis=1) + _STRAY
+        low, high = np.quantile(room_N4 * np.tile(unit_N2, 2), 2 * _STRAY, axis=0).reshape(2, 2) * [[-1], [1]]
+        if (low > high).any():
+            continue
+        step = np.maximum(_STEP * np.median(unit_N2, axis=0), (high - low) / _STEPS)
+        tried = [
+            Shift(x, y, in_pixels)
+            for x in np.arange(low[0], high[0] + step[0], step[0]).tolist()
+            for y in np.arange(low[1], high[1] + step[1], step[1]).tolist()
+        ]
+
+        best = max(tried, key=fit)
+        side = np.median(unit_N2, axis=0)
+        for k, axis in enumerate("xyxy"):
+            near = getattr(best, axis) + side[k % 2] * _NEARBY
+            best = max((replace(best, **{axis: value}) for value in near.tolist()), key=fit_closely)
+        x, y = (float(v) if abs(v) >= _LEAST_SHIFT * s else 0.0 for v, s in zip((best.x, best.y), side, strict=True))
+        if not x and not y:
+            continue
+        best = Shift(x, y, in_pixels)
+        boxes_N4 = shift_boxes(own.boxes_N4, best, size_N2)
+        inside = float(is_inside(boxes_N4).mean())
+        found.append(replace(own, boxes_N4=boxes_N4, inside=inside, evidence_I=sample.evidence(boxes_N4), shift=best))
+    return max(found, key=lambda meaning: begins(meaning.boxes_N4, sample), default=None)
+
+
+def begins(boxes_N4: np.ndarray, sample: Sample) -> float:
+    """Return how clearly edges begin at the sides of boxes; see `Sample.onset`."""
+    return float(np.nan_to_num(sample.onset(boxes_N4)).mean())
+
+
+def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray) -> np.ndarray:
+    """Return corners in [0, 1] of the image, of numbers that are pixels of a copy."""
+    size_I2 = copy.sizes(sizes_I2)
+    corners_N4 = read_corners(raw, layout, size_I2)
+    if copy.kind != "padded":
+        return corners_N4
+    margin_I2 = (copy.value - size_I2) / 2 / size_I2
+    return corners_N4 - np.tile(margin_I2, 2)[raw.image_N]
+
+
+def shift_boxes(boxes_N4: np.ndarray, shift: Shift, size_N2: np.ndarray) -> np.ndarray:
+    """Return corners in [0, 1] that are moved.
+
+    Args:
+        boxes_N4: corners in [0, 1]
+        shift: what is added to them
+        size_N2: width and height of the image of each
+    """
+    step_N2 = np.array([shift.x, shift.y]) / (size_N2 if shift.in_pixels else 1)
+    return boxes_N4 + np.broadcast_to(np.tile(step_N2, 2), boxes_N4.shape)
