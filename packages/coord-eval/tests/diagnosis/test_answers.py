@@ -202,6 +202,33 @@ def test_diagnose_tells_labels_from_numbers_where_both_are_wrong(coco_set):
     assert re.search(r"--scale pixels\) would give AP 0.000 \((0.9|1.0)\d* for any label\)", lines[1])
 
 
+SIZED = {
+    "": lambda b: b,
+    " as xywh": lambda b: (b[0], b[1], b[2] - b[0], b[3] - b[1]),
+    " as yxyx": lambda b: (b[1], b[0], b[3], b[2]),
+}
+
+
+@pytest.mark.parametrize("labels", [str, lambda name: f"{name}s"])
+@pytest.mark.parametrize("order", SIZED)
+def test_diagnose_finds_scale_and_order_together_whatever_the_labels(coco_set, order, labels):
+    """Pixels of a copy of 640 x 640."""
+    records = _renamed(answers(coco_set, lambda b, s: [640 * v for v in SIZED[order](b)]), labels)
+    (line,) = diagnose(score(coco_set, records, scale=1000), records, force=True)[1:]
+    assert f"numbers{order} divided by 1000, x times 1.56" in line and ", y times 1.56" in line
+    assert ("are read as x1, y1, x2, y2" in line) == bool(order)
+    assert float(re.search(r"mean best IoU (\S+)$", line)[1]) > 0.9
+
+
+def test_diagnose_states_no_way_as_fact_that_hardly_fits(coco_set):
+    draw = random.Random(1)
+    loose = answers(
+        coco_set, lambda b, s: [draw.uniform(0, 300) for _ in range(2)] + [draw.uniform(700, 999) for _ in "xy"]
+    )
+    (line,) = diagnose(score(coco_set, loose, scale=100), loose, force=True)[1:]
+    assert "no scale, order, shift or resize fits" in line
+
+
 def test_diagnose_says_what_fits_slightly_better(coco_set):
     records = answers(coco_set, lambda b, s: [999 * v for v in b])
     evaluation = score(coco_set, records, scale=1010)

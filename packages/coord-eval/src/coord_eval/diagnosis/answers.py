@@ -1,8 +1,9 @@
 """Answers whose boxes miss everything: which other way to take their numbers would find the objects.
 
-Every order, scale, resized, turned and mirrored input is tried on the whole set, then one affine map for all boxes,
-fitted on objects that an image and its answer name once. A way is told with the AP that it would give. Where the boxes
-find the objects and their labels do not, the pairs of labels are told.
+Every order, scale, resized, turned and mirrored input is tried on the whole set, then one affine map for all boxes in
+each order, fitted on objects that an image and its answer name once, and on the ranks of sides whatever their labels.
+A way is told with the AP that it would give. Where the boxes find the objects and their labels do not, the pairs of
+labels are told.
 
 Shapes: B boxes, I images.
 """
@@ -32,7 +33,7 @@ from coord_eval.parse.answer import Answer
 
 NEAR_ZERO = 0.02
 """AP below which answers are diagnosed without being asked to."""
-_PLAUSIBLE, _CLEARLY = 0.2, 1.25  # mean best IoU that a way must reach, and its ratio to that of the boxes as read
+_PLAUSIBLE, _CLEARLY = 0.4, 1.25  # mean best IoU that a way must reach, and its ratio to that of the boxes as read
 _SLIGHTLY = 0.005  # of mean best IoU, by which a way must be better than the boxes as read to be mentioned
 _LABELS_MATTER = 5  # times an AP near 0: the AP without labels from which they are at fault
 _TOLD, _LABELS_TOLD = 3, 5
@@ -280,8 +281,11 @@ def _ways(truth: GroundTruth, written: _Written) -> Iterator[Way]:
             yield Way(f"numbers {divisor}, {turned}", unit_B4, _fit(truth, image_B, unit_B4), advice)
     size_B2 = truth.sizes_I2[image_B]
     for what, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
-        if np.isfinite(divisor_B2).all():
-            yield from _affine(truth, written.detections, read_B4 / np.tile(divisor_B2, 2), what)
+        if not np.isfinite(divisor_B2).all():
+            continue
+        for layout, to_corners in LAYOUTS.items():
+            unit_B4 = to_corners(written.raw_B4) / np.tile(divisor_B2, 2)
+            yield from _affine(truth, written, layout, unit_B4, what)
 
 
 def _divisors(truth: GroundTruth, written: _Written) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -300,21 +304,45 @@ def _divisors(truth: GroundTruth, written: _Written) -> Iterator[tuple[str, str,
         yield name, option, resized_sizes(size_B2, factor, low, high)
 
 
-def _affine(truth: GroundTruth, detections: Detections, unit_B4: np.ndarray, what: str) -> Iterator[Way]:
-    """Yield the boxes under one map `a x + b` for each axis, fitted on labels that occur once on both sides."""
-    rows, objects = _sure_pairs(truth, detections)
-    if len(rows) < _PAIRS:
-        return
-    boxes_n4 = truth.boxes_N4[objects]
-    corners_n4 = LAYOUTS["xywh"](boxes_n4) / np.tile(truth.sizes_I2[truth.image_N[objects]], 2)
-    moved_B4, parts = unit_B4.copy(), []
-    for axis, name in enumerate("xy"):
-        x, y = unit_B4[rows][:, axis::2].ravel(), corners_n4[:, axis::2].ravel()
-        a, b = _robust_line(x, y)
-        moved_B4[:, axis::2] = a * unit_B4[:, axis::2] + b
-        parts.append(f"{name} times {a:.3f} {b:+.3f}")
-    told = f"numbers as fractions{what}" if what else "numbers divided by 1000"
-    yield Way(f"{told}, {', '.join(parts)}", moved_B4, _fit(truth, detections.image_D, moved_B4), is_fitted=True)
+def _affine(truth: GroundTruth, written: _Written, layout: str, unit_B4: np.ndarray, what: str) -> Iterator[Way]:
+    """Yield the boxes under one map `a x + b` for each axis: of sure pairs, and of all where labels are of no help."""
+    image_B = written.detections.image_D
+    corners_N4 = LAYOUTS["xywh"](truth.boxes_N4) / np.tile(truth.sizes_I2[truth.image_N], 2)
+    rows, objects = _sure_pairs(truth, written.detections)
+    for ranked in (False, True):
+        moved_B4, parts = unit_B4.copy(), []
+        for axis, name in enumerate("xy"):
+            if ranked:
+                x, y = _ranked_sides(truth, image_B, unit_B4[:, axis::2], corners_N4[:, axis::2])
+            else:
+                x, y = unit_B4[rows][:, axis::2].ravel(), corners_N4[objects][:, axis::2].ravel()
+            if len(x) < 2 * _PAIRS:
+                break
+            a, b = _robust_line(x, y)
+            moved_B4[:, axis::2] = a * unit_B4[:, axis::2] + b
+            parts.append(f"{name} times {a:.3f} {b:+.3f}")
+        if len(parts) == 2:
+            order = "" if layout == "xyxy" else f" as {layout}"
+            told = f"numbers{order} as fractions{what}" if what else f"numbers{order} divided by 1000"
+            advice = written.advice(layout, "") if layout != written.order else ""
+            fit = _fit(truth, image_B, moved_B4)
+            yield Way(f"{told}, {', '.join(parts)}", moved_B4, fit, advice, is_fitted=True)
+
+
+def _ranked_sides(
+    truth: GroundTruth, image_B: np.ndarray, sides_B2: np.ndarray, sides_N2: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return sides of boxes and of objects by rank, on images that have as many of both: no map changes their ranks."""
+    images = len(truth.sizes_I2)
+    real = np.flatnonzero(~truth.crowd_N)
+    image_N = truth.image_N[real]
+    same_I = np.bincount(image_B, minlength=images) == np.bincount(image_N, minlength=images)
+    chosen_B, chosen_N = np.flatnonzero(same_I[image_B]), np.flatnonzero(same_I[image_N])
+
+    def ranked(image: np.ndarray, sides: np.ndarray) -> np.ndarray:
+        return np.concatenate([sides[np.lexsort((sides[:, k], image)), k] for k in (0, 1)])
+
+    return ranked(image_B[chosen_B], sides_B2[chosen_B]), ranked(image_N[chosen_N], sides_N2[real][chosen_N])
 
 
 def _sure_pairs(truth: GroundTruth, detections: Detections) -> tuple[np.ndarray, np.ndarray]:
