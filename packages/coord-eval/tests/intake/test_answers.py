@@ -213,12 +213,13 @@ def weak(seed):
     ("change", "told"),
     [
         (resized, "this looks like a resized input: give input_width and input_height"),
+        (lambda b, s: [0.64 * v for v in b], "this looks like a copy of about 640 x 640 pixels: pass scale 640"),
         (lambda b, s: [b[1], b[0], b[3], b[2]], "the numbers fit in another order or on a turned image"),
         (lambda b, s: [b[0], b[1], b[2] - b[0], b[3] - b[1]], "the numbers fit in another order or on a turned image"),
         (lambda b, s: [1000 - b[2], b[1], 1000 - b[0], b[3]], "the numbers fit in another order or on a turned image"),
         (lambda b, s: [v // 20 for v in b], "name the scale"),
     ],
-    ids=["resized", "y first", "xywh", "mirrored", "a twentieth"],
+    ids=["resized", "square copy", "y first", "xywh", "mirrored", "a twentieth"],
 )
 def test_infer_scale_refuses_numbers_that_another_reading_fits(coco_set, answers, change, told):
     records = rewritten(coco_set, answers(1000), change)

@@ -28,6 +28,33 @@ _DIFFERENT = 0.05
 """Logarithm of the ratio of two scales from which they are different; those of 999, 1000 and 1024 are not."""
 _CLEARLY = 1.25
 """Factor by which another reading of the numbers must fit better for every scale to be refused."""
+_PLAUSIBLE = 0.5
+"""Mean best IoU that another reading must reach: shifted boxes fit a larger copy by .4."""
+_SQUARES = (
+    224,
+    256,
+    300,
+    320,
+    336,
+    384,
+    416,
+    448,
+    512,
+    560,
+    600,
+    608,
+    640,
+    672,
+    736,
+    768,
+    800,
+    840,
+    896,
+    960,
+    1120,
+    1280,
+)
+"""Sides of the square copies that models are commonly given."""
 _IMAGES = 300
 """Number of images on which other readings are tried."""
 
@@ -139,21 +166,35 @@ def _problem(
         return _fit(ground_truth, image_B[few_B], unit_B4[few_B])[1]
 
     if top * _CLEARLY <= 1:  # otherwise nothing can be clearly better
-        needed = max(_FLOOR, _CLEARLY * fit(raw_B4 / np.tile(best, 2)))
-        if np.isfinite(pixels_B2).all():
-            inputs = (resized_sizes(pixels_B2, *limits) for limits in COMMON_INPUTS)
-            if max(fit(raw_B4 / np.tile(sides_B2, 2)) for sides_B2 in inputs) >= needed:
-                return "this looks like a resized input: give input_width and input_height"
+        needed = max(_PLAUSIBLE, _CLEARLY * fit(raw_B4 / np.tile(best, 2)))
+        resized = (resized_sizes(pixels_B2, *limits) for limits in COMMON_INPUTS if np.isfinite(pixels_B2).all())
+        squares = {side: fit(raw_B4 / side) for side in _SQUARES}
+        side = max(_SQUARES, key=squares.__getitem__)
         others = [layout for name, layout in LAYOUTS.items() if name != "xyxy"]
         turns = [turn for orientation, turn in TURNS.items() if orientation > 1]
-        for sides_B2 in divisors.values():
-            ordered = (layout(written_B4) / np.tile(sides_B2, 2) for layout in others)
-            turned = (turn(raw_B4 / np.tile(sides_B2, 2)) for turn in turns)
-            if max(map(fit, (*ordered, *turned))) >= needed:
-                return (
-                    "the numbers fit in another order or on a turned image: name the scale, and "
-                    "`coord-eval score --diagnose` says which"
-                )
+        moved = (
+            boxes_B4
+            for sides_B2 in divisors.values()
+            for boxes_B4 in (
+                *(layout(written_B4) / np.tile(sides_B2, 2) for layout in others),
+                *(turn(raw_B4 / np.tile(sides_B2, 2)) for turn in turns),
+            )
+        )
+        # Several may fit better, and only the best of them is the reason: an order fits a little by chance.
+        reached, reason = max(
+            (
+                max((fit(raw_B4 / np.tile(sides_B2, 2)) for sides_B2 in resized), default=0.0),
+                "this looks like a resized input: give input_width and input_height",
+            ),
+            (squares[side], f"this looks like a copy of about {side} x {side} pixels: pass scale {side}"),
+            (
+                max(map(fit, moved)),
+                "the numbers fit in another order or on a turned image: name the scale, and "
+                "`coord-eval score --diagnose` says which",
+            ),
+        )
+        if reached >= needed:
+            return reason
     different = [e.mean_iou for e in ranked if np.abs(np.log(divisors[e.scale] / best)).max() > _DIFFERENT]
     if top < _FLOOR or (top < _WEAK and different and top < _AHEAD * max(different)):
         return "name the scale; `coord-eval score --diagnose` tries orders, resized inputs and shifts as well"
