@@ -112,7 +112,7 @@ def test_page_is_whole_and_escapes_what_files_say(view, tmp_path):
         write_page(tmp_path / f"{name}.html", found, images, ceilings(config, found), model)
         text = (tmp_path / f"{name}.html").read_text()
         assert text.count('<svg class="overlay"') == len(images) and "<script" not in text
-        assert "Quantisation ceiling" in text and "Refused records" in text and text.endswith("</html>\n")
+        assert "Quantisation ceiling" in text and "faults of records and objects" in text and text.endswith("</html>\n")
     assert "coord_" in text and "weight 3" in text
 
 

@@ -68,7 +68,7 @@ def _tiles(found: Examination, ceilings: Mapping[str, float]) -> str:
     tiles = [
         ("Images", len(found.raw.files), f"{len(found.annotations.instances)} usable"),
         ("Boxes", len(found.raw), f"{usable} usable"),
-        ("Refused records", refused, "left out of training and scoring"),
+        ("Refused", refused, "faults of records and objects, which are left out of training and scoring"),
         *((name, number(ap), "AP of the annotations themselves") for name, ap in ceilings.items()),
     ]
     cells = (f"<div><span>{safe(a)}</span><b>{safe(b)}</b><small>{safe(c)}</small></div>" for a, b, c in tiles)
