@@ -185,6 +185,50 @@ def test_exif_orientation_is_told_from_what_the_boxes_fit(clean, tmp_path, boxes
     assert [f.code for f in found.findings if f.severity == "error"] == ["exif"] * (boxes_are == "stored")
 
 
+@pytest.mark.parametrize("fault", [None, "mirrored", "swapped_axes", "cxcywh"])
+def test_boxes_are_compared_with_pixels_where_all_images_are_turned(clean, tmp_path, fault):
+    planted = COCO[fault](replace(clean, coco=True)) if fault else replace(clean, coco=True)
+    source = planted.write(tmp_path)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    source.annotations.write_text(source.annotations.read_text().replace(".png", ".jpg"))
+    for name, image in clean.images.items():
+        stored = image.transpose(Image.Transpose.ROTATE_90)
+        stored.save(tmp_path / name.replace(".png", ".jpg"), exif=exif, quality=95)
+    codes, found = told(source)
+    assert codes == ({fault} if fault else set())
+    assert {f.code for f in found.findings if f.severity == "note"} == {"exif"}
+
+
+@pytest.mark.filterwarnings("error")
+def test_number_near_the_end_of_its_range_is_refused_in_silence(clean, tmp_path):
+    source = replace(clean, coco=True).write(tmp_path)
+    document = json.loads(source.annotations.read_text())
+    document["annotations"][0]["bbox"] = [1e308] * 4
+    source.annotations.write_text(json.dumps(document))
+    assert told(source)[0] == {"refused"}
+
+
+@pytest.mark.parametrize("coco", [True, False])
+def test_sizes_of_other_images_beside_boxes_that_fit_are_wrong_sizes(clean, tmp_path, coco):
+    sizes = [(96, 96), (144, 96), (96, 144), (120, 96)]
+    grown = {name: image.resize(sizes[k % 4]) for k, (name, image) in enumerate(clean.images.items())}
+    source = replace(clean, images=grown, coco=coco).write(tmp_path)
+
+    def next_sizes(records):
+        stated = [(r["width"], r["height"]) for r in records]
+        for record, (width, height) in zip(records, [*stated[1:], stated[0]], strict=True):
+            record.update(width=width, height=height)
+
+    if coco:
+        document = json.loads(source.annotations.read_text())
+        next_sizes(document["images"])
+        source.annotations.write_text(json.dumps(document))
+    else:
+        _edit(source, next_sizes)
+    assert told(source)[0] == {"size_mismatch"}
+
+
 def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
     rng = np.random.default_rng(0)
     noise = {name: Image.fromarray(rng.integers(0, 255, (96, 96, 3), np.uint8)) for name in clean.images}

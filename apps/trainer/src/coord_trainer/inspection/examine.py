@@ -15,9 +15,10 @@ from coord_trainer.data.usable.image import is_outside, outside_message
 from coord_trainer.inspection import records
 from coord_trainer.inspection.images import ImageFile, look_at_all
 from coord_trainer.inspection.numbers.class_numbers import shifted_classes
-from coord_trainer.inspection.numbers.edges import EdgeMaps, Sample
+from coord_trainer.inspection.numbers.edges import STANDS_OUT, EdgeMaps, Sample
 from coord_trainer.inspection.numbers.findings import Finding, most_severe_first
-from coord_trainer.inspection.numbers.geometry import examine_geometry
+from coord_trainer.inspection.numbers.geometry import ENOUGH, examine_geometry
+from coord_trainer.inspection.numbers.meaning import declared_meaning
 from coord_trainer.inspection.numbers.raw import DataSource, RawBoxes, read_raw
 from coord_trainer.inspection.numbers.shuffle import IN_A_ROW
 from coord_trainer.inspection.turned import examine_turned
@@ -70,17 +71,17 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | HeldOut 
         raise InputError(f"{source.annotations}: expected images and their objects, found none; check the file")
     findings: list[Finding] = [*records.unreadable_images(raw, files), *records.no_boxes(found, raw)]
     findings += shifted_classes(raw.class_numbers)
-    unit, explained, turned = "", False, set[int]()
+    unit, boxes_fit, explained, turned = "", False, False, set[int]()
     if len(raw):
         sizes_I2 = np.array([file.size or (np.nan, np.nan) for file in files])
         sizes_I2 = np.where(np.isfinite(sizes_I2), sizes_I2, raw.stated_I2)
         sizes_I2[~np.isfinite(sizes_I2)] = np.nanmedian(sizes_I2) if np.isfinite(sizes_I2).any() else 1
-        of_boxes, meaning = examine_geometry(raw, sizes_I2, _sample(raw, files))
+        of_boxes, meaning = examine_geometry(raw, sizes_I2, _fitting_sample(raw, sizes_I2, files, root))
         explained = any(f.severity == "error" and f.code != "unknown_numbers" for f in of_boxes)
         of_turned, turned = examine_turned(raw, files, root, meaning.boxes_N4)
         findings += [*of_boxes, *of_turned]
-        unit = meaning.unit
-    sizes = records.stated_sizes(raw, files, turned, unit)
+        unit, boxes_fit = meaning.unit, meaning.z >= STANDS_OUT
+    sizes = records.stated_sizes(raw, files, turned, unit, boxes_fit)
     known = {finding.code for finding in findings}
     findings += [finding for finding in sizes if finding.code not in known]
     findings += records.refused(found, explained or bool(sizes), raw)
@@ -121,9 +122,21 @@ def _look_at(root: Path, names: Sequence[str], kept: Sequence[int] = ()) -> list
     return look_at_all(root, names, looked_at, kept)
 
 
-def _sample(raw: RawBoxes, files: Sequence[ImageFile]) -> Sample:
-    """Return the small images that are stored as they are shown, with their boxes."""
-    kept = [i for i, file in enumerate(files) if file.small is not None and file.orientation == 1]
+def _fitting_sample(raw: RawBoxes, sizes_I2: np.ndarray, files: Sequence[ImageFile], root: Path) -> Sample:
+    """Return the small images with their boxes; those with an EXIF orientation only where the others are too few.
+
+    Their boxes may refer to the stored pixels, which `examine_turned` tells; then nothing is compared.
+    """
+    sample = _sample(raw, files, upright=True)
+    if len(sample.maps) >= ENOUGH or all(file.orientation == 1 for file in files):
+        return sample
+    found, _ = examine_turned(raw, files, root, declared_meaning(raw, sizes_I2, sample).boxes_N4)
+    return sample if any(finding.severity == "error" for finding in found) else _sample(raw, files, upright=False)
+
+
+def _sample(raw: RawBoxes, files: Sequence[ImageFile], upright: bool) -> Sample:
+    """Return the small images with their boxes, all of them or those that are stored as they are shown."""
+    kept = [i for i, file in enumerate(files) if file.small is not None and (file.orientation == 1 or not upright)]
     maps = EdgeMaps.of(small for i in kept if (small := files[i].small) is not None)
     place = np.full(len(files), -1)
     place[kept] = np.arange(len(kept))

@@ -27,7 +27,9 @@ def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding
     return [Finding("unreadable_image", severity, message, evidence, len(bad), fix)]
 
 
-def stated_sizes(raw: RawBoxes, files: Sequence[ImageFile], explained: Set[int], unit: str) -> list[Finding]:
+def stated_sizes(
+    raw: RawBoxes, files: Sequence[ImageFile], explained: Set[int], unit: str, boxes_fit: bool
+) -> list[Finding]:
     """Name images whose stated size is not the file's.
 
     Args:
@@ -35,6 +37,7 @@ def stated_sizes(raw: RawBoxes, files: Sequence[ImageFile], explained: Set[int],
         files: what is known of its images
         explained: images whose size is another one because they are turned
         unit: of the boxes as far as known: `pixels` of the files, or `stated`
+        boxes_fit: whether the boxes fit their own images, so that the sizes alone may be those of others
     """
     pairs = {
         i: (tuple(int(v) for v in raw.stated_I2[i]), file.size)
@@ -50,7 +53,7 @@ def stated_sizes(raw: RawBoxes, files: Sequence[ImageFile], explained: Set[int],
     stated_sizes, actual_sizes = (Counter(sizes) for sizes in zip(*pairs.values(), strict=True))
     known = (stated_sizes & actual_sizes).total()  # a list that lost a row states one size that no file has
     permuted = known == len(pairs) or (known >= 0.9 * len(pairs) and len(stated_sizes) >= 3)
-    if permuted and not is_swap and len(pairs) >= 3:
+    if permuted and not boxes_fit and not is_swap and len(pairs) >= 3:
         return [
             shuffled(
                 f"{known} of {len(pairs)} stated sizes are those of other images of the set; {evidence}", len(pairs)
@@ -68,7 +71,8 @@ def stated_sizes(raw: RawBoxes, files: Sequence[ImageFile], explained: Set[int],
 
 def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     """Name boxes that an image has twice with the same description."""
-    seen = Counter(zip(raw.image_N.tolist(), raw.labels, map(tuple, raw.numbers_N4.round(4).tolist()), strict=True))
+    rounded = [tuple(round(value, 4) for value in box) for box in raw.numbers_N4.tolist()]  # numpy's overflows at 1e308
+    seen = Counter(zip(raw.image_N.tolist(), raw.labels, rounded, strict=True))
     double = [(key, times) for key, times in seen.items() if times > 1]
     if not double:
         return []

@@ -17,7 +17,7 @@ from coord_trainer.inspection.numbers.raw import RawBoxes
 from coord_trainer.inspection.numbers.reading import Meaning, Shift
 from coord_trainer.inspection.numbers.shuffle import find_pairs
 
-_ENOUGH = 30
+ENOUGH = 30
 """Images from which on right boxes stand out on the pixels, unless they are loose."""
 _LOOSE = 0.15
 """Margin, as a share of the object's size, from which on boxes are too large to be a habit of annotators."""
@@ -59,7 +59,7 @@ def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
     if own.z >= STANDS_OUT:
         return []
     message = "the pixels say nothing of the boxes: loose ones, or wrong ones in a way that is not known here"
-    if images < _ENOUGH:
+    if images < ENOUGH:
         message = f"{images} images are too few for the pixels to say whether the boxes lie where they should"
     evidence = f"edges under them: z {own.z:.1f} on {images} images, {STANDS_OUT:g} would speak for them"
     return [Finding("no_evidence", "note", message, evidence, count, "look at the page")]
