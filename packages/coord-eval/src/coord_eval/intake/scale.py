@@ -31,28 +31,8 @@ _CLEARLY = 1.25
 _PLAUSIBLE = 0.5
 """Mean best IoU that another reading must reach: shifted boxes fit a larger copy by .4."""
 _SQUARES = (
-    224,
-    256,
-    300,
-    320,
-    336,
-    384,
-    416,
-    448,
-    512,
-    560,
-    600,
-    608,
-    640,
-    672,
-    736,
-    768,
-    800,
-    840,
-    896,
-    960,
-    1120,
-    1280,
+    *(224, 256, 300, 320, 336, 384, 416, 448, 512, 560, 600),
+    *(608, 640, 672, 736, 768, 800, 840, 896, 960, 1120, 1280),
 )
 """Sides of the square copies that models are commonly given."""
 _IMAGES = 300
