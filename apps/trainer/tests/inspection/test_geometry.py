@@ -143,3 +143,11 @@ def test_pixels_that_say_nothing_are_told(clean, images):
     found, _ = told(replace(part, images=dict.fromkeys(part.images, Image.fromarray(noise))))
     assert set(found) == {"no_evidence"} and found["no_evidence"].severity == "note"
     assert ("12 images are too few" in found["no_evidence"].message) == (images == 12)
+
+
+def test_shift_of_all_boxes_by_the_margin_of_a_padded_copy_is_told_as_that(clean):
+    """Of images of one size, whose boxes lie a little too far to the right besides."""
+    large = {name: image.resize((320, 240)) for name, image in clean.images.items()}
+    corners = tuple(np.add(b, (0.01, 0, 0.01, 0)) for b in clean.corners)
+    found, _ = told(replace(padded(replace(clean, images=large, corners=corners), 320.0), coco=True))
+    assert set(found) == {"padded"}

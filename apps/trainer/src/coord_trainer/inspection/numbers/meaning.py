@@ -15,7 +15,7 @@ import numpy as np
 
 from coord_eval.diagnosis import LAYOUTS, TURNS
 from coord_trainer.inspection.numbers.copies import Copy
-from coord_trainer.inspection.numbers.edges import STANDS_OUT, Sample, is_inside
+from coord_trainer.inspection.numbers.edges import STANDS_OUT, Sample, is_inside, z_value
 from coord_trainer.inspection.numbers.offsets import KINDS
 from coord_trainer.inspection.numbers.raw import RawBoxes
 from coord_trainer.inspection.numbers.reading import (
@@ -32,7 +32,6 @@ from coord_trainer.inspection.numbers.reading import (
 )
 from coord_trainer.inspection.numbers.scan import (
     SCAN_STANDS_OUT,
-    begins,
     corners_of_copy,
     find_copy,
     find_shift,
@@ -95,14 +94,14 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
             find_copy(raw, pixels_I2, sample, 1),
             find_shift(own, sizes_I2, raw.image_N, sample) if own.inside < PLAUSIBLE else None,
         ],
-        lambda: [*turns],
+        lambda: [max(turns, key=lambda m: m.z, default=None)],
         lambda: [find_copy(raw, pixels_I2, sample, 2)],
         lambda: [find_copy(raw, pixels_I2, sample, 4)],
     ]
     for find in unusual:
         found = [meaning for meaning in find() if meaning is not None and meaning.beats(own, SCAN_STANDS_OUT)]
         if found:
-            return max(found, key=lambda m: begins(m.boxes_N4, sample)), True
+            return _clearer(found[0], found[-1], sample), True
     if own.inside < IMPOSSIBLE and rivals:
         return min(rivals, key=lambda m: _strangeness(m, own)), False
     return own, False
@@ -135,6 +134,15 @@ def rough_ways(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> list[Placed
     moved = [own.boxes_N4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
     moved += [kind.move(own.boxes_N4, value) for kind in KINDS[1:] for value in kind.steps[::2].tolist()]
     return ways + [Placed(boxes_N4, in_pixels) for boxes_N4 in moved]
+
+
+def _clearer(copy: Meaning, shift: Meaning, sample: Sample) -> Meaning:
+    """Return the copy, unless edges begin more clearly at the sides of the shifted boxes.
+
+    Where all images have one size they have one margin in a padded copy, so that both are true.
+    """
+    gain_I = sample.onset(shift.boxes_N4) - sample.onset(copy.boxes_N4)
+    return shift if z_value(gain_I) >= AS_GOOD else copy
 
 
 def _is_likely(corners_N4: np.ndarray) -> bool:
