@@ -186,3 +186,19 @@ def test_thousandths_that_a_reader_counts_from_1_are_no_bins(clean, tmp_path):
     planted = replace(clean, corners=touching, layout=sized, unit=UNITS["norm1000"])
     found = examine(_voc(planted, tmp_path), max_objects=30)
     assert [f.code for f in found.findings if f.severity == "error"] == ["xywh", "norm1000"]
+
+
+@pytest.mark.parametrize("format", ["coco", "jsonl", "voc", "csv"])
+def test_bins_that_end_at_999_are_not_read_as_thousandths(clean, tmp_path, format):
+    layout, unit, write = WRITE[format]
+    touching = tuple(np.concatenate([b[:-1], [[0.5, 0.5, 1, 1]]]) for b in clean.corners)
+    planted = replace(clean, corners=touching, layout=WRITTEN[layout])
+    planted = replace(planted, unit=lambda size: np.full_like(size, 999))
+    found = examine(write(planted, tmp_path), max_objects=30)
+    errors = [f for f in found.findings if f.severity == "error" and f.code != "refused"]
+    assert [f.code for f in errors] == ["norm999"], [str(f) for f in found.findings]
+    assert "bins 0 to 999" in errors[0].message
+    size = np.array([320.0, 240.0])
+    back = {"pixels": np.tile(size, 2), "unit": np.ones(4)}[unit]
+    whole = WRITTEN[layout](np.array([[0.0, 0.0, 1, 1]]))
+    np.testing.assert_allclose(applied(errors[0].fix, whole * 999, size), whole * back)
