@@ -142,10 +142,10 @@ def inspect_sample(config: RunConfig, number: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         train = train_of(config, folder / "data")
-        place, parts = number, iter(train.parts)
+        index, parts = number, iter(train.parts)
         part = next(parts)
-        while place >= len(part.content):
-            place -= len(part.content)
+        while index >= len(part.content):
+            index -= len(part.content)
             part = next(parts, None)
             if part is None:
                 count = sum(len(source.content) for source in train.parts)
@@ -153,15 +153,15 @@ def inspect_sample(config: RunConfig, number: int) -> None:
         content = part.content
         opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
         if isinstance(content, ImageSet):
-            one_image = content.select([content.instances[place]])
+            one_image = content.select([content.instances[index]])
             instance, of_source = one_image.instances[0], config.model_copy(update={"data": part.data})
             sample = sample_set(of_source, opened, one_image, augments=True)[0]
             size = f"{instance.width} x {instance.height} pixels"
             say(f"image {instance.image}, {size}, {len(instance.targets)} objects")
         else:
-            sample = ConversationSamples(content, opened.encode)[place]
-            say(f"conversation {place + 1} of {content.path}, {len(content.image_sizes[place])} images")
-            for message in content.record(place)["messages"]:
+            sample = ConversationSamples(content, opened.encode)[index]
+            say(f"conversation {index + 1} of {content.path}, {len(content.image_sizes[index])} images")
+            for message in content.record(index)["messages"]:
                 say(f"  {message['role']}: {message['content']!r}")
     grids = sample["image_grid_thw"].tolist() if "image_grid_thw" in sample else []
     patches = f"patches (frames, rows, columns): {', '.join(map(str, grids))}, " if grids else ""

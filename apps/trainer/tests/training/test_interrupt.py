@@ -23,7 +23,7 @@ from coord_trainer.training.interrupt import (
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signal_outside_of_steps_stops_at_once_with_the_exit_code_of_shells(number, code, tmp_path):
     before = signal.getsignal(number)
-    with pytest.raises(Interrupted, match="nothing was begun") as raised, explain_resume(tmp_path), Interruption():
+    with pytest.raises(Interrupted, match="had not begun") as raised, explain_resume(tmp_path), Interruption():
         os.kill(os.getpid(), number)
         pytest.fail("the run went on")
     assert raised.value.code == code and isinstance(raised.value, KeyboardInterrupt)
@@ -85,11 +85,11 @@ def test_training_clock_counts_the_seconds_of_all_parts(tmp_path, monkeypatch):
     assert later.seconds == 15.5
 
 
-def test_command_to_go_on_is_quoted_and_names_folder_and_ranks(tmp_path, monkeypatch):
+def test_resume_command_is_quoted_and_names_folder_and_ranks(tmp_path, monkeypatch):
     folder = tmp_path / "my run"
     folder.mkdir()
     (folder / "config.yaml").touch()
-    with pytest.raises(Interrupted, match="go on with") as raised, explain_resume(folder):
+    with pytest.raises(Interrupted, match="continue with") as raised, explain_resume(folder):
         raise KeyboardInterrupt
     assert raised.value.code == 130
     assert f"train -c '{folder}/config.yaml' 'run.dir={folder}' run.resume=true" in str(raised.value)

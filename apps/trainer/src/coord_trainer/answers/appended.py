@@ -33,7 +33,7 @@ def append_answers(
     """Write records to `path` through `path.part`, which a later call continues; returns the number of records.
 
     Args:
-        path: replaced atomically when the last record is written
+        path: replaced atomically at the end
         depends_on: what the records depend on; a part that was begun with other values is deleted
         answer_from: yields the records from the given index on
     """

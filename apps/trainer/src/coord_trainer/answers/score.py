@@ -151,8 +151,8 @@ def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path
 
     Each of its rows holds step, reading (the run's first strategy, and `grammar` if the run uses it) and scores.
     """
-    wanted = config.evaluation.readings
-    chosen = tuple(dict.fromkeys((wanted[0], *(name for name in wanted if name == "grammar"))))
+    readings = config.evaluation.readings
+    chosen = tuple(dict.fromkeys((readings[0], *(name for name in readings if name == "grammar"))))
     section = config.evaluation.model_copy(update={"readings": chosen})
     config = config.model_copy(update={"evaluation": section})
     rows = []

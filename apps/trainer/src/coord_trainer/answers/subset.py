@@ -29,12 +29,12 @@ class SubsetScorer:
     """
 
     def __init__(self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None) -> None:
-        wanted = config.evaluation
-        total = min(len(images), wanted.limit or len(images))
-        count = min(total, wanted.ap_images)
+        section = config.evaluation
+        total = min(len(images), section.limit or len(images))
+        count = min(total, section.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
-        self._config, self._strategy = config, STRATEGIES[wanted.readings[0]]
-        self._max_new_tokens = wanted.max_new_tokens or answer_room(config, processor.tokenizer, images.words)
+        self._config, self._strategy = config, STRATEGIES[section.readings[0]]
+        self._max_new_tokens = section.max_new_tokens or answer_room(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
         self._without_model = LoadedCheckpoint(None, processor, used, system_text(config))
 

@@ -74,8 +74,8 @@ class _Commands(TyperGroup):
         first = args[0] if args else ""
         if not args or first.split("=")[0] == "--adapter" or ("=" in first and first[:1] != "-"):
             args = ["first-run", *args]
-        elif place := pointer(first):
-            _stop(f"error: {first}: no such command{place}", 2)
+        elif hint := pointer(first):
+            _stop(f"error: {first}: no such command{hint}", 2)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -99,8 +99,8 @@ def _exit_codes() -> Iterator[None]:
             _stop(f"error: {error.filename}: on a read-only file system; choose another place", 1)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        place = error.filename or "the disk"
-        _stop(f"error: {place}: no space left; free some or choose another place", 1)
+        full = error.filename or "the disk"
+        _stop(f"error: {full}: no space left; free some or choose another place", 1)
     except KeyboardInterrupt as error:  # of a run: `Interrupted`, whose message names the command to resume it
         if is_first():
             print(str(error) or "interrupted", file=sys.stderr, flush=True)

@@ -50,9 +50,7 @@ class CoordSoftCeW1Config(Section):
     )
     temperature: Positive = Field(1.0, description="temperature of the logits in the soft terms")
     target_sigma: Positive = Field(2.0, description="standard deviation of the soft targets in bins")
-    target_truncate: PositiveInt = Field(
-        16, description="distance from the true bin, in bins, beyond which soft targets are 0"
-    )
+    target_truncate: PositiveInt = Field(16, description="soft targets are 0 beyond this distance in bins")
 
 
 class CoordObjectiveConfig(Section):
@@ -134,20 +132,20 @@ class CustomConfig(Section):
                 f"custom.coord_objective.{on} is true but custom.coord_objective.{off} is false: the box loss "
                 "needs the expected box, and the expected box has no other use; set both or neither"
             )
-        wanted = {
+        enabled_terms = {
             "custom.coord_soft_ce_w1.enabled": soft.enabled,
             "custom.coord_objective.use_coord_ce": flags.use_coord_ce,
             "custom.coord_objective.use_geom_loss": flags.use_geom_loss,
             "custom.coord_objective.extra_weights": bool(flags.extra_weights),
         }
-        blocked = wanted | {"custom.coord_offset.enabled": self.coord_offset.enabled}
-        if trains and tokens.enabled and not any(wanted.values()):
+        need_tokens = enabled_terms | {"custom.coord_offset.enabled": self.coord_offset.enabled}
+        if trains and tokens.enabled and not any(enabled_terms.values()):
             raise ValueError(
                 "custom.coord_tokens.enabled is true but nothing trains the coordinates: set "
                 "custom.coord_soft_ce_w1.enabled: true, or one of custom.coord_objective.use_coord_ce, extra_weights, "
                 "and use_geom_loss with use_coordexp_loss"
             )
-        for name, on in blocked.items():
+        for name, on in need_tokens.items():
             if on and not tokens.enabled:
                 raise ValueError(
                     f"custom.coord_tokens.enabled is false but {name} is true: without coordinate tokens the "

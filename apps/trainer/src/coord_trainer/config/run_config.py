@@ -92,7 +92,7 @@ class RunConfig(Section):
         if needing_tokens and not custom.coord_tokens.enabled:
             yield (
                 f"evaluation.readings names {needing_tokens[0]} but custom.coord_tokens.enabled is false: grammar and "
-                "distributions require coordinate tokens; set evaluation.readings to greedy"
+                "distributions require coordinate tokens; use [greedy] for such answers"
             )
         yield from self._noise_contradictions()
         if data.geometry != "box":
@@ -176,9 +176,8 @@ class RunConfig(Section):
                 yield (f"evaluation.ap_steps and training.{name} are both set: {instead}; leave one of the two out")
         if shards_weights(self.training.get("deepspeed")):
             yield (
-                "evaluation.ap_steps is set but training.deepspeed shards the weights (stage 3), and generation needs "
-                "the complete model on each rank; use zero2, or score checkpoints afterwards "
-                "(evaluation.each_checkpoint)"
+                "evaluation.ap_steps is set but training.deepspeed shards the weights (stage 3), and answers need a "
+                "complete model on each rank; use zero2, or score checkpoints afterwards (evaluation.each_checkpoint)"
             )
 
 

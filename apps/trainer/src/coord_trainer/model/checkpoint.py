@@ -109,13 +109,7 @@ def with_usable_attention(config: RunConfig) -> RunConfig:
 
 
 def offset_ids(config: RunConfig, vocab: CoordVocab, markers: tuple[int, ...] | None, rows: int) -> list[int]:
-    """Return the ids of trained rows: coordinate tokens, and markers that the run has added.
-
-    Args:
-        config: of the run
-        vocab: the coordinate tokens
-        markers: ids of the markers
-        rows: number of rows of the embedding
+    """Return the ids of trained rows: coordinate tokens and added markers; `rows` is the size of the embedding.
 
     Raises:
         InputError: the configured ids do not fit the tokenizer or the embedding.

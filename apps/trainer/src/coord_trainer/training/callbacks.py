@@ -93,9 +93,7 @@ class SparserLogs(TrainerCallback):
         interval = log_interval(args.logging_steps, state.global_step, self._lines)
         if interval != state.logging_steps:
             state.logging_steps = interval
-            say(
-                f"  step {state.global_step}: {self._lines:,} lines are logged; from here on one every {interval} steps"
-            )
+            say(f"  step {state.global_step}: {self._lines:,} lines are logged; now one follows every {interval} steps")
 
 
 def log_interval(first: int, step: int, lines: int = LINES_AT_AN_INTERVAL) -> int:

@@ -55,15 +55,13 @@ class MuonAdamW(torch.optim.AdamW):
         for matrix, _, _ in matrices:
             matrix.grad = None  # AdamW skips parameters without gradient
         super().step()
-        by_shape: dict[Any, list[tuple[Tensor, Tensor, dict[str, Any]]]] = defaultdict(list)
+        stacks: dict[Any, list[tuple[Tensor, Tensor, dict[str, Any]]]] = defaultdict(list)
         for matrix, gradient, group in matrices:
             matrix.grad = gradient
-            by_shape[matrix.shape, matrix.dtype, matrix.device].append(
-                (matrix, self._momentum(matrix, gradient), group)
-            )
-        for same_shape in by_shape.values():
-            directions = orthogonal(torch.stack([momentum.flatten(1) for _, momentum, _ in same_shape]))
-            for (matrix, _, group), direction in zip(same_shape, directions, strict=True):
+            stacks[matrix.shape, matrix.dtype, matrix.device].append((matrix, self._momentum(matrix, gradient), group))
+        for stack in stacks.values():
+            directions = orthogonal(torch.stack([momentum.flatten(1) for _, momentum, _ in stack]))
+            for (matrix, _, group), direction in zip(stack, directions, strict=True):
                 rate = group["lr"]
                 matrix.mul_(1 - rate * group["weight_decay"])
                 matrix.add_(direction.view_as(matrix), alpha=-rate * _ADAM_RMS * math.sqrt(max(direction.shape)))
