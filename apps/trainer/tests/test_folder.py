@@ -66,14 +66,14 @@ def test_resume_after_a_signal_is_bit_for_bit(whole, tmp_path, capsys):
     assert done.returncode == 143, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.endswith(
-        f"interrupted by SIGTERM; go on with:\ncoord-trainer train -c {folder}/config.yaml run.dir={folder} "
+        f"interrupted by SIGTERM; continue with:\ncoord-trainer train -c {folder}/config.yaml run.dir={folder} "
         "run.resume=true\n"
     )
     first = json.loads((folder / "manifest.json").read_text())
     assert (first["status"], first["steps"], first["checkpoint"]) == ("interrupted", 5, "checkpoints/checkpoint-5")
     train_and_score(resumed_config(), folder)
     told = capsys.readouterr().out
-    assert "going on after checkpoint-5" in told and "trained 6 steps in" in told and "5 of them in" in told
+    assert "continuing after checkpoint-5" in told and "trained 6 steps in" in told and "5 of them in" in told
     second = json.loads((folder / "manifest.json").read_text())
     assert (second["status"], second["steps"], second["resumed_from"]["steps"]) == ("finished", 6, 5)
     assert second["training_seconds"] > second["resumed_from"]["training_seconds"] > 0
@@ -95,13 +95,13 @@ def test_resume_after_a_kill_while_saving_is_bit_for_bit(whole, tmp_path, capsys
     capsys.readouterr()
     train_and_score(resumed, killed)
     told = capsys.readouterr().out
-    assert "going on after checkpoint-2" in told and "checkpoint-4 is incomplete" in told
+    assert "continuing after checkpoint-2" in told and "checkpoint-4 is incomplete" in told
     assert "1 lines of metrics.jsonl" in told  # step 3 comes again
     assert_same_run(killed, whole)
 
     again = train_and_score(resumed, killed)  # finished: nothing is trained any more
     assert again.checkpoint.name == "checkpoint-6"
-    assert "training had reached its end" in capsys.readouterr().out
+    assert "training had ended with" in capsys.readouterr().out
 
 
 def test_checkpoint_is_complete_with_all_its_files_only(tmp_path):
@@ -167,7 +167,7 @@ def test_checkpoint_with_a_file_that_is_missing_or_damaged_is_passed_over_with_t
     assert "checkpoint-4 is incomplete and is ignored: adapter_model.safetensors has 40 of " in told
     assert "checkpoint-6 is incomplete and is ignored: adapter_model.safetensors cannot be read (" in told
     assert "checkpoint-8 is incomplete and is ignored: adapter_model.safetensors is missing" in told
-    assert "going on after checkpoint-2" in told
+    assert "continuing after checkpoint-2" in told
 
 
 def test_cut_metrics_keeps_what_lies_before_the_checkpoint(tmp_path):
@@ -273,7 +273,7 @@ def test_second_run_on_a_folder_is_refused_while_the_first_is_at_work(tmp_path):
     lock = lock_run_folder(folder)
     refuse = [sys.executable, "-c", _SECOND, str(folder)]
     done = subprocess.run(refuse, capture_output=True, text=True, check=False)
-    assert done.stdout == f"run.dir: another run is at work in {folder}; wait for its end, or choose another folder\n"
+    assert done.stdout == f"run.dir: another run is using {folder}; wait for its end, or choose another folder\n"
     assert holds_nothing(folder)
     lock.release()
     assert not subprocess.run(refuse, capture_output=True, text=True, check=True).stdout

@@ -17,7 +17,7 @@ __all__ = [
     "train_and_score",
 ]
 
-# Imported when a name is first asked for: swift alone takes many seconds, and a configuration needs none of it.
+# Imported at the first use of a name: swift alone takes many seconds, and a configuration does not need it.
 _MODULES = {
     "CoordGrammar": "answers.grammar",
     "Detector": "detect.detector",

@@ -1,7 +1,6 @@
-"""The checkpoints of a run: which are complete, which is the newest, the best, and the one to answer with.
+"""Detects complete checkpoints of a run by a file manifest that is written last; finds the newest and the best.
 
-A run may be killed while it saves. A manifest of a checkpoint's files is written last; a checkpoint that lacks it, or a
-file of it, is never resumed from.
+A run may be killed while it saves: a checkpoint without its manifest, or without a file listed there, is never resumed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from coord_codec.files import InputError, read_json, write_text
 
 AP = "eval_AP"
-"""The name under which the AP of answers during training is logged."""
+"""The name under which AP during training is logged."""
 
 COMPLETE = "complete.json"
 """The manifest of a checkpoint's files."""
@@ -25,7 +24,7 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 
 
 def mark_complete(checkpoint: Path) -> None:
-    """Write the manifest: the files of a checkpoint with their sizes; call it when all of them are written."""
+    """Write the manifest, a checkpoint's files with their sizes; to be called after all of them are written."""
     files = {
         file.relative_to(checkpoint).as_posix(): file.stat().st_size
         for file in sorted(checkpoint.rglob("*"))
@@ -35,16 +34,16 @@ def mark_complete(checkpoint: Path) -> None:
 
 
 def is_complete(checkpoint: Path) -> bool:
-    """Return whether the manifest is there, and every file of it as it was written."""
+    """Return whether the manifest exists and every file in it is unchanged."""
     return fault_of(checkpoint) is None
 
 
 def fault_of(checkpoint: Path) -> str | None:
-    """Return why a checkpoint must not be resumed from; None when nothing is wrong with it."""
+    """Return the reason why a checkpoint must not be resumed from; None if it is complete."""
     try:
         files = read_json(checkpoint / COMPLETE)
     except (OSError, ValueError):
-        return "it was not written to its end"
+        return "it was not written completely"
     for name, size in files.items():
         file = checkpoint / name
         if not file.is_file():
@@ -65,42 +64,42 @@ def _header_fault(file: Path) -> str | None:
 
 
 def newest_complete(folder: Path) -> tuple[Path | None, list[Path]]:
-    """Return the complete checkpoint of the most steps in `folder`, and those that are incomplete."""
-    found = sorted((p for p in folder.glob("checkpoint-*") if _NAME.fullmatch(p.name)), key=steps_of)
-    complete = [path for path in found if is_complete(path)]
-    return (complete[-1] if complete else None), [path for path in found if path not in complete]
+    """Return the complete checkpoint with the most steps in `folder`, and all incomplete ones."""
+    checkpoints = sorted((p for p in folder.glob("checkpoint-*") if _NAME.fullmatch(p.name)), key=steps_of)
+    complete = [path for path in checkpoints if is_complete(path)]
+    return (complete[-1] if complete else None), [path for path in checkpoints if path not in complete]
 
 
 def steps_of(checkpoint: Path) -> int:
-    """Return the number of optimizer steps that led to a checkpoint, from its name."""
+    """Return the number of optimizer steps of a checkpoint, from its name."""
     return int(_NAME.fullmatch(checkpoint.name)[1])
 
 
 def is_finished(checkpoint: Path, max_steps: int | None, epochs: float | None, patience: int | None = None) -> bool:
-    """Return whether training had reached its end with `checkpoint`, and the end has not been moved since."""
+    """Return whether training had ended with `checkpoint`, and has not been configured to be longer since."""
     state = read_json(checkpoint / "trainer_state.json")
     if patience is not None and scores_since_best(answer_scores(state["log_history"])) >= patience:
         return True
     end = max_steps if max_steps and max_steps > 0 else state["max_steps"]
-    moved = epochs is not None and epochs > state["num_train_epochs"]
-    return state["global_step"] >= end and not moved
+    extended = epochs is not None and epochs > state["num_train_epochs"]
+    return state["global_step"] >= end and not extended
 
 
 def answer_scores(history: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    """Return step and AP of each time that answers were scored during training, from its log lines."""
+    """Return step and AP of each measurement during training, from its log lines."""
     return [(line["step"], line[AP]) for line in history if AP in line]
 
 
 def scores_since_best(scores: Sequence[tuple[int, float]]) -> int:
-    """Return how many scores followed the highest, the first of equals."""
+    """Return the number of scores after the highest one (the first of equal ones)."""
     values = [value for _, value in scores]
     return len(values) - 1 - values.index(max(values)) if values else 0
 
 
 def best_by_ap(newest: Path) -> tuple[Path, float] | None:
-    """Return the checkpoint of the highest AP that its run had measured until `newest`, and that AP.
+    """Return the checkpoint with the highest AP that the run had measured until `newest`, and that AP.
 
-    None when answers were not scored during training, or when that checkpoint is gone or damaged.
+    None if AP was not measured during training, or if that checkpoint is missing or damaged.
     """
     try:
         scores = answer_scores(read_json(newest / "trainer_state.json")["log_history"])
@@ -114,16 +113,16 @@ def best_by_ap(newest: Path) -> tuple[Path, float] | None:
 
 
 def weight_files(checkpoint: Path) -> list[list[Any]]:
-    """Return name, size and time of the files of weights: what changes when they are written again."""
+    """Return name, size and modification time of the weight files, which identify their contents."""
     files = sorted(checkpoint.glob("*.safetensors"))
     return [[file.name, facts.st_size, facts.st_mtime_ns] for file in files for facts in [file.stat()]]
 
 
 def find_checkpoint(place: Path) -> Path:
-    """Return the checkpoint that `place` names: itself, or the best by AP or else the newest of a run folder.
+    """Return `place` itself, or of a run folder the best checkpoint by AP or else the newest one.
 
     Raises:
-        InputError: a run folder without any complete checkpoint.
+        InputError: the run folder has no complete checkpoint.
     """
     inside = place / "checkpoints"
     if not inside.is_dir():
@@ -131,6 +130,6 @@ def find_checkpoint(place: Path) -> Path:
     newest, incomplete = newest_complete(inside)
     if newest is None:
         reason = f"; {incomplete[-1].name}: {fault_of(incomplete[-1])}" if incomplete else ""
-        raise InputError(f"{place}: a run folder without a complete checkpoint{reason}; let the run go on first")
+        raise InputError(f"{place}: a run folder without a complete checkpoint{reason}; continue the run first")
     best = best_by_ap(newest)
     return best[0] if best else newest

@@ -1,4 +1,4 @@
-"""The console and the processes that share it: our lines on stdout, other libraries' output in a file, ranks."""
+"""Console output and ranks: our lines go to stdout, other libraries' output to a file."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-_outside: list[TextIO] = []
+_original_stdout: list[TextIO] = []
 _LOGGERS = ("", "swift", "modelscope", "transformers", "accelerate", "datasets", "deepspeed", "DeepSpeed")
 
 
 def say(line: str) -> None:
     """Print a line above a running progress bar, on the first rank only."""
     if is_first():
-        # While swift_log redirects stdout, our own lines still go to the real one.
-        out = _outside[-1] if _outside else sys.stdout
-        encoding = getattr(out, "encoding", None) or "utf-8"  # a name of a file may have no form in it
+        # While swift_log redirects stdout, our own lines still go to the original one.
+        out = _original_stdout[-1] if _original_stdout else sys.stdout
+        encoding = getattr(out, "encoding", None) or "utf-8"  # which may be unable to encode a file name
         tqdm.write(line.encode(encoding, "backslashreplace").decode(encoding), file=out)
         out.flush()
 
 
 @contextmanager
 def swift_log(path: Path) -> Iterator[Callable[[], None]]:
-    """Send what swift, transformers and friends print or log to `path`; progress bars stay on stderr.
+    """Redirect the output and logs of swift, transformers and related libraries to `path`, except progress bars.
 
-    Ranks after the first have a file each, `swift.1.log` and so on.
+    Ranks after the first have their own file, `swift.1.log` and so on.
 
-    Yields a function to call once their modules are imported: they make their log handlers while importing.
+    Yields a function to call after these libraries are imported, since they create log handlers during the import.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path = path if is_first() else path.with_name(f"{path.stem}.{rank()}{path.suffix}")
@@ -44,7 +44,7 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
     before = [logger.handlers[:] for logger in loggers]
     out = sys.stdout
     with path.open("a", encoding="utf-8") as file, redirect_stdout(file):
-        # Not a plain StreamHandler: swift silences those on the root logger while it is imported.
+        # Not a plain StreamHandler: swift silences those of the root logger during its import.
         handler = logging.FileHandler(path)
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
 
@@ -54,13 +54,13 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
             logging.getLogger("swift").setLevel(logging.INFO)
             logging.captureWarnings(True)
 
-        _outside.append(out)
+        _original_stdout.append(out)
         try:
             with warnings.catch_warnings():
                 take_over()
                 yield take_over
         finally:
-            _outside.pop()
+            _original_stdout.pop()
             logging.captureWarnings(False)
             for logger, handlers in zip(loggers, before, strict=True):
                 logger.handlers[:] = handlers
@@ -68,33 +68,33 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
 
 
 class RunError(Exception):
-    """A run that started and could not finish (disk full, diverged, unreadable checkpoint): exit code 1."""
+    """Raised if a run has started and cannot finish (disk full, diverged, unreadable checkpoint): exit code 1."""
 
 
 _turns: dict[str, int] = {}
 _TIMEOUT = timedelta(days=7)
-"""Drawing, checking and encoding may take hours; a failure of the first rank ends the wait at once."""
+"""Preparing data may take hours; a failure of the first rank ends the wait at once."""
 
 
 def rank() -> int:
-    """Return the number of this process; 0 when there is only one."""
+    """Return the number of this process; 0 if there is only one."""
     return int(os.environ.get("RANK", "0"))
 
 
 def world_size() -> int:
-    """Return how many processes train together."""
+    """Return the number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def be_the_only_rank() -> None:
-    """Give a process that no launcher started what torchrun tells a single one: DeepSpeed looks for MPI else."""
+def set_single_rank_environment() -> None:
+    """Set torchrun's variables for a process that no launcher has started; DeepSpeed would otherwise require MPI."""
     if "RANK" in os.environ:
         return
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    told = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
-    os.environ.update({name: str(value) for name, value in told.items()})
+    variables = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "MASTER_ADDR": "localhost", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in variables.items()})
 
 
 def is_first() -> bool:
@@ -104,16 +104,16 @@ def is_first() -> bool:
 
 @contextmanager
 def first_rank_first(block: str) -> Iterator[None]:
-    """Run a block on the first rank alone; the others follow when it is done, and stop when it failed.
+    """Run a block on the first rank, and then on the others; they exit if the first one fails.
 
     Raises:
-        SystemExit: on the other ranks, when the first one failed; it has printed why.
+        SystemExit: on the other ranks, if the first one failed; the first one reports the reason.
     """
     if world_size() == 1:
         yield
         return
     store = _store()
-    _turns[block] = _turns.get(block, 0) + 1  # the same on every rank, so that each use has a name of its own
+    _turns[block] = _turns.get(block, 0) + 1  # the same on every rank, so that each use has its own key
     key = f"{block}.{_turns[block]}"
     if not is_first():
         _wait(store, key)
@@ -128,7 +128,7 @@ def first_rank_first(block: str) -> Iterator[None]:
 
 
 def all_ranks_done(block: str) -> None:
-    """Let the first rank wait until every rank has come here; the others go on at once."""
+    """Make the first rank wait until every rank has reached this call; the others continue at once."""
     if world_size() == 1:
         return
     if not is_first():
@@ -144,7 +144,7 @@ def _wait(store, key: str) -> None:
     try:
         store.wait([key], _TIMEOUT)
         done = store.get(key) == b"done"
-    except DistError:  # the first rank kept the store, and is gone
+    except DistError:  # the first rank, which holds the store, has ended
         done = False
     if not done:
         raise SystemExit(1)

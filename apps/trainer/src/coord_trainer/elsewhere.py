@@ -1,4 +1,4 @@
-"""Names of the specification that live under another name: a word goes in, a pointer comes out."""
+"""Points from names of the specification to their names here."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ ELSEWHERE = {
     "coord_tokens/": "packages/coord-codec (tokens, layout, target) and coord_trainer.swift",
     "coord_offset_adapter": "packages/coord-adapter (coord_adapter.install_coord_offset_adapter)",
 }
-"""Part of a name -> where it lives now; docs/guides/from-elsewhere.md has the same table."""
+"""Part of a name -> its name or place here; docs/guides/from-elsewhere.md has the same table."""
 
 
 def pointer(word: str) -> str:
-    """Return the end of a message that says where `word` lives now; empty where it is not known."""
-    return next((f"; it lives in {place}" for name, place in ELSEWHERE.items() if name in word), "")
+    """Return a hint that names the place of `word` here; empty if it is not a name of the specification."""
+    return next((f"; it is now {place}" for name, place in ELSEWHERE.items() if name in word), "")

@@ -1,4 +1,4 @@
-"""The run folder: an older one is moved aside, what a result depends on is written, and a killed run is resumed."""
+"""The run folder: creates and locks it, writes configuration and manifest, and prepares a resume."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def open_run_folder(path: Path) -> Path | None:
     """Create `path`; an older run there is moved to the first free `path.N`, which is returned.
 
     Raises:
-        RunError: when the folder cannot be made.
+        RunError: the folder cannot be created.
     """
     moved = None
     try:
@@ -52,24 +52,24 @@ def open_run_folder(path: Path) -> Path | None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(
-            f"{path}: the run folder cannot be made ({error.strerror}); choose another with run.dir"
+            f"{path}: the run folder cannot be created ({error.strerror}); choose another with run.dir"
         ) from None
     return moved
 
 
 def lock_run_folder(folder: Path) -> FileLock:
-    """Keep other runs out of `folder`, until the lock is released.
+    """Lock `folder` against other runs until the lock is released.
 
     Raises:
-        InputError: another run is at work there.
-        RunError: nothing can be written there.
+        InputError: another run uses the folder.
+        RunError: the folder cannot be written to.
     """
     lock = FileLock(folder / _LOCK, timeout=0)
     try:
         lock.acquire()
     except Timeout:
         raise InputError(
-            f"run.dir: another run is at work in {folder}; wait for its end, or choose another folder"
+            f"run.dir: another run is using {folder}; wait for its end, or choose another folder"
         ) from None
     except OSError as error:
         raise RunError(f"{folder}: cannot be written to ({error.strerror}); choose another with run.dir") from None
@@ -77,21 +77,21 @@ def lock_run_folder(folder: Path) -> FileLock:
 
 
 def refuse_second_run(folder: Path) -> None:
-    """Raise an InputError when another run is at work in `folder`; leaves no file where there was none."""
+    """Raise an `InputError` if another run uses `folder`; creates no file."""
     if (folder / _LOCK).exists():
         lock_run_folder(folder).release()
 
 
 def holds_nothing(folder: Path) -> bool:
-    """Return whether a folder is empty, but for the lock of a run that ended."""
+    """Return whether a folder is empty, except for the lock of an earlier run."""
     return not {file.name for file in folder.iterdir()} - {_LOCK}
 
 
 @contextmanager
 def explain_full_disk(folder: Path) -> Iterator[None]:
-    """Turn whatever a library raises when the disk is full into one `RunError`.
+    """Turn any error that a full disk causes into a `RunError`.
 
-    torch and safetensors have errors of their own for it, so the disk itself is asked.
+    torch and safetensors raise errors of their own, so that the free space of the disk is checked.
     """
     try:
         yield
@@ -109,21 +109,21 @@ def explain_full_disk(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def explain_lost_evaluation(folder: Path, checkpoint: Path) -> Iterator[None]:
-    """Add to whatever fails after training that the checkpoint is there, and the command that scores it.
+    """Add to an error after training that the checkpoint is complete, and the command that scores it.
 
-    The traceback of what is no mistake of the user's goes to error.txt.
+    The traceback of an unexpected error is written to error.txt.
     """
     try:
         yield
     except Exception as error:
-        known = isinstance(error, InputError | RunError)
-        cause = str(error) if known else f"{type(error).__name__}: {error} (see {folder / 'error.txt'})"
-        if not known:
+        expected = isinstance(error, InputError | RunError)
+        cause = str(error) if expected else f"{type(error).__name__}: {error} (see {folder / 'error.txt'})"
+        if not expected:
             with suppress(OSError):
                 write_text(folder / "error.txt", traceback.format_exc())
         command = f"uv run apps/trainer evaluate {checkpoint} --out {folder / 'scored'} -c {folder / 'config.yaml'}"
         message = (
-            f"{cause}\ntraining had finished and {checkpoint} is complete; with the cause mended, score it with:\n"
+            f"{cause}\ntraining had finished and {checkpoint} is complete; remove the cause, then score it with:\n"
             f"{command}"
         )
         raise (InputError if isinstance(error, InputError) else RunError)(message) from error
@@ -132,23 +132,23 @@ def explain_lost_evaluation(folder: Path, checkpoint: Path) -> Iterator[None]:
 def write_config(folder: Path, config: RunConfig) -> None:
     """Write the resolved configuration to config.yaml; `-c config.yaml` gives the same run."""
     values = config.model_dump(mode="json")
-    values["run"]["resume"] = False  # how it was begun is no part of what it is
+    values["run"]["resume"] = False  # whether it was resumed does not belong to the configuration
     text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     write_text(folder / "config.yaml", text)
 
 
 class Manifest:
-    """manifest.json: the facts of a run, rewritten atomically whenever there is a new one.
+    """manifest.json: the facts of a run, rewritten atomically whenever one is added.
 
-    As a context it states at the end whether the run finished or what it failed of.
+    As a context manager it records at the end whether the run finished or why it failed.
 
     Args:
         folder: the run folder
-        config: the run
+        config: of the run
         writes: false on the ranks after the first, which write nothing
 
     Attributes:
-        data_before: with `run.resume`, what the earlier part of the run kept of its data
+        data_before: with `run.resume`, the facts about the data in the existing manifest
     """
 
     def __init__(self, folder: Path, config: RunConfig, writes: bool = True) -> None:
@@ -171,25 +171,25 @@ class Manifest:
         }
         if plugins := config.custom.coord_objective.plugins:
             self.values["plugins"] = plugin_digests(plugins)
-        if self.data_before:  # a refused resume must not make the folder forget them
+        if self.data_before:  # kept even if the resume is refused
             self.values["data"] = self.data_before
 
     def __enter__(self) -> Manifest:
-        """Write what is known at the start."""
+        """Write the facts known at the start."""
         self.update()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        """Write how the run ended."""
+        """Record how the run ended."""
         if kind is None:
             self.update(status="finished")
             return
-        with suppress(OSError):  # the disk may be what failed
+        with suppress(OSError):  # the disk may be full
             interrupted = issubclass(kind, KeyboardInterrupt)
             self.update(status="interrupted" if interrupted else f"failed: {kind.__name__}: {error}")
 
     def update(self, **values: Any) -> None:
-        """Add values and write."""
+        """Add values and write the file."""
         self.values |= values | {"seconds": round(time.time() - self._started, 1)}
         if self._path is not None:
             write_text(self._path, json.dumps(self.values, indent=2, default=str) + "\n")
@@ -212,25 +212,25 @@ def _git_revision() -> dict[str, Any] | None:
     try:
         return {"revision": git("rev-parse", "HEAD"), "changed": bool(git("status", "--porcelain", "-uno"))}
     except (OSError, subprocess.SubprocessError):
-        return None  # installed from a wheel, or git is not there
+        return None  # installed from a wheel, or git is not installed
 
 
 _MAY_DIFFER = {"run.resume", "run.dir"}
 
 
 def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
-    """Print where the run in `folder` continues, and cut its metrics.jsonl there.
+    """Print the checkpoint from which the run in `folder` is resumed, and truncate its metrics.jsonl there.
 
     Returns:
-        The checkpoint, or None when there is no complete one: the run starts from its beginning.
+        The checkpoint, or None if there is no complete one, so that the run starts from its beginning.
 
     Raises:
-        InputError: something that is not a run folder, or a checkpoint whose optimizer cannot be read this way.
+        InputError: `folder` is not a run folder, or the optimizer of the checkpoint cannot be loaded.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"run.resume is true, but run.dir={folder} is a file: name the folder of the run")
     if not folder.exists() or holds_nothing(folder):
-        say(f"run folder {folder} (run.resume: nothing there yet, so the run starts from its beginning)")
+        say(f"run folder {folder} (run.resume: the folder is empty, so the run starts from its beginning)")
         folder.mkdir(parents=True, exist_ok=True)
         return None
     if not (folder / "config.yaml").is_file():
@@ -240,7 +240,7 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
     start = f"after {checkpoint.name}" if checkpoint is not None else "from its beginning: no complete checkpoint"
     if checkpoint is not None:
         _check_same_optimizer(checkpoint, before, config)
-    say(f"run folder {folder}, going on {start}")
+    say(f"run folder {folder}, continuing {start}")
     for path in incomplete:
         say(f"  {path.name} is incomplete and is ignored: {fault_of(path)}")
     for name, (old, new) in changed_settings(before, config.model_dump(mode="json")).items():
@@ -248,19 +248,19 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
             say(f"  {name} was {old!r} and is now {new!r}")
     dropped = cut_metrics(folder / "metrics.jsonl", steps_of(checkpoint) if checkpoint is not None else 0)
     if dropped:
-        say(f"  {dropped} lines of metrics.jsonl after that are removed; those steps come again")
+        say(f"  {dropped} lines of metrics.jsonl after that are removed; those steps are repeated")
     return checkpoint
 
 
 def _check_same_optimizer(checkpoint: Path, before: dict[str, Any], config: RunConfig) -> None:
-    """DeepSpeed keeps the optimizer's state in files of its own, one for each rank."""
+    """Check DeepSpeed and the number of ranks: DeepSpeed saves the optimizer's state in one file per rank."""
     old, new = before["training"].get("deepspeed"), config.training.get("deepspeed")
     if old != new:
         raise InputError(
             f"run.resume is true, but {checkpoint} was saved with training.deepspeed={old} and this run has {new}: its "
-            "optimizer could not be read; set it as it was, or start a new run with another run.dir"
+            "optimizer cannot be loaded; set it as it was, or start a new run with another run.dir"
         )
-    ranks = len(list(checkpoint.glob("rng_state_*.pth"))) or 1  # each left the state of its random numbers
+    ranks = len(list(checkpoint.glob("rng_state_*.pth"))) or 1  # each rank saves its random state
     if ranks == world_size():
         return
     if new is not None:
@@ -273,18 +273,18 @@ def _check_same_optimizer(checkpoint: Path, before: dict[str, Any], config: RunC
 
 
 def check_same_data(folder: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """Raise `InputError` when the manifest kept other digests of the run's data (`before`) than there are now."""
-    for name, found in now.items():
-        known = before.get(name)
-        if known is not None and known["digest"] != found["digest"]:
+    """Raise `InputError` if the digests of the data differ from those in the manifest (`before`)."""
+    for name, facts in now.items():
+        earlier = before.get(name)
+        if earlier is not None and earlier["digest"] != facts["digest"]:
             raise InputError(
                 f"run.resume is true, but the {name} data has changed since {folder} began (digest "
-                f"{known['digest']}, now {found['digest']}): put it back, or start a new run with another run.dir"
+                f"{earlier['digest']}, now {facts['digest']}): restore it, or start a new run with another run.dir"
             )
 
 
 def cut_metrics(path: Path, step: int) -> int:
-    """Keep the lines up to `step`; returns how many were removed, an incomplete last one among them."""
+    """Keep the lines up to `step`; returns the number of removed lines, including an incomplete last one."""
     if not path.is_file():
         return 0
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

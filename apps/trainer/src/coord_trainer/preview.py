@@ -1,4 +1,4 @@
-"""What a run will do, without doing it: its plan (`train --dry-run`), and one sample token by token (`inspect`)."""
+"""Previews a run without training: its plan (`train --dry-run`), and one sample token by token (`inspect`)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from coord_trainer.model.tiny import base_checkpoint, check_model_path, tiny_out
 from coord_trainer.swift.open_run import OpenRun, open_run, sample_set
 
 _ENCODED = 256
-"""The batch that is rehearsed is made of the longest of so many samples."""
+"""Number of encoded samples, of which the longest form the simulated batch."""
 
 
 def dry_run(config: RunConfig) -> dict[str, Any]:
-    """Print the plan of a run; returns its figures.
+    """Print the plan of a run; returns its parameter groups and memory.
 
     Raises:
-        InputError: whatever would stop the run before its first step.
+        InputError: the run could not reach its first step.
     """
     check_model_path(config)
     say(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False).rstrip())
@@ -43,7 +43,7 @@ def dry_run(config: RunConfig) -> dict[str, Any]:
         )
         opened = open_run(without_shards, folder, base, evaluates=False, outline=True)
         with swift_log(folder / "swift.log"):
-            figures = _rehearse(config, opened, sample_set(without_shards, opened, train))
+            figures = _simulate(config, opened, sample_set(without_shards, opened, train))
     return figures
 
 
@@ -54,15 +54,15 @@ def _images(config: RunConfig, folder: Path) -> ImageSet:
         geometry = config.data.geometry
         return make_shapes(config.data.shapes, "train", count, folder, geometry)
     mixture = load_training(config)
-    train = max(mixture.image_sets, key=lambda found: found.target_counts.max(initial=0))
+    train = max(mixture.image_sets, key=lambda images: images.target_counts.max(initial=0))
     say(f"train: {len(train)} images, digest {train.digest}; {len(train.problems)} problems")
     if len(mixture.parts) > 1:
         say(f"  of {len(mixture.parts)} sources, the one with the most objects in an image")
     return train
 
 
-def _rehearse(config: RunConfig, opened: OpenRun, samples: SampleSet) -> dict[str, Any]:
-    from coord_trainer.model.memory import measure_loss, rehearse_step
+def _simulate(config: RunConfig, opened: OpenRun, samples: SampleSet) -> dict[str, Any]:
+    from coord_trainer.model.memory import measure_loss, simulate_step
 
     model, optimizer = opened.plan_optimizer()
     parameters = count_parameters(model)
@@ -88,7 +88,7 @@ def _rehearse(config: RunConfig, opened: OpenRun, samples: SampleSet) -> dict[st
     supervised = int((labels[:, 1:] != -100).sum())
     trained_head = model.get_output_embeddings().weight.requires_grad
     loss = measure_loss(objective, rows, labels, slots, trained_head)
-    step = rehearse_step(model, optimizer, batch, supervised, loss)
+    step = simulate_step(model, optimizer, batch, supervised, loss)
     say(f"step: {size} samples of up to {labels.shape[1]} tokens, {supervised} supervised rows, on each rank")
     shards = world_size() if config.training.get("deepspeed") else 1
     saved = (step.gradients + step.optimizer) * (shards - 1) // shards
@@ -107,7 +107,7 @@ def _rehearse(config: RunConfig, opened: OpenRun, samples: SampleSet) -> dict[st
 
 
 def _kept_bytes(config: RunConfig, samples: SampleSet, encoded: list[dict[str, Any]]) -> int:
-    """Return the bytes of all samples where they are kept encoded; on a GPU they are in the host's memory."""
+    """Return the bytes of encoded samples if they are kept in memory; 0 with a GPU, whose memory does not hold them."""
     total = len(samples) if config.data.given else config.data.shapes.train
     if torch.cuda.is_available() or not samples.keeps(total):
         return 0
@@ -133,39 +133,39 @@ def inspect_sample(config: RunConfig, number: int) -> None:
     """Print image and target, or a conversation, and a line per token: id, token, whether it is supervised, its role.
 
     Args:
-        config: the run
-        number: of the record, counted through all sources in their order
+        config: of the run
+        number: index of the record over all sources in their order
 
     Raises:
-        InputError: bad data, or no such record.
+        InputError: the data is faulty, or there is no such record.
     """
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         train = train_of(config, folder / "data")
-        place, parts = number, iter(train.parts)
+        index, parts = number, iter(train.parts)
         part = next(parts)
-        while place >= len(part.content):
-            place -= len(part.content)
+        while index >= len(part.content):
+            index -= len(part.content)
             part = next(parts, None)
             if part is None:
-                count = sum(len(each.content) for each in train.parts)
+                count = sum(len(source.content) for source in train.parts)
                 raise InputError(f"--sample: expected 0 to {count - 1}, found {number}")
-        found = part.content
+        content = part.content
         opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
-        if isinstance(found, ImageSet):
-            one = found.select([found.instances[place]])
-            instance, own = one.instances[0], config.model_copy(update={"data": part.data})
-            sample = sample_set(own, opened, one, augments=True)[0]
+        if isinstance(content, ImageSet):
+            one_image = content.select([content.instances[index]])
+            instance, of_source = one_image.instances[0], config.model_copy(update={"data": part.data})
+            sample = sample_set(of_source, opened, one_image, augments=True)[0]
             size = f"{instance.width} x {instance.height} pixels"
             say(f"image {instance.image}, {size}, {len(instance.targets)} objects")
         else:
-            sample = ConversationSamples(found, opened.encode)[place]
-            say(f"conversation {place + 1} of {found.path}, {len(found.image_sizes[place])} images")
-            for message in found.record(place)["messages"]:
+            sample = ConversationSamples(content, opened.encode)[index]
+            say(f"conversation {index + 1} of {content.path}, {len(content.image_sizes[index])} images")
+            for message in content.record(index)["messages"]:
                 say(f"  {message['role']}: {message['content']!r}")
     grids = sample["image_grid_thw"].tolist() if "image_grid_thw" in sample else []
-    shown = f"patches (frames, rows, columns): {', '.join(map(str, grids))}, " if grids else ""
-    say(f"{shown}{len(sample['input_ids'])} tokens in all")
+    patches = f"patches (frames, rows, columns): {', '.join(map(str, grids))}, " if grids else ""
+    say(f"{patches}{len(sample['input_ids'])} tokens in all")
     roles = _roles(sample["coord_layout"])
     tokenizer = opened.processor.tokenizer
     say(f"{'position':>8} {'id':>7}  {'learnt':6} {'role':14} token")
@@ -186,7 +186,7 @@ def _roles(layout: SequenceLayout | None) -> dict[int, str]:
         return {}
     roles = dict.fromkeys(layout.desc_positions, "description")
     roles |= dict.fromkeys(layout.structure_positions, "structure")
-    for number, found in enumerate(layout.objects):
-        for position, side in zip(found.coord_positions, ("x1", "y1", "x2", "y2"), strict=False):
+    for number, slot in enumerate(layout.objects):
+        for position, side in zip(slot.coord_positions, ("x1", "y1", "x2", "y2"), strict=False):
             roles[position] = f"object {number} {side}"
     return roles

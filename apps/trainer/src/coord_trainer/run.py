@@ -58,14 +58,14 @@ from coord_trainer.training.interrupt import (
     Interruption,
     StopAtBoundary,
     TrainingClock,
-    say_how_to_go_on,
+    explain_resume,
     seconds_of,
 )
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished run leaves: its folder, its last checkpoint and, when something was scored, the evaluation."""
+    """The result of a finished run: its folder, its checkpoint and, if answers were scored, their evaluation."""
 
     folder: Path
     checkpoint: Path
@@ -73,19 +73,19 @@ class Result:
 
 
 def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> Result:
-    """Train, generate from the checkpoint on disk, score and report.
+    """Train, generate answers with the checkpoint on disk, score them and write a report.
 
     Args:
         config: the resolved configuration
         folder: the run folder; an older one of that name is moved aside, or continued with `run.resume`
-        drawn: the shapes that the configuration asks for, where they are drawn already
+        drawn: the generated shapes, if they exist already
 
     Raises:
-        InputError: bad data or settings.
+        InputError: data or settings are faulty.
         RunError: the run could not finish.
-        Interrupted: by a signal; a checkpoint is saved, and the message says how to go on.
+        Interrupted: a signal stopped the run; a checkpoint is saved, and the message names the command to resume it.
     """
-    with Interruption() as interruption, say_how_to_go_on(folder), ExitStack() as held:
+    with Interruption() as interruption, explain_resume(folder), ExitStack() as held:
         return _carry_out(config, folder, drawn, interruption, held)
 
 
@@ -93,9 +93,9 @@ def _carry_out(
     config: RunConfig, folder: Path, drawn: Sequence[ImageSet], interruption: Interruption, held: ExitStack
 ) -> Result:
     check_model_path(config)
-    _ = config.custom.objective  # a plugin or a term that is not there is told before the slow part
+    _ = config.custom.objective  # reports a missing plugin or term before the slow part
     with first_rank_first("folder"):
-        # Annotated data is checked before a folder is made: a typo in a path leaves nothing behind.
+        # Annotated data is checked before the folder is created, so that a wrong path leaves no folder behind.
         annotated, findings = None, []
         if config.data.given:
             with explain_unusable(config) if is_first() else nullcontext():
@@ -141,7 +141,7 @@ def _check_data(config: RunConfig, train: Mixture, heldout: ImageSet | None, cac
 
 
 def _data_facts(train: Mixture, heldout: ImageSet | None) -> dict[str, Any]:
-    """Return what the manifest keeps of the data."""
+    """Return the facts about the data for the manifest."""
     sources = train.facts()
     problems = sum(len(part.content.problems) for part in train.parts)
     images = sum(map(len, train.image_sets))
@@ -181,11 +181,11 @@ def train_model(
     scored: ImageSet | None,
     interruption: Interruption | None = None,
 ) -> tuple[Path, dict[str, Any]]:
-    """Train from `base` on `train`, with evaluation losses on `scored`; a signal of `interruption` ends it.
+    """Train from `base` on `train`, with evaluation losses on `scored`, until the end or a signal of `interruption`.
 
     Returns:
-        The checkpoint to answer with (the best by AP where that was measured, else the last), and the facts that the
-        manifest keeps.
+        The checkpoint to generate answers with (the best by AP if that was measured, else the last), and facts for the
+        manifest.
 
     Raises:
         RunError: training left no checkpoint.
@@ -200,8 +200,8 @@ def train_model(
     shared = scored is mixture.only and not config.data.augment.active
     scored_samples = samples.parts[0] if shared else scored and sample_set(config, opened, scored)
     interruption = interruption or Interruption()
-    known = newest_complete(folder / "checkpoints")[0] if config.run.resume else None
-    before = (steps_of(known), seconds_of(known)) if known is not None else (0, 0.0)
+    resumed = newest_complete(folder / "checkpoints")[0] if config.run.resume else None
+    before = (steps_of(resumed), seconds_of(resumed)) if resumed is not None else (0, 0.0)
     clock = TrainingClock(before[1])
     callbacks = (
         TrainingProgress(),
@@ -213,20 +213,20 @@ def train_model(
         StopAtBoundary(interruption),
         clock,
     )
-    wanted = config.evaluation
+    section = config.evaluation
     answers = None
-    if wanted.ap_steps is not None and scored is not None:
+    if section.ap_steps is not None and scored is not None:
         scorer = SubsetScorer(config, scored, opened.processor, opened.vocab)
-        answers = AnswerSchedule(scorer, wanted.ap_steps, wanted.ap_patience)
-        say(f"  every {wanted.ap_steps} steps AP of the answers to {len(scorer.images)} images")
+        answers = AnswerSchedule(scorer, section.ap_steps, section.ap_patience)
+        say(f"  AP of the answers to {len(scorer.images)} images is measured every {section.ap_steps} steps")
     limits = (config.training.get(name) for name in ("max_steps", "num_train_epochs"))
-    if known is not None and is_finished(known, *limits, wanted.ap_patience):
-        say(f"training had reached its end with {known.name}")
-        trained, seconds, seen = Trained(known, steps_of(known)), before[1], {}
+    if resumed is not None and is_finished(resumed, *limits, section.ap_patience):
+        say(f"training had ended with {resumed.name}")
+        trained, seconds, seen = Trained(resumed, steps_of(resumed)), before[1], {}
     else:
         with interruption.between_steps(), explain_worker_failure():
             trained = opened.train(
-                samples, scored_samples, callbacks=callbacks, resume_from=known, workers=workers, answers=answers
+                samples, scored_samples, callbacks=callbacks, resume_from=resumed, workers=workers, answers=answers
             )
         seconds = clock.seconds
         seen = _report_seen(mixture, trained.seen)
@@ -246,14 +246,14 @@ def train_model(
         "parameters": parameters,
         "first_batches": trained.first_batches,
         **seen,
-        **_told_by_evaluations(folder, trained.checkpoint),
+        **_report_evaluations(folder, trained.checkpoint),
     }
     best = facts["best_checkpoint"]
     return (folder / best["path"] if best else trained.checkpoint), facts
 
 
 def _report_seen(mixture: Mixture, seen: Sequence[int]) -> dict[str, Any]:
-    """Print how many samples of each source were trained on, and return it for the manifest."""
+    """Print the number of samples of each source that were trained on, and return it for the manifest."""
     counts = {part.name: count for part, count in zip(mixture.parts, seen, strict=True)}
     total = max(1, sum(counts.values()))
     if len(counts) > 1:
@@ -261,11 +261,11 @@ def _report_seen(mixture: Mixture, seen: Sequence[int]) -> dict[str, Any]:
     return {"samples_seen": counts}
 
 
-def _told_by_evaluations(folder: Path, last: Path) -> dict[str, Any]:
-    """Print which checkpoint is the best by AP and how many evaluations failed; returns both for the manifest."""
+def _report_evaluations(folder: Path, last: Path) -> dict[str, Any]:
+    """Print the best checkpoint by AP and the number of failed evaluations; returns both for the manifest."""
     best = best_by_ap(last)
     if best is not None:
-        say(f"best checkpoint by AP during training: {best[0].name}, {best[1]:.3f}; it answers from here on")
+        say(f"best checkpoint by AP during training: {best[0].name}, {best[1]:.3f}; it generates the answers")
     metrics = folder / "metrics.jsonl"
     lines = [line for _, line in read_json_lines(metrics)] if metrics.is_file() else []
     failed = [f"step {line['step']}: {line['eval_failed']}" for line in lines if "eval_failed" in line]
@@ -286,26 +286,26 @@ def _of_part(config: RunConfig, part: Part) -> RunConfig:
 
 
 def _report_long_samples(config: RunConfig, opened: OpenRun, part: Part) -> None:
-    """Print what `training.max_length` cuts; an InputError where nothing may be cut."""
-    limit, found = opened.longest_sample, part.content
-    if isinstance(found, ImageSet):
+    """Print which samples `training.max_length` truncates; raises an `InputError` if they may not be truncated."""
+    limit, content = opened.longest_sample, part.content
+    if isinstance(content, ImageSet):
         lengths = replace(opened, config=_of_part(config, part)).measure()
         writer = TargetWriter(
-            part.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, found.classes
+            part.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, content.classes
         )
-        long = [(f"image {i.image}", n) for i, n in longer_than(limit, lengths, found.instances, writer.longest)]
+        long = [(f"image {i.image}", n) for i, n in longer_than(limit, lengths, content.instances, writer.longest)]
     else:
-        long = found.longer_than(limit, opened.measure().image, opened.length)
-    if line := report_long_samples(long, len(found), limit, opened.truncation):
+        long = content.longer_than(limit, opened.measure().image, opened.length)
+    if line := report_long_samples(long, len(content), limit, opened.truncation):
         say(f"  {line}")
 
 
 def _report_samples(config: RunConfig, samples: MixedSamples) -> int | None:
-    """Print what is left out of the samples; returns the number of processes that encode them, None for swift's."""
+    """Print what is left out of the samples; returns the number of encoding processes, None for swift's default."""
     if samples.dropped_objects:
         say(f"  {samples.dropped_objects} objects beyond data.max_objects={config.data.max_objects} left out")
     if spare := len(samples) % world_size():
-        say(f"  the last {spare} training images are left out, so that {world_size()} ranks have as many each")
+        say(f"  the last {spare} training images are left out, so that {world_size()} ranks have equally many")
     if samples.kept or "dataloader_num_workers" in config.training:
         return None
     workers = max(1, min(4, (os.cpu_count() or 1) // world_size()))

@@ -202,7 +202,7 @@ def test_extends_is_looked_up_beside_the_file_then_from_the_working_folder(tmp_p
         ({"data": {"order": "sideways"}}, "data.order"),
         ({"model": {"tiny": {"hidden": 90}}}, "model.tiny"),
         ({"run": {"seed": "many"}}, "run.seed"),
-        ({"custom": SOFT | {"coord_tokens": {"skip_bbox_norm": False}}}, "skip_bbox_norm is false, and there would be"),
+        ({"custom": SOFT | {"coord_tokens": {"skip_bbox_norm": False}}}, "skip_bbox_norm is false, but there is"),
     ],
 )
 def test_check_run_config_names_the_field_and_what_to_do(sections, told):

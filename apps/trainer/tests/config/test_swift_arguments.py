@@ -164,7 +164,7 @@ def test_refused_and_owned_arguments_are_named_with_the_reason():
         ({"optimizer": "muonclip"}, "multimodal_coord_offset"),
         ({"lr_scheduler_type": "cosin"}, "cosine_with_min_lr"),
         ({"save_strategy": "sometimes"}, "steps, epoch"),
-        ({"save_strategy": False}, "expected one of steps, epoch, found False, which is what YAML makes of no and off"),
+        ({"save_strategy": False}, "expected one of steps, epoch, found False, which is how YAML reads no and off"),
         ({"eval_strategy": "often"}, "steps, epoch, no"),
         ({"tuner_type": "adalora"}, "full, lora"),
         ({"truncation_strategy": "split"}, "delete, left, right"),

@@ -18,10 +18,10 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"coord_offset": {"enabled": True}}, "coord_offset: unknown key; it lives at custom.coord_offset"),
-        ({"use_coord_ce": True}, "use_coord_ce: unknown key; it lives at custom.coord_objective.use_coord_ce"),
-        ({"custom": {"use_coord_ce": True}}, "it lives at custom.coord_objective.use_coord_ce"),
-        ({"learning_rate": 1e-4}, "it lives at training.learning_rate"),
+        ({"coord_offset": {"enabled": True}}, "coord_offset: unknown key; it belongs at custom.coord_offset"),
+        ({"use_coord_ce": True}, "use_coord_ce: unknown key; it belongs at custom.coord_objective.use_coord_ce"),
+        ({"custom": {"use_coord_ce": True}}, "it belongs at custom.coord_objective.use_coord_ce"),
+        ({"learning_rate": 1e-4}, "it belongs at training.learning_rate"),
         ({"run": {"seed": -1}}, "run.seed"),
         ({"run": {"seed": 2**40}}, "run.seed"),
         ({"run": {"threads": 0}}, "run.threads"),
@@ -41,7 +41,7 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
         ({"custom": {"coord_offset": {"enabled": True, "embed_lr": "fast"}}}, "coord_offset.embed_lr"),
         ({"custom": {"coord_offset": {"enabled": True, "embed_lr": float("inf")}}}, "coord_offset.embed_lr"),
         ({"custom": {"coord_offset": {"enabled": True, "head_lr": float("nan")}}}, "coord_offset.head_lr"),
-        ({"evaluation": {"pictures": False}}, "found False, which is what YAML makes of no and off"),
+        ({"evaluation": {"pictures": False}}, "found False, which is how YAML reads no and off"),
     ],
     ids=str,
 )

@@ -147,7 +147,7 @@ def test_limit_takes_the_first_images_of_each_source_and_says_so(tmp_path):
     values = {"data": {"annotations": path, "limit": 1}, "custom": SOFT, "evaluation": {"pictures": "train"}}
     (alone,) = load_training(check_run_config(values, "test")).image_sets
     assert len(alone) == len(alone.ground_truth().instances) == 1
-    with pytest.raises(InputError, match=r"data\.limit: the generated shapes"):
+    with pytest.raises(InputError, match=r"data\.limit: the number of generated shapes"):
         check_run_config({"data": {"limit": 3}, "custom": SOFT}, "test")
 
 
@@ -221,7 +221,7 @@ def test_conversation_may_not_set_what_has_no_effect_on_it(tmp_path):
     sources[2]["prompt"] = "Hello"
     with pytest.raises(InputError, match="conversations have their own text and no boxes: prompt has no effect"):
         config(sources)
-    with pytest.raises(InputError, match="expected one source with annotations at least, found conversations alone"):
+    with pytest.raises(InputError, match="expected at least one source with annotations, found only conversations"):
         config([{"conversations": str(tmp_path / "talk.jsonl")}])
 
 

@@ -135,7 +135,7 @@ def test_room_of_any_image_is_not_that_of_generated_shapes(asked):
 
 
 def test_folder_without_a_model_is_named(tmp_path):
-    with pytest.raises(InputError, match="no model there"):
+    with pytest.raises(InputError, match="no model found"):
         locate_model(tmp_path)
     with pytest.raises(InputError, match="no such folder"):
         locate_model(tmp_path / "typo")

@@ -143,8 +143,8 @@ def test_zero_shards_the_optimizer_and_saves_the_offsets_whole(two_ranks, on_one
 @pytest.mark.parametrize("name", ["plain", "zero2"])
 def test_two_ranks_killed_while_saving_go_on_bit_for_bit(two_ranks, name):
     folder, printed = two_ranks
-    assert printed.count("going on after checkpoint-2") == 2  # each of the two runs says it once
-    assert printed.count(f"run folder {folder / f'killed-{name}'}, going on after checkpoint-2") == 1
+    assert printed.count("continuing after checkpoint-2") == 2  # each of the two runs says it once
+    assert printed.count(f"run folder {folder / f'killed-{name}'}, continuing after checkpoint-2") == 1
     assert_same_run(folder / f"killed-{name}", folder / f"whole-{name}")
 
 
@@ -172,7 +172,7 @@ def test_signal_on_one_rank_stops_all_behind_the_same_step(tmp_path):
     config, folder = write_settings(tmp_path / "config.json"), tmp_path / "run"
     done = torchrun(HELPERS / "interrupted.py", config, folder, "SIGTERM", 1, timeout=180, **ON_THE_CPU)
     assert done.returncode != 0 and "exitcode  : 143" in done.stderr, done.stderr
-    assert done.stderr.count("go on with:") == 1 and "(on 2 ranks, as before)" in done.stderr
+    assert done.stderr.count("continue with:") == 1 and "(on 2 ranks, as before)" in done.stderr
     assert newest_complete(folder / "checkpoints")[0].name == "checkpoint-5"
     assert len(list((folder / "checkpoints" / "checkpoint-5").glob("rng_state_*.pth"))) == 2
     manifest = json.loads((folder / "manifest.json").read_text())

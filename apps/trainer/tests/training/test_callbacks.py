@@ -99,7 +99,7 @@ def test_run_logs_sparser_lines_of_all_steps_and_says_so(tmp_path, monkeypatch, 
     sparser = train("sparser")
     assert [line["step"] for line in every] == list(range(1, 9))
     assert [line["step"] for line in sparser] == [1, 2, 4, 6, 8]
-    assert "the next come every 2 steps" in capsys.readouterr().out
+    assert "now one follows every 2 steps" in capsys.readouterr().out
     # A line is the mean of all tokens since the last one, not of its own step.
     tokens = {line["step"]: line["coord_diag/coord_tokens"] for line in every}
     assert sparser[2]["coord_diag/coord_tokens"] == tokens[3] + tokens[4]

@@ -94,7 +94,7 @@ def test_evaluations_that_fail_leave_the_weights_as_they_are_without_any(runs, p
     assert failed["which"][0] == "step 1: scoring of answers: RuntimeError: boom"
     assert failed["which"][1] == "step 2: evaluation losses: MemoryError: no room for a batch"
     out = capsys.readouterr().out
-    assert out.count("training goes on") == 5 and "5 evaluations during training failed" in out
+    assert out.count("training continues") == 5 and "5 evaluations during training failed" in out
     assert "in score" in (result.folder / "swift.log").read_text()  # the traceback
     assert not any("eval_total_loss" in line or "eval_AP" in line for line in read_lines(result.folder))
 
@@ -121,7 +121,7 @@ def test_best_checkpoint_is_kept_and_answers_and_training_stops_when_patience_en
     assert result.checkpoint.name == "checkpoint-2" and manifest["checkpoint"] == "checkpoints/checkpoint-5"
     assert find_checkpoint(result.folder) == result.checkpoint
     assert best_by_ap(result.folder / "checkpoints" / "checkpoint-5") == (result.checkpoint, 0.6)
-    assert "AP has not risen in 2 scorings" in capsys.readouterr().out
+    assert "AP has not risen in 2 measurements" in capsys.readouterr().out
     again, manifest, asked = runs("best", settings, resume=True)  # stopped for good: nothing is trained any more
     assert (asked, manifest["steps"], again.checkpoint.name) == ([], 5, "checkpoint-2")
     assert manifest["failed_evaluations"]["count"] == 1

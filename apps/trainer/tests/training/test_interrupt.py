@@ -14,8 +14,8 @@ from coord_trainer.training.interrupt import (
     Interruption,
     StopAtBoundary,
     TrainingClock,
-    command_to_go_on,
-    say_how_to_go_on,
+    explain_resume,
+    resume_command,
     seconds_of,
 )
 
@@ -23,7 +23,7 @@ from coord_trainer.training.interrupt import (
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signal_outside_of_steps_stops_at_once_with_the_exit_code_of_shells(number, code, tmp_path):
     before = signal.getsignal(number)
-    with pytest.raises(Interrupted, match="nothing was begun") as raised, say_how_to_go_on(tmp_path), Interruption():
+    with pytest.raises(Interrupted, match="had not begun") as raised, explain_resume(tmp_path), Interruption():
         os.kill(os.getpid(), number)
         pytest.fail("the run went on")
     assert raised.value.code == code and isinstance(raised.value, KeyboardInterrupt)
@@ -85,13 +85,13 @@ def test_training_clock_counts_the_seconds_of_all_parts(tmp_path, monkeypatch):
     assert later.seconds == 15.5
 
 
-def test_command_to_go_on_is_quoted_and_names_folder_and_ranks(tmp_path, monkeypatch):
+def test_resume_command_is_quoted_and_names_folder_and_ranks(tmp_path, monkeypatch):
     folder = tmp_path / "my run"
     folder.mkdir()
     (folder / "config.yaml").touch()
-    with pytest.raises(Interrupted, match="go on with") as raised, say_how_to_go_on(folder):
+    with pytest.raises(Interrupted, match="continue with") as raised, explain_resume(folder):
         raise KeyboardInterrupt
     assert raised.value.code == 130
     assert f"train -c '{folder}/config.yaml' 'run.dir={folder}' run.resume=true" in str(raised.value)
     monkeypatch.setenv("WORLD_SIZE", "4")
-    assert command_to_go_on(folder).endswith("(on 4 ranks, as before)")
+    assert resume_command(folder).endswith("(on 4 ranks, as before)")

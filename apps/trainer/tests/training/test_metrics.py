@@ -82,7 +82,7 @@ def test_new_loss_term_is_part_of_the_logged_total(monkeypatch):
 def test_sums_go_on_from_a_checkpoint():
     first, second = (StepMetrics(ObjectiveConfig.soft(), torch.device("cpu")) for _ in range(2))
     first._vector += torch.arange(len(first._vector), dtype=torch.float64) / 3
-    second.go_on_from(first.sums(torch.clone))
+    second.restore(first.sums(torch.clone))
     assert torch.equal(first._vector, second._vector)
 
 

@@ -1,6 +1,6 @@
-"""Answers from a checkpoint on disk, free or under the grammar, with the probability of every box side.
+"""Generates answers with a checkpoint from disk, free or under the grammar, with the probability of every box side.
 
-The [T, V] logits of an answer are never kept: a recorder takes a few figures from them at each step.
+The [T, V] logits of an answer are never kept: a recorder computes a few statistics from them at each step.
 
 Shapes: B answers, V vocabulary, K coordinate tokens.
 """
@@ -34,52 +34,52 @@ _NAME_TOKENS = 12
 
 
 def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: Path) -> int:
-    """Answer `images` with every decoding strategy that `config` names; returns how many images.
+    """Generate answers to `images` with every decoding strategy that `config` names; returns the number of images.
 
-    The first strategy's predictions.jsonl is `out`; the others lie in folders of their own beside it. What
-    a stop leaves unfinished another call continues.
+    The first strategy's predictions.jsonl is `out`; the others are in folders of their own beside it. A later
+    call continues what an interrupted one left unfinished.
     """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
-    room = config.evaluation.max_new_tokens or answer_room(config, tokenizer, images.words)
+    max_new_tokens = config.evaluation.max_new_tokens or answer_room(config, tokenizer, images.words)
     written: dict[tuple[bool, ...], Path] = {}
     count = 0
     (first, _), *others = prediction_files(config.evaluation.readings, out.parent)
     for strategy, path in ((first, out), *others):
         path.parent.mkdir(parents=True, exist_ok=True)
-        same = written.setdefault(strategy.generation, path)
-        if same != path:
-            shutil.copyfile(same, path)  # the same answers; only the boxes are taken differently
+        source = written.setdefault(strategy.generation, path)
+        if source != path:
+            shutil.copyfile(source, path)  # the same answers; only their boxes are computed in another way
             continue
         depends_on = {
             "weights": weight_files(checkpoint),
             "images": [images.digest, config.evaluation.limit],
-            "asked": [strategy.name, room, opened.system, config.data.prompt, config.data.max_pixels],
+            "asked": [strategy.name, max_new_tokens, opened.system, config.data.prompt, config.data.max_pixels],
         }
 
         def answer_from(start: int, strategy: DecodingStrategy = strategy) -> Iterator[dict[str, Any]]:
             chosen = range(len(images))[: config.evaluation.limit][start:]
-            return predict(opened, config, images, strategy, room, chosen)
+            return predict(opened, config, images, strategy, max_new_tokens, chosen)
 
         count = append_answers(path, depends_on, answer_from)
     return count
 
 
 def answer_room(config: RunConfig, tokenizer, names: Iterable[str], of_run: bool = True) -> int:
-    """Return how many tokens an answer may take: `data.max_objects` objects with the longest name; never the truth's.
+    """Return the longest allowed answer in tokens: `data.max_objects` objects with the longest name.
 
     Args:
         config: prompt, markers and number of objects
         tokenizer: of the checkpoint
-        names: that are known; where none is, a name may take 12 tokens
-        of_run: the images are those of the run `config`: generated shapes are never more than `data.shapes.max_objects`
+        names: the known names; if there are none, 12 tokens are allowed for a name
+        of_run: whether the images are those of the run, which never generates more than `data.shapes.max_objects`
     """
     writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
-    # A box stands for the shape, and its four coordinates for as many as the shape has at most.
+    # Measured on an object with a box; `further` is what a shape with more than four coordinates adds.
     one_box = {"geometry": "box", "noise_objects": None}
     boxes = replace(writer, data=config.data.model_copy(update=one_box))
-    one = len(tokenizer("(111,222)," if not writer.coord_tokens else "")["input_ids"]) / 2 or 1
-    more = round(max(config.data.shape.longest - 4, 0) * one)
+    per_coordinate = len(tokenizer("(111,222)," if not writer.coord_tokens else "")["input_ids"]) / 2 or 1
+    further = round(max(config.data.shape.longest - 4, 0) * per_coordinate)
     count = config.data.max_objects
     if of_run and not config.data.given:
         count = min(count, config.data.shapes.max_objects)
@@ -87,14 +87,14 @@ def answer_room(config: RunConfig, tokenizer, names: Iterable[str], of_run: bool
 
     def length(name: str) -> int:
         sample = Instance(image="x", objects=[Object(desc=name, bbox=(0.111, 0.222, 0.333, 0.444))])
-        return len(tokenizer(boxes.text(sample))["input_ids"]) + more
+        return len(tokenizer(boxes.text(sample))["input_ids"]) + further
 
     longest = max(map(length, names), default=length("x") - 1 + _NAME_TOKENS)
     return count * longest + _SPARE_TOKENS
 
 
 def room_without_tokenizer(config: RunConfig) -> int:
-    """Return `answer_room` for a model whose tokenizer is elsewhere: 16 tokens around each name, twice that in JSON."""
+    """Return `answer_room` without a tokenizer, assuming 16 tokens around each name, and twice as many in JSON."""
     around = 16 if config.data.style == "markers" and config.custom.coord_tokens.enabled else 32
     return config.data.max_objects * (around + _NAME_TOKENS) + _SPARE_TOKENS
 
@@ -107,10 +107,7 @@ def predict(
     max_new_tokens: int,
     chosen: Sequence[int] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield one record of the predictions contract per image, in order; of the `chosen` indices when they are given.
-
-    See `answer_images`.
-    """
+    """Yield the record of predictions.jsonl for each image, or for the `chosen` indices alone; see `answer_images`."""
     chosen = range(len(images))[: config.evaluation.limit] if chosen is None else chosen
     batch_size = config.evaluation.batch_size
     names = images.words if strategy.known_names else None
@@ -142,10 +139,10 @@ def answer_images(
     max_new_tokens: int,
     names: set[str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Answer a batch of images; returns text, finish reason and probabilities of each.
+    """Generate answers to a batch of images; returns text, finish reason and probabilities of each.
 
-    Beside what the contract of predictions names, each coordinate token comes with its `coord_spread` and with
-    `coord_mass`, the probability that the model gave all coordinate tokens together (see `StepRecorder`).
+    For each coordinate token the records also hold `coord_spread` and `coord_mass`, the total probability of all
+    coordinate tokens (see `StepRecorder`).
 
     Args:
         checkpoint: the model
@@ -153,10 +150,10 @@ def answer_images(
         data: prompt and markers
         strategy: how to decode
         max_new_tokens: see `answer_room`
-        names: the only descriptions that may be given, where the strategy limits them
+        names: the only allowed descriptions, if the strategy limits them
 
     Raises:
-        InputError: the strategy limits names and none are known.
+        InputError: the strategy limits names and there are none.
     """
     tokenizer = checkpoint.processor.tokenizer
     if strategy.known_names and not names:
@@ -168,12 +165,11 @@ def answer_images(
     prompt_length = inputs["input_ids"].shape[1]
     grammar: LogitsProcessor | None = None
     if strategy.grammar:
-        known = names if strategy.known_names else None
-        filled = data.noise_objects if strategy.filled else None
-        most = filled or data.max_objects
-        shared = {"max_objects": most, "min_objects": filled or 0, "geometry": data.shape}
+        allowed_names = names if strategy.known_names else None
+        filled_to = data.noise_objects if strategy.filled else None
+        shared = {"max_objects": filled_to or data.max_objects, "min_objects": filled_to or 0, "geometry": data.shape}
         if data.style == "json":
-            form = AnswerForm.for_tokenizer(tokenizer, data.markers, style="json", names=known, **shared)
+            form = AnswerForm.for_tokenizer(tokenizer, data.markers, style="json", names=allowed_names, **shared)
             grammar = MatchedGrammar(tokenizer, form, prompt_length=prompt_length)
         else:
             grammar = CoordGrammar.for_tokenizer(
@@ -181,7 +177,7 @@ def answer_images(
                 data.markers,
                 prompt_length=prompt_length,
                 max_new_tokens=max_new_tokens,
-                descriptions=known,
+                descriptions=allowed_names,
                 **shared,
             )
     recorder = StepRecorder(checkpoint.vocab, grammar, strategy.feed_expectation, free_scores=strategy.filled)
@@ -211,22 +207,23 @@ def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str) -> An
 
 
 class StepRecorder(LogitsProcessor):
-    """Records every step of a greedy generation; goes last (a grammar goes inside, so that both sides are seen).
+    """Records statistics of every step of a greedy generation; has to be the last logits processor.
+
+    It applies the grammar itself, so that it sees the logits both before and after the grammar.
 
     Args:
         vocab: the coordinate tokens; None records `log_p` alone
-        grammar: applied first; `log_p` is then the probability among what it allows
+        grammar: applied first; `log_p` is then normalised over the tokens that it allows
         feed_expectation: where a coordinate would be generated, generate the allowed bin nearest to the expectation
-
-        free_scores: record `log_p` before the grammar, where it rules out what the model would have said
+        free_scores: compute `log_p` from the logits before the grammar
 
     Attributes:
         log_p: per step [B], log-probability of the generated token.
         expected: per step [B], expectation of the coordinate in [0, 1], softmax over the K tokens alone.
         spread: per step [B], standard deviation of that coordinate in [0, 1].
-        quantiles: per step [B, 7], the midpoints in [0, 1] of seven equal shares of it, the median in the middle.
-        mass: per step [B], probability of all coordinate tokens together before the grammar; where it is
-            small the model would have generated something else.
+        quantiles: per step [B, 7], seven quantiles of the coordinate in [0, 1] (`QUANTILE_LEVELS`).
+        mass: per step [B], total probability of all coordinate tokens before the grammar; where it is small,
+            the model would have generated another kind of token.
     """
 
     def __init__(
@@ -241,7 +238,7 @@ class StepRecorder(LogitsProcessor):
         self.log_p, self.expected, self.spread, self.quantiles, self.mass = ([] for _ in range(5))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """Record, and return the logits [B, V] whose argmax is the next token."""
+        """Record the step and return the logits [B, V] whose argmax is the next token."""
         raw_BV = scores.float()
         logits_BV = raw_BV if self._grammar is None else self._grammar(input_ids, raw_BV)
         next_B = logits_BV.argmax(dim=1)
@@ -251,22 +248,22 @@ class StepRecorder(LogitsProcessor):
                 next_B = torch.where(
                     self._vocab.mask(next_B), self._nearest(mean_bin_B, logits_BV, self._vocab), next_B
                 )
-        known_BV = raw_BV if self._free else logits_BV
-        self.log_p.append(known_BV.gather(1, next_B[:, None])[:, 0] - known_BV.logsumexp(dim=1))
+        scored_BV = raw_BV if self._free else logits_BV
+        self.log_p.append(scored_BV.gather(1, next_B[:, None])[:, 0] - scored_BV.logsumexp(dim=1))
         if not self._feed:
             return scores if self._grammar is None else logits_BV
         return torch.full_like(logits_BV, -torch.inf).scatter(1, next_B[:, None], 0.0)
 
     @staticmethod
     def _nearest(mean_bin_B: torch.Tensor, logits_BV: torch.Tensor, vocab: CoordVocab) -> torch.Tensor:
-        """The allowed coordinate token [B] whose bin is nearest to the expectation."""
+        """Return the allowed coordinate token [B] whose bin is nearest to the expectation."""
         coord_BK = logits_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
         bins_K = torch.arange(coord_BK.shape[1], device=coord_BK.device)
         distance_BK = (bins_K - mean_bin_B[:, None]).abs().masked_fill(coord_BK.isneginf(), torch.inf)
         return distance_BK.argmin(dim=1) + vocab.first_id
 
     def _record_coordinate(self, raw_BV: torch.Tensor, vocab: CoordVocab) -> torch.Tensor:
-        """Record expectation, spread and mass; returns the expected bin [B]."""
+        """Record expectation, spread, quantiles and mass; returns the expected bin [B]."""
         coord_BK = raw_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
         p_BK = coord_BK.softmax(dim=1)
         bins_K = torch.arange(p_BK.shape[1], device=p_BK.device, dtype=p_BK.dtype)
@@ -276,8 +273,8 @@ class StepRecorder(LogitsProcessor):
         self.spread.append(variance_B.sqrt() / vocab.grid.scale)
         if self._levels_BQ is None or self._levels_BQ.shape[0] != len(p_BK):
             self._levels_BQ = torch.tensor([QUANTILE_LEVELS] * len(p_BK), device=p_BK.device)
-        at_BQ = torch.searchsorted(p_BK.cumsum(dim=1), self._levels_BQ).clamp(max=p_BK.shape[1] - 1)
-        self.quantiles.append(at_BQ / vocab.grid.scale)
+        bin_BQ = torch.searchsorted(p_BK.cumsum(dim=1), self._levels_BQ).clamp(max=p_BK.shape[1] - 1)
+        self.quantiles.append(bin_BQ / vocab.grid.scale)
         self.mass.append((coord_BK.logsumexp(dim=1) - raw_BV.logsumexp(dim=1)).exp())
         return mean_B
 
@@ -289,11 +286,11 @@ def answer_record(
     row: int,
     marker_ids: tuple[int, ...] | None,
 ) -> dict[str, Any]:
-    """Return text, finish reason, and what was recorded at each box side and description of answer `row` of a batch."""
+    """Return text, finish reason, and the statistics of each coordinate and description, of answer `row` of a batch."""
     tokenizer = checkpoint.processor.tokenizer
     stopped = tokenizer.eos_token_id in ids
     ids = list(ids[: ids.index(tokenizer.eos_token_id)]) if stopped else list(ids)
-    # Qwen's box markers count as special tokens: they are the answer, so nothing is skipped.
+    # Qwen's box markers are special tokens but part of the answer, so special tokens are kept.
     record: dict[str, Any] = {
         "text": tokenizer.decode(ids, skip_special_tokens=False),
         "finish_reason": "stop" if stopped else "length",
@@ -310,23 +307,23 @@ def answer_record(
     ):
         record[key] = [steps[position][row].tolist() for position in sides]
     if marker_ids is not None:
-        words = _description_positions(ids, checkpoint.vocab, marker_ids)
-        record["desc_logprobs"] = [recorder.log_p[i][row].item() for found in words for i in found]
-        record["desc_token_counts"] = [len(found) for found in words]
+        descriptions = _description_positions(ids, checkpoint.vocab, marker_ids)
+        record["desc_logprobs"] = [recorder.log_p[i][row].item() for positions in descriptions for i in positions]
+        record["desc_token_counts"] = [len(positions) for positions in descriptions]
     return record
 
 
 def _description_positions(ids: Sequence[int], vocab: CoordVocab, marker_ids: tuple[int, ...]) -> list[list[int]]:
-    """Positions of the description after each start marker, well-formed or not, for scores by description."""
+    """Return the token positions of the description after each start marker, even of malformed objects."""
     stops = {*marker_ids, *vocab.ids}
-    found: list[list[int]] = []
+    descriptions: list[list[int]] = []
     open_object = False
     for position, token in enumerate(ids):
         if token == marker_ids[0]:
-            found.append([])
+            descriptions.append([])
             open_object = True
         elif token in stops:
             open_object = False
         elif open_object:
-            found[-1].append(position)
-    return found
+            descriptions[-1].append(position)
+    return descriptions

@@ -1,4 +1,4 @@
-"""Scores of a checkpoint's answers: predictions go in, evaluation.json, convergence.json and report.html come out."""
+"""Scores a checkpoint's answers: predictions go in, evaluation.json, convergence.json and report.html come out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from coord_trainer.data.noise import ignored_labels
 from coord_trainer.training.metrics import DIAGNOSTICS, find_overfitting
 
 CHECKPOINT_SCORES = "convergence.json"
-"""The scores of every checkpoint of a run, where `evaluation.each_checkpoint` asks for them."""
+"""The file with the scores of every checkpoint of a run, written if `evaluation.each_checkpoint` is set."""
 _CURVES = {
     "train_total_loss": "total",
     "eval_total_loss": "total, evaluation",
@@ -44,27 +44,27 @@ def predict_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> int:
     """Write predictions.jsonl to `out`, without scoring; returns the number of answers.
 
     Raises:
-        InputError: no checkpoint, bad data.
+        InputError: there is no checkpoint, or the data is faulty.
     """
     with tempfile.TemporaryDirectory() as scratch:
         return predict_images(config, checkpoint, load_scored(config, Path(scratch)), out)
 
 
 def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evaluation:
-    """Answer with a checkpoint and score: predictions, evaluation.json and report.html in the folder `out`.
+    """Generate and score a checkpoint's answers; writes predictions, evaluation.json and report.html to `out`.
 
-    The folder is a new one, or that of an evaluation that did not come to its end, which goes on.
+    The folder is new, or that of an unfinished evaluation, which is then resumed.
 
     Raises:
-        InputError: no checkpoint, bad data
+        InputError: there is no checkpoint, or the data is faulty.
     """
     out.mkdir(parents=True, exist_ok=True)
-    goes_on = unfinished(out).is_file()
+    resumes = unfinished(out).is_file()
     unfinished(out).touch()
     try:
         images = load_scored(config, out / "data")
     except InputError:
-        if not goes_on:  # what an earlier call has left waits for the right settings
+        if not resumes:  # the answers of an earlier call are kept for a call with the right settings
             unfinished(out).unlink()
             with suppress(OSError):
                 out.rmdir()
@@ -77,7 +77,7 @@ def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evalu
 
 
 def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
-    """Score the predictions of every strategy; the first one's evaluation.json and report.html lie in `folder`."""
+    """Score the predictions of every strategy; evaluation.json and report.html of the first are in `folder`."""
     if config.evaluation.each_checkpoint:
         score_checkpoints(config, folder, images)
     (main, answers), *others = prediction_files(config.evaluation.readings, folder)
@@ -101,14 +101,14 @@ def score_predictions(
 ) -> Evaluation:
     """Score predictions, a file or its records, against `images` with the options that the run was trained with.
 
-    At an AP near 0 the notes about a file say which other way to take the numbers would find the objects.
+    If the AP of a file is near 0, the notes name another unit or order of the numbers in which the boxes would match.
     """
     ignored = ignored_labels(config.data)
     evaluation = score(
         images.ground_truth(config.evaluation.limit),
         predictions,
         boxes=strategy.boxes,
-        # The numbers that a run without coordinate tokens learns to write count from 0 to the grid's scale.
+        # A run without coordinate tokens learns to write numbers from 0 to the grid's scale.
         scale=None if config.custom.coord_tokens.enabled else float(CoordGrid().scale),
         markers=config.data.markers,
         order=config.data.order,
@@ -123,9 +123,9 @@ def score_predictions(
 
 
 def headline(evaluation: Evaluation) -> dict[str, float]:
-    """Return the AP by which checkpoints are compared, and AP50: of shapes by their own measure.
+    """Return the AP by which checkpoints are compared, and AP50; for shapes with the similarity of their geometry.
 
-    Points have no AP50; theirs is that within .05 of the diagonal.
+    Points have no AP50; the AP within .05 of the diagonal is returned instead.
     """
     if not evaluation.shapes:
         return {name: evaluation.coco[name] for name in ("AP", "AP50")}
@@ -137,7 +137,7 @@ _LEFT_OUT = "beside the ceiling: "
 
 
 def _left_out(config: RunConfig, images: ImageSet) -> list[str]:
-    """Return what no answer can win back besides quantisation, which alone is the ceiling's."""
+    """Return notes on losses that no answer can avoid and that the quantisation ceiling does not include."""
     cap = config.data.max_objects
     beyond = int(np.maximum(images.target_counts[: config.evaluation.limit] - cap, 0).sum())
     notes = [f"{beyond} objects beyond data.max_objects={cap} are scored and not taught"] if beyond else []
@@ -147,12 +147,12 @@ def _left_out(config: RunConfig, images: ImageSet) -> list[str]:
 
 
 def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path:
-    """Answer and score each checkpoint in `folder/checkpoints`; returns convergence.json, a list of rows.
+    """Generate and score answers of each checkpoint in `folder/checkpoints`; returns the path of convergence.json.
 
-    A row holds step, reading (the run's first strategy and, where it is among them, `grammar`) and the scores.
+    Each of its rows holds step, reading (the run's first strategy, and `grammar` if the run uses it) and scores.
     """
-    wanted = config.evaluation.readings
-    chosen = tuple(dict.fromkeys((wanted[0], *(name for name in wanted if name == "grammar"))))
+    readings = config.evaluation.readings
+    chosen = tuple(dict.fromkeys((readings[0], *(name for name in readings if name == "grammar"))))
     section = config.evaluation.model_copy(update={"readings": chosen})
     config = config.model_copy(update={"evaluation": section})
     rows = []
@@ -161,8 +161,8 @@ def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path
         out.mkdir(parents=True, exist_ok=True)
         predict_images(config, checkpoint, images, out / "predictions.jsonl")
         for strategy, path in prediction_files(chosen, out):
-            found = score_predictions(config, path, images, strategy)
-            scores = headline(found) | {"AP75": found.coco["AP75"], "mean_iou": found.mean_iou}
+            evaluation = score_predictions(config, path, images, strategy)
+            scores = headline(evaluation) | {"AP75": evaluation.coco["AP75"], "mean_iou": evaluation.mean_iou}
             rows.append({"step": steps_of(checkpoint), "reading": strategy.name, **scores})
         say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['reading']})")
     write_text(folder / CHECKPOINT_SCORES, json.dumps(rows, indent=2) + "\n")
@@ -171,7 +171,7 @@ def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path
 
 
 def best_checkpoint(rows: list[dict[str, Any]]) -> str:
-    """Return the line that names the checkpoint of the highest AP, the earliest of equals."""
+    """Return the line that names the checkpoint with the highest AP, the earliest if several have it."""
     best, last = max(rows, key=lambda row: (row["AP"], -row["step"])), rows[-1]
     if best is last:
         return f"best checkpoint by AP: the last one, {last['AP']:.3f}"
@@ -184,7 +184,7 @@ def summary(evaluation: Evaluation) -> list[str]:
     coco, ceiling, form = values["coco"], values["ceiling"], values["format"]
     share = form["parsed"] / max(form["answers"], 1)
     lines = [shape_line(values["shapes"])] if "shapes" in values else []
-    if values.get("shapes", {}).get("geometry") != "point":  # the boxes around points are without area
+    if values.get("shapes", {}).get("geometry") != "point":  # boxes around points have no area
         around = "of the boxes around: " * bool(lines)
         lines.append(
             f"{around}AP {coco['AP']:.3f} (quantisation ceiling {ceiling['AP']:.3f})   AP50 {coco['AP50']:.3f}   "
@@ -199,12 +199,12 @@ def summary(evaluation: Evaluation) -> list[str]:
 
 
 def shape_line(shapes: dict[str, Any]) -> str:
-    """Return the line about the scores of shapes that are no boxes."""
+    """Return the line with the scores of shapes other than boxes."""
     ceiling = shapes["ceiling"]
     scores = [f"{name} {shapes[name]:.3f} (ceiling {ceiling[name]:.3f})" for name in shapes if name.startswith("AP")]
-    cut = f"; {ceiling['simplified']} outlines are simplified in targets" * bool(ceiling["simplified"])
-    lost = f"{shapes['measure']}; a target's own mean is {ceiling['mean']:.4f}{cut}"
-    return f"{shapes['geometry']}: {', '.join(scores)}; {lost}"
+    simplified = f"; {ceiling['simplified']} outlines are simplified in targets" * bool(ceiling["simplified"])
+    measure = f"{shapes['measure']}; a target's own mean is {ceiling['mean']:.4f}{simplified}"
+    return f"{shapes['geometry']}: {', '.join(scores)}; {measure}"
 
 
 def run_sections(folder: Path, overfitting_after: int = 3) -> list[ReportSection]:
@@ -214,8 +214,8 @@ def run_sections(folder: Path, overfitting_after: int = 3) -> list[ReportSection
     if metrics.exists():
         lines = [line for _, line in read_json_lines(metrics)]
         warning = find_overfitting(lines, overfitting_after)
-        told = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
-        sections.append(ReportSection("Training", told + _curves(lines) + _scores_during_training(lines)))
+        warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
+        sections.append(ReportSection("Training", warning + _curves(lines) + _scores_during_training(lines)))
     if manifest.exists():
         sections.append(ReportSection("Run", _facts(read_json(manifest))))
     return sections
@@ -226,8 +226,8 @@ def _curves(lines: list[dict[str, Any]]) -> str:
     terms = {key: name for key, name in terms.items() if key not in _NO_TERMS}
     charts = []
     for title, curves in {"Loss curves": _CURVES, "Loss terms, without their weights": terms}.items():
-        found = {label: [(line["step"], line[key]) for line in lines if line.get(key)] for key, label in curves.items()}
-        series = {label: tuple(zip(*points, strict=True)) for label, points in found.items() if len(points) > 1}
+        logged = {name: [(line["step"], line[key]) for line in lines if line.get(key)] for key, name in curves.items()}
+        series = {name: tuple(zip(*points, strict=True)) for name, points in logged.items() if len(points) > 1}
         if series:
             charts.append(line_chart(series, title, x_label="step", width=640))
     return "\n".join(charts) or "<p>Fewer than two log lines: nothing to draw.</p>"
@@ -238,9 +238,9 @@ def _scores_during_training(lines: list[dict[str, Any]]) -> str:
     if not scores:
         return ""
     step, best = max(scores, key=lambda score: score[1])
-    told = f"<p>AP during training was highest at step {step}: {best:.3f} ({len(scores)} scorings).</p>"
+    text = f"<p>AP during training was highest at step {step}: {best:.3f} ({len(scores)} scorings).</p>"
     points = {"AP": tuple(zip(*scores, strict=True))}
-    return told + (line_chart(points, "AP during training", x_label="step", width=640) if len(scores) > 1 else "")
+    return text + (line_chart(points, "AP during training", x_label="step", width=640) if len(scores) > 1 else "")
 
 
 def _source(source: dict[str, Any], manifest: dict[str, Any]) -> str:
@@ -252,7 +252,7 @@ def _source(source: dict[str, Any], manifest: dict[str, Any]) -> str:
 
 
 def _facts(manifest: dict[str, Any]) -> str:
-    """What was trained, on what, by which versions; all of it is in manifest.json."""
+    """Return a table of the run's facts in manifest.json: parameters, steps, data and versions."""
     rows = []
     if parameters := manifest.get("parameters"):
         share = parameters["trained"] / max(parameters["all"], 1)
@@ -261,8 +261,8 @@ def _facts(manifest: dict[str, Any]) -> str:
         rows.append(("trained parameters", trained + offsets))
     if "steps" in manifest:
         earlier = manifest.get("resumed_from")
-        part = f"; {earlier['steps']:,} in {earlier['training_seconds']:.0f} s before it was resumed" if earlier else ""
-        rows.append(("steps", f"{manifest['steps']:,} in {manifest['training_seconds']:.0f} s{part}"))
+        note = f"; {earlier['steps']:,} in {earlier['training_seconds']:.0f} s before it was resumed" if earlier else ""
+        rows.append(("steps", f"{manifest['steps']:,} in {manifest['training_seconds']:.0f} s{note}"))
     rows.append(("seed", manifest["seed"]))
     if terms := manifest.get("loss_terms"):
         rows.append(("loss terms and their weights", terms))

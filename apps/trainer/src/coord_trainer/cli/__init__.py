@@ -1,4 +1,4 @@
-"""`uv run apps/trainer`: takes the words of a command line, calls the public functions, returns an exit code."""
+"""`uv run apps/trainer`: parses the command line, calls the public functions, returns an exit code."""
 
 from coord_trainer.cli import about, answering, data, training
 from coord_trainer.cli.main import app, main

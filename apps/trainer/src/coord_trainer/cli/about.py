@@ -1,4 +1,4 @@
-"""Commands that tell what is there: `config`, `doctor`."""
+"""Commands about configuration and environment: `config`, `doctor`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @app.command("config")
 def list_config(
-    prefix: Annotated[str, typer.Argument(help="A section, a key or the beginning of one, for example data.max.")] = "",
+    prefix: Annotated[str, typer.Argument(help="A section, a key or its beginning, for example data.max.")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables, one per section.")] = False,
 ) -> None:
     """List configuration keys with their type, default and meaning.

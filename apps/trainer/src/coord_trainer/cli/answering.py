@@ -1,4 +1,4 @@
-"""Commands that ask a model: `evaluate`, `predict`."""
+"""Commands that generate answers: `evaluate`, `predict`, `grammar`, `demo`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coord_trainer.cli.options import (
     NewPlace,
     Overrides,
     Strict,
-    asked_model,
+    find_model_and_config,
     load_libraries,
     must_not_exist,
     print_scores,
@@ -39,13 +39,13 @@ def evaluate(
     config: ConfigFile = None,
     strict: Strict = False,
 ) -> None:
-    """Answer the images that evaluation.pictures names with a checkpoint, score the answers and write a report.
+    """Generate answers for the images selected by evaluation.pictures with a checkpoint, score them, write a report.
 
-    A call that was stopped, or that failed, goes on in the same --out.
+    A call that was stopped, or that failed, is continued with the same --out.
 
     Example: uv run apps/trainer evaluate runs/a/checkpoints/checkpoint-500 --out scored -c runs/a/config.yaml
     """
-    checkpoint, config = asked_model(checkpoint, config)
+    checkpoint, config = find_model_and_config(checkpoint, config)
     resolved = resolve_config(config, overrides, strict, checkpoint)
     if not unfinished(out).is_file():
         must_not_exist(out)
@@ -62,38 +62,40 @@ def predict(
         typer.Argument(
             metavar="MODEL [SRC]... [section.key=value]...",
             help="A checkpoint, adapter, export or run folder; then images: folders, files, patterns, or one file of "
-            "annotations, which the answers are scored by.",
+            "annotations, against which the answers are scored.",
             show_default=False,
         ),
     ],
     *,
-    out: Annotated[Path, typer.Option("--out", help="The folder of the answers; a second call goes on in it.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder of the answers; a second call continues it.")],
     config: ConfigFile = None,
     images: Annotated[Path | None, typer.Option(help="The folder of the images of annotations.")] = None,
     endpoint: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Ask an OpenAI-compatible server, for example http://localhost:8000/v1."),
+        typer.Option(metavar="URL", help="Use an OpenAI-compatible server, for example http://localhost:8000/v1."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option("--model", "--name", help="The model as the server of --endpoint calls it.")
+        str | None, typer.Option("--model", "--name", help="The model's name on the server of --endpoint.")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Requests to the server at a time; 8 if not given.")
+        int | None, typer.Option(min=1, help="Number of concurrent requests to the server; 8 if not given.")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(min=1, help="Seconds that one request may take; 300 if not given.")
+        float | None, typer.Option(min=1, help="Time limit of a request in seconds; 300 if not given.")
     ] = None,
     export: Annotated[
         list[Form] | None, typer.Option(help="Also write annotations for a labelling tool; may be repeated.")
     ] = None,
     label: Annotated[
-        list[str] | None, typer.Option(help="A label that may be given, and no other may; may be repeated.")
+        list[str] | None, typer.Option(help="An allowed label; all others are excluded; may be repeated.")
     ] = None,
     grammar: Annotated[
         Server | None,
-        typer.Option(help="Hold the server of --endpoint to well-formed answers, in the spelling of vllm or sglang."),
+        typer.Option(
+            help="Constrain the server of --endpoint to well-formed answers, in the syntax of vllm or sglang."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Throw the answers in --out away and start anew.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete the answers in --out and start anew.")] = False,
     draw: Annotated[bool, typer.Option(help="Draw the images and write index.html.")] = True,
     strict: Strict = False,
 ) -> None:
@@ -101,22 +103,22 @@ def predict(
 
     Example: uv run apps/trainer predict runs/a photos --out found
 
-    Without SRC it answers the images of the configuration into the file --out, as `evaluate` does, without scoring.
+    Without SRC it writes answers to the images of the configuration to the file --out, as `evaluate` does, unscored.
     """
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.words import check_options, check_settings, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
-    given = {"--endpoint": endpoint, "--model": name, "--concurrency": concurrency, "--timeout": timeout}
-    given |= {"--images": images, "--export": export, "--label": label, "--grammar": grammar}
-    is_given = {word: value is not None for word, value in given.items()} | {"--force": force, "--no-draw": not draw}
+    options = {"--endpoint": endpoint, "--model": name, "--concurrency": concurrency, "--timeout": timeout}
+    options |= {"--images": images, "--export": export, "--label": label, "--grammar": grammar}
+    is_given = {word: value is not None for word, value in options.items()} | {"--force": force, "--no-draw": not draw}
     check_options(sources, endpoint is not None, is_given)
-    if timeout is not None and not timeout <= _LONGEST_REQUEST:  # neither nan
+    if timeout is not None and not timeout <= _LONGEST_REQUEST:  # also refuses nan
         raise InputError(f"--timeout: expected at most {_LONGEST_REQUEST} seconds, found {timeout}")
     if not sources:
         _predict_configured(model, out, settings, config, strict)
         return
-    resolved = load_run_config(config, settings, trains=False)  # first, since it knows of misspelt names
+    resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
     check_settings(settings, endpoint is not None)
     load_libraries()
     from coord_trainer.detect.command import Request, answer_request
@@ -147,10 +149,10 @@ def grammar(
     form: Annotated[
         GrammarForm, typer.Option(help="lark for llguidance (vLLM's guidance backend), ebnf for xgrammar (SGLang).")
     ] = GrammarForm.lark,
-    label: Annotated[list[str] | None, typer.Option(help="A label that may be given; any if none is named.")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="An allowed label; any if none is named.")] = None,
     overrides: Overrides = None,
 ) -> None:
-    """Print the grammar that holds a server to well-formed answers, in the ids of the model's tokenizer.
+    """Print the grammar that constrains a server to well-formed answers, in the ids of the model's tokenizer.
 
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
@@ -164,22 +166,21 @@ def grammar(
     resolved = load_run_config(None, overrides or [], trains=False)
     check_settings(overrides or [], endpoint=True)
     data = as_trained(resolved, folder).data
-    tokenizer, most = read_tokenizer(folder), data.max_objects
-    allowed = AnswerForm.for_tokenizer(
-        tokenizer,
+    answer_form = AnswerForm.for_tokenizer(
+        read_tokenizer(folder),
         data.markers,
         style=data.style,
         names=check_labels(label or ()) or None,
-        max_objects=most,
+        max_objects=data.max_objects,
         geometry=data.shape,
     )
-    print((lark_grammar if form is GrammarForm.lark else ebnf_grammar)(allowed), end="")
+    print((lark_grammar if form is GrammarForm.lark else ebnf_grammar)(answer_form), end="")
 
 
 def _predict_configured(model: Path | None, out: Path, settings: list[str], config: Path | None, strict: bool) -> None:
     if model is None:
         raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
-    model, config = asked_model(model, config)
+    model, config = find_model_and_config(model, config)
     resolved = resolve_config(config, settings, strict, model)
     must_not_exist(out)
     load_libraries()
@@ -194,12 +195,12 @@ def demo(
     overrides: Overrides = None,
     *,
     config: ConfigFile = None,
-    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for everybody on the network.")] = (
+    host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 for all of the network.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 7860,
 ) -> None:
-    """Open a page on which one drops an image and sees boxes, scores and the answer (needs the extra demo).
+    """Open a page that shows boxes, scores and the answer for an image dropped on it (needs the extra demo).
 
     Example: uv run --extra demo apps/trainer demo runs/a
     """

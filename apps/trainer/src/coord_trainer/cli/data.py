@@ -29,19 +29,19 @@ def prepare(
     ],
     out: NewPlace,
     images: Annotated[Path | None, typer.Option(help="The folder that image paths are relative to.")] = None,
-    format: Annotated[Format, typer.Option(help="The format of the annotations; auto tells it by content.")] = "auto",
+    format: Annotated[Format, typer.Option(help="The format of the annotations; auto detects it.")] = "auto",
     split: Annotated[
-        float | None, typer.Option(min=0, max=1, help="The share of images for val.jsonl; by their content.")
+        float | None, typer.Option(min=0, max=1, help="The share of images for val.jsonl, selected by their content.")
     ] = None,
     on_bad_box: Annotated[
-        OnBadBox, typer.Option(help="What a wrong object does: takes its image along, goes alone, or is an error.")
+        OnBadBox, typer.Option(help="For a faulty object: leave its image out, leave it out alone, or stop.")
     ] = "drop_image",
     allow_outside: Annotated[
-        bool, typer.Option("--allow-outside", help="Take images outside of their folder too, by .. or a link.")
+        bool, typer.Option("--allow-outside", help="Also take images outside the image folder, by .. or a link.")
     ] = False,
     strict: Strict = False,
 ) -> None:
-    """Turn annotations (COCO, VOC, YOLO, CSV, LVIS, ...) into instance JSONL, and list what is left out.
+    """Convert annotations (COCO, VOC, YOLO, CSV, LVIS, ...) to instance JSONL, and list what is left out.
 
     Example: uv run apps/trainer prepare annotations.json images --out prepared
     """
@@ -52,9 +52,9 @@ def prepare(
 
     for place in written_to(out):
         must_not_exist(place)
-    given = {"images": images, "format": format, "on_bad_box": on_bad_box, "strict": strict}
-    given["allow_outside"] = allow_outside
-    data = DataSection.model_construct(**DataSection().model_dump() | given)
+    options = {"images": images, "format": format, "on_bad_box": on_bad_box, "strict": strict}
+    options["allow_outside"] = allow_outside
+    data = DataSection.model_construct(**DataSection().model_dump() | options)
     write_prepared(sources, out, data, split)
 
 
@@ -64,7 +64,7 @@ def inspect(
         list[str] | None,
         typer.Argument(
             metavar="[DATA] [section.key=value]...",
-            help="The annotations, or the folder that `prepare` made; and settings of the configuration.",
+            help="The annotations, or a folder written by `prepare`; and settings of the configuration.",
         ),
     ] = None,
     images: Annotated[Path | None, typer.Option(help="The folder that image paths are relative to.")] = None,
@@ -82,14 +82,14 @@ def inspect(
             "--number",
             "-n",
             min=0,
-            help="Print record N of the training data token by token; also a conversation.",
+            help="Print record N of the training data, which may be a conversation, token by token.",
         ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
 ) -> None:
-    """Examine data before training: what is wrong with annotations and images, with evidence, and what mends it.
+    """Examine data before training: report faults of annotations and images, with evidence and remedy.
 
-    Writes findings.json and inspect.html. Exits with 1 if something would spoil training.
+    Writes findings.json and inspect.html. Exits with 1 if a fault would spoil training.
 
     Example: uv run apps/trainer inspect annotations.json --images photos
     """
@@ -107,7 +107,7 @@ def inspect(
         for name, alone in source_configs(resolved):
             try:
                 inspect_data(alone, out / name if resolved.data.sources else out, with_model=of_model, strict=strict)
-            except RunError as error:  # noqa: PERF203 - the other sources are looked at as well
+            except RunError as error:  # noqa: PERF203 - the other sources are inspected as well
                 failed = error
         if failed is not None:
             raise failed

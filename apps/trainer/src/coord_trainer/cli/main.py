@@ -1,7 +1,7 @@
-"""The command line's frame: environment, exit codes, and the first run where no command is named.
+"""The entry point of the command line: environment, exit codes, and the first run if no command is named.
 
-Help, mistakes in the command line and mistakes in a configuration are answered before torch is imported: each command
-imports what does its work only once the configuration has been checked.
+Help and errors in the command line or a configuration are printed before torch is imported: each command imports the
+slow libraries only after the configuration has been checked.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from coord_trainer.console import RunError, is_first
 from coord_trainer.elsewhere import pointer
 
 _ENVIRONMENT = {
-    # swift and Hugging Face look these up while they are imported; no look-up unless a configuration asks for it.
+    # Read by swift and Hugging Face while they are imported; network access only if a configuration enables it.
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
-    "LOG_LEVEL": "WARNING",  # of swift's logger while it is imported
+    "LOG_LEVEL": "WARNING",  # of swift's logger during its import
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "KINETO_LOG_LEVEL": "99",  # the profiler warns when there is no GPU
 }
 _SPIN = "3000"
-"""Turns that a thread of PyTorch waits awake for the others (300,000 by default). Where another program has one of two
-cores, the first run's steps take .5 s instead of 3 to 8 s, and where nothing else runs as long as ever."""
+"""Number of spins for which a thread of PyTorch waits actively for others (300,000 by default). If another program uses
+one of two cores, the first run's steps take .5 s instead of 3 to 8 s; on an idle machine their time is unchanged."""
 
 
 _EXAMPLES = """
@@ -53,29 +53,29 @@ Examples:
 
 
 def main() -> None:
-    """Run a command; mistakes become one message on stderr and an exit code."""
+    """Run a command; errors are printed as one message on stderr and set the exit code."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPIN)
     if os.environ.get("RANK", "0") != "0":
-        os.environ["TQDM_DISABLE"] = "1"  # one bar is enough
+        os.environ["TQDM_DISABLE"] = "1"  # only the first rank shows progress bars
     installed = Path(sys.argv[0]).name == "coord-trainer"
     app(prog_name=None if installed else "uv run apps/trainer")
 
 
 class _Commands(TyperGroup):
-    """The commands; words of a configuration without a command belong to the first run."""
+    """The commands; settings without a command are passed to the first run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for word in args:
             if dashed := re.match(r"--([a-z_]+(\.\w+)+)", word):
-                _stop(f"error: {word}: settings have no dashes in front: {dashed[1]}=VALUE", 2)
+                _stop(f"error: {word}: settings are written without dashes: {dashed[1]}=VALUE", 2)
         first = args[0] if args else ""
         if not args or first.split("=")[0] == "--adapter" or ("=" in first and first[:1] != "-"):
             args = ["first-run", *args]
-        elif place := pointer(first):
-            _stop(f"error: {first}: no such command{place}", 2)
+        elif hint := pointer(first):
+            _stop(f"error: {first}: no such command{hint}", 2)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -85,7 +85,7 @@ class _Commands(TyperGroup):
 
 @contextmanager
 def _exit_codes() -> Iterator[None]:
-    """2 for bad input, 1 for a run that failed, 130 for an interrupt; no traceback for any of them."""
+    """Exit with 2 for bad input, 1 for a failed run, 130 for an interrupt, in each case without traceback."""
     try:
         yield
     except InputError as error:
@@ -96,12 +96,12 @@ def _exit_codes() -> Iterator[None]:
         _stop(f"error: {error.filename or error}: {error.strerror or 'no permission'}; choose another place", 1)
     except OSError as error:
         if error.errno == errno.EROFS:
-            _stop(f"error: {error.filename}: lies on a read-only file system; choose another place", 1)
+            _stop(f"error: {error.filename}: on a read-only file system; choose another place", 1)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        place = error.filename or "the disk"
-        _stop(f"error: {place}: no space left; free some or choose another place", 1)
-    except KeyboardInterrupt as error:  # of a run: `Interrupted`, which says how to go on
+        full = error.filename or "the disk"
+        _stop(f"error: {full}: no space left; free some or choose another place", 1)
+    except KeyboardInterrupt as error:  # of a run: `Interrupted`, whose message names the command to resume it
         if is_first():
             print(str(error) or "interrupted", file=sys.stderr, flush=True)
         sys.exit(getattr(error, "code", 130))
@@ -118,5 +118,5 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train Qwen3-VL to detect objects with coordinate tokens, score it and write a report.\n\n"
-    "Without a command it carries out the built-in first run, in a few minutes; settings may follow." + _EXAMPLES,
+    "Without a command it carries out the built-in first run in a few minutes, with settings if given." + _EXAMPLES,
 )

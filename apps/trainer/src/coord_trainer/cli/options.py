@@ -1,4 +1,4 @@
-"""Options that several commands have, and what they make of them."""
+"""Options that several commands share, and functions that process them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[section.key=value]...", help="Settings that override the configuration's; `config` lists them all."
+        metavar="[section.key=value]...", help="Settings that override the configuration; `config` lists them all."
     ),
 ]
 
@@ -32,15 +32,12 @@ ConfigFile = Annotated[
 Strict = Annotated[
     bool,
     typer.Option(
-        "--strict",
-        help="Make any bad record of the annotations an error; otherwise bad records are left out and listed.",
+        "--strict", help="Stop at any bad record of the annotations; otherwise bad records are left out and listed."
     ),
 ]
 
 
-NewPlace = Annotated[
-    Path, typer.Option("--out", help="The place that the result is written to, which must not exist yet.")
-]
+NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
 
 
 Checkpoint = Annotated[
@@ -54,7 +51,7 @@ Checkpoint = Annotated[
 def resolve_config(
     config: Path | None, overrides: list[str] | None, strict: bool, checkpoint: Path | None = None
 ) -> RunConfig:
-    """Return the checked configuration, with what the user did not set as `checkpoint` wants it."""
+    """Return the checked configuration; settings that the user did not set are taken from `checkpoint`."""
     from coord_trainer.config.run_config import load_run_config
 
     words = [*(overrides or []), *(["data.strict=true"] if strict else [])]
@@ -70,15 +67,15 @@ def resolve_config(
     return with_usable_attention(resolved)
 
 
-def asked_model(model: Path, config: Path | None) -> tuple[Path, Path | None]:
-    """Return the checkpoint that `model` names, and its run's configuration where none is given."""
+def find_model_and_config(model: Path, config: Path | None) -> tuple[Path, Path | None]:
+    """Return the checkpoint that `model` names, and `config` or else the configuration of its run."""
     from coord_trainer.checkpoints import find_checkpoint
 
     checkpoint = find_checkpoint(model)
-    own = model / "config.yaml"
+    of_run = model / "config.yaml"
     if checkpoint != model:
-        say(f"{model}: a run folder; {checkpoint.name} answers")
-        config = own if config is None and own.is_file() else config
+        say(f"{model}: a run folder; its {checkpoint.name} is used")
+        config = of_run if config is None and of_run.is_file() else config
     return checkpoint, config
 
 
@@ -89,25 +86,25 @@ def _as_trained(resolved: RunConfig, checkpoint: Path) -> RunConfig:
     if card is not None:
         return follow_card(resolved, card, checkpoint)
     if checkpoint.is_dir():
-        say(f"{checkpoint}: no {CARD_FILE}, so prompt, markers and pixels are the configuration's, unchecked")
+        say(f"{checkpoint}: no {CARD_FILE}, so prompt, markers and pixels of the configuration are used unchecked")
     return resolved
 
 
 def must_not_exist(out: Path) -> None:
-    """Raise an InputError when the result's place is taken."""
+    """Raise an `InputError` if the path of the result exists already."""
     if out.exists():
         raise InputError(f"--out: {out} exists already; choose another name or move it away")
 
 
 def must_be_folder(out: Path) -> Path:
-    """Return the folder that a result is written into, or raise an InputError when a file has its name."""
+    """Return the folder that a result is written to, or raise an `InputError` if a file has its name."""
     if any(place.exists() and not place.is_dir() for place in (out, *out.parents)):
-        raise InputError(f"--out: {out} is a file, or lies below one; name a folder")
+        raise InputError(f"--out: {out} is a file, or is below one; name a folder")
     return out
 
 
 def load_libraries() -> None:
-    """Say that the slow imports begin."""
+    """Import the slow libraries, and print that this has begun."""
     say("coord-trainer: loading PyTorch and Transformers")
     import torch
 
@@ -116,7 +113,7 @@ def load_libraries() -> None:
 
 
 def print_scores(evaluation: Evaluation, folder: Path) -> None:
-    """Print the scores and where the report lies."""
+    """Print the scores and the path of the report."""
     from coord_trainer.answers.score import summary
 
     for line in summary(evaluation):

@@ -28,7 +28,7 @@ def first_run(
 ) -> None:
     """Train a tiny Qwen3-VL on generated shapes and score it: runs/first-run/report.html.
 
-    This is what runs without a command.
+    This is the default command.
     """
     from coord_trainer.config.run_config import load_run_config
 
@@ -74,7 +74,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="CONFIG... [section.key=value]...",
-            help="The configurations, one per group, and settings that hold for all of them.",
+            help="The configurations, one per group, and settings for all of them.",
             show_default=False,
         ),
     ],
@@ -86,7 +86,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The setting that all configurations are laid over; base/shapes.yaml beside them when not given.",
+            help="The base that all configurations override; base/shapes.yaml beside them when not given.",
         ),
     ] = None,
     sweep: Annotated[
@@ -96,7 +96,7 @@ def compare(
         "runs/compare"
     ),
     jobs: Annotated[
-        int, typer.Option(min=1, help="How many runs train side by side, with one thread each if several.")
+        int, typer.Option(min=1, help="Number of runs in parallel, with one thread each if there are several.")
     ] = 2,
     resamples: Annotated[
         int, typer.Option(min=0, help="Bootstrap resamples of the images for confidence intervals.")
@@ -113,16 +113,16 @@ def compare(
 
     configs = [Path(word) for word in words if "=" not in word or Path(word).is_file()]
     overrides = [word for word in words if Path(word) not in configs]
-    wanted = read_seeds(seeds)
+    seed_numbers = read_seeds(seeds)
     base = base or default_base(configs)
-    plan_groups(configs, base, overrides, sweep)  # mistakes are told before the slow imports
+    plan_groups(configs, base, overrides, sweep)  # reports errors before the slow imports
     load_libraries()
     from coord_trainer.comparison.run import compare_configs
 
     report = compare_configs(
         configs,
         overrides,
-        seeds=wanted,
+        seeds=seed_numbers,
         base=base,
         sweep=sweep,
         out=out,
@@ -138,7 +138,7 @@ def _train(resolved: RunConfig, name: str) -> None:
     from coord_trainer.console import leave_process_group
     from coord_trainer.data.load import preparing
 
-    with preparing(resolved) as prepared:  # the slow imports take as long as a hundred thousand records
+    with preparing(resolved) as prepared:  # data is read during the slow imports
         load_libraries()
         from coord_trainer.run import train_and_score
 

@@ -1,4 +1,4 @@
-"""The figures of a comparison: curves over steps, distributions of IoU, bins and errors."""
+"""Charts of a comparison: curves over steps, distributions of IoU, bins and errors."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _LOSSES = {
     "train_coord_loss": "box (L1 + GIoU), weighted",
 }
 _TERMS = {"text_ce": "text CE", "coord_ce": "coordinate CE", "soft_ce": "soft CE", "w1": "W1", "gate": "gate"}
-"""Loss terms by their title in the report; a new one goes by its own name."""
+"""Titles of loss terms in the report; any other term appears under its own name."""
 
 
 def loss_curves(comparison: GroupComparison, colours: Mapping[str, str]) -> str:
-    """Draw every term of every group, trained or only logged, and the gradient norm of each."""
+    """Draw every loss term of every group, trained or only logged, and the gradient norm of each."""
     weighted = [term for group in comparison.groups for term in group.config.custom.objective.weights]
     terms = _TERMS | {term: _TERMS.get(term, term) for term in weighted}
     diagnostics = {f"coord_diag/{term}": title for term, title in terms.items()}
     norms = {f"grad_norm/{term}": f"gradient norm of {title}" for term, title in terms.items()}
-    whole = {"grad_norm": "gradient norm before clipping"}
-    return curves(comparison, colours, _LOSSES | diagnostics | whole | norms)
+    total_norm = {"grad_norm": "gradient norm before clipping"}
+    return curves(comparison, colours, _LOSSES | diagnostics | total_norm | norms)
 
 
 def curves(comparison: GroupComparison, colours: Mapping[str, str], names: Mapping[str, str]) -> str:
-    """One chart for each logged figure that any group has."""
+    """Draw one chart for each of the named metrics that any group has logged."""
     figures = []
     for key, title in names.items():
         series = {}
@@ -51,7 +51,7 @@ def _figure(title: str, svg: str) -> str:
 
 
 def _curve_chart(series: Mapping[str, list], colours: Mapping[str, str], title: str) -> str:
-    """Curves of each group: the mean over seeds in full, each seed in pale."""
+    """Draw the curve of each group: the mean over seeds, and each seed as a pale line."""
     points = [point for seeds in series.values() for curve in seeds for point in curve]
     if len({x for x, _ in points}) < 2:
         return "<p>Fewer than two log lines: nothing to draw.</p>"
@@ -69,24 +69,24 @@ def _curve_chart(series: Mapping[str, list], colours: Mapping[str, str], title: 
 
 
 def distributions(comparison: GroupComparison, colours: Mapping[str, str]) -> str:
-    """Draw IoU histogram, bins answered against those of the ground truth, and signed error of each side."""
+    """Draw IoU histograms, the bins of answers against those of the ground truth, and signed errors of each side."""
     strategy = best_strategies(comparison)
-    found = {g: [entry.evaluation for entry in comparison.scored[g, strategy[g]]] for g in strategy}
+    scored = {g: [entry.evaluation for entry in comparison.scored[g, strategy[g]]] for g in strategy}
     edges = np.linspace(0, 1, 21)
-    ious = {g: _share([e.matches.iou_N[~e.truth.crowd_N] for e in each], edges) for g, each in found.items()}
+    ious = {g: _share([e.matches.iou_N[~e.truth.crowd_N] for e in seeds], edges) for g, seeds in scored.items()}
     drawn = _outlines(edges, ious, colours, "IoU", "share of objects")
     charts = [_figure("IoU of every object with its answer (missed: 0)", drawn)]
-    truth = next(iter(found.values()))[0]
+    truth = next(iter(scored.values()))[0]
     edges = np.linspace(0, SCALE, 51)
-    for group, each in found.items():
+    for group, seeds in scored.items():
         shares = {
             "ground truth": _share([SCALE * corners(truth, truth.truth.boxes_N4, truth.truth.image_N)], edges),
-            group: _share([SCALE * corners(e, e.detections.boxes_D4, e.detections.image_D) for e in each], edges),
+            group: _share([SCALE * corners(e, e.detections.boxes_D4, e.detections.image_D) for e in seeds], edges),
         }
         both = {**colours, "ground truth": _TRUTH_COLOUR}
         title = f"{group}: bins answered, ground truth in black"
         charts.append(_figure(title, _outlines(edges, shares, both, "bin", "share of coordinates")))
-    errors = {group: np.concatenate([edge_errors(e) for e in each]) for group, each in found.items()}
+    errors = {group: np.concatenate([edge_errors(e) for e in seeds]) for group, seeds in scored.items()}
     sides = [
         _figure(
             f"Signed error of {name}, in bins (IoU of at least .5)",
@@ -125,6 +125,6 @@ def _error_chart(samples: Mapping[str, np.ndarray], colours: Mapping[str, str], 
     return drawn.svg
 
 
-def _share(parts: Sequence[np.ndarray], edges: np.ndarray) -> np.ndarray:
-    counts = np.histogram(np.concatenate(parts, axis=None), edges)[0]
+def _share(values: Sequence[np.ndarray], edges: np.ndarray) -> np.ndarray:
+    counts = np.histogram(np.concatenate(values, axis=None), edges)[0]
     return counts / max(counts.sum(), 1)

@@ -1,4 +1,4 @@
-"""What a comparison consists of: the groups, each with its resolved config, and one run per group and seed."""
+"""Plans a comparison: the groups, each with its resolved config, and one run per group and seed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from coord_trainer.config.decoding import strategies_for
 from coord_trainer.config.run_config import RunConfig, flat_settings, load_run_config, read_yaml
 
 _PER_RUN = {"run.seed": "--seeds", "run.dir": "--out", "run.resume": "--out"}
-"""Set for each run by the comparison itself."""
+"""Settings that the comparison sets for each run, with the option that decides them."""
 _NO_RESULT = {"run": {"dir", "threads", "resume", "profile"}, "evaluation": {"overlays", "readings"}}
-"""Where a run lies, how it is carried out and how many images its report shows change no result; answers that a
-finished run was not yet asked for are generated from its checkpoint."""
+"""Settings that do not change a run's results. Of `readings` too, since the answers of a further decoding strategy are
+generated from the checkpoint of the finished run."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """One row of the comparison.
+    """One configuration of the comparison.
 
     Attributes:
-        name: the config's file name, with the variant's name behind it in a sweep.
+        name: the config's file name, followed by the variant's name in a sweep.
         question: the config's first line.
         config: resolved, without seed and folder.
     """
@@ -45,10 +45,10 @@ class Run:
 
 
 def default_base(files: Sequence[Path]) -> Path:
-    """Return the setting of the generated shapes: `base/shapes.yaml` beside the configs' folder, or in `configs` here.
+    """Return the base config of the generated shapes: `base/shapes.yaml` beside the configs' folder, or in `configs`.
 
     Raises:
-        InputError: it is in neither place.
+        InputError: it is in neither folder.
     """
     beside = [file.parent.parent / "base" / "shapes.yaml" for file in files[:1]]
     for candidate in (*beside, Path("configs/base/shapes.yaml")):
@@ -58,16 +58,16 @@ def default_base(files: Sequence[Path]) -> Path:
 
 
 def plan_groups(files: Sequence[Path], base: Path | None, overrides: Sequence[str], sweep: Path | None) -> list[Group]:
-    """Resolve every config, variants of a sweep included.
+    """Resolve every config, including the variants of a sweep.
 
     Args:
         files: a config per group
-        base: the setting that all are laid over
+        base: the base config that all of them override
         overrides: `section.key=value` words for all of them
         sweep: YAML: config name -> variant name -> words; a named config is replaced by its variants
 
     Raises:
-        InputError: a config that does not resolve, two groups of one name, a sweep that names no config.
+        InputError: a config does not resolve, two groups have the same name, or a sweep names none of the configs.
     """
     for word in overrides:
         if (name := word.split("=")[0]) in _PER_RUN:
@@ -89,10 +89,10 @@ def plan_groups(files: Sequence[Path], base: Path | None, overrides: Sequence[st
 
 
 def read_seeds(text: str) -> list[int]:
-    """Return the seeds that `--seeds` names: a number N for 0 to N-1, ranges and lists of them.
+    """Return the seeds that `--seeds` names: 0 to N-1 for a number N, or a list of seeds and ranges.
 
     Raises:
-        InputError: neither.
+        InputError: the text is neither, or names a seed twice.
 
     Example:
         >>> read_seeds("3"), read_seeds("11-13,20")
@@ -112,7 +112,7 @@ def read_seeds(text: str) -> list[int]:
 
 
 def plan_runs(groups: Sequence[Group], seeds: Sequence[int], out: Path, threads: int | None) -> list[Run]:
-    """Return a run of every group with every seed, seed by seed, so that an early stop leaves comparable rows."""
+    """Return a run of every group with every seed, ordered by seed, so that an early stop leaves comparable runs."""
     runs = []
     for seed in seeds:
         for group in groups:
@@ -124,12 +124,12 @@ def plan_runs(groups: Sequence[Group], seeds: Sequence[int], out: Path, threads:
 
 
 def result_settings(config: RunConfig) -> dict[str, Any]:
-    """Return everything in a config that results depend on, flat: dotted name -> value."""
+    """Return the settings that a run's results depend on: dotted name -> value."""
     return flat_settings(config.model_dump(mode="json", exclude=_NO_RESULT))
 
 
 def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
-    """Return the settings that are not the same in all groups, with each group's value."""
+    """Return the settings that differ between groups, with each group's value."""
     flat = [result_settings(group.config) for group in groups]
     names = dict.fromkeys(name for values in flat for name in values)
     return {
@@ -153,17 +153,17 @@ def _question(file: Path) -> str:
     return first[0].removeprefix("#").strip() if first and first[0].startswith("#") else ""
 
 
-def _read_sweep(path: Path, known: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+def _read_sweep(path: Path, config_names: Sequence[str]) -> dict[str, dict[str, list[str]]]:
     if not path.is_file():
         raise InputError(f"--sweep: no such file: {path}")
     values = read_yaml(path)
-    wanted = "expected config name -> variant name -> list of section.key=value words"
+    expected = "expected config name -> variant name -> list of section.key=value words"
     if not isinstance(values, dict):
-        raise InputError(f"{path}: {wanted}, found a {type(values).__name__}")
+        raise InputError(f"{path}: {expected}, found a {type(values).__name__}")
     for name, variants in values.items():
         words = variants.values() if isinstance(variants, dict) else [None]
         if not all(isinstance(w, list) and all(isinstance(word, str) for word in w) for w in words):
-            raise InputError(f"{path}: {name}: {wanted}")
-    if not values.keys() & set(known):
+            raise InputError(f"{path}: {name}: {expected}")
+    if not values.keys() & set(config_names):
         raise InputError(f"{path}: it varies {', '.join(values)}; none of them is among the configs named")
     return {name: {str(v): words for v, words in variants.items()} for name, variants in values.items()}

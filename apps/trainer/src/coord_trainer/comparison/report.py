@@ -1,4 +1,4 @@
-"""The report of a comparison as one HTML file and as JSON: its tables and its figures."""
+"""Writes the report of a comparison as JSON and as one HTML file with tables and charts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HELD_OUT = {
     "eval_coord_diag/coord_vocab_mass": "mass on coordinate tokens, held out",
     "eval_text_loss": "text CE, held out",
 }
-"""Figures on the scored images during training, by their title in the report."""
+"""Metrics of the scored images during training, with their titles in the report."""
 _STYLE = """
 main { max-width: 1700px; }
 section table { font-size: 12.5px; }
@@ -79,17 +79,17 @@ def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -
 
 
 def _numbers(comparison: GroupComparison) -> dict[str, Any]:
-    """Everything in the tables, unrounded."""
+    """Return the values of all tables, unrounded."""
 
     def row(group: str, strategy: str, entries: Sequence[ScoredRun]) -> dict[str, Any]:
-        found = {name: paired_difference(comparison, group, strategy, name) for name in BOOTSTRAPPED}
+        paired = {name: paired_difference(comparison, group, strategy, name) for name in BOOTSTRAPPED}
         return {
             "group": group,
             "reading": strategy,
             "seeds": [run.seed for run in comparison.runs if run.group.name == group],
             "score_sources": sorted({entry.evaluation.score_source for entry in entries}),
             "metrics": {name: [f(e.evaluation) for e in entries] for name, f in METRICS.items()},
-            "against_first": {name: asdict(each) for name, each in found.items() if each is not None},
+            "against_first": {name: asdict(pair) for name, pair in paired.items() if pair is not None},
         }
 
     rows = [row(*key, entries) for key, entries in comparison.scored.items()]
@@ -106,15 +106,15 @@ def _questions(comparison: GroupComparison) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1, ruled: bool = False) -> str:
-    """HTML of a table whose first `words` columns are text; a cell `(value, class)` gets that class.
+    """Return the HTML of a table whose first `words` columns are text; a cell `(value, class)` gets that class.
 
-    With `ruled` a line stands above each row whose first cell is not empty.
+    With `ruled` a line is drawn above each row whose first cell is not empty.
     """
 
     def cell(tag: str, column: int, value: Any) -> str:
-        text, more = value if isinstance(value, tuple) else (value, "")
-        names = " ".join(filter(None, ("n" * (column >= words), more)))
-        return f"<{tag}{names and f' class={names!r}'}>{safe(text)}</{tag}>"
+        text, css_class = value if isinstance(value, tuple) else (value, "")
+        classes = " ".join(filter(None, ("n" * (column >= words), css_class)))
+        return f"<{tag}{classes and f' class={classes!r}'}>{safe(text)}</{tag}>"
 
     def line(tag: str, row: Sequence[Any]) -> str:
         start = "<tr class=first>" if ruled and row[0] else "<tr>"
@@ -129,7 +129,7 @@ def _with_interval(mean: float, half: float | None, sign: str = "") -> str:
 
 
 def _metric_table(comparison: GroupComparison) -> str:
-    """Mean and interval over seeds of every metric, for every group and decoding strategy."""
+    """Return the table of every metric's mean and interval over seeds, for every group and decoding strategy."""
     used = [name for name in STRATEGIES if any(strategy == name for _, strategy in comparison.scored)]
     summaries = {
         (key, name): mean_and_interval([figure(entry.evaluation) for entry in entries])
@@ -138,8 +138,8 @@ def _metric_table(comparison: GroupComparison) -> str:
     }
     rows = []
     for group in comparison.groups:
-        mine = [strategy for strategy in used if (group.name, strategy) in comparison.scored]
-        for place, strategy in enumerate(mine):
+        own_strategies = [strategy for strategy in used if (group.name, strategy) in comparison.scored]
+        for place, strategy in enumerate(own_strategies):
             row: list[Any] = [group.name if not place else "", strategy]
             for name in METRICS:
                 mean, half = summaries[(group.name, strategy), name]
@@ -154,8 +154,8 @@ def _metric_table(comparison: GroupComparison) -> str:
     meanings = "<br>".join(f"<b>{safe(name)}</b>: {safe(STRATEGIES[name].meaning)}" for name in used)
     return (
         f"<p>Mean over {seeds} seed{'s' * (seeds > 1)} ± half the 95 % interval of that mean (Student's t). "
-        "Answers are ranked by their own probabilities where they have them, which differ in kind between decoding "
-        "strategies; the constant score does not depend on them. Bold: the best mean of a strategy. "
+        "Answers are ranked by their own probabilities if they have them; these are not comparable between decoding "
+        "strategies, which the constant score does not depend on. Bold: the best mean of a strategy. "
         "<i>Any label</i>: localisation without class.</p>"
         + _table(["group", "decoding", *METRICS], rows, words=2, ruled=True)
         + f"<p>{meanings}</p>"
@@ -163,7 +163,7 @@ def _metric_table(comparison: GroupComparison) -> str:
 
 
 def difference_table(comparison: GroupComparison) -> str:
-    """AP with and without labels against the first group, strategy by strategy; empty where nothing can be paired."""
+    """Return the table of AP differences from the first group, by strategy; empty if no runs can be paired."""
     rows = []
     for group in comparison.groups[1:]:
         for strategy in STRATEGIES:
@@ -175,22 +175,22 @@ def difference_table(comparison: GroupComparison) -> str:
         return ""
     head = ["group", "decoding", "AP, by seed", "over images", "AP any label, by seed", "over images"]
     return (
-        f"<p>Each group less <b>{safe(comparison.groups[0].name)}</b> under the same decoding strategy: seed by "
-        f"seed, and over {comparison.resamples} resamples of the same images with seeds averaged. An interval that "
-        "contains 0 decides nothing.</p>" + _table(head, rows, words=2)
+        f"<p>Each group minus <b>{safe(comparison.groups[0].name)}</b> under the same decoding strategy: seed by "
+        f"seed, and over {comparison.resamples} resamples of the same images with seeds averaged. If an interval "
+        "contains 0, the difference is not significant.</p>" + _table(head, rows, words=2)
     )
 
 
 def _mass_table(comparison: GroupComparison) -> str:
-    """Probability mass on coordinate tokens: where free decoding fails though the coordinates are known."""
+    """Return the table of probability mass on coordinate tokens, which explains why free decoding can fail."""
 
-    def shown(values: Sequence[float], form: str, figure: Callable = np.mean) -> str:
-        return form.format(figure(values)) if len(values) else "n/a"
+    def shown(values: Sequence[float], form: str, statistic: Callable = np.mean) -> str:
+        return form.format(statistic(values)) if len(values) else "n/a"
 
     rows = []
     for group in comparison.groups:
         key = "eval_coord_diag/coord_vocab_mass"
-        last = [found[-1] for log in comparison.logs[group.name] if (found := _values(log, key))]
+        last = [values[-1] for log in comparison.logs[group.name] if (values := _values(log, key))]
         row = [group.name, shown(last, "{:.1%}")]
         for strategy in ("greedy", "grammar"):
             entries = comparison.scored.get((group.name, strategy), [])
@@ -203,10 +203,10 @@ def _mass_table(comparison: GroupComparison) -> str:
     free = ("mass where the ground truth has a coordinate", "free: mass where one was generated", "spread, bins")
     head = ["group", *free, "grammar: mass", "spread, bins", *(f"AP {strategy}" for strategy in STRATEGIES)]
     return (
-        "<p>Mass is the probability that the model gives all coordinate tokens together. A group that is never "
-        "trained on when to generate coordinates can know where a box lies and still generate a word there: free "
-        "answers then contain no boxes, while answers under the grammar, which allows only coordinates there, contain "
-        "them. Spread is the standard deviation of a coordinate over the coordinate tokens, median over answers.</p>"
+        "<p>Mass is the total probability of all coordinate tokens. A group that is never trained on when to generate "
+        "coordinates can localise a box and still generate a word in place of its coordinates: free answers then "
+        "contain no boxes, while answers under the grammar, which allows only coordinates there, contain them. Spread "
+        "is the standard deviation of a coordinate over the coordinate tokens, median over answers.</p>"
         + _table(head, rows)
     )
 
@@ -216,7 +216,7 @@ def _values(log: Sequence[Mapping[str, Any]], key: str) -> list[float]:
 
 
 def _settings_table(comparison: GroupComparison) -> str:
-    """The settings in which the groups differ, and what they have in common."""
+    """Return the tables of the settings in which the groups differ, and of the facts that they share."""
     rows = [[name, *values] for name, values in differing_settings(comparison.groups).items()]
     manifests = [m for entries in comparison.manifests.values() for m in entries]
     facts = {

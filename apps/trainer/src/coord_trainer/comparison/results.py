@@ -1,4 +1,4 @@
-"""Figures of a comparison's finished runs: per run and decoding strategy, and over seeds and images."""
+"""Scores a comparison's finished runs by decoding strategy, with intervals over seeds and over images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.data.image_set import ImageSet
 
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
-"""Two-sided 95 % quantiles of Student's t by degrees of freedom; beyond, the last serves."""
+"""Two-sided 95 % quantiles of Student's t by degrees of freedom; the last is used for more than it lists."""
 
 SCALE = CoordGrid().scale
 METRICS = {
@@ -34,7 +34,7 @@ METRICS = {
     "mean IoU any label": lambda e: e.mean_iou_class_agnostic,
     "parsed": lambda e: e.format["parsed"] / max(e.format["answers"], 1),
 }
-"""Columns of the metric table: how each figure is taken from an evaluation."""
+"""Columns of the metric table, with the function that reads each metric from an evaluation."""
 BOOTSTRAPPED = {"AP": "AP", "AP50": "AP50", "AP_any_label": "AP any label", "mean_iou": "mean IoU"}
 """Metrics with an interval over resampled images, by their name in `coord_eval.resample`, and their column."""
 
@@ -46,8 +46,8 @@ class ScoredRun:
     Attributes:
         evaluation: its scores.
         draws: metrics on resampled images [B]; the same images for every run.
-        mass: probability of all coordinate tokens together, at each coordinate of the answers.
-        spread: standard deviation at each, in [0, 1].
+        mass: total probability of all coordinate tokens, at each coordinate of the answers.
+        spread: standard deviation of each coordinate, in [0, 1].
     """
 
     evaluation: Evaluation
@@ -58,15 +58,15 @@ class ScoredRun:
 
 @dataclass(frozen=True, eq=False)
 class GroupComparison:
-    """Everything that the report shows.
+    """The contents of the report.
 
     Attributes:
-        groups: rows; the others are compared with the first.
+        groups: with a finished run; the others are compared with the first.
         runs: the finished ones.
         scored: (group name, strategy name) -> one entry per finished seed.
-        logs: group name -> per finished seed the lines of metrics.jsonl.
-        manifests: group name -> per finished seed.
-        resamples: how often images were resampled.
+        logs: group name -> the lines of metrics.jsonl of each finished seed.
+        manifests: group name -> the manifest of each finished seed.
+        resamples: number of resamples of the images.
     """
 
     groups: Sequence[Group]
@@ -94,11 +94,11 @@ def collect(groups: Sequence[Group], runs: Sequence[Run], images: ImageSet, resa
 
 
 def _log(run: Run) -> list[dict[str, Any]]:
-    """Lines of metrics.jsonl, and of convergence.json where checkpoints were scored."""
+    """Return the lines of metrics.jsonl, and the APs of convergence.json if checkpoints were scored."""
     path = run.folder / CHECKPOINT_SCORES
     scored = read_json(path) if path.exists() else []
-    along = [{"step": row["step"], f"AP/{row['reading']}": row["AP"]} for row in scored]
-    return [*(line for _, line in read_json_lines(run.folder / "metrics.jsonl")), *along]
+    checkpoint_scores = [{"step": row["step"], f"AP/{row['reading']}": row["AP"]} for row in scored]
+    return [*(line for _, line in read_json_lines(run.folder / "metrics.jsonl")), *checkpoint_scores]
 
 
 def _score(run: Run, strategy: DecodingStrategy, path: Path, images: ImageSet, resamples: int) -> ScoredRun:
@@ -114,7 +114,7 @@ def _score(run: Run, strategy: DecodingStrategy, path: Path, images: ImageSet, r
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
-    """Return the mean over seeds and half the width of its 95 % interval (Student's t); None for a single seed."""
+    """Return the mean over seeds and the half width of its 95 % interval (Student's t), None for a single seed."""
     n = len(values)
     mean = math.fsum(values) / n
     if n < 2:
@@ -124,7 +124,7 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
 
 
 def best_strategies(comparison: GroupComparison) -> dict[str, str]:
-    """Return each group's best strategy by mean AP, since free answers can be empty."""
+    """Return each group's decoding strategy with the highest mean AP, since free answers can be empty."""
     means = {
         key: np.mean([entry.evaluation.coco["AP"] for entry in entries]) for key, entries in comparison.scored.items()
     }
@@ -136,13 +136,13 @@ def best_strategies(comparison: GroupComparison) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """A group minus the reference: over seeds, and over images.
+    """The difference of a metric between a group and the reference, with intervals over seeds and over images.
 
     Attributes:
-        mean: of the seeds that both finished.
-        over_seeds: half width of the 95 % interval of the differences seed by seed; None for one seed.
+        mean: over the seeds that both finished.
+        over_seeds: half width of the 95 % interval of the differences per seed; None for one seed.
         low: lower end of the 95 % interval over images, seeds averaged, the same images resampled for both.
-        high: upper end.
+        high: upper end of that interval.
     """
 
     mean: float
@@ -154,7 +154,7 @@ class PairedDifference:
 def paired_difference(
     comparison: GroupComparison, group: str, strategy: str, metric: str = "AP"
 ) -> PairedDifference | None:
-    """Compare a group with the first one under the same strategy; None where there is nothing to pair."""
+    """Compare a group with the first one under the same strategy; None if they have no runs to pair."""
     reference = comparison.groups[0].name
     both = [comparison.scored.get((name, strategy)) for name in (group, reference)]
     if group == reference or None in both or not comparison.resamples:
@@ -163,34 +163,34 @@ def paired_difference(
     common = [seed for seed in seeds[0] if seed in seeds[1]]
     if not common:
         return None
-    chosen = [[entries[have.index(s)] for s in common] for entries, have in zip(both, seeds, strict=True)]
+    chosen = [[entries[finished.index(s)] for s in common] for entries, finished in zip(both, seeds, strict=True)]
     values = [[METRICS[BOOTSTRAPPED[metric]](entry.evaluation) for entry in entries] for entries in chosen]
     mean, half = mean_and_interval([a - b for a, b in zip(*values, strict=True)])
     draws = [np.mean([entry.draws[metric] for entry in entries], axis=0) for entries in chosen]
-    # Where the resampled images contain no object there is nothing to compare.
+    # Metrics are NaN if the resampled images contain no object.
     low, high = np.nanpercentile(draws[0] - draws[1], [2.5, 97.5])
     return PairedDifference(mean, half, float(low), float(high))
 
 
 def _notes(planned: Sequence[Group], kept: Sequence[Group], manifests: dict[str, list]) -> tuple[str, ...]:
-    every = [manifest for entries in manifests.values() for manifest in entries]
+    all_manifests = [manifest for entries in manifests.values() for manifest in entries]
     notes = []
     if len(kept) < len(planned):
         missing = ", ".join(group.name for group in planned if group not in kept)
         notes.append(f"no run of {missing} finished: not in the tables")
-    revisions = {(m.get("git") or {}).get("revision") for m in every}
+    revisions = {(m.get("git") or {}).get("revision") for m in all_manifests}
     if len(revisions) > 1:
         notes.append(f"the runs were made by {len(revisions)} revisions of the code; see each manifest.json")
-    orders = [m.get("first_batches", {}).get("pictures") for m in every]
-    seeds = [m.get("seed") for m in every]
+    orders = [m.get("first_batches", {}).get("pictures") for m in all_manifests]
+    seeds = [m.get("seed") for m in all_manifests]
     by_seed = {seed: {o for o, s in zip(orders, seeds, strict=True) if s == seed} for seed in seeds}
-    if any(len(found) > 1 for found in by_seed.values()):
+    if any(len(digests) > 1 for digests in by_seed.values()):
         notes.append("groups of one seed did not begin with the same images: the comparison is not fair")
     return tuple(notes)
 
 
 def image_f1(evaluation: Evaluation) -> np.ndarray:
-    """Return the F1 at IoU .5 of every image [I], 1 where nothing was there and nothing answered."""
+    """Return the F1 at IoU .5 of every image [I]; 1 for an image without objects and without answers."""
     hits_I, answered_I = (evaluation.sum_detections(chosen_D) for chosen_D in evaluation.matches.at(0.5))
     total_I = evaluation.objects_per_image + answered_I
     return np.divide(2 * hits_I, total_I, out=np.ones(len(total_I)), where=total_I > 0)
@@ -203,7 +203,7 @@ def corners(evaluation: Evaluation, boxes_N4: np.ndarray, image_N: np.ndarray) -
 
 
 def edge_errors(e: Evaluation) -> np.ndarray:
-    """Return the signed error [pairs, 4] in bins of answers with an IoU of at least .5."""
+    """Return the signed errors [pairs, 4], in bins, of the answers with an IoU of at least .5."""
     pairs = np.nonzero(e.matches.iou_D >= 0.5)[0]
     objects = e.matches.object_D[pairs]
     answered = corners(e, e.detections.boxes_D4[pairs], e.detections.image_D[pairs])

@@ -1,4 +1,4 @@
-"""A comparison from configs to report: finished runs are kept, the others trained a few at a time, all scored."""
+"""Runs a comparison from configs to report: keeps finished runs, trains the others a few at a time, scores all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from coord_trainer.data.load import scored_set, sets_of
 from coord_trainer.model.tiny import check_model_path
 
 _DATA_FIELDS = ("annotations", "images", "heldout_annotations", "heldout_images", "shapes", "strict")
-"""What decides which images there are; groups may differ in how they write about them."""
+"""The settings that select images, which have to be equal; other settings of `data` may differ between groups."""
 _TRAIN = "from coord_trainer.cli import main; main()"
 _POLL_SECONDS = 0.5
 _LAST_LINES = 5
@@ -44,22 +44,22 @@ def compare_configs(
     resamples: int,
     dry_run: bool,
 ) -> Path | None:
-    """Carry out a comparison, or print what it would do; returns the report's path.
+    """Carry out a comparison, or print its plan; returns the report's path.
 
     Args:
         files: a config per group
         overrides: `section.key=value` words for all of them
         seeds: each group is trained with each of them
-        base: the setting that all configs are laid over
+        base: the base config that all of them override
         sweep: variants of some of them
         out: folder of the comparison; finished runs there are kept
-        jobs: runs side by side, one thread each when there is more than one
-        resamples: resamples of the images for intervals
-        dry_run: resolve and show everything, write nothing
+        jobs: number of runs in parallel, with one thread each if there is more than one
+        resamples: number of resamples of the images for intervals
+        dry_run: resolve and print everything, write nothing
 
     Raises:
-        InputError: configs that do not resolve or cannot be compared.
-        RunError: some run failed; the others' report is written all the same.
+        InputError: configs do not resolve or cannot be compared.
+        RunError: a run failed; the report on the others is still written.
     """
     groups = plan_groups(files, base, overrides, sweep)
     _check_comparable(groups)
@@ -73,9 +73,9 @@ def compare_configs(
         check_model_path(group.config)
     images, digests = _scored_images(groups[0], out / "data")
     waiting = _to_train(runs, digests)
-    failed = _carry_out(waiting, jobs)
-    lost = {run.folder for run, _ in failed}
-    finished = [run for run in runs if run.folder not in lost]
+    failed = _train_all(waiting, jobs)
+    without_result = {run.folder for run, _ in failed}
+    finished = [run for run in runs if run.folder not in without_result]
     for run in finished:
         _answer_missing(run, images)
     report = None
@@ -91,15 +91,15 @@ def compare_configs(
 
 
 def _check_comparable(groups: Sequence[Group]) -> None:
-    """Refuse groups that are trained or scored on different images."""
+    """Raise `InputError` if groups are trained or scored on different images."""
     first = groups[0]
     for group in groups[1:]:
         for name in _DATA_FIELDS:
-            there, here = getattr(first.config.data, name), getattr(group.config.data, name)
-            if there != here:
+            expected, value = getattr(first.config.data, name), getattr(group.config.data, name)
+            if value != expected:
                 raise InputError(
-                    f"data.{name} is {there} in {first.name} and {here} in {group.name}: groups are compared on the "
-                    "same images; put the data into --base"
+                    f"data.{name} is {expected} in {first.name} and {value} in {group.name}: groups are compared on "
+                    "the same images; put the data into --base"
                 )
         if group.config.evaluation.pictures != first.config.evaluation.pictures:
             raise InputError(
@@ -140,11 +140,11 @@ def _to_train(runs: Sequence[Run], digests: dict[str, str]) -> list[Run]:
 
 
 def why_not_kept(run: Run, digests: dict[str, str] | None) -> str | None:
-    """Return why the run has to be trained; None when its folder holds exactly this run, finished.
+    """Return the reason why a run has to be trained; None if its folder holds exactly this run, finished.
 
     Args:
-        run: what is wanted
-        digests: of the data as it is now, by set; None leaves them unchecked
+        run: the planned run
+        digests: of the data as it is now, by set; None skips this check
     """
     manifest, config = run.folder / "manifest.json", run.folder / "config.yaml"
     if not manifest.is_file() or not config.is_file():
@@ -155,13 +155,13 @@ def why_not_kept(run: Run, digests: dict[str, str] | None) -> str | None:
     except (OSError, ValueError):
         return "its config.yaml or manifest.json cannot be read by this version"
     if changed := changed_settings(result_settings(made_with), result_settings(run.config)):
-        name, (there, wanted) = next(iter(changed.items()))
-        more = f" and {len(changed) - 1} further settings" if len(changed) > 1 else ""
-        return f"made with other settings: {name} is {there!r} there and {wanted!r} now{more}"
+        name, (before, now) = next(iter(changed.items()))
+        others = f" and {len(changed) - 1} further settings" if len(changed) > 1 else ""
+        return f"made with other settings: {name} is {before!r} there and {now!r} now{others}"
     if values.get("status") != "finished":
         return f"not finished ({values.get('status')})"
-    found = {name: facts.get("digest") for name, facts in values.get("data", {}).items()}
-    if digests is not None and found != digests:
+    made_from = {name: facts.get("digest") for name, facts in values.get("data", {}).items()}
+    if digests is not None and made_from != digests:
         return "made with other data: the digests differ"
     return None
 
@@ -174,10 +174,10 @@ class _Started:
     since: float
 
 
-def _carry_out(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
-    """Train `runs`, up to `jobs` side by side in processes of their own; returns those that failed, and how."""
+def _train_all(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
+    """Train `runs` in up to `jobs` parallel processes; returns the failed ones with the last lines of their logs."""
     waiting, active, failed = list(runs), [], []
-    begun, done = time.time(), 0
+    start, done = time.time(), 0
     try:
         while waiting or active:
             while waiting and len(active) < jobs:
@@ -186,14 +186,14 @@ def _carry_out(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
             for started in [s for s in active if s.process.poll() is not None]:
                 active.remove(started)
                 done += 1
-                left = (time.time() - begun) / done * (len(runs) - done)
+                left = (time.time() - start) / done * (len(runs) - done)
                 if started.process.returncode:
                     failed.append((started.run, _last_lines(started.log)))
                     say(f"{_name(started.run)} FAILED, see {started.log}")
                 else:
-                    took = time.time() - started.since
+                    seconds = time.time() - started.since
                     say(
-                        f"{_name(started.run)} done in {took:.0f} s; {done} of {len(runs)}, "
+                        f"{_name(started.run)} done in {seconds:.0f} s; {done} of {len(runs)}, "
                         f"about {left / 60:.0f} min left"
                     )
     finally:
@@ -205,7 +205,7 @@ def _carry_out(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
 
 
 def _answer_missing(run: Run, images: ImageSet) -> None:
-    """Let a finished run's last checkpoint answer under the strategies that the run was not asked for."""
+    """Generate the missing answers of a finished run from its checkpoint, for each further decoding strategy."""
     for strategy, path in prediction_files(run.config.evaluation.readings, run.folder):
         if path.exists():
             continue

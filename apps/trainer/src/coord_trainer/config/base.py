@@ -1,4 +1,4 @@
-"""What all sections of a configuration are made of."""
+"""The base class and the number types of all sections of a configuration."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Section(BaseModel):
-    """Frozen, strict about names, and without numbers that are not finite."""
+    """A frozen section that refuses unknown keys and numbers that are not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -1,4 +1,4 @@
-"""The formats of annotations that can be read; `data/formats` has a file for each."""
+"""The annotation formats that can be read; `data/formats` has a module for each."""
 
 from typing import Literal
 

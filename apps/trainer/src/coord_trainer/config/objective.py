@@ -1,4 +1,4 @@
-"""The `custom:` section: coordinate tokens, loss terms, offsets, and the objective that they make."""
+"""The `custom:` section: coordinate tokens, loss terms, offsets, and the objective built from them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class CoordTokensConfig(Section):
-    """Whether coordinates are tokens of their own, and whether boxes arrive normalised already."""
+    """Whether coordinates are tokens, and whether ms-swift may normalise boxes."""
 
     enabled: bool = Field(True, description="coordinates are tokens; false trains the numbers 0 to 999 as plain text")
     skip_bbox_norm: bool = Field(
-        True, description="keep ms-swift from normalising boxes, which are in the target text already"
+        True, description="prevent ms-swift from normalising boxes, which are in the target text already"
     )
 
     @field_validator("skip_bbox_norm")
@@ -31,8 +31,8 @@ class CoordTokensConfig(Section):
     def _boxes_are_text(cls, value: bool) -> bool:
         if not value:
             raise ValueError(
-                "custom.coord_tokens.skip_bbox_norm is false, and there would be nothing to normalise: boxes are "
-                "written into the target text before ms-swift sees them; leave it true"
+                "custom.coord_tokens.skip_bbox_norm is false, but there is nothing to normalise: boxes are written "
+                "into the target text before ms-swift processes it; leave it true"
             )
         return value
 
@@ -45,19 +45,19 @@ class CoordSoftCeW1Config(Section):
     w1_weight: Weight = Field(1.0, description="weight of the Wasserstein-1 distance to the soft targets")
     gate_weight: Weight = Field(
         1.0,
-        description="weight of the vocabulary gate, which penalises probability mass on other tokens where a "
-        "coordinate is due",
+        description="weight of the vocabulary gate, which penalises probability mass on other tokens at coordinate "
+        "positions",
     )
     temperature: Positive = Field(1.0, description="temperature of the logits in the soft terms")
     target_sigma: Positive = Field(2.0, description="standard deviation of the soft targets in bins")
-    target_truncate: PositiveInt = Field(16, description="soft targets are 0 beyond so many bins from the true one")
+    target_truncate: PositiveInt = Field(16, description="soft targets are 0 beyond this distance in bins")
 
 
 class CoordObjectiveConfig(Section):
-    """Phase 1's flags: hard cross-entropy on coordinates, and the geometry of the expected box."""
+    """Cross-entropy on coordinates, the box loss on the expected box, and further loss terms."""
 
     use_coord_ce: bool = Field(False, description="add cross-entropy on coordinate tokens (group A)")
-    use_coordexp_loss: bool = Field(False, description="decode the expected box; goes with `use_geom_loss` (group B)")
+    use_coordexp_loss: bool = Field(False, description="decode the expected box; requires `use_geom_loss` (group B)")
     use_geom_loss: bool = Field(False, description="add the L1 and GIoU loss of the expected box (group B)")
     lambda_coord: Weight = Field(1.0, description="weight of the box loss")
     lambda_coord_ce: Weight = Field(1.0, description="weight of cross-entropy on coordinate tokens")
@@ -82,13 +82,13 @@ class CoordObjectiveConfig(Section):
     )
     matching: Literal["sequence", "hungarian"] = Field(
         "sequence",
-        description="the true box that an expected box is compared with: that of the same object in the text, or "
-        "within each image the one of the assignment of least cost (L1, 1 - GIoU, another label)",
+        description="the ground-truth box that an expected box is compared with: that of the same object in the text, "
+        "or the one assigned by the matching of least cost within the image (L1, 1 - GIoU, another label)",
     )
     shape_boxes: bool = Field(
         False,
-        description="with another `data.geometry` than box: add 1 - GIoU of the boxes around the shapes to L1 of their "
-        "coordinates",
+        description="for a `data.geometry` other than box: add 1 - GIoU of the boxes around the shapes to the L1 loss "
+        "of their coordinates",
     )
     object_weights: Literal["none", "inverse_size", "inverse_count"] = Field(
         "none", description="weight of each object in its coordinate and box terms"
@@ -96,7 +96,7 @@ class CoordObjectiveConfig(Section):
 
 
 class CustomConfig(Section):
-    """Everything under `custom:`; `.objective` is what the losses package is given."""
+    """Everything under `custom:`; `.objective` is the configuration of `coord_losses`."""
 
     coord_tokens: CoordTokensConfig = Field(
         default_factory=CoordTokensConfig, description="coordinates as tokens or as plain text"
@@ -114,42 +114,42 @@ class CustomConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _offsets_alone_train_by_cross_entropy(cls, values: Any) -> Any:
-        """With offsets and no objective named, train coordinates by cross-entropy, as plain fine-tuning does."""
+        """Train coordinates by cross-entropy, as plain fine-tuning does, if offsets are set but no loss term is."""
         if not isinstance(values, dict) or {"coord_soft_ce_w1", "coord_objective"} & set(values):
             return values
         offset, tokens = values.get("coord_offset"), values.get("coord_tokens")
         on = offset.get("enabled") if isinstance(offset, dict) else getattr(offset, "enabled", False)
-        without = tokens.get("enabled") is False if isinstance(tokens, dict) else False
-        return values if not on or without else {**values, "coord_objective": {"use_coord_ce": True}}
+        as_text = tokens.get("enabled") is False if isinstance(tokens, dict) else False
+        return values if not on or as_text else {**values, "coord_objective": {"use_coord_ce": True}}
 
     @model_validator(mode="after")
     def _flags_agree(self, info: ValidationInfo) -> CustomConfig:
-        trains = (info.context or {}).get("trains", True)  # who only asks a checkpoint needs no objective
+        trains = (info.context or {}).get("trains", True)  # inference needs no objective
         flags, soft, tokens = self.coord_objective, self.coord_soft_ce_w1, self.coord_tokens
         if flags.use_geom_loss != flags.use_coordexp_loss:
             on, off = sorted(("use_geom_loss", "use_coordexp_loss"), key=lambda name: not getattr(flags, name))
             raise ValueError(
                 f"custom.coord_objective.{on} is true but custom.coord_objective.{off} is false: the box loss "
-                "needs the expected box and the expected box serves nothing else; set both or neither"
+                "needs the expected box, and the expected box has no other use; set both or neither"
             )
-        wanted = {
+        enabled_terms = {
             "custom.coord_soft_ce_w1.enabled": soft.enabled,
             "custom.coord_objective.use_coord_ce": flags.use_coord_ce,
             "custom.coord_objective.use_geom_loss": flags.use_geom_loss,
             "custom.coord_objective.extra_weights": bool(flags.extra_weights),
         }
-        blocked = wanted | {"custom.coord_offset.enabled": self.coord_offset.enabled}
-        if trains and tokens.enabled and not any(wanted.values()):
+        need_tokens = enabled_terms | {"custom.coord_offset.enabled": self.coord_offset.enabled}
+        if trains and tokens.enabled and not any(enabled_terms.values()):
             raise ValueError(
                 "custom.coord_tokens.enabled is true but nothing trains the coordinates: set "
                 "custom.coord_soft_ce_w1.enabled: true, or one of custom.coord_objective.use_coord_ce, extra_weights, "
                 "and use_geom_loss with use_coordexp_loss"
             )
-        for name, on in blocked.items():
+        for name, on in need_tokens.items():
             if on and not tokens.enabled:
                 raise ValueError(
                     f"custom.coord_tokens.enabled is false but {name} is true: without coordinate tokens the "
-                    "numbers are plain text and only the text loss applies; switch one of the two"
+                    "numbers are plain text and only the text loss applies; change one of the two"
                 )
         if trains and tokens.enabled and not self.trains_coordinates:
             raise ValueError(
@@ -166,7 +166,7 @@ class CustomConfig(Section):
 
     @property
     def trains_coordinates(self) -> bool:
-        """Whether any coordinate term has a weight."""
+        """Whether any coordinate term has a weight above 0."""
         return any((self._weights() | self.coord_objective.extra_weights).values())
 
     def _weights(self) -> dict[str, float]:
@@ -182,9 +182,9 @@ class CustomConfig(Section):
         """The weights of every term; terms that are switched off have weight 0 and are not computed.
 
         Raises:
-            InputError: a plugin cannot be imported, or no term has a name that a weight is given for.
+            InputError: a plugin cannot be imported, or a weight is given for an unknown term.
         """
-        from coord_losses import ObjectiveConfig  # imports torch, which checking a configuration does not need
+        from coord_losses import ObjectiveConfig  # imports torch, which is slow and not needed to check a configuration
 
         flags, soft = self.coord_objective, self.coord_soft_ce_w1
         import_plugins(flags.plugins)

@@ -1,4 +1,4 @@
-"""Importing the files and modules in which a user registers loss terms of their own."""
+"""Imports the files and modules in which users register their own loss terms."""
 
 import importlib
 import importlib.util
@@ -22,10 +22,10 @@ def import_plugins(names: Iterable[str]) -> None:
     """Import each plugin once; it runs the user's own code, which registers terms with `coord_losses.register_term`.
 
     Args:
-        names: paths ending in `.py`, from the working folder, or dotted names of installed modules
+        names: paths ending in `.py`, relative to the working folder, or dotted names of installed modules
 
     Raises:
-        InputError: there is no such plugin, or it raises.
+        InputError: a plugin does not exist, or importing it raises an error.
     """
     for name in names:
         module_name = _module(name)
@@ -48,7 +48,7 @@ def import_plugins(names: Iterable[str]) -> None:
 
 
 def _module(name: str) -> str:
-    """Return the name under which a plugin is imported: its own, or one made of its file's path."""
+    """Return the module name of a plugin: its own, or one derived from the path of its file."""
     return (
         f"coord_plugin_{sha256(str(Path(name).resolve()).encode()).hexdigest()[:12]}" if name.endswith(".py") else name
     )

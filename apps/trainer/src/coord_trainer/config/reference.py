@@ -1,4 +1,4 @@
-"""Every configuration key with its type, default and meaning, drawn from the models."""
+"""Lists every configuration key with its type, default and meaning, as the models define them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def config_keys(prefix: str = "") -> list[ConfigKey]:
     """Return the keys that begin with `prefix` (a section, a key or the beginning of one), in the order of the models.
 
     Raises:
-        InputError: no key begins so.
+        InputError: no key begins with it.
     """
     keys = [*_keys(RunConfig, ""), *_training_keys()]
     chosen = [key for key in keys if key.name.startswith(prefix)]
-    if prefix in ("", "training"):  # its 300 arguments are listed when one is looked for
+    if prefix in ("", "training"):  # the 300 training arguments are listed only if one is asked for
         chosen = [key for key in chosen if not key.name.startswith("training.")]
     if not chosen:
         hint = did_you_mean(prefix, [key.name for key in keys])
@@ -47,12 +47,12 @@ def config_keys(prefix: str = "") -> list[ConfigKey]:
 
 
 def as_text(keys: list[ConfigKey]) -> str:
-    """Two lines a key, for the terminal."""
+    """Return the keys as text for the terminal, two lines per key."""
     return "\n".join(f"{key.name}: {key.type}; default {key.default}\n    {key.meaning}" for key in keys)
 
 
 def as_markdown(keys: list[ConfigKey]) -> str:
-    """A table a section, for the documentation."""
+    """Return the keys as Markdown tables for the documentation, one per section."""
     sections: dict[str, list[ConfigKey]] = {}
     for key in keys:
         sections.setdefault(key.name.rpartition(".")[0] or key.name, []).append(key)
@@ -87,7 +87,7 @@ def _training_keys() -> Iterator[ConfigKey]:
 
 
 def _attributes(model: type[BaseModel]) -> dict[str, str]:
-    """Meanings from the `Attributes:` of a docstring, for models of the packages."""
+    """Return the meanings under `Attributes:` in a docstring, as the packages' config models have them."""
     text = inspect.getdoc(model) or ""
     section = re.search(r"^Attributes:\n((?:    .*\n?|\n)*)", text, re.MULTILINE)
     entries = re.findall(r"^    (\w+): ((?:.*)(?:\n {8}.*)*)", section[1] if section else "", re.MULTILINE)

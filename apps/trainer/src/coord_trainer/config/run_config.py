@@ -1,6 +1,6 @@
-"""`RunConfig`: everything that a run depends on, frozen, and checked before anything slow is imported.
+"""`RunConfig`: the complete, frozen configuration of a run, checked before any slow import.
 
-It is composed of YAML files with one `extends` each and of `section.key=value` words, merged by OmegaConf.
+It is merged by OmegaConf from YAML files, each with at most one `extends`, and from `section.key=value` words.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from coord_trainer.elsewhere import pointer
 
 
 class RunConfig(Section):
-    """One run: composed of the sections above and of the packages' own config models."""
+    """The configuration of one run, one field per section."""
 
-    run: RunSection = Field(default_factory=RunSection, description="where the run goes, and its seed")
+    run: RunSection = Field(default_factory=RunSection, description="folder, seed and conduct of the run")
     model: ModelSection = Field(default_factory=ModelSection, description="the checkpoint that is trained")
     data: DataSection = Field(default_factory=DataSection, description="annotations, images and target text")
     custom: CustomConfig = Field(default_factory=CustomConfig, description="coordinate tokens and loss terms")
     training: dict[str, Any] = Field(
-        default_factory=dict, description="any argument of ms-swift's SFT that acts here, for example learning_rate"
+        default_factory=dict, description="any supported argument of ms-swift's SFT, for example learning_rate"
     )
     evaluation: EvaluationSection = Field(
         default_factory=EvaluationSection, description="what is generated and scored after training"
@@ -51,13 +51,13 @@ class RunConfig(Section):
         return self
 
     def _contradictions(self) -> Iterator[str]:
-        """Name both sides of each pair of settings that cannot hold together."""
+        """Yield a message for each pair of settings that contradict each other, naming both."""
         custom, training, data, evaluation = self.custom, self.training, self.data, self.evaluation
         tuner = training.get("tuner_type", "lora")
         if custom.coord_offset.enabled and tuner != "lora":
             yield (
-                f"custom.coord_offset.enabled is true but training.tuner_type is {tuner}: the offsets live in a PEFT "
-                "adapter; set training.tuner_type: lora, or switch the offsets off (full training learns the rows)"
+                f"custom.coord_offset.enabled is true but training.tuner_type is {tuner}: the offsets are part of a "
+                "PEFT adapter; set training.tuner_type: lora, or switch the offsets off (full training learns the rows)"
             )
         if training.get("optimizer") == "multimodal_coord_offset" and not custom.coord_offset.enabled:
             yield (
@@ -67,7 +67,7 @@ class RunConfig(Section):
         for name in ("deepspeed", "gradient_checkpointing"):
             if self.run.gradient_norms and training.get(name):
                 yield (
-                    f"run.gradient_norms is true but training.{name} is set: a term's own gradient cannot be taken "
+                    f"run.gradient_norms is true but training.{name} is set: a term's own gradient cannot be computed "
                     "under it; switch one of the two off"
                 )
         if self.run.on_nan == "skip" and training.get("deepspeed"):
@@ -77,105 +77,107 @@ class RunConfig(Section):
             )
         if evaluation.ap_patience is not None and evaluation.ap_steps is None:
             yield (
-                "evaluation.ap_patience is set but evaluation.ap_steps is not: without AP during training there is "
-                "nothing to stop by; set both or neither"
+                "evaluation.ap_patience is set but evaluation.ap_steps is not: early stopping needs AP during "
+                "training; set both or neither"
             )
         if evaluation.ap_steps is not None:
-            yield from self._against_ap()
+            yield from self._ap_contradictions()
         varies = [section.varies for section in (data, *map(data.of_source, data.sources)) if section.varies]
         if data.preload and varies:
             yield (
-                f"data.preload is true but {varies[0]}: every epoch writes other samples, so nothing can be kept "
-                "encoded; switch one of the two"
+                f"data.preload is true but {varies[0]}: samples differ in each epoch, so that encoded ones cannot be "
+                "kept; change one of the two"
             )
-        needy = [name for name in evaluation.readings if STRATEGIES[name].needs_tokens]
-        if needy and not custom.coord_tokens.enabled:
+        needing_tokens = [name for name in evaluation.readings if STRATEGIES[name].needs_tokens]
+        if needing_tokens and not custom.coord_tokens.enabled:
             yield (
-                f"evaluation.readings names {needy[0]} but custom.coord_tokens.enabled is false: grammar and "
-                "distributions are those of coordinate tokens; decode such answers greedily"
+                f"evaluation.readings names {needing_tokens[0]} but custom.coord_tokens.enabled is false: grammar and "
+                "distributions require coordinate tokens; use [greedy] for such answers"
             )
-        yield from self._against_noise()
+        yield from self._noise_contradictions()
         if data.geometry != "box":
-            yield from self._against_shapes()
+            yield from self._shape_contradictions()
         elif custom.coord_objective.shape_boxes:
             yield (
                 "custom.coord_objective.shape_boxes is true but data.geometry is box, whose box loss has GIoU already: "
-                "leave it out"
+                "remove it"
             )
         targets = training.get("target_modules") or []
-        named = {str(name).rsplit(".", 1)[-1] for name in ([targets] if isinstance(targets, str) else targets)}
-        hit = sorted(named & {"lm_head", "embed_tokens"})
-        if training.get("use_dora") and hit:
+        modules = {str(name).rsplit(".", 1)[-1] for name in ([targets] if isinstance(targets, str) else targets)}
+        of_vocabulary = sorted(modules & {"lm_head", "embed_tokens"})
+        if training.get("use_dora") and of_vocabulary:
             yield (
-                f"training.use_dora is true and training.target_modules names {hit[0]}: DoRA on the vocabulary merges "
-                "wrongly; leave it out of target_modules (all-linear does), or train its rows with custom.coord_offset"
+                f"training.use_dora is true and training.target_modules names {of_vocabulary[0]}: DoRA on the "
+                "vocabulary cannot be merged correctly; leave it out of target_modules (all-linear does), or train its "
+                "rows with custom.coord_offset"
             )
         if evaluation.pictures == "train" and len(data.sources) > 1:
             yield (
-                f"evaluation.pictures is train but data.sources has {len(data.sources)} sources, which ask in words "
-                "of their own; name data.heldout_annotations with evaluation.pictures: heldout, or set it to none"
+                f"evaluation.pictures is train but data.sources has {len(data.sources)} sources, each with its own "
+                "prompt; name data.heldout_annotations with evaluation.pictures: heldout, or set it to none"
             )
         if data.sources and not any(source.annotations for source in data.sources):
-            yield "data.sources: expected one source with annotations at least, found conversations alone"
+            yield "data.sources: expected at least one source with annotations, found only conversations"
         if evaluation.pictures == "heldout" and data.given and data.heldout_annotations is None:
             yield (
                 "evaluation.pictures is heldout but data.heldout_annotations is not given: name it, or set "
                 "evaluation.pictures to train (memorising) or none"
             )
 
-    def _against_noise(self) -> Iterator[str]:
-        """What noise objects need."""
+    def _noise_contradictions(self) -> Iterator[str]:
+        """Yield a message for each setting that contradicts `data.noise_objects`."""
         data = self.data
-        count, named = data.noise_objects, f"data.noise_objects is {data.noise_objects}"
+        count, noise = data.noise_objects, f"data.noise_objects is {data.noise_objects}"
         if count is None:
             if filled := [name for name in self.evaluation.readings if STRATEGIES[name].filled]:
                 yield (
-                    f"evaluation.readings names {filled[0]} but data.noise_objects is not set: a model that was not "
-                    "trained with noise objects cannot say that there is nothing more; name another"
+                    f"evaluation.readings names {filled[0]} but data.noise_objects is not set: only a model that was "
+                    "trained with noise objects can mark objects that do not exist; name another"
                 )
             return
         if not self.custom.coord_tokens.enabled:
-            yield f"{named} but custom.coord_tokens.enabled is false: the digits of noise boxes would be learnt"
+            yield f"{noise} but custom.coord_tokens.enabled is false: the digits of noise boxes would be learnt"
         if count > data.max_objects:
-            yield f"{named} but data.max_objects is {data.max_objects}: the first must not be above the second"
+            yield f"{noise} but data.max_objects is {data.max_objects}: the first must not be above the second"
         if data.geometry == "keypoints":
-            yield f"{named} but data.geometry is keypoints: a random box has none"
+            yield f"{noise} but data.geometry is keypoints: a random box has no keypoints"
         if self.training.get("truncation_strategy") == "left":
             yield (
-                f"{named} but training.truncation_strategy is left: which objects are noise is counted from the first; "
-                "use right, or delete"
+                f"{noise} but training.truncation_strategy is left: noise objects are identified by counting from the "
+                "first object; use right, or delete"
             )
 
-    def _against_shapes(self) -> Iterator[str]:
-        """What is for boxes alone."""
-        data, flags, named = self.data, self.custom.coord_objective, f"data.geometry is {self.data.geometry}"
-        free = strategies_for(data.geometry, self.custom.coord_tokens.enabled, data.noise_objects is not None)
-        if others := [name for name in self.evaluation.readings if name not in free]:
-            yield f"evaluation.readings names {others[0]} but {named}: it is for boxes alone; name {', '.join(free)}"
+    def _shape_contradictions(self) -> Iterator[str]:
+        """Yield a message for each setting that applies to boxes only."""
+        data, flags, geometry = self.data, self.custom.coord_objective, f"data.geometry is {self.data.geometry}"
+        allowed = strategies_for(data.geometry, self.custom.coord_tokens.enabled, data.noise_objects is not None)
+        if others := [name for name in self.evaluation.readings if name not in allowed]:
+            choices = ", ".join(allowed)
+            yield f"evaluation.readings names {others[0]} but {geometry}: it is for boxes only; name {choices}"
         if flags.matching == "hungarian":
-            yield f"custom.coord_objective.matching is hungarian but {named}: it pairs boxes alone; set sequence"
+            yield f"custom.coord_objective.matching is hungarian but {geometry}: it matches boxes only; set sequence"
         if flags.shape_boxes and data.geometry == "point":
             yield "custom.coord_objective.shape_boxes is true but data.geometry is point: a point has no box around it"
         if data.geometry == "keypoints" and not data.given:
             yield "data.geometry is keypoints but data.annotations is not given: generated shapes have no keypoints"
 
-    def _against_ap(self) -> Iterator[str]:
+    def _ap_contradictions(self) -> Iterator[str]:
         if self.evaluation.pictures == "none":
             yield (
-                "evaluation.ap_steps is set but evaluation.pictures is none: there are no images to answer during "
+                "evaluation.ap_steps is set but evaluation.pictures is none: there are no images to score during "
                 "training; set evaluation.pictures to heldout or train"
             )
         for name, instead in (
-            ("metric_for_best_model", "the best checkpoint is then the one of the highest AP"),
-            ("greater_is_better", "the best checkpoint is then the one of the highest AP"),
-            ("early_stop_interval", "evaluation.ap_patience stops then"),
+            ("metric_for_best_model", "the best checkpoint is then the one with the highest AP"),
+            ("greater_is_better", "the best checkpoint is then the one with the highest AP"),
+            ("early_stop_interval", "evaluation.ap_patience then decides when to stop"),
         ):
             if name in self.training:
                 yield (f"evaluation.ap_steps and training.{name} are both set: {instead}; leave one of the two out")
         if shards_weights(self.training.get("deepspeed")):
             yield (
                 "evaluation.ap_steps is set but training.deepspeed shards the weights (stage 3), and answers need a "
-                "whole model on each rank; use zero2, or score checkpoints afterwards (evaluation.each_checkpoint)"
+                "complete model on each rank; use zero2, or score checkpoints afterwards (evaluation.each_checkpoint)"
             )
 
 
@@ -185,13 +187,13 @@ def load_run_config(
     """Resolve a config file and overrides.
 
     Args:
-        file: YAML; paths in `extends` are looked up beside the file, then from the working folder
+        file: YAML; paths in `extends` are relative to the file, or else to the working folder
         overrides: words like `run.dir=out`, values in YAML
-        base: another YAML that `file` is laid over, as if its topmost parent extended it
-        trains: false for who only asks a checkpoint, which needs no objective
+        base: another YAML that `file` overrides, as if its topmost parent extended it
+        trains: false for inference, which needs no objective
 
     Raises:
-        InputError: naming file and field.
+        InputError: a setting is wrong; the message names file and field.
     """
     layers = [_read(path, ()) for path in (base, file) if path is not None]
     try:
@@ -218,10 +220,10 @@ def load_run_config(
 
 
 def check_run_config(values: Any, source: str, trains: bool = True) -> RunConfig:
-    """Validate a mapping; every fault in one message, a line each, with the field's dotted name."""
+    """Validate a mapping; the error message has one line per fault, each with the field's dotted name."""
     try:
         if isinstance(values, dict):
-            # A section that is not there would be checked without the context, and before unknown keys are told.
+            # A missing section would be validated without the context, and its fault would hide unknown keys.
             values = {"custom": {}} | values
         return RunConfig.model_validate(values, context={"trains": trains})
     except ValidationError as error:
@@ -230,7 +232,7 @@ def check_run_config(values: Any, source: str, trains: bool = True) -> RunConfig
 
 
 def _field(item: Any) -> str:
-    """Return the dotted name of a field, without the names that pydantic gives the members of a union."""
+    """Return the dotted name of a field, without the names that pydantic adds for members of a union."""
     return ".".join(str(part) for part in item["loc"] if not re.search(r"[\[(]", str(part)))
 
 
@@ -240,14 +242,14 @@ def _message(item: Any) -> str:
     if item["type"] == "extra_forbidden":
         return f"{field}: unknown key{_near(item['loc'])}"
     if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.")):
-        return message  # the validator named both sides itself
-    given = item.get("input")
-    word = yaml_word(given) if item["type"] in ("literal_error", "string_type") else ""
-    return f"{field}: {message[:1].lower() + message[1:]}, found {given!r}{word}"
+        return message  # the validator has named the fields itself
+    value = item.get("input")
+    hint = yaml_word(value) if item["type"] in ("literal_error", "string_type") else ""
+    return f"{field}: {message[:1].lower() + message[1:]}, found {value!r}{hint}"
 
 
 def _near(location: Sequence[Any]) -> str:
-    """Return the end of a message about an unknown key: where it lives, the closest one here, or all that are here."""
+    """Return a hint about an unknown key: where it belongs, the most similar key, or all keys of the section."""
     model: Any = RunConfig
     for part in location[:-1]:
         if isinstance(part, int):  # an entry of a list of sections
@@ -255,13 +257,13 @@ def _near(location: Sequence[Any]) -> str:
             continue
         info = getattr(model, "model_fields", {}).get(part)
         model = info.annotation if info is not None else None
-    name, known = str(location[-1]), list(getattr(model, "model_fields", ()))
+    name, keys = str(location[-1]), list(getattr(model, "model_fields", ()))
     elsewhere = [path for path in _paths(RunConfig) if path.rpartition(".")[2] == name]
     if name in argument_table():
         elsewhere.append(f"training.{name}")
     if len(elsewhere) == 1:
-        return f"; it lives at {elsewhere[0]}"
-    return did_you_mean(name, known) or f"; known here: {', '.join(known)}" * bool(known)
+        return f"; it belongs at {elsewhere[0]}"
+    return did_you_mean(name, keys) or f"; known here: {', '.join(keys)}" * bool(keys)
 
 
 def _paths(model: Any, prefix: str = "") -> Iterator[str]:
@@ -273,10 +275,10 @@ def _paths(model: Any, prefix: str = "") -> Iterator[str]:
 
 
 def read_yaml(file: Path) -> Any:
-    """Return what a YAML file holds.
+    """Return the contents of a YAML file.
 
     Raises:
-        InputError: no YAML.
+        InputError: the file is not valid YAML.
     """
     try:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -289,7 +291,7 @@ def _read(file: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         found = "expected a config file, found a folder" if file.is_dir() else "no such config file"
         raise InputError(f"{file}: {found}{pointer(file.as_posix())}")
     if file.resolve() in seen:
-        raise InputError(f"{file}: extends itself, by way of {' -> '.join(map(str, seen))}")
+        raise InputError(f"{file}: extends itself, through {' -> '.join(map(str, seen))}")
     values = read_yaml(file) or {}
     if not isinstance(values, dict):
         raise InputError(f"{file}: expected a mapping of sections, found a {type(values).__name__}")
@@ -311,7 +313,7 @@ def _first_line(error: Exception) -> str:
 
 
 def flat_settings(values: Any, name: str = "") -> dict[str, Any]:
-    """Return nested mappings as one: dotted name -> value."""
+    """Flatten nested mappings: dotted name -> value."""
     if not isinstance(values, dict):
         return {name: values}
     parts = (flat_settings(value, f"{name}.{key}" if name else str(key)) for key, value in values.items())
@@ -319,7 +321,7 @@ def flat_settings(values: Any, name: str = "") -> dict[str, Any]:
 
 
 def changed_settings(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return what differs between two nested mappings: both values by dotted name, None for what is not there."""
+    """Return the values that differ between two nested mappings, by dotted name; None for a missing value."""
     first, second = flat_settings(one), flat_settings(other)
     pairs = {name: (first.get(name), second.get(name)) for name in (first | second)}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,4 +1,4 @@
-"""The sections of a `RunConfig`, each frozen and checked on its own."""
+"""The sections of a `RunConfig`, each frozen and validated on its own."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their boundin
 
 
 class RunSection(Section):
-    """Where the run goes, and what makes it repeatable."""
+    """Folder, seed and conduct of the run."""
 
     dir: Path | None = Field(None, description="run folder; `runs/` and the config's name when not given")
     seed: Seed = Field(0, description="seed of initial weights, batches and dropout")
     profile: bool = Field(False, description="measure a few steps and report where their time goes")
     resume: bool = Field(False, description="continue the run in `run.dir` from its newest complete checkpoint")
     on_nan: Literal["stop", "skip"] = Field(
-        "stop", description="at a loss that is not finite, stop the run or leave that micro-batch out and list it"
+        "stop", description="at a loss that is not finite, stop the run, or leave that micro-batch out and list it"
     )
     threads: PositiveInt | None = Field(None, description="CPU threads that torch uses; all cores when not given")
     gradient_norms: bool = Field(
@@ -50,8 +50,8 @@ class TinyModelConfig(Section):
     tied: bool = Field(True, description="embedding and output head share one table")
     smooth_rows: bool = Field(
         True,
-        description="initialise coordinate tokens and patch positions by smooth functions of their position, so "
-        "that neighbouring bins start alike",
+        description="initialise coordinate tokens and patch positions with smooth functions of their position, so "
+        "that neighbouring bins begin with similar rows",
     )
     coord_std: NonNegativeFloat = Field(0.1, description="root mean square of the smooth coordinate rows")
     position_std: NonNegativeFloat = Field(0.3, description="root mean square of the smooth patch positions")
@@ -68,10 +68,10 @@ class TinyModelConfig(Section):
 
 
 class ModelSection(Section):
-    """A checkpoint (`path`: folder or hub id) or, when there is none, the built-in tiny model."""
+    """A checkpoint (`path`: folder or hub id), or without one the built-in tiny model."""
 
     path: str | None = Field(None, description="folder of a Qwen3-VL checkpoint, or a hub id with `model.download`")
-    download: bool = Field(False, description="allow the network, to fetch a hub id")
+    download: bool = Field(False, description="allow network access, to download a hub id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="number format of the weights")
     attention: Literal["sdpa", "eager", "flash_attention_2"] = Field(
         "sdpa", description="attention implementation; flash_attention_2 is replaced by sdpa where it cannot run"
@@ -79,7 +79,7 @@ class ModelSection(Section):
     fused_head: bool = Field(
         True,
         description="compute head and loss in chunks, without the logits of all tokens at once; false uses the "
-        "readable form of the same objective, for comparison",
+        "unfused implementation of the same objective, for comparison",
     )
     tiny: TinyModelConfig = Field(default_factory=TinyModelConfig, description="sizes of the built-in tiny model")
 
@@ -92,12 +92,12 @@ class ShapesConfig(Section):
     size: PositiveInt = Field(96, description="side of an image in pixels")
     max_objects: PositiveInt = Field(3, description="most objects in an image")
     colours: Annotated[int, Field(ge=1, le=4)] = Field(
-        3, description="colours that names begin with: red, green, blue, yellow; times three shapes"
+        3, description="number of colours in names (red, green, blue, yellow), each with three shapes"
     )
     min_side: Fraction = Field(0.22, description="shortest side of an object, as a fraction of the image's")
     max_side: Fraction = Field(0.5, description="longest side of an object, as a fraction of the image's")
-    noise: NonNegativeFloat = Field(8.0, description="standard deviation of the pixel noise, of 255")
-    seed: Seed = Field(1, description="seed of the drawing; `run.seed` does not change the images")
+    noise: NonNegativeFloat = Field(8.0, description="standard deviation of the pixel noise, on a scale of 255")
+    seed: Seed = Field(1, description="seed of the images, which `run.seed` does not change")
 
     @model_validator(mode="after")
     def _sides_in_order(self) -> ShapesConfig:
@@ -106,7 +106,7 @@ class ShapesConfig(Section):
 
 
 class DataSection(Section):
-    """Annotations and images, or the generated shapes when there are none."""
+    """Annotations and images, or without annotations the generated shapes."""
 
     annotations: Path | None = Field(
         None,
@@ -115,17 +115,17 @@ class DataSection(Section):
     )
     images: Path | None = Field(
         None,
-        description="folder that image paths in the training annotations are relative to; told by the format when not "
-        "given, for instance JSONL the file's own folder",
+        description="folder that image paths in the training annotations are relative to; depends on the format when "
+        "not given, for instance JSONL the file's own folder",
     )
-    format: Format = Field("auto", description="format of the annotations; told by their content when auto")
+    format: Format = Field("auto", description="format of the annotations; auto detects it from their content")
     on_bad_box: OnBadBox = Field(
         "drop_image",
-        description="an object that is wrong takes its image along, goes alone, or is an error; one that is too small "
-        "for a bin goes alone, or is an error",
+        description="for a faulty object: leave its image out, leave the object out, or raise an error; an object "
+        "smaller than a bin is left out alone, or is an error",
     )
     allow_outside: bool = Field(
-        False, description="open images that links or paths with .. lead to outside the folder of the images"
+        False, description="also open images outside the image folder, through links or paths with .."
     )
     heldout_annotations: Path | None = Field(
         None, description="annotations of the images that are scored with `evaluation.pictures: heldout`"
@@ -136,42 +136,40 @@ class DataSection(Section):
     )
     sources: tuple[SourceConfig, ...] = Field(
         (),
-        description="several sources that one run trains on, instead of `data.annotations`; what a source does not say "
-        "is as in this section",
+        description="several sources that one run trains on, instead of `data.annotations`; settings that a source "
+        "leaves out are taken from this section",
     )
     limit: PositiveInt | None = Field(
         None,
-        description="train on the first so many usable images, for a trial; all when not given. `inspect` and "
-        "scoring of held-out images take no notice of it",
+        description="number of usable images to train on, from the first, for a trial; all when not given. `inspect` "
+        "and the scoring of held-out images ignore it",
     )
     classes: ClassNames | None = Field(
         None,
-        description="the only descriptions that are taught, scored and asked for, others are left out and counted; all "
-        "of the annotations when not given",
+        description="the only descriptions that are trained, scored and queried, others are left out and counted; all "
+        "in the annotations when not given",
     )
     queries: Queries = Field(
         "all",
         description="what a training sample asks for, drawn anew in each epoch: all objects, those of one class, "
-        "those of a few classes, or one of the three; a record with a `query` asks for that phrase",
+        "those of a few classes, or one of these three; a record with a `query` asks for that phrase",
     )
     negatives: Probability = Field(
         0.25,
-        description="share of the queries by class that ask only for what is not in the image; the answer is empty",
+        description="share of the queries by class that ask only for classes not in the image; their answer is empty",
     )
     class_prompt: ClassPrompt = Field(
-        DEFAULT_CLASS_PROMPT, description="the user's message of a query; {classes} is replaced by what is asked for"
+        DEFAULT_CLASS_PROMPT, description="the user's message of a query; {classes} is replaced by the queried names"
     )
     augment: AugmentConfig = Field(
         default_factory=AugmentConfig, description="changes of the training images and their boxes"
     )
     prompt: Prompt = Field(DEFAULT_PROMPT, description="the user's message beside the image")
-    max_objects: PositiveInt = Field(
-        30, description="most objects in a target; those beyond it are left out and counted"
-    )
+    max_objects: PositiveInt = Field(30, description="most objects in a target; further ones are left out and counted")
     order: Literal["top_left", "given", "random", "size"] = Field(
         "top_left",
-        description="order of the objects in a target: by (y1, x1), as annotated, at random anew in each epoch, or "
-        "the largest first",
+        description="order of the objects in a target: by (y1, x1), as annotated, random in each epoch, or "
+        "largest first",
     )
     markers: str = Field(
         "qwen",
@@ -181,31 +179,31 @@ class DataSection(Section):
     style: Literal["markers", "json"] = Field("markers", description="target as marked objects, or as JSON text")
     geometry: GeometryName = Field(
         "box",
-        description="what is taught of each object: its box, a point, a polygon, an oriented box of four corners or "
-        "keypoints; of COCO files from `segmentation` and `keypoints`, else from the box",
+        description="geometry of the targets: box, point, polygon, oriented box of four corners, or keypoints; read "
+        "from `segmentation` and `keypoints` of COCO files, else derived from the box",
     )
     max_vertices: Annotated[int, Field(ge=3, le=128)] = Field(
-        32, description="most vertices of a polygon in a target; outlines of more are simplified"
+        32, description="most vertices of a polygon in a target; outlines with more are simplified"
     )
     noise_objects: PositiveInt | None = Field(
         None,
-        description="fill each target up to so many objects with random boxes called noise, whose coordinates are not "
-        "supervised, so that a model need not stop early; see the reading `names-filled`",
+        description="number of objects up to which each target is filled with random boxes called noise, whose "
+        "coordinates are not supervised, so that answers do not stop too early; see the reading `names-filled`",
     )
     min_pixels: PositiveInt | None = Field(
-        None, description="images of fewer pixels are enlarged; the checkpoint's own limit when not given"
+        None, description="images with fewer pixels are enlarged; the checkpoint's own limit when not given"
     )
     max_pixels: PositiveInt | None = Field(
-        None, description="images of more pixels are reduced; the checkpoint's own limit when not given"
+        None, description="images with more pixels are reduced; the checkpoint's own limit when not given"
     )
     packing: bool = Field(
-        False, description="put a rank's batch into one row without padding, in which each sample attends to itself"
+        False, description="pack a rank's batch into one row without padding, in which each sample attends to itself"
     )
     preload: bool | None = Field(
-        None, description="encode all samples once and keep them in memory; decided by size when not given"
+        None, description="encode all samples once and keep them in memory; depends on their size when not given"
     )
     strict: bool = Field(
-        False, description="make any bad record an error; otherwise it is left out of training and scoring, and listed"
+        False, description="raise an error at a bad record, which otherwise is listed and neither trained nor scored"
     )
 
     @field_validator("markers")
@@ -222,7 +220,7 @@ class DataSection(Section):
 
     @property
     def varies(self) -> str | None:
-        """Return the setting that makes a sample another one in each epoch, so that it cannot be kept encoded."""
+        """The setting that makes samples differ between epochs, so that encoded ones cannot be kept; None if none."""
         if self.order == "random":
             return "data.order is random"
         if self.noise_objects:
@@ -233,23 +231,23 @@ class DataSection(Section):
 
     @property
     def given(self) -> bool:
-        """Whether there are annotations to train on, and no shapes have to be drawn."""
+        """Whether there are annotations to train on, so that no shapes are generated."""
         return self.annotations is not None or bool(self.sources)
 
     def of_source(self, source: SourceConfig) -> DataSection:
-        """Return the section of one source: what it leaves out is as in this one."""
+        """Return the section of one source; settings that it leaves out are taken from this section."""
         shared = DataSection.model_fields.keys() & SourceConfig.model_fields.keys()
-        stated = {name: getattr(source, name) for name in shared if getattr(source, name) is not None}
-        return self.model_copy(update={"sources": (), "images": None, **stated})
+        own_settings = {name: getattr(source, name) for name in shared if getattr(source, name) is not None}
+        return self.model_copy(update={"sources": (), "images": None, **own_settings})
 
     @model_validator(mode="after")
     def _one_form(self) -> DataSection:
         if self.sources and (self.annotations is not None or self.images is not None):
-            named = "annotations" if self.annotations is not None else "images"
-            raise ValueError(f"data.sources and data.{named} are both given: name it within a source, or leave one out")
-        weighed = [source.weight is not None for source in self.sources]
-        if any(weighed) and not all(weighed):
-            number = weighed.index(False)
+            key = "annotations" if self.annotations is not None else "images"
+            raise ValueError(f"data.sources and data.{key} are both given: name it within a source, or leave one out")
+        has_weight = [source.weight is not None for source in self.sources]
+        if any(has_weight) and not all(has_weight):
+            number = has_weight.index(False)
             raise ValueError(f"data.sources.{number}.weight: give every source a weight or none, found none here")
         return self
 
@@ -257,11 +255,11 @@ class DataSection(Section):
     def _pairs(self) -> DataSection:
         _in_order("data.min_pixels", self.min_pixels, "data.max_pixels", self.max_pixels)
         for prefix in ("", "heldout_"):
-            given, folder = getattr(self, f"{prefix}annotations"), getattr(self, f"{prefix}images")
-            if folder is not None and given is None:
+            annotations, images = getattr(self, f"{prefix}annotations"), getattr(self, f"{prefix}images")
+            if images is not None and annotations is None:
                 raise ValueError(f"data.{prefix}images is given but data.{prefix}annotations is not: name both")
         if self.limit is not None and not self.given:
-            raise ValueError("data.limit: the generated shapes are as many as data.shapes.train says; set that")
+            raise ValueError("data.limit: the number of generated shapes is data.shapes.train; set that")
         if self.heldout_annotations is not None and not self.given:
             raise ValueError("data.heldout_annotations is given but data.annotations is not: name both")
         return self
@@ -277,32 +275,33 @@ class EvaluationSection(Section):
 
     pictures: Literal["heldout", "train", "none"] = Field(
         "heldout",
-        description="images that are answered and scored: held-out ones, the training set (memorising), or none",
+        description="images to generate answers for and to score: held-out, the training set (memorising), or none",
     )
-    limit: PositiveInt | None = Field(None, description="score the first so many images; all when not given")
+    limit: PositiveInt | None = Field(None, description="number of images to score, from the first; all if not given")
     batch_size: PositiveInt = Field(50, description="images per batch when answers are generated")
     max_new_tokens: PositiveInt | None = Field(
         None,
-        description="longest answer in tokens; room for data.max_objects objects with the longest name when not given",
+        description="longest answer in tokens; enough for data.max_objects objects with the longest name if not given",
     )
-    overlays: PositiveInt = Field(24, description="images that the report shows with their boxes")
+    overlays: PositiveInt = Field(24, description="number of images that the report shows with their boxes")
     readings: tuple[str, ...] = Field(
-        ("greedy",), description=f"decoding strategies, the first is the run's: {', '.join(STRATEGIES)}"
+        ("greedy",), description=f"decoding strategies, of which the first is the run's: {', '.join(STRATEGIES)}"
     )
     overfitting_after: PositiveInt = Field(
-        3, description="rising evaluation losses in a row, while training's falls, after which a line says so"
+        3, description="number of consecutive rises of the evaluation loss, while training's falls, until a warning"
     )
     ap_steps: PositiveInt | None = Field(
-        None, description="steps between two scorings of answers during training, for AP; none when not given"
+        None, description="steps between two measurements of AP during training; never when not given"
     )
     ap_images: PositiveInt = Field(
-        100, description="images that are answered then, always the same, spread evenly over the scored ones"
+        100, description="number of images for these measurements, always the same, spread evenly over the scored ones"
     )
     ap_patience: PositiveInt | None = Field(
-        None, description="stop after so many scorings in a row without a higher AP; never when not given"
+        None,
+        description="number of consecutive measurements without a higher AP until training stops; never if not set",
     )
     each_checkpoint: bool = Field(
-        False, description="answer and score every saved checkpoint instead of the last alone"
+        False, description="generate and score answers of every saved checkpoint, not only of the last"
     )
 
     @field_validator("readings")

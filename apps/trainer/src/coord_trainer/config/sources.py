@@ -1,4 +1,4 @@
-"""One of several sources that a run trains on, and what a source may have of its own."""
+"""The configuration of one of several data sources, with the settings that a source can have of its own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from coord_trainer.config.formats import Format
 Queries = Literal["all", "per_class", "class_list", "mixed"]
 
 
-_TURNS_AND_MEDIA = re.compile(r"<\|(im_start|im_end|endoftext|(image|video|vision)_[a-z]+)\|>|<(video|audio)>")
-"""What ends a message or stands for pixels: a chat template reads it as such wherever it is written."""
+_CONTROL_TOKENS = re.compile(r"<\|(im_start|im_end|endoftext|(image|video|vision)_[a-z]+)\|>|<(video|audio)>")
+"""Tokens that end a message or are replaced by pixels, which a chat template would interpret within a prompt."""
 
 
 def _plain_prompt(value: str) -> str:
     if not value.strip() or "<image>" in value:
         raise ValueError("expected a non-empty prompt without <image>; the image is put in front of it")
-    if token := _TURNS_AND_MEDIA.search(value):
+    if token := _CONTROL_TOKENS.search(value):
         raise ValueError(f"expected a prompt in plain words, without the control token {token[0]}")
     try:
         value.encode()
@@ -32,7 +32,7 @@ def _plain_prompt(value: str) -> str:
     return value
 
 
-def _says_classes(value: str) -> str:
+def _class_prompt(value: str) -> str:
     if "{classes}" not in value or "<image>" in value:
         raise ValueError("expected a prompt with {classes} and without <image>; the image is put in front of it")
     return _plain_prompt(value)
@@ -53,29 +53,29 @@ def _folder_name(value: str) -> str:
 
 
 Prompt = Annotated[str, AfterValidator(_plain_prompt)]
-ClassPrompt = Annotated[str, AfterValidator(_says_classes)]
+ClassPrompt = Annotated[str, AfterValidator(_class_prompt)]
 FolderName = Annotated[str, AfterValidator(_folder_name)]
 ClassNames = Annotated[tuple[str, ...], AfterValidator(_class_names)]
 
 
 class AugmentConfig(Section):
-    """Changes of training images that move their boxes along, drawn anew in each epoch; none by default."""
+    """Random changes of training images and their boxes, drawn anew in each epoch; none by default."""
 
     flip: Probability = Field(
         0.0,
-        description="probability of mirroring an image left to right; not where words of the record say left or right "
-        "in English",
+        description="probability of mirroring an image left to right; never if the record's text contains left or "
+        "right in English",
     )
     crop: Probability = Field(
         0.0,
-        description="probability of a crop that cuts no box; objects outside it are left out of the answer, but where "
-        "a record asks for a phrase all stay",
+        description="probability of a crop that cuts no box; objects outside it are left out of the answer, but a "
+        "record that asks for a phrase keeps all",
     )
     min_crop: Fraction = Field(0.5, description="smallest side of a crop, as a fraction of the image's")
-    scale: Probability = Field(0.0, description="probability of reducing the size")
-    min_scale: Fraction = Field(0.5, description="smallest factor by which sides are reduced")
+    scale: Probability = Field(0.0, description="probability of reducing the size of an image")
+    min_scale: Fraction = Field(0.5, description="smallest factor by which the sides are multiplied")
     colour: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="brightness, contrast and saturation are multiplied by 1 - colour to 1 + colour"
+        0.0, description="brightness, contrast and saturation are multiplied by factors of 1 - colour to 1 + colour"
     )
 
     @property
@@ -85,35 +85,34 @@ class AugmentConfig(Section):
 
 
 class SourceConfig(Section):
-    """One of several sources: annotated images, or conversations without boxes; as `data` says where it is silent."""
+    """One of several sources: annotated images, or conversations without boxes; `data` has the defaults."""
 
     name: FolderName | None = Field(
-        None, description="what reports call it; the file's or folder's name when not given"
+        None, description="name of the source in reports; the file's or folder's name when not given"
     )
     annotations: Path | None = Field(None, description="annotations of any format that `prepare` reads")
     conversations: Path | None = Field(
-        None,
-        description="conversations of text and any number of images in ms-swift's JSONL; they train the text alone",
+        None, description="conversations of text and any number of images in ms-swift's JSONL; they train only the text"
     )
-    images: Path | None = Field(None, description="the folder that its image paths are relative to")
+    images: Path | None = Field(None, description="folder that its image paths are relative to")
     weight: PositiveFloat | None = Field(
         None,
-        description="its share of the samples is its weight by the sum of all weights; by size when no source has one",
+        description="its share of the samples is its weight divided by the sum of all; by size if no source has one",
     )
     format: Format | None = Field(None, description="format of its annotations")
-    limit: PositiveInt | None = Field(None, description="train on the first so many of its usable images")
-    on_bad_box: OnBadBox | None = Field(None, description="what its wrong objects do")
-    allow_outside: bool | None = Field(None, description="whether its images may lie outside their folder")
+    limit: PositiveInt | None = Field(None, description="number of its usable images to train on, from the first")
+    on_bad_box: OnBadBox | None = Field(None, description="what happens to its faulty objects")
+    allow_outside: bool | None = Field(None, description="whether its images may be outside their folder")
     classes: ClassNames | None = Field(None, description="its class list")
     prompt: Prompt | None = Field(None, description="its user's message")
     class_prompt: ClassPrompt | None = Field(None, description="its user's message of a query")
     queries: Queries | None = Field(None, description="what its samples ask for")
-    negatives: Probability | None = Field(None, description="its share of queries for what is not there")
+    negatives: Probability | None = Field(None, description="its share of queries for classes not in the image")
     augment: AugmentConfig | None = Field(None, description="changes of its images")
 
     @property
     def path(self) -> Path:
-        """The file or folder that it is read from."""
+        """The file or folder of the annotations or conversations."""
         path = self.annotations or self.conversations
         assert path is not None  # checked below
         return path

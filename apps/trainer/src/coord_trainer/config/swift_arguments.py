@@ -1,13 +1,13 @@
-"""The arguments of ms-swift's SFT: the table `swift_arguments.tsv` goes in, a checked `training:` section comes out.
+"""Checks the `training:` section against the table of ms-swift's SFT arguments, `swift_arguments.tsv`.
 
-Each argument has one of three classes. *forwarded*: it reaches ms-swift and acts. *owned*: another key of the
-configuration sets it, and `reason` names that key. *refused*: it would be accepted and change nothing, or break what
-the trainer promises, and `reason` says so.
+Each argument has one of three classes. *forwarded*: it is passed to ms-swift and takes effect. *owned*: another key
+of the configuration sets it, and `reason` names that key. *refused*: ms-swift would accept it, but it would have no
+effect or break a guarantee of the trainer, and `reason` says which.
 
-The other columns describe forwarded arguments: `type` as ms-swift's field has it (`?` where null is allowed), `values`
-(`a, b` for choices, `1..` and `0..1` for ranges with their ends, `>0` and `..<1` for ranges without, `or` for an
-exception) and `needs`, the setting without which the argument has no effect. Tests hold names, types and choices
-equal to the installed ms-swift's.
+The other columns describe forwarded arguments: `type` as in ms-swift (`?` if null is allowed), `values` (`a, b` for
+choices, `1..` and `0..1` for ranges that include their ends, `>0` and `..<1` for ranges that do not, `or` for an
+exception) and `needs`, the setting without which the argument has no effect. Tests compare names, types and choices
+with the installed ms-swift.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SCHEDULER_KEYWORDS: Mapping[str, tuple[str, ...]] = {
         "num_cycles",
     ),
 }
-"""What `lr_scheduler_kwargs` may hold for a scheduler; for those that are not listed, nothing."""
+"""The keywords that `lr_scheduler_kwargs` may hold for each scheduler; schedulers that are not listed take none."""
 
 _SCHEDULER_NEEDS = {
     "cosine_with_min_lr": ("min_lr", "min_lr_rate"),
@@ -74,13 +74,13 @@ class SwiftArgument:
     """One row of the table.
 
     Attributes:
-        name: ms-swift's.
-        kind: what becomes of a value under `training:`.
-        type: names of Python types, `|` between alternatives, `?` at the end when null is allowed.
-        values: choices or range of a forwarded argument; empty when every value of the type is allowed.
+        name: in ms-swift.
+        kind: class of the argument.
+        type: names of Python types, `|` between alternatives, `?` at the end if null is allowed.
+        values: choices or range of a forwarded argument; empty if every value of the type is allowed.
         needs: `name` or `name=value`, without which a forwarded argument has no effect.
-        reason: the key to use instead (owned), why there is no use for it (refused), or what a forwarded argument needs
-            to act beyond a machine without a GPU; the others have a test that shows them act.
+        reason: the key to use instead (owned), why it is refused, or what a forwarded argument requires besides a CPU
+            to take effect; forwarded arguments without a reason have a test that shows their effect.
     """
 
     name: str
@@ -92,22 +92,22 @@ class SwiftArgument:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The values that are allowed, when they are listed."""
+        """The allowed values, if they are listed."""
         return tuple(self.values.split(", ")) if self.values[:1].isalpha() else ()
 
     @property
     def expected(self) -> str:
-        """What a value must be, in words."""
+        """The allowed values in words."""
         kinds = [_WORDS[kind] for kind in self.type.rstrip("?").split("|") if kind != "object"]
         if self.choices:
             return f"one of {self.values}" + (" (or several)" if "list" in self.type else "")
         return " or ".join(kinds) + (f" ({self.values})" if self.values else "")
 
     def read(self, value: Any) -> Any:
-        """Return `value` in the argument's type.
+        """Convert `value` to the argument's type.
 
         Raises:
-            ValueError: it is of another type, or not among the values.
+            ValueError: it is of another type, or not an allowed value.
         """
         kinds = self.type.rstrip("?").split("|")
         if kinds == ["list"] and isinstance(value, str):
@@ -133,8 +133,8 @@ class SwiftArgument:
         if span.startswith(">"):
             return value > float(span[1:])
         lowest, _, highest = span.partition("..")
-        below = not highest or (value < float(highest[1:]) if highest[0] == "<" else value <= float(highest))
-        return value >= float(lowest) and below
+        low_enough = not highest or (value < float(highest[1:]) if highest[0] == "<" else value <= float(highest))
+        return value >= float(lowest) and low_enough
 
 
 @cache
@@ -146,15 +146,15 @@ def argument_table() -> Mapping[str, SwiftArgument]:
 
 
 def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[str, Any]:
-    """Return `training:` with every value in its argument's type; null stands for a setting that is not given.
+    """Return `training:` with every value converted to its argument's type; null leaves a setting at its default.
 
     Args:
         given: the section
         offsets: whether `custom.coord_offset.enabled` is set, which makes LoRA the default
 
     Raises:
-        ValueError: one line for each argument that is unknown, owned, refused, of the wrong type, outside its values
-            or without effect.
+        ValueError: an argument is unknown, owned, refused, of the wrong type, not an allowed value or without effect;
+            one line for each.
     """
     values: dict[str, Any] = {}
     problems: list[str] = []
@@ -172,14 +172,14 @@ def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[s
 
 
 def yaml_word(value: Any) -> str:
-    """Return the end of a message about a value that YAML has turned into true or false; empty for others."""
+    """Return a hint about a value that YAML has converted to true or false; empty for other values."""
     if not isinstance(value, bool):
         return ""
-    return f", which is what YAML makes of {'yes and on' if value else 'no and off'}; a word needs quotes there"
+    return f", which is how YAML reads {'yes and on' if value else 'no and off'}; put the word in quotes"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return the end of a message that names the closest of `known`; empty where none is close."""
+    """Return a hint that names the most similar of the `known` words; empty if none is similar."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, list(known), n=1)
@@ -194,79 +194,79 @@ def _accepted(name: str) -> SwiftArgument:
     if row.kind == "owned":
         raise ValueError(f"training.{name} is set by {row.reason}; set it there")
     if row.kind == "refused":
-        raise ValueError(f"training.{name} is not taken: {row.reason}")
+        raise ValueError(f"training.{name} is not supported: {row.reason}")
     return row
 
 
 def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:
-    """Settings that are each right and together without effect, or that would stop the run later."""
-    found = []
+    """Return a message for each setting without effect, and for each combination that would stop the run later."""
+    problems = []
     settings = {**defaults, **values}
     for name, value in values.items():
         needed, _, wanted = argument_table()[name].needs.partition("=")
-        have = settings.get(needed)
-        if value not in (False, 0, "", [], {}) and needed and (have != wanted if wanted else not have):
-            found.append(
+        current = settings.get(needed)
+        if value not in (False, 0, "", [], {}) and needed and (current != wanted if wanted else not current):
+            problems.append(
                 f"training.{name} has no effect without training.{needed}{f': {wanted}' * bool(wanted)}, which is "
-                f"{'not given' if have is None else have}; set both or neither"
+                f"{'not given' if current is None else current}; set both or neither"
             )
     optimizer = values.get("optimizer")
     if optimizer is not None and not optimizer.startswith("multimodal"):
-        found += [
+        problems += [
             f"training.{name} has no effect with training.optimizer: {optimizer}; set it to multimodal, or leave one "
             "of the two out"
             for name in ("vit_lr", "aligner_lr")
             if name in values
         ]
     if optimizer == "muon":
-        found += [
-            f"training.optimizer is muon but training.{name} is {settings[name]}: Muon moves whole matrices of the "
-            f"model, and AdamW the rest; set training.{name}: {right[0] or 'null'}, or another training.optimizer"
-            for name, right in _MUON_NEEDS.items()
-            if settings.get(name, right[0]) not in right
+        problems += [
+            f"training.optimizer is muon but training.{name} is {settings[name]}: Muon updates complete matrices of "
+            f"the model, and AdamW the rest; set training.{name}: {allowed[0] or 'null'}, or another training.optimizer"
+            for name, allowed in _MUON_NEEDS.items()
+            if settings.get(name, allowed[0]) not in allowed
         ]
     if values.get("warmup_ratio") and values.get("warmup_steps"):
-        found.append(
+        problems.append(
             f"training.warmup_ratio is {values['warmup_ratio']} and training.warmup_steps is "
-            f"{values['warmup_steps']}: one would replace the other; leave one of the two out"
+            f"{values['warmup_steps']}: only one of them can take effect; leave one of the two out"
         )
     if "early_stop_interval" in values and values.get("eval_strategy") == "no":
-        found.append(
-            "training.early_stop_interval is set but training.eval_strategy is no: there is no evaluation loss to "
-            "stop by; switch one of the two"
+        problems.append(
+            "training.early_stop_interval is set but training.eval_strategy is no: early stopping needs an evaluation "
+            "loss; change one of the two"
         )
     if "target_regex" in values and "target_modules" in values:
-        found.append(
-            "training.target_modules has no effect beside training.target_regex, which ms-swift takes instead; leave "
-            "one of the two out"
+        problems.append(
+            "training.target_modules has no effect with training.target_regex, which ms-swift uses instead; leave one "
+            "of the two out"
         )
     size = values.get("max_shard_size")
     if size is not None and not _SIZE.fullmatch(size):
-        found.append(f"training.max_shard_size: expected a size such as 5GB or 500MB, found {size!r}")
-    return [*found, *_scheduler(settings), *_deepspeed(values.get("deepspeed")), *_missing_packages(values)]
+        problems.append(f"training.max_shard_size: expected a size such as 5GB or 500MB, found {size!r}")
+    return [*problems, *_scheduler(settings), *_deepspeed(values.get("deepspeed")), *_missing_packages(values)]
 
 
 def _scheduler(settings: Mapping[str, Any]) -> list[str]:
-    name, given = settings["lr_scheduler_type"], settings.get("lr_scheduler_kwargs") or {}
-    if isinstance(given, str):
+    name, keywords = settings["lr_scheduler_type"], settings.get("lr_scheduler_kwargs") or {}
+    if isinstance(keywords, str):
         try:
-            given = json.loads(given)
+            keywords = json.loads(keywords)
         except ValueError:
-            given = None
-    if not isinstance(given, dict):
+            keywords = None
+    if not isinstance(keywords, dict):
         return [f"training.lr_scheduler_kwargs: expected a mapping, found {settings['lr_scheduler_kwargs']!r}"]
-    known, needed = SCHEDULER_KEYWORDS.get(name, ()), _SCHEDULER_NEEDS.get(name, ())
-    found = [
+    allowed, needed = SCHEDULER_KEYWORDS.get(name, ()), _SCHEDULER_NEEDS.get(name, ())
+    problems = [
         f"training.lr_scheduler_kwargs: {key} is not taken by training.lr_scheduler_type: {name}; it takes "
-        f"{', '.join(known) or 'nothing'}"
-        for key in given
-        if key not in known
+        f"{', '.join(allowed) or 'nothing'}"
+        for key in keywords
+        if key not in allowed
     ]
-    if needed and not set(needed) & set(given):
-        found.append(
+    if needed and not set(needed) & set(keywords):
+        problems.append(
             f"training.lr_scheduler_type: {name} needs {' or '.join(needed)}; set it under training.lr_scheduler_kwargs"
         )
-    return found
+    return problems
 
 
 def _deepspeed(value: Any) -> list[str]:
@@ -278,7 +278,7 @@ def _deepspeed(value: Any) -> list[str]:
 
 
 def shards_weights(deepspeed: Any) -> bool:
-    """Return whether a value of `training.deepspeed` means ZeRO stage 3: a preset's name, a mapping or a JSON file."""
+    """Return whether `training.deepspeed`, a preset's name, a mapping or a JSON file, selects ZeRO stage 3."""
     if isinstance(deepspeed, str) and Path(deepspeed).is_file():
         deepspeed = read_json(deepspeed)
     if isinstance(deepspeed, dict):
@@ -287,22 +287,22 @@ def shards_weights(deepspeed: Any) -> bool:
 
 
 def _missing_packages(values: Mapping[str, Any]) -> list[str]:
-    wanted: list[tuple[str, Any, str]] = []
+    required: list[tuple[str, Any, str]] = []
     for name, package in (("use_liger_kernel", "liger_kernel"), ("deepspeed", "deepspeed")):
         if values.get(name):
-            wanted.append((name, values[name], package))
+            required.append((name, values[name], package))
     if re.search(r"8bit|32bit|bnb|paged", str(values.get("optim", ""))):
-        wanted.append(("optim", values["optim"], "bitsandbytes"))
-    wanted += [("report_to", item, item) for item in values.get("report_to", ()) if item != "none"]
+        required.append(("optim", values["optim"], "bitsandbytes"))
+    required += [("report_to", item, item) for item in values.get("report_to", ()) if item != "none"]
     return [
         f"training.{name}: {value!r} needs the package {package}, which is not installed here"
-        for name, value, package in wanted
+        for name, value, package in required
         if find_spec(package) is None
     ]
 
 
 def _number(value: Any, *, whole: bool) -> Any:
-    """Return a number that YAML reads as text (1e-4) or as a fraction (1e3) in its type; else `value` itself."""
+    """Convert a number that YAML reads as text (1e-4), or a whole one it reads as float (1e3); else return `value`."""
     if isinstance(value, str) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", value, re.IGNORECASE):
         value = float(value)
     if whole and isinstance(value, float) and value.is_integer():

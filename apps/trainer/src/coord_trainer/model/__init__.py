@@ -1,1 +1,1 @@
-"""Models: a configuration or a checkpoint on disk goes in, a model with its processor and vocabulary comes out."""
+"""Models: loads or builds a model with its processor and vocabulary, from a configuration or a checkpoint on disk."""

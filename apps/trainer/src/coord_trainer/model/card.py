@@ -1,4 +1,4 @@
-"""coordexp.json: how a checkpoint wants to be asked. A run goes in when it saves, and whoever asks is checked by it."""
+"""coordexp.json, saved with each checkpoint: the settings it was trained with, which inference uses and checks."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PACKAGES = ("coord-trainer", "coord-codec", "coord-adapter", "transformers", "p
 
 
 class _Part(BaseModel):
-    # Keys of a later version are not refused: what this one knows is checked.
+    # Unknown keys, which a later version may have written, are ignored.
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class PixelLimits(_Part):
-    """What images are resized to lie between, in pixels; None for no limit of that kind."""
+    """The limits that images are resized to, in pixels; None for no limit."""
 
     min: int | None = None
     max: int | None = None
@@ -41,18 +41,18 @@ class ModelCard(_Part):
     """The content of coordexp.json.
 
     Attributes:
-        format: of this file
+        format: version of the file format
         prompt: the user's message beside the image
         system: the system message, None for none
         markers: the family of object markers
         style: whether an answer is marked objects or JSON
         form: whether coordinates are tokens or plain numbers
         order: of the objects in a target
-        geometry: what is written of each object
+        geometry: of the targets
         max_vertices: most vertices of a polygon in a target
-        max_objects: most objects in a target; None in cards that do not say
-        noise_objects: objects up to which targets were filled with noise; None where they were not
-        pixels: of the images
+        max_objects: most objects in a target; None if an older card does not state it
+        noise_objects: number of objects up to which targets were filled with noise; None if they were not
+        pixels: limits of the image size
         decoding: the run's first decoding strategy
         grid: of the coordinates
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
@@ -77,8 +77,8 @@ class ModelCard(_Part):
     versions: dict[str, str] = {}
 
     def write(self, folder: Path) -> None:
-        """Write coordexp.json to a checkpoint's folder; it appears whole or not at all."""
-        unused = {"geometry", "max_vertices"} if self.geometry == "box" else set()  # so that older versions read it
+        """Write coordexp.json to a checkpoint's folder, atomically."""
+        unused = {"geometry", "max_vertices"} if self.geometry == "box" else set()  # so that older versions can read it
         unused |= {"noise_objects"} if self.noise_objects is None else set()
         write_text(folder / CARD_FILE, self.model_dump_json(indent=2, exclude=unused) + "\n")
 
@@ -100,9 +100,9 @@ def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: s
     """Return the card of a run's checkpoints.
 
     Args:
-        config: the run
+        config: of the run
         sizes: `size` of the image processor, with the run's limits
-        fingerprint: of the tokenizer's coordinate tokens and the run's markers; None where there are none
+        fingerprint: of the tokenizer's coordinate tokens and the run's markers; None if there are none
     """
     tokens, grid = config.custom.coord_tokens.enabled, CoordGrid()
     return ModelCard(
@@ -120,15 +120,15 @@ def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: s
         decoding=config.evaluation.readings[0],
         grid=GridSize(bins=grid.bins, scale=grid.scale),
         fingerprint=fingerprint if tokens else None,
-        versions={name: found for name in _PACKAGES if (found := _version(name))},
+        versions={name: installed for name in _PACKAGES if (installed := _version(name))},
     )
 
 
 def read_card(folder: Path) -> ModelCard | None:
-    """Return the card of a checkpoint, None where it has none.
+    """Return the card of a checkpoint, or None if it has none.
 
     Raises:
-        InputError: a file that is not such a card, naming the field.
+        InputError: the file is not a valid card; the message names the field.
     """
     path = folder / CARD_FILE
     if not path.is_file():
@@ -140,42 +140,42 @@ def read_card(folder: Path) -> ModelCard | None:
         field = ".".join(map(str, first["loc"])) or "content"
         raise InputError(
             f"{path}: {field}: {first['msg'][:1].lower() + first['msg'][1:]}, found {first.get('input')!r:.80}; "
-            "restore the file, or remove it to ask the checkpoint as the configuration says"
+            "restore the file, or remove it to use the settings of the configuration instead"
         ) from None
     grid = CoordGrid()
     if (card.grid.bins, card.grid.scale) != (grid.bins, grid.scale):
         raise InputError(
             f"{path}: grid: the checkpoint has {card.grid.bins} bins of 1/{card.grid.scale}, this version "
-            f"{grid.bins} of 1/{grid.scale}; its coordinates would be read wrongly"
+            f"{grid.bins} of 1/{grid.scale}; its coordinates would be misinterpreted"
         )
     return card
 
 
 def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConfig:
-    """Return `config` with what the user did not set as the card has it; the system message stays in the card.
+    """Return `config` with the card's values for settings that the user did not set, except the system message.
 
     Raises:
-        InputError: naming, in one line, both sides of every setting that the user did set and that disagrees.
+        InputError: settings of the user contradict the card; the message names both values of each.
     """
-    given = _given(config)
-    known = card.model_dump(include={"system", "form", *_OF_DATA})
-    known["max_objects"] = card.max_objects or given.get("max_objects")
-    known |= {"markers": card.markers, "pixels.min": card.pixels.min, "pixels.max": card.pixels.max}
-    if card.style == "json" and given.get("style", "json") == "json":
-        given.pop("markers", None)  # JSON has none
-    shown = given | ({"form": given["form"] == "tokens"} if "form" in given else {})
-    against = [
-        f"{_KEYS[name]} is {shown[name]!r} and the checkpoint's {name} is {known[name]!r}"
-        for name, value in given.items()
-        if value != known[name]
+    user_settings = _user_settings(config)
+    trained = card.model_dump(include={"system", "form", *_OF_DATA})
+    trained["max_objects"] = card.max_objects or user_settings.get("max_objects")
+    trained |= {"markers": card.markers, "pixels.min": card.pixels.min, "pixels.max": card.pixels.max}
+    if card.style == "json" and user_settings.get("style", "json") == "json":
+        user_settings.pop("markers", None)  # JSON has no markers
+    shown = user_settings | ({"form": user_settings["form"] == "tokens"} if "form" in user_settings else {})
+    contradictions = [
+        f"{_KEYS[name]} is {shown[name]!r} and the checkpoint's {name} is {trained[name]!r}"
+        for name, value in user_settings.items()
+        if value != trained[name]
     ]
-    if against:
+    if contradictions:
         raise InputError(
-            f"the configuration disagrees with {checkpoint / CARD_FILE}: {'; '.join(against)}; leave such settings out "
-            "to ask the checkpoint as it was trained"
+            f"the configuration disagrees with {checkpoint / CARD_FILE}: {'; '.join(contradictions)}; leave such "
+            "settings out to use those that the checkpoint was trained with"
         )
     custom = config.custom
-    if "form" not in given:
+    if "form" not in user_settings:
         tokens = custom.coord_tokens.model_copy(update={"enabled": card.form == "tokens"})
         custom = custom.model_copy(update={"coord_tokens": tokens})
     limits = {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
@@ -190,10 +190,10 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
 
 
 def system_text(config: RunConfig) -> str | None:
-    r"""Return the system message of `training.system` as ms-swift takes it: a `.txt` file is read, `\n` is a newline.
+    r"""Return the system message of `training.system`, read as ms-swift does: from a `.txt` file, or text with `\n`.
 
     Raises:
-        InputError: a `.txt` file that cannot be read.
+        InputError: the `.txt` file cannot be read.
     """
     value = config.training.get("system")
     if not value:
@@ -224,18 +224,17 @@ _KEYS = {
 _OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects", "noise_objects")
 
 
-def _given(config: RunConfig) -> dict[str, Any]:
-    """What the user set, by the card's names and in its terms."""
+def _user_settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings that the user has set, under the card's names."""
     data, custom = config.data, config.custom
-    found = {name: getattr(data, name) for name in _OF_DATA}
-    found = {name: value for name, value in found.items() if name in data.model_fields_set}
+    settings = {name: getattr(data, name) for name in _OF_DATA if name in data.model_fields_set}
     if "system" in config.training:
-        found["system"] = system_text(config)
-    # Who switches a coordinate term on has asked for tokens.
+        settings["system"] = system_text(config)
+    # A coordinate term with a weight implies coordinate tokens.
     if "enabled" in custom.coord_tokens.model_fields_set or custom.trains_coordinates:
-        found["form"] = "tokens" if custom.coord_tokens.enabled else "numbers"
+        settings["form"] = "tokens" if custom.coord_tokens.enabled else "numbers"
     limits = {"pixels.min": data.min_pixels, "pixels.max": data.max_pixels}
-    return found | {name: value for name, value in limits.items() if value is not None}
+    return settings | {name: value for name, value in limits.items() if value is not None}
 
 
 def _version(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""A checkpoint on disk, loaded to answer: a model, or an adapter on its base; and which of its rows are trained."""
+"""Loads a checkpoint from disk for inference: a model, or an adapter with its base."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from coord_trainer.model.patch_embedding import multiply_patches
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A model ready to answer, with the processor, the vocabulary and the system message that belong to it."""
+    """A model ready for inference, with its processor, coordinate tokens and system message."""
 
     model: Any
     processor: Any
@@ -33,11 +33,11 @@ class LoadedCheckpoint:
 
 
 def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
-    """Load a model, or an adapter and its base, from disk, without network and without code of the checkpoint's own.
+    """Load a model, or an adapter and its base, from disk, without network access and without executing its own code.
 
     Raises:
-        InputError: no complete checkpoint at `path`, an adapter whose base is not there, or one that does not fit it,
-            or a tokenizer that is not the one of its training.
+        InputError: there is no complete checkpoint at `path`, the adapter's base is missing or does not fit it, or
+            the tokenizer is not the one of its training.
     """
     adapter = read_json(path / "adapter_config.json") if (path / "adapter_config.json").is_file() else None
     source = path if adapter is None else adapter.get("base_model_name_or_path")
@@ -72,13 +72,13 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
         except (OSError, ValueError) as error:
             raise InputError(f"{path}: {error}") from None
     multiply_patches(model)
-    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"  # torchrun: one each
+    device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"  # one per rank
     system = card.system if card is not None else system_text(config)
     return LoadedCheckpoint(model.eval().to(device), processor, vocab, system)
 
 
 def _vocabulary(config: RunConfig, tokenizer: Any) -> tuple[CoordVocab | None, str | None]:
-    """Return the coordinate tokens and their fingerprint with the configured markers; None where all is text."""
+    """Return the coordinate tokens and their fingerprint with the configured markers; None if coordinates are text."""
     if not config.custom.coord_tokens.enabled:
         return None, None
     vocab = CoordVocab.from_tokenizer(tokenizer)
@@ -86,14 +86,14 @@ def _vocabulary(config: RunConfig, tokenizer: Any) -> tuple[CoordVocab | None, s
 
 
 def set_pixels(processor: Any, data: DataSection) -> None:
-    """Put the run's pixel limits into the processor, which is saved with the checkpoint: inference resizes alike."""
+    """Set the run's pixel limits in the processor, which is saved with the checkpoint, so that inference uses them."""
     limits = {"shortest_edge": data.min_pixels, "longest_edge": data.max_pixels}
-    wanted = {**dict(processor.image_processor.size), **{k: v for k, v in limits.items() if v is not None}}
-    processor.image_processor.size = {key: value for key, value in wanted.items() if value is not None}
+    size = {**dict(processor.image_processor.size), **{k: v for k, v in limits.items() if v is not None}}
+    processor.image_processor.size = {key: value for key, value in size.items() if value is not None}
 
 
 def with_usable_attention(config: RunConfig) -> RunConfig:
-    """Return `config` with sdpa where flash-attention was asked for and cannot run, and print why."""
+    """Return `config` with sdpa if flash-attention is configured but cannot run, and print the reason."""
     if config.model.attention != "flash_attention_2":
         return config
     if find_spec("flash_attn") is None:
@@ -101,7 +101,7 @@ def with_usable_attention(config: RunConfig) -> RunConfig:
     elif not torch.cuda.is_available():
         reason = "there is no GPU"
     elif config.model.dtype == "float32":
-        reason = "it does not know float32, which model.dtype asks for"
+        reason = "it does not support float32, which is set in model.dtype"
     else:
         return config
     say(f"model.attention: sdpa instead of flash_attention_2, since {reason}")
@@ -109,12 +109,12 @@ def with_usable_attention(config: RunConfig) -> RunConfig:
 
 
 def offset_ids(config: RunConfig, vocab: CoordVocab, markers: tuple[int, ...] | None, rows: int) -> list[int]:
-    """Return the ids whose rows (of so many in the embedding) are trained: coordinates and markers that the run added.
+    """Return the ids of trained rows: coordinate tokens and added markers; `rows` is the size of the embedding.
 
     Raises:
-        InputError: ids of the config that do not fit the tokenizer or the embedding, with both sides.
+        InputError: the configured ids do not fit the tokenizer or the embedding.
     """
-    # Qwen's own markers are known to its checkpoints; <obj_start> and <obj_end> are new and untrained.
+    # Qwen's checkpoints have learnt Qwen's own markers; <obj_start> and <obj_end> are new and untrained.
     added = list(markers or ()) if config.data.markers == "obj" else []
     ids = config.custom.coord_offset.token_ids([*vocab.ids, *added])
     missing = sorted(set(vocab.ids) - set(ids))
@@ -125,14 +125,14 @@ def offset_ids(config: RunConfig, vocab: CoordVocab, markers: tuple[int, ...] | 
         )
     if max(ids) >= rows:
         raise InputError(
-            f"custom.coord_offset.ids: {max(ids)} lies outside the embedding, which has {rows} rows; expand the "
+            f"custom.coord_offset.ids: {max(ids)} is outside the embedding, which has {rows} rows; expand the "
             "checkpoint's vocabulary first (uv run apps/exporter expand-vocab)"
         )
     return ids
 
 
 def count_parameters(model: torch.nn.Module) -> dict[str, int]:
-    """Return the number of parameters, of trained ones, and of coordinate offsets among these."""
+    """Return the number of all parameters, of trained ones, and of coordinate offsets."""
     offsets = offset_parameters(model)
     return {
         "all": sum(p.numel() for p in model.parameters()),

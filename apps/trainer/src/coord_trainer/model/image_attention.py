@@ -1,7 +1,7 @@
-"""Attention within each image of a batch, for all images at once.
+"""Computes attention within each image of a batch for all images in one call.
 
-For sdpa transformers calls the attention of the vision tower for one image after another. Images of one size are a
-batch: on a CPU the first run's step, with 32 small images in three layers, spends a fifth of its time on those calls.
+With sdpa, transformers calls the attention of the vision tower for each image separately. On a CPU the first run's
+step, with 32 small images in three layers, spends a fifth of its time on these calls. Images of one size form a batch.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _TOGETHER = "sdpa_images_together"
 
 
 def attend_to_images_together(model: PreTrainedModel) -> int:
-    """Let the vision tower attend within all images of a batch at once where they have the same number of patches.
+    """Make the vision tower attend within all images of a batch at once if they have the same number of patches.
 
-    A checkpoint does not carry it. Images of different sizes are attended to one by one, as before.
+    Images of different sizes are still processed one by one. Checkpoints are not affected.
 
     Returns:
-        How many attention layers there are; 0 for a model without `visual`, or whose attention is not sdpa.
+        Number of changed attention layers; 0 for a model without `visual`, or whose attention is not sdpa.
     """
     tower = getattr(model.base_model, "visual", None)
     if tower is None or tower.config._attn_implementation != "sdpa":
@@ -35,14 +35,14 @@ def attend_to_images_together(model: PreTrainedModel) -> int:
     return len(layers)
 
 
-def _count_images(layer: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-    """Tell the layer that the images are one, and `_together` how many they are, where all are as long."""
-    bounds = named.get("cu_seqlens")
-    if layer.config._attn_implementation != _TOGETHER:  # another attention was chosen since
+def _count_images(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    """Pass all images as one sequence, and their number to `_together`, if they have the same number of patches."""
+    bounds = kwargs.get("cu_seqlens")
+    if layer.config._attn_implementation != _TOGETHER:  # another attention was selected later
         return None
     if bounds is None or len(bounds) < 3 or bool((torch.diff(bounds, n=2) != 0).any()):
         return None
-    return given, named | {"cu_seqlens": bounds[[0, -1]], "images": len(bounds) - 1}
+    return args, kwargs | {"cu_seqlens": bounds[[0, -1]], "images": len(bounds) - 1}
 
 
 def _together(
@@ -54,12 +54,12 @@ def _together(
     images: int = 1,
     **settings: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Attention of [1, heads, images * L, D] within each image: [1, images * L, heads, D]."""
+    """Compute attention within each image: [1, heads, images * L, D] -> [1, images * L, heads, D]."""
 
-    def apart(row_1HTD: torch.Tensor) -> torch.Tensor:
+    def by_image(row_1HTD: torch.Tensor) -> torch.Tensor:
         _, heads, length, width = row_1HTD.shape
         return row_1HTD.view(heads, images, length // images, width).transpose(0, 1)
 
-    rows = (apart(row_1HTD) for row_1HTD in (query, key, value))
+    rows = (by_image(row_1HTD) for row_1HTD in (query, key, value))
     attended_ILHD, _ = sdpa_attention_forward(module, *rows, attention_mask, **settings)
     return attended_ILHD.flatten(0, 1)[None], None

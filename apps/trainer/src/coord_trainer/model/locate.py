@@ -1,4 +1,4 @@
-"""Which folder holds the model that a user names: a checkpoint, an adapter, an export, or a run."""
+"""Finds the folder with the weights of a model that a user names: a checkpoint, an adapter, an export or a run."""
 
 from pathlib import Path
 
@@ -9,17 +9,17 @@ _WEIGHTS = ("adapter_config.json", "config.json")
 
 
 def locate_model(folder: Path) -> Path:
-    """Return the folder with the weights; of a run folder its best checkpoint by AP, or else its newest.
+    """Return the folder with the weights; for a run folder its best checkpoint by AP, or else its newest.
 
     Raises:
-        InputError: there is no model, naming what is there instead.
+        InputError: the folder holds no model.
     """
     if not folder.is_dir():
         hint = "is a file; name the folder of the model" if folder.exists() else "no such folder"
         raise InputError(f"{folder}: {hint}")
-    found = find_checkpoint(folder)
-    if not any((found / name).is_file() for name in _WEIGHTS):
+    weights = find_checkpoint(folder)
+    if not any((weights / name).is_file() for name in _WEIGHTS):
         raise InputError(
-            f"{folder}: no model there: expected a checkpoint or an adapter ({' or '.join(_WEIGHTS)}), or a run folder"
+            f"{folder}: no model found: expected a checkpoint or an adapter ({' or '.join(_WEIGHTS)}), or a run folder"
         )
-    return found
+    return weights

@@ -1,8 +1,8 @@
-"""How much memory a training step takes, from a rehearsal on meta tensors, which have shapes but no values.
+"""Measures the memory of a training step by simulating it on meta tensors, which have shapes but no values.
 
-A dispatch mode counts every tensor that would be alive. The model's own modules run, so that adapters, gradient
-checkpointing and number formats are what they will be, with two stand-ins: attention (sdpa and flash-attention never
-keep the scores), and head and loss, whose memory is measured on the real objective with a hidden width of one.
+A dispatch mode counts the bytes of every live tensor. The model's own modules run, with their adapters, gradient
+checkpointing and number formats, except for two substitutes: attention, since sdpa and flash-attention never keep the
+scores, and head and loss, whose memory is measured on the real objective with a hidden width of one.
 
 Shapes: B samples, T tokens, P patches, N supervised rows, H hidden, V vocabulary.
 """
@@ -26,15 +26,15 @@ from transformers.vision_utils import (
 
 from coord_losses import CoordObjective, ObjectSlots, global_denominators, supervised_rows
 
-_REHEARSED = "coord_rehearsal"
+_SIMULATED = "coord_simulation"
 
 
 @dataclass(frozen=True)
 class StepMemory:
-    """Bytes of one rank in the middle of a training step: weights, gradients and moments of what is trained, peak.
+    """Bytes used by one rank in a training step, and their peak.
 
-    Activations are what else is alive at the worst moment, inputs included. Gradients may not be complete then, so the
-    peak can be less than the sum.
+    Activations are everything else that is alive at the peak, inputs included. Gradients may be incomplete then, so
+    that the peak can be less than the sum.
     """
 
     weights: int
@@ -45,14 +45,14 @@ class StepMemory:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of the storages on `device`, each from its first use until it is freed."""
+    """Counts the bytes of live storages on `device`, each from its first use until it is freed."""
 
     def __init__(self, device: str) -> None:
         super().__init__()
         self.now = self.peak = 0
         self._device, self._seen = device, {}
 
-    def note(self, value: Any) -> None:
+    def count(self, value: Any) -> None:
         """Count the storage of a tensor, once."""
         if not isinstance(value, Tensor) or value.device.type != self._device:
             return
@@ -71,7 +71,7 @@ class LiveBytes(TorchDispatchMode):
         """Run the operation and count its results."""
         out = function(*args, **(kwargs or {}))
         for value in tree_leaves(out):
-            self.note(value)
+            self.count(value)
         return out
 
 
@@ -109,13 +109,13 @@ def measure_loss(
 
 
 class _Loss(torch.autograd.Function):
-    """Stand-in for head and loss, which allocates what they would."""
+    """Substitute for head and loss that allocates the same memory."""
 
     @staticmethod
     def forward(ctx, hidden_NH: Tensor, weight_VH: Tensor, loss: LossMemory) -> Tensor:
-        room = torch.empty(loss.forward, dtype=torch.uint8, device="meta")
-        del room
-        # A frozen head keeps the rows' gradient instead of the rows.
+        temporary = torch.empty(loss.forward, dtype=torch.uint8, device="meta")
+        del temporary
+        # A frozen head saves the rows' gradient instead of the rows.
         ctx.save_for_backward(hidden_NH, weight_VH, torch.empty(loss.kept, dtype=torch.uint8, device="meta"))
         ctx.backward_bytes = loss.backward
         return hidden_NH.new_empty(())
@@ -123,14 +123,14 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def backward(ctx, _) -> tuple[Tensor | None, ...]:
         hidden_NH, weight_VH, _ = ctx.saved_tensors
-        room = torch.empty(ctx.backward_bytes, dtype=torch.uint8, device="meta")
+        temporary = torch.empty(ctx.backward_bytes, dtype=torch.uint8, device="meta")
         weight_gradient = torch.empty_like(weight_VH) if ctx.needs_input_grad[1] else None
-        del room
+        del temporary
         return torch.empty_like(hidden_NH), weight_gradient, None
 
 
 class _Attention(torch.autograd.Function):
-    """Stand-in for sdpa and flash-attention, which keeps inputs, output and one number per row."""
+    """Substitute for sdpa and flash-attention that saves inputs, output and one number per row."""
 
     @staticmethod
     def forward(ctx, q_BATD: Tensor, k_BATD: Tensor, v_BATD: Tensor) -> Tensor:
@@ -143,52 +143,52 @@ class _Attention(torch.autograd.Function):
         return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
 
 
-def _rehearse_attention(module, query, key, value, attention_mask=None, **_):
+def _simulate_attention(module, query, key, value, attention_mask=None, **_):
     groups = query.shape[1] // key.shape[1]
     if groups > 1:  # sdpa on the CPU repeats keys and values for grouped heads
         key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
     return _Attention.apply(query, key, value).transpose(1, 2).contiguous(), None
 
 
-def rehearse_step(
+def simulate_step(
     model: nn.Module, optimizer: torch.optim.Optimizer, batch: dict[str, Tensor], rows: int, loss: LossMemory
 ) -> StepMemory:
-    """Two steps on meta tensors; the second has the optimizer's state from the beginning.
+    """Simulate two steps on meta tensors; during the second the optimizer's state exists from the beginning.
 
     Args:
-        model: on the meta device, with or without PEFT around it
-        optimizer: over its trained parameters
-        batch: `input_ids` [B, T], `pixel_values` [P, D], `image_grid_thw` [images, 3]; of the first two shapes alone
-        rows: N
+        model: on the meta device, with or without PEFT
+        optimizer: of its trained parameters
+        batch: `input_ids` [B, T], `pixel_values` [P, D], `image_grid_thw` [images, 3]; only shapes of the first two
+        rows: number of supervised rows, N
         loss: memory of head and loss
     """
-    AttentionInterface.register(_REHEARSED, _rehearse_attention)
+    AttentionInterface.register(_SIMULATED, _simulate_attention)
     core = model.get_base_model() if hasattr(model, "get_base_model") else model
     vision, text = core.model.visual, core.model.language_model
     for part in (core, vision, text):
-        part.config._attn_implementation = _REHEARSED
+        part.config._attn_implementation = _SIMULATED
     model.train()
     trained = [p for p in model.parameters() if p.requires_grad]
     with LiveBytes("meta") as live:
         for tensor in (*model.parameters(), *model.buffers()):
-            live.note(tensor)
+            live.count(tensor)
         weights = live.now
         inputs = _meta_inputs(batch, vision)
-        given = live.now - weights
+        input_bytes = live.now - weights
         for _ in range(2):
             live.peak = live.now
             hidden_BTH = _hidden(vision, text, inputs)
             _Loss.apply(hidden_BTH.flatten(0, 1)[:rows], core.lm_head.weight, loss).backward()
             del hidden_BTH
             for parameter in trained:
-                if parameter.grad is None:  # deepstack and the head's offsets are not rehearsed
+                if parameter.grad is None:  # deepstack and the head's offsets are not simulated
                     parameter.grad = torch.empty_like(parameter)
             peak = live.peak
             optimizer.step()
             optimizer.zero_grad()
             peak = max(peak, live.peak)
     gradients = sum(p.numel() * p.itemsize for p in trained)
-    states = live.now - weights - given
+    states = live.now - weights - input_bytes
     return StepMemory(weights, gradients, states, max(peak - weights - states - gradients, 0), peak)
 
 

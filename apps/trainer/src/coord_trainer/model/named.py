@@ -1,4 +1,4 @@
-"""Settings that name parts of the model: each name has to be one, or it would change nothing without a word."""
+"""Checks settings that name parts of the model, since a name without a match would silently have no effect."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from torch import nn
 from coord_codec import InputError
 
 _GROUPS = {"all-linear", "all-embedding", "all-norm", "all-router"}
-"""Words that ms-swift replaces by names."""
+"""Names that ms-swift expands to groups of modules."""
 
 
 def check_named_parts(training: Mapping[str, Any], model: nn.Module) -> None:
-    """Check the entries of `training:` that name modules or parameters against a model.
+    """Check that the modules and parameters named in `training:` exist in a model.
 
     Args:
         training: the section of the configuration
         model: without an adapter
 
     Raises:
-        InputError: naming the setting, and what is no regular expression or is not in the model.
+        InputError: a setting is not a regular expression, or matches nothing in the model.
 
     Example:
         >>> check_named_parts({"target_modules": ["0"], "freeze_parameters": ["0.b"]}, nn.Sequential(nn.Linear(2, 2)))
     """
     modules = [name for name, _ in model.named_modules() if name]
     parameters = [name for name, _ in model.named_parameters()]
-    ends: Callable[[str, str], bool] = lambda name, part: name == part or name.endswith(f".{part}")  # noqa: E731
-    for key, names, found in (
-        ("target_modules", modules, ends),
+    is_last_part: Callable[[str, str], bool] = lambda name, part: f".{name}".endswith(f".{part}")  # noqa: E731
+    for key, names, matches in (
+        ("target_modules", modules, is_last_part),
         ("modules_to_save", modules, str.endswith),
         ("freeze_parameters", parameters, str.startswith),
         ("trainable_parameters", parameters, str.startswith),
     ):
         for part in _listed(training.get(key)):
-            if not any(found(name, part) for name in names):
-                raise InputError(f"training.{key}: {part!r} is not in the model; its parts are {_sketch(names)}")
+            if not any(matches(name, part) for name in names):
+                raise InputError(f"training.{key}: {part!r} is not in the model; its parts are {_examples(names)}")
     for key, names, matches in (
         ("target_regex", modules, re.Pattern.fullmatch),
         ("freeze_parameters_regex", parameters, re.Pattern.search),
@@ -51,14 +51,14 @@ def check_named_parts(training: Mapping[str, Any], model: nn.Module) -> None:
         except re.error as error:
             raise InputError(f"training.{key}: expected a regular expression, found {text!r} ({error})") from None
         if not any(matches(pattern, name) for name in names):
-            raise InputError(f"training.{key}: nothing in the model matches {text!r}; its parts are {_sketch(names)}")
+            raise InputError(f"training.{key}: nothing in the model matches {text!r}; its parts are {_examples(names)}")
 
 
 def _listed(value: Any) -> list[str]:
     return [str(part) for part in ([value] if isinstance(value, str) else value or ()) if part not in _GROUPS]
 
 
-def _sketch(names: Iterable[str]) -> str:
-    """Return the names with the numbers of layers left out, each once, the last few of them."""
-    kinds = list(dict.fromkeys(re.sub(r"\b\d+\b", "*", name) for name in names))
-    return ", ".join(kinds[-6:])
+def _examples(names: Iterable[str]) -> str:
+    """Return the last six distinct names, with layer numbers replaced by `*`."""
+    patterns = list(dict.fromkeys(re.sub(r"\b\d+\b", "*", name) for name in names))
+    return ", ".join(patterns[-6:])

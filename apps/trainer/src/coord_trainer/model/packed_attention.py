@@ -1,7 +1,7 @@
-"""Attention within each sample of a packed row.
+"""Computes attention within each sample of a packed row.
 
-For sdpa transformers would build a mask over the whole row, whose cost grows with the square of the row;
-`attend_by_sample` lets every sample attend to itself alone.
+With sdpa, transformers would build a mask over the whole row, whose cost grows with the square of its length;
+`attend_by_sample` computes the attention of each sample separately.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _BY_SAMPLE = "sdpa_by_sample"
 
 
 def attend_by_sample(model: PreTrainedModel) -> None:
-    """Let the text model attend within each sample of a packed row; images are attended to one by one already.
+    """Make the text model attend within each sample of a packed row; the vision tower already does so by image.
 
-    It knows packed rows only, so that it is for training; a checkpoint does not carry it.
+    It accepts packed rows only, and therefore is for training; checkpoints are not affected.
     """
     AttentionInterface.register(_BY_SAMPLE, _by_sample)
-    # No mask function goes with the name: transformers then makes no mask.
+    # Without a mask function of this name, transformers makes no mask.
     model.set_attn_implementation({"text_config": _BY_SAMPLE})
 
 
@@ -34,24 +34,24 @@ def _by_sample(
     position_ids: torch.Tensor | None = None,
     **settings: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention of samples side by side: [1, heads, T, D] -> [1, T, heads, D].
+    """Compute causal attention within each sample: [1, heads, T, D] -> [1, T, heads, D].
 
-    What pads the shorter samples follows their last token, where a causal attention never looks.
+    Samples are padded after their last token, which causal attention never reads.
     """
     if attention_mask is not None or position_ids is None or position_ids.shape[0] != 1:
         raise ValueError("attend_by_sample takes packed rows alone: batch size 1, position ids, no attention mask")
-    begins_T = torch.diff(position_ids[0], prepend=position_ids[0, :1] - 2) != 1
-    starts_S = begins_T.nonzero()[:, 0]
-    sample_T = begins_T.cumsum(0) - 1
-    place_T = torch.arange(len(begins_T), device=begins_T.device) - starts_S[sample_T]
+    is_start_T = torch.diff(position_ids[0], prepend=position_ids[0, :1] - 2) != 1
+    starts_S = is_start_T.nonzero()[:, 0]
+    sample_T = is_start_T.cumsum(0) - 1
+    place_T = torch.arange(len(is_start_T), device=is_start_T.device) - starts_S[sample_T]
     samples, longest = len(starts_S), int(place_T.max()) + 1
 
-    def side_by_side(row_1HTD: torch.Tensor) -> torch.Tensor:
+    def by_sample(row_1HTD: torch.Tensor) -> torch.Tensor:
         _, heads, _, width = row_1HTD.shape
         padded_SLHD = row_1HTD.new_zeros(samples, longest, heads, width)
         return padded_SLHD.index_put((sample_T, place_T), row_1HTD[0].transpose(0, 1)).transpose(1, 2)
 
     settings["is_causal"] = True
-    rows = (side_by_side(row_1HTD) for row_1HTD in (query, key, value))
+    rows = (by_sample(row_1HTD) for row_1HTD in (query, key, value))
     attended_SLHD, _ = sdpa_attention_forward(module, *rows, None, **settings)
     return attended_SLHD[sample_T, place_T][None], None

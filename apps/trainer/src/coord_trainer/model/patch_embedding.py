@@ -1,7 +1,7 @@
-"""The vision tower's patch embedding as the matrix product that it is.
+"""Computes the vision tower's patch embedding on a CPU as a matrix product.
 
-Its convolution sees each patch once, without overlap. PyTorch's general convolution takes several times as long
-for that on a CPU, most of it in the backward pass: a quarter of the first run's step. On a GPU nothing changes.
+Its convolution processes each patch once, without overlap. PyTorch's general convolution takes several times as long
+on a CPU, most of it in the backward pass: a quarter of the first run's step. On a GPU nothing changes.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from torch import nn
 
 
 def multiply_patches(model: nn.Module) -> int:
-    """Let convolutions over whole patches multiply on a CPU; weights, their names and files stay as they are.
+    """Compute patch convolutions as matrix products on a CPU; weights and their names are unchanged.
 
     Args:
-        model: any model; a 3-d convolution whose stride is its kernel is one over patches
+        model: any model; its 3-d convolutions with a stride equal to their kernel are changed
 
     Returns:
-        How many there are.
+        Number of changed convolutions.
     """
-    found = [module for module in model.modules() if takes_patches(module)]
-    for module in found:
+    convolutions = [module for module in model.modules() if takes_patches(module)]
+    for module in convolutions:
         module.forward = partial(_multiply, module)
-    return len(found)
+    return len(convolutions)
 
 
 def takes_patches(module: nn.Module) -> bool:
-    """Return whether a module is a convolution that sees each patch once, and so a linear layer of patches."""
+    """Return whether a module is a convolution over patches without overlap, and so a linear layer of patches."""
     return (
         isinstance(module, nn.Conv3d)
         and module.stride == module.kernel_size
@@ -38,7 +38,7 @@ def takes_patches(module: nn.Module) -> bool:
 
 
 def _multiply(module: nn.Conv3d, patches_NCTHW: torch.Tensor) -> torch.Tensor:
-    """Return [N, D, 1, 1, 1] of N patches; larger inputs and those on a GPU are left to the convolution."""
+    """Return [N, D, 1, 1, 1] for N patches; larger inputs and inputs on a GPU use the convolution."""
     if patches_NCTHW.shape[2:] != module.kernel_size or patches_NCTHW.device.type != "cpu":
         return nn.Conv3d.forward(module, patches_NCTHW)
     rows_ND = nn.functional.linear(patches_NCTHW.flatten(1), module.weight.flatten(1), module.bias)

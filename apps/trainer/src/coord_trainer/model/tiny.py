@@ -1,7 +1,7 @@
-"""A small, complete Qwen3-VL checkpoint with random weights: the model of the first run, made in a second.
+"""Builds a small, complete Qwen3-VL checkpoint with random weights: the model of the first run.
 
-Real classes throughout (`Qwen3VLForConditionalGeneration`, `Qwen3VLProcessor`, `Qwen2Tokenizer`, a chat
-template in Qwen's format), so whatever runs on it runs on a downloaded checkpoint too.
+It uses the real classes (`Qwen3VLForConditionalGeneration`, `Qwen3VLProcessor`, `Qwen2Tokenizer`, a chat template in
+Qwen's format), so that code which runs on it also runs on a downloaded checkpoint.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coord_trainer.data.mixture import Mixture
 
 
-# Qwen3's specials that a vision-language sample uses, in Qwen's order.
+# Qwen3's special tokens that a vision-language sample uses, in Qwen's order.
 _SPECIALS = [
     "<|endoftext|>",
     "<|im_start|>",
@@ -53,7 +53,7 @@ PATCH, MERGE = 16, 2
 
 
 def tiny_outline(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> str:
-    """The built-in checkpoint without its weights: configuration, tokenizer and processor in `folder`."""
+    """Write the built-in checkpoint without weights to `folder`: configuration, tokenizer and processor."""
     processor = build_processor(train_tokenizer(_texts(config, train)), config.model.tiny)
     with torch.device("meta"):
         without_rows = config.model.tiny.model_copy(update={"smooth_rows": False})
@@ -70,24 +70,24 @@ def _texts(config: RunConfig, train: ImageSet | Mixture) -> list[str]:
 
     mixture = Mixture.of_one(train, config.data)
     words: set[str] = set()
-    asked = [config.data.prompt]
+    prompts = [config.data.prompt]
     for part in mixture.parts:
         if isinstance(part.content, ImageSet):
             words |= part.content.words
-            asked.append(part.data.prompt)
-            asked += [part.data.class_prompt.replace("{classes}", ",")] if part.data.queries != "all" else []
+            prompts.append(part.data.prompt)
+            prompts += [part.data.class_prompt.replace("{classes}", ",")] if part.data.queries != "all" else []
         else:
             words.update(part.content.texts)
-    return [*dict.fromkeys(asked), *sorted(words)]
+    return [*dict.fromkeys(prompts), *sorted(words)]
 
 
 def check_model_path(config: RunConfig) -> None:
-    """Raise `InputError` when `model.path` is no checkpoint's folder and downloading was not asked for."""
+    """Raise `InputError` if `model.path` is not a checkpoint's folder and `model.download` is not set."""
     path = config.model.path
     if path is not None and not Path(path).is_dir() and not config.model.download:
         raise InputError(
             f"model.path: no folder {path!r} here; give a checkpoint's folder, or set model.download: true to "
-            "fetch a hub id"
+            "download a hub id"
         )
     if path is not None and Path(path).is_dir():
         if not (Path(path) / "config.json").is_file():
@@ -97,12 +97,12 @@ def check_model_path(config: RunConfig) -> None:
 
 
 def base_checkpoint(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> str:
-    """Return where training starts: `model.path`, or a tiny model built into `folder` for the words of `train`."""
+    """Return the checkpoint that training starts from: `model.path`, or a tiny model built for the words of `train`."""
     if config.model.path is not None:
         return config.model.path
     base = folder / "base"
-    if not base.exists():  # a resumed run has it, and so have the ranks after the first
-        partial = folder / ".base.partial"  # it appears whole
+    if not base.exists():  # it exists in a resumed run, and for the ranks after the first
+        partial = folder / ".base.partial"  # renamed when it is complete
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         processor = build_processor(train_tokenizer(_texts(config, train)), config.model.tiny)

@@ -1,4 +1,4 @@
-"""`doctor`: versions, devices, and whether the packages below still have the shape that the trainer depends on."""
+"""`doctor`: checks versions, devices, and that the installed packages have the names that the trainer depends on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class Seam:
-    """One name of another package, in the notation of the table: what it is used for, what breaks without it."""
+    """One name of another package, in the notation of the table: what it is used for, and what fails without it."""
 
     name: str
     why: str
@@ -37,27 +37,27 @@ class Seam:
     @property
     def identifier(self) -> str:
         """The name alone, without module, class and parameters."""
-        found = _NAME.fullmatch(self.name)
-        return found["instance"] or found["path"].rsplit(".", 1)[-1]
+        match = _NAME.fullmatch(self.name)
+        return match["instance"] or match["path"].rsplit(".", 1)[-1]
 
     def problem(self) -> str | None:
-        """Look the name up in the installed packages; returns what is missing, None when all is there."""
-        found = _NAME.fullmatch(self.name)
+        """Look the name up in the installed packages; returns what is missing, or None."""
+        match = _NAME.fullmatch(self.name)
         try:
-            value: Any = import_module(found["module"])
-            for part in found["path"].split("."):
+            value: Any = import_module(match["module"])
+            for part in match["path"].split("."):
                 value = getattr(value, part)
         except (ImportError, AttributeError) as error:
             return str(error)
-        if found["key"] is not None:
-            return None if found["key"] in value else f"no key {found['key']!r}"
-        if found["instance"] is not None:
-            return None if found["instance"] in _set_on_instances(value) else "no instance has it"
-        if found["parameters"] is not None:
-            wanted = set(found["parameters"].replace(",", " ").split())
-            missing = sorted(wanted - set(inspect.signature(value).parameters))
+        if match["key"] is not None:
+            return None if match["key"] in value else f"no key {match['key']!r}"
+        if match["instance"] is not None:
+            return None if match["instance"] in _set_on_instances(value) else "no instance has it"
+        if match["parameters"] is not None:
+            required = set(match["parameters"].replace(",", " ").split())
+            missing = sorted(required - set(inspect.signature(value).parameters))
         else:
-            missing = sorted(set(re.findall(r'"(\w+)"', found["handled"] or "")) - _strings_in(value))
+            missing = sorted(set(re.findall(r'"(\w+)"', match["handled"] or "")) - _strings_in(value))
         return f"without {', '.join(missing)}" if missing else None
 
 
@@ -68,12 +68,12 @@ def read_seams() -> tuple[Seam, ...]:
 
 
 def _set_on_instances(value: type) -> set[str]:
-    """Names that methods of a class or of its bases assign to `self`."""
+    """Return the attributes that methods of a class or of its bases assign."""
     return {
         node.attr
-        for one in value.__mro__
-        if one is not object
-        for node in ast.walk(_tree(one))
+        for base in value.__mro__
+        if base is not object
+        for node in ast.walk(_tree(base))
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
     }
 
@@ -90,10 +90,10 @@ def _tree(value: Any) -> ast.AST:
 
 
 def examine() -> None:
-    """Print versions, devices and each row of the folder's table of seams with its verdict.
+    """Print versions, devices, and for each row of the table whether the name exists.
 
     Raises:
-        RunError: when a seam is missing.
+        RunError: a name is missing.
     """
     say("  ".join(f"{name} {version(name)}" for name in _SHOWN))
     devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]

@@ -1,4 +1,4 @@
-"""A run opened in ms-swift: model, processor and template go in and stay here; batches and training come out."""
+"""Opens a run in ms-swift: loads model, processor and template, encodes batches, and trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_a
 from coord_codec import CoordVocab, InputError
 from coord_losses import CoordObjective
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import be_the_only_rank, swift_log
+from coord_trainer.console import set_single_rank_environment, swift_log
 from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.lengths import Lengths
@@ -34,9 +34,9 @@ from coord_trainer.training.faults import NonFiniteLoss
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training leaves: its last checkpoint, if any, digests of its first batches, and samples seen by source.
+    """The result of training: last checkpoint, if any, digests of the first batches, and samples seen by source.
 
-    Optimizer steps and samples before a resume count as well.
+    Optimizer steps and samples before a resume are included.
     """
 
     checkpoint: Path | None
@@ -47,14 +47,14 @@ class Trained:
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A loaded model with everything that belongs to it, ready to encode samples and to train.
+    """A loaded model with its processor and template, ready to encode samples and to train.
 
     Attributes:
-        config: the run
-        folder: where swift writes
-        vocab: the tokenizer's coordinate tokens; None where there are none
-        markers: ids of the object markers; None where answers have none
-        pipeline: ms-swift's; nothing outside this folder uses it
+        config: of the run
+        folder: the folder that swift writes to
+        vocab: the tokenizer's coordinate tokens; None if it has none
+        markers: ids of the object markers; None if answers have none
+        pipeline: of ms-swift; used only within this folder
     """
 
     config: RunConfig
@@ -75,36 +75,36 @@ class OpenRun:
 
     @property
     def encode(self) -> Callable[..., dict[str, Any]]:
-        """Turns a conversation with images into ids, labels and pixels."""
+        """The function that encodes a conversation with images as ids, labels and pixels."""
         return self.pipeline.template.encode
 
     @property
     def batch_size(self) -> int:
-        """Samples of a micro-batch on each rank."""
+        """The number of samples of a micro-batch on each rank."""
         return self.pipeline.args.per_device_train_batch_size
 
     @property
     def card(self) -> ModelCard:
-        """How the checkpoints of this run want to be asked."""
+        """How answers are to be generated with the checkpoints of this run."""
         fingerprint = self.vocab.fingerprint(markers=self.markers) if self.vocab is not None else None
         return make_card(self.config, dict(self.processor.image_processor.size), fingerprint)
 
     @property
     def longest_sample(self) -> int:
-        """Tokens that a sample may have; longer ones are cut off or refused, as `truncation` says."""
+        """The most tokens of a sample; longer ones are cut off or refused, see `truncation`."""
         return self.pipeline.template.max_length
 
     @property
     def truncation(self) -> str | None:
-        """The side on which longer samples are cut off; None when they are refused."""
+        """The side on which longer samples are cut off; None if they are refused."""
         strategy = self.pipeline.args.truncation_strategy
         return strategy if strategy in ("left", "right") else None
 
     def measure(self) -> Lengths:
-        """Return what tells how long a sample is without encoding it.
+        """Return a `Lengths`, which computes the length of a sample without encoding it.
 
         Raises:
-            InputError: even the prompt with a small image does not fit.
+            InputError: even the prompt with a small image is longer than the limit.
         """
         tokenizer, images = self.processor.tokenizer, self.processor.image_processor
         size, answer = 64, "a"
@@ -128,7 +128,7 @@ class OpenRun:
         return Lengths(len(small["input_ids"]) - of_image(size, size) - of_answer(answer), of_answer, of_image)
 
     def length(self, conversation: dict[str, Any]) -> int:
-        """Return the number of tokens of messages with images, whatever `training.max_length` says."""
+        """Return the number of tokens of messages with images, ignoring `training.max_length`."""
         template, limit = self.pipeline.template, self.pipeline.template.max_length
         template.max_length = None
         try:
@@ -137,12 +137,12 @@ class OpenRun:
             template.max_length = limit
 
     def collate(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the batch of `samples` that a training step would get, with its object slots."""
+        """Return the batch of `samples` as a training step receives it, with its object slots."""
         collate = self.pipeline.template.data_collator
         return collate_samples(samples, collate, self.vocab, self.config.data.packing)
 
     def plan_optimizer(self) -> tuple[Any, Any]:
-        """Return the model with its adapter and the optimizer as training would make them, without training."""
+        """Return the model with its adapter and the optimizer as training would create them."""
         from coord_trainer.swift.pipeline import plan_optimizer
 
         return plan_optimizer(self.pipeline, self.config.custom.coord_offset)
@@ -157,15 +157,15 @@ class OpenRun:
         workers: int | None = None,
         answers: AnswerSchedule | None = None,
     ) -> Trained:
-        """Train on `samples`, evaluating on `scored` as `training:` says.
+        """Train on `samples`, with evaluation losses on `scored` as configured in `training:`.
 
         Args:
             samples: the training set
             scored: the set for evaluation losses, None for none
-            callbacks: added to swift's own
-            resume_from: the checkpoint to go on from
-            workers: processes that encode samples; None leaves it to `training:`
-            answers: when and how answers are scored meanwhile, None for never
+            callbacks: in addition to swift's own
+            resume_from: the checkpoint to resume from
+            workers: number of processes that encode samples; None takes the value of `training:`
+            answers: schedule of AP measurements during training, None for none
         """
         config, pipeline = self.config, self.pipeline
         with swift_log(self.folder / "swift.log") as take_over_loggers:
@@ -177,7 +177,7 @@ class OpenRun:
             arguments = pipeline.args.training_args
             if workers is not None:
                 arguments.dataloader_num_workers = workers
-                # Started anew they learn of the next epoch's order; kept, a short epoch does not wait for them.
+                # Workers have to restart to use the samples of the next epoch; else keeping them saves time.
                 arguments.dataloader_persistent_workers = not samples.varies
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
@@ -194,7 +194,7 @@ class OpenRun:
                 non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
             )
             finished = pipeline.main()
-            unset_hf_deepspeed_config()  # what is loaded next is not to be sharded
+            unset_hf_deepspeed_config()  # models that are loaded later must not be sharded
         last = finished.get("last_model_checkpoint")
         steps, digests = finished["global_step"], parts.first_batches.values()
         return Trained(Path(last) if last else None, steps, digests, tuple(parts.seen))
@@ -204,15 +204,15 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
     """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
 
     Args:
-        config: the run
-        folder: where swift writes
+        config: of the run
+        folder: the folder that swift writes to
         base: the checkpoint's folder, or a hub id
-        evaluates: whether there is something to evaluate on
-        outline: without weights, on the meta device
+        evaluates: whether there is a set to evaluate on
+        outline: load the model without weights, on the meta device
 
     Raises:
-        InputError: a checkpoint that cannot be fetched, is no Qwen3-VL, wants code of its own or has no usable
-            coordinate tokens; a setting that names a part which the model does not have.
+        InputError: the checkpoint cannot be downloaded, is not a Qwen3-VL, requires code of its own or has no usable
+            coordinate tokens, or a setting names a part that the model does not have.
     """
     with swift_log(folder / "swift.log") as take_over_loggers:
         from coord_trainer.swift.pipeline import open_pipeline, swift_arguments
@@ -225,13 +225,13 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
 
         take_over_loggers()
         if config.training.get("deepspeed") and not outline:
-            be_the_only_rank()
+            set_single_rank_environment()
         stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, config.training.get("use_hf"), outline)
         refuse_remote_code(stored)
         model_type = model_entry(stored)
         tokens = config.custom.coord_tokens
         apply_coord_template_adapter(coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm)
-        # swift keeps the first run's value for the life of the process; every run has its own folder.
+        # swift keeps the first value for the life of the process, but every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         pipeline = open_pipeline(swift_arguments(config, folder, str(stored), model_type, evaluates), outline)
     check_named_parts(config.training, pipeline.model)
@@ -248,7 +248,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
 
 
 def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet, augments: bool = False) -> SampleSet:
-    """Return the torch Dataset of an image set, encoded by the template of `opened`, augmented if it trains."""
+    """Return the torch Dataset of an image set, encoded by the template of `opened`; `augments` for training."""
     writer = TargetWriter(
         config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, images.classes
     )
@@ -267,12 +267,12 @@ def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:
 
 
 def _install_offsets(config: RunConfig, pipeline: Any, vocab: CoordVocab, markers: tuple[int, ...] | None) -> None:
-    """Put the offset tables on the loaded model and name them to swift's tuner."""
+    """Install the offset tables on the loaded model and add them to the modules that swift saves."""
     arguments, settings = pipeline.args, config.custom.coord_offset
     ids = offset_ids(config, vocab, markers, pipeline.model.get_input_embeddings().num_embeddings)
-    named = {name: getattr(arguments, name) for name in ("modules_to_save", "target_modules", "use_dora")}
+    peft_settings = {name: getattr(arguments, name) for name in ("modules_to_save", "target_modules", "use_dora")}
     try:
-        check_peft_config(named, use_liger_kernel=bool(arguments.use_liger_kernel))
+        check_peft_config(peft_settings, use_liger_kernel=bool(arguments.use_liger_kernel))
     except ValueError as error:
         raise InputError(f"custom.coord_offset.enabled is true, but {error}") from None
     install_coord_offset_adapter(

@@ -1,8 +1,8 @@
 """ms-swift's SFT pipeline with a run's settings, our data sets, our trainer and our optimizer groups.
 
-swift's mappings of trainers and optimizers are global to the process; what we register there refuses to run without
-the settings below. DeepSpeed clips gradients at 1.0 when its configuration is silent, takes the number of ranks on the
-CPU as 1 when it derives batch sizes, and insists on an optimizer of its own there: its defaults are written out.
+swift's mappings of trainers and optimizers are global to the process; the classes that we register there refuse to run
+without our settings. DeepSpeed's defaults are written out, since it would otherwise clip gradients at 1.0, and on the
+CPU assume one rank when it derives batch sizes and require an optimizer of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from coord_trainer.training.muon import MuonAdamW, muon_groups
 
 
 class CoordOptimizer(MultimodalOptimizerCallback):
-    """swift's parameter groups (vision, aligner, LLM), rearranged as the optimizer's name says."""
+    """swift's parameter groups (vision, aligner, LLM), rearranged for the named optimizer."""
 
     def create_optimizer(self, model=None):
         """Build swift's parameter groups, then move the offset tables into groups of their own."""
@@ -46,16 +46,16 @@ class CoordOptimizer(MultimodalOptimizerCallback):
 
 
 class MuonOptimizer(OptimizerCallback):
-    """swift's default groups; the matrices of linear layers are moved by Muon."""
+    """swift's default parameter groups, with Muon for the matrices of linear layers."""
 
     def create_optimizer(self, model=None):
-        """Build swift's AdamW and take its groups over."""
+        """Build swift's AdamW and use its parameter groups."""
         model = self.trainer.model if model is None else model
         return MuonAdamW(muon_groups(model, super().create_optimizer(model=model).param_groups))
 
 
 class CoordSft(SwiftSft):
-    """swift's pipeline on our data sets; `parts` must be set before `main()`."""
+    """swift's pipeline with our data sets; `parts` has to be set before `main()`."""
 
     parts: TrainingParts
     datasets: Sequence[Dataset | None] = (None, None)
@@ -68,7 +68,7 @@ class CoordSft(SwiftSft):
 
 
 class _OutlineSft(CoordSft):
-    """The pipeline on a model without weights."""
+    """The pipeline with a model without weights."""
 
     def _prepare_model_tokenizer(self):
         with torch.device("meta"):
@@ -76,7 +76,7 @@ class _OutlineSft(CoordSft):
 
 
 def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
-    """Load model (with `outline` on meta tensors, without weights), processor and template the way swift does."""
+    """Load model, processor and template as swift does; with `outline` the model is without weights (meta device)."""
     if arguments.get("deepspeed"):
         import deepspeed
 
@@ -89,15 +89,15 @@ def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
     optimizers_map["muon"] = MuonOptimizer
     parsed = SftArguments(**arguments)
     if arguments.get("deepspeed"):
-        # transformers has counted the ranks by now; with this still set, accelerate would leave DeepSpeed out.
+        # transformers has counted the ranks by now; while this is set, accelerate does not use DeepSpeed.
         os.environ.pop("ACCELERATE_USE_CPU", None)
-        if world_size() > 1:  # ZeRO-3 shards while loading, and would count one rank without this
+        if world_size() > 1:  # ZeRO-3 shards while loading, and would assume one rank without this
             deepspeed.init_distributed(dist_backend=arguments["ddp_backend"], auto_mpi_discovery=False)
     return (_OutlineSft if outline else CoordSft)(parsed)
 
 
 def plan_optimizer(pipeline: CoordSft, offset: CoordOffsetConfig) -> tuple[Any, torch.optim.Optimizer]:
-    """Return model with adapter and optimizer as training would make them; nothing else of the trainer runs."""
+    """Return model with adapter and optimizer as training would create them, without running the trainer."""
     pipeline.model = model = pipeline.prepare_model(pipeline.args, pipeline.model, template=pipeline.template)
     arguments = pipeline.args.training_args
     if arguments.gradient_checkpointing:
@@ -108,17 +108,17 @@ def plan_optimizer(pipeline: CoordSft, offset: CoordOffsetConfig) -> tuple[Any, 
     trainer.optimizer = trainer.optimizer_cls_and_kwargs = None
     optimizer = optimizers_map[arguments.optimizer or "default"](arguments, trainer).create_optimizer()
     for group in optimizer.param_groups:
-        group.update(fused=False, foreach=False)  # there is no fused step for meta tensors
+        group.update(fused=False, foreach=False)  # meta tensors have no fused step
     return model, optimizer
 
 
 def swift_arguments(config: RunConfig, folder: Path, base: str, model_type: str, evaluates: bool) -> dict[str, Any]:
-    """Return the arguments of `SftArguments`: defaults, `training:` over them, and what other sections decide."""
+    """Return the arguments of `SftArguments`: defaults, overridden by `training:` and by the other sections."""
     cuda = torch.cuda.is_available()
     size = config.training.get("per_device_train_batch_size", 1)
     defaults = {
         "per_device_train_batch_size": size,
-        "gradient_accumulation_steps": -(-16 // (size * world_size())),  # swift's own rule: 16 samples a step
+        "gradient_accumulation_steps": -(-16 // (size * world_size())),  # as in swift: 16 samples per step
         "max_grad_norm": 1.0,
         "tuner_type": "full",
         "freeze_vit": False,
@@ -138,7 +138,7 @@ def swift_arguments(config: RunConfig, folder: Path, base: str, model_type: str,
     owned = {
         "model": base,
         "model_type": model_type,
-        "dataset": ["unused"],  # must not be empty; our own data sets take its place
+        "dataset": ["unused"],  # must not be empty; replaced by our own data sets
         "val_dataset": ["unused"] if evaluates else [],
         "split_dataset_ratio": 0.0,
         "torch_dtype": config.model.dtype,
@@ -158,10 +158,10 @@ def swift_arguments(config: RunConfig, folder: Path, base: str, model_type: str,
 
 
 def read_deepspeed(value: Any, presets: Path) -> dict[str, Any]:
-    """Return the configuration that `training.deepspeed` names: one of the folder `presets`, a JSON file or a mapping.
+    """Return the configuration that `training.deepspeed` names: one in the folder `presets`, a JSON file or a mapping.
 
     Raises:
-        InputError: neither.
+        InputError: the value is none of these.
     """
     if isinstance(value, dict):
         return value
@@ -176,23 +176,23 @@ def read_deepspeed(value: Any, presets: Path) -> dict[str, Any]:
 
 
 def spell_out(settings: dict[str, Any], arguments: dict[str, Any], ranks: int) -> dict[str, Any]:
-    """Return `settings` with batch sizes and clipping written out from swift's `arguments`.
+    """Return DeepSpeed's `settings` with batch sizes and clipping taken from swift's `arguments`.
 
     Raises:
-        InputError: a value of its own that contradicts the run's.
+        InputError: a value in `settings` contradicts the run's.
     """
     size, steps = arguments["per_device_train_batch_size"], arguments["gradient_accumulation_steps"]
-    wanted = {
+    required = {
         "train_micro_batch_size_per_gpu": (size, "per_device_train_batch_size"),
         "gradient_accumulation_steps": (steps, "gradient_accumulation_steps"),
         "train_batch_size": (size * steps * ranks, "per_device_train_batch_size"),
         "gradient_clipping": (float(arguments["max_grad_norm"]), "max_grad_norm"),
     }
-    for name, (value, source) in wanted.items():
-        own = settings.get(name, "auto")
-        if own not in ("auto", value):
+    for name, (value, source) in required.items():
+        stated = settings.get(name, "auto")
+        if stated not in ("auto", value):
             raise InputError(
-                f"training.deepspeed sets {name} to {own}, but training.{source} makes it {value}: say auto there, or "
-                "make them equal"
+                f"training.deepspeed sets {name} to {stated}, but training.{source} makes it {value}: set it to auto, "
+                "or make them equal"
             )
-    return {**settings, **{name: value for name, (value, _) in wanted.items()}, "zero_force_ds_cpu_optimizer": False}
+    return {**settings, **{name: value for name, (value, _) in required.items()}, "zero_force_ds_cpu_optimizer": False}

@@ -1,8 +1,8 @@
-"""Plug-in for `swift deploy`: the template that checkpoints were trained under.
+"""Plug-in for `swift deploy` that registers the template which checkpoints were trained with.
 
     swift deploy --model CHECKPOINT --external_plugins apps/trainer/src/coord_trainer/swift/serving.py ...
 
-Without it swift says `template_type: 'qwen3_vl_coord' not in [...]` for a checkpoint of a run.
+Without it swift refuses a checkpoint of a run with `template_type: 'qwen3_vl_coord' not in [...]`.
 """
 
 from coord_trainer.swift.template import apply_coord_template_adapter

@@ -1,6 +1,6 @@
-"""Template and model entries of Qwen3-VL, dense or of experts, with coordinate tokens for ms-swift.
+"""ms-swift template and model entries of Qwen3-VL, dense or mixture-of-experts, with coordinate tokens.
 
-All are registered under names of ours, so swift's own `qwen3_vl` stays as it is; nothing is patched.
+All are registered under new names, so that swift's own `qwen3_vl` is unchanged; nothing is patched.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MODEL_TYPE = TEMPLATE_TYPE = "qwen3_vl_coord"
 class CoordTemplate(Qwen3VLTemplate):
     """Qwen3-VL's template with ids from the model's config and images through the checkpoint's image processor.
 
-    swift hard-codes Qwen's image ids, so with another vocabulary its placeholders would stay unexpanded; and
-    it resizes images with another library than the one that serves the model afterwards.
+    swift hard-codes Qwen's image ids, so that with another vocabulary its placeholders would stay unexpanded, and it
+    resizes images with another library than inference does.
     """
 
     load_images = True
@@ -37,7 +37,7 @@ class CoordTemplate(Qwen3VLTemplate):
             self.video_token_id = self.config.video_token_id
 
     def normalize_bbox(self, inputs) -> None:
-        """Leave boxes alone: they are coordinate tokens in the text already."""
+        """Leave boxes unchanged, since they are coordinate tokens in the text already."""
         if not self.skip_bbox_norm:
             super().normalize_bbox(inputs)
 
@@ -71,13 +71,13 @@ class _LocalLoader(Qwen3VLLoader):
 
 
 class _LocalMoeLoader(Qwen3VLMoeLoader):
-    """The same for a model of experts."""
+    """The same for a mixture-of-experts model."""
 
     default_trust_remote_code = False
 
 
 _ENTRIES = {"qwen3_vl": (MODEL_TYPE, _LocalLoader), "qwen3_vl_moe": ("qwen3_vl_moe_coord", _LocalMoeLoader)}
-"""By `model_type` of config.json: the name of our entry, and what loads it."""
+"""Name of our model entry and its loader, by `model_type` of config.json."""
 
 
 def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: bool = True) -> str:
@@ -85,7 +85,7 @@ def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: b
 
     Args:
         coord_tokens: whether boxes are coordinate tokens
-        skip_bbox_norm: with it, swift's own box normalisation has no effect on them
+        skip_bbox_norm: whether swift's own box normalisation is disabled for them
 
     Example:
         >>> apply_coord_template_adapter()
@@ -112,31 +112,31 @@ def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: b
 
 
 def fetch_checkpoint(name: str, use_hf: bool | None, outline: bool) -> Path:
-    """Return the folder of a checkpoint from the hub, fetched if it is not here yet.
+    """Return the folder of a checkpoint from the hub, downloaded if it is not in the cache.
 
     Args:
-        name: its id there
-        use_hf: from Hugging Face and not from ModelScope; None for ms-swift's own choice
-        outline: without its weights
+        name: hub id
+        use_hf: download from Hugging Face, not from ModelScope; None for ms-swift's default
+        outline: download without weights
 
     Raises:
-        InputError: it cannot be fetched.
+        InputError: the checkpoint cannot be downloaded.
     """
     try:
         return Path(safe_snapshot_download(name, download_model=not outline, use_hf=use_hf))
-    except Exception as error:  # each hub raises its own
+    except Exception as error:  # each hub has its own exceptions
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"model.path: {name!r} cannot be fetched ({reason or type(error).__name__}); it is looked for on "
-            "ModelScope, with training.use_hf=true on Hugging Face"
+            f"model.path: {name!r} cannot be fetched ({reason or type(error).__name__}) from ModelScope, or with "
+            "training.use_hf=true from Hugging Face"
         ) from None
 
 
 def model_entry(folder: Path) -> str:
-    """Return the name of our entry for a checkpoint.
+    """Return the name of our model entry for a checkpoint.
 
     Raises:
-        InputError: it is no Qwen3-VL.
+        InputError: it is not a Qwen3-VL.
     """
     path = folder / "config.json"
     kind = read_json(path).get("model_type")
@@ -148,7 +148,7 @@ def model_entry(folder: Path) -> str:
 
 
 def refuse_remote_code(folder: Path) -> None:
-    """Raise `InputError` for a checkpoint that asks for code of its own: swift reads its config trustingly."""
+    """Raise `InputError` if a checkpoint requires code of its own, which swift would execute to read its config."""
     for name in ("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"):
         path = folder / name
         if path.exists() and "auto_map" in read_json(path):

@@ -1,4 +1,4 @@
-"""ms-swift's trainer with our objective and our denominators; `pipeline` puts it in the place of swift's."""
+"""ms-swift's trainer with our objective and our denominators; `pipeline` registers it in place of swift's."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from coord_trainer.training.metrics import StepMetrics, term_gradient_norms
 from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
 
 _NOT_FOR_FORWARD = ("compute_loss_func", "loss_scale", "channel", "text_position_ids")
-"""What swift's collator and trainer put into a batch and the model's forward does not take."""
+"""Keys that swift's collator and trainer add to a batch and the model's forward does not accept."""
 _METRICS = "coord_metrics.json"
 _logger = logging.getLogger("swift.coord_trainer")
 
 
 @dataclass(frozen=True)
 class TrainingParts:
-    """What a run passes to swift's trainer besides swift's own arguments."""
+    """What a run passes to the trainer besides swift's arguments."""
 
     objective: CoordObjective
     offset: CoordOffsetConfig
@@ -59,11 +59,11 @@ class TrainingParts:
     answers: AnswerSchedule | None = None
     sources: int = 1
     seen: list[int] = field(default_factory=list)
-    """Filled when training ends: samples of each source, on all ranks, before a resume as well."""
+    """Filled at the end of training: samples of each source, over all ranks and including those before a resume."""
 
 
 class LostPassError(RunError):
-    """A pass of a sharded model that failed on one rank, which ends training on all."""
+    """Raised if a forward pass of a sharded model fails on one rank, which ends training on all."""
 
 
 class CoordTrainer(Seq2SeqTrainer):
@@ -75,11 +75,11 @@ class CoordTrainer(Seq2SeqTrainer):
         self._norms: dict[str, float] = {}
         self._seen_S = torch.zeros(coord_parts.sources, dtype=torch.float64)
         super().__init__(*args, **kwargs)
-        # Not transformers' affair: it rotates before a checkpoint is complete, and in the end deletes the last of all
-        # when the limit is 1 and another one is the best.
+        # transformers must not apply the limit: it deletes older checkpoints before the new one is complete, and at
+        # the end the last one if the limit is 1 and another is the best.
         self._kept_checkpoints, self.args.save_total_limit = self.args.save_total_limit, None
         if self.args.deepspeed and not self.is_deepspeed_enabled:
-            raise RunError("training.deepspeed is set, but accelerate has not taken it up: see swift.log")
+            raise RunError("training.deepspeed is set, but accelerate does not use it: see swift.log")
         self._step_metrics = {mode: StepMetrics(self._objective.config, self.args.device) for mode in ("train", "eval")}
         for silenced in (ProgressCallback, PrinterCallback):
             self.remove_callback(silenced)
@@ -92,7 +92,7 @@ class CoordTrainer(Seq2SeqTrainer):
             self.add_callback(callback)
 
     def get_use_logits_to_keep(self, default_value: bool = True) -> bool:
-        """Return False: swift keeps one index for the whole batch, the row head exactly the supervised rows."""
+        """Return False: swift would keep the same positions of all samples, but the row head selects the exact rows."""
         return False
 
     def _get_data_collator(self, args, template):
@@ -104,7 +104,7 @@ class CoordTrainer(Seq2SeqTrainer):
         )
 
     def get_eval_dataloader(self, eval_dataset=None):
-        """Serve each sample once over all ranks, where the usual loader repeats some to fill the last batch."""
+        """Return a loader that serves each sample once over all ranks; the usual one repeats some in the last batch."""
         if self.args.world_size == 1:
             return super().get_eval_dataloader(eval_dataset)
         dataset = WholeRounds(self.eval_dataset if eval_dataset is None else eval_dataset, self.args.world_size)
@@ -121,16 +121,16 @@ class CoordTrainer(Seq2SeqTrainer):
         )
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Take the evaluation losses and, when it is their turn, the scores of answers.
+        """Compute the evaluation losses and, if they are due, the scores of answers.
 
-        What fails is reported, logged as `eval_failed` and left out, on all ranks alike; training goes on.
+        A failure is printed, logged as `eval_failed` and skipped on all ranks, and training continues.
 
         Raises:
-            LostPassError: the model's own pass failed under ZeRO-3, on several ranks.
+            LostPassError: the model's forward pass failed under ZeRO-3 on several ranks.
         """
         answers, metrics, started = self._parts.answers, {}, time.monotonic()
-        here = [self.args.device] if self.args.device.type == "cuda" else []
-        with torch.random.fork_rng(here):  # training draws as it would without an evaluation
+        devices = [self.args.device] if self.args.device.type == "cuda" else []
+        with torch.random.fork_rng(devices):  # an evaluation must not change the random numbers of training
             self.model.eval()
             if answers is None or not answers.alone:
                 metrics |= self._attempt("evaluation losses", self._evaluation_losses)
@@ -148,12 +148,12 @@ class CoordTrainer(Seq2SeqTrainer):
             raise
         except Exception as error:
             _logger.warning("step %d: the %s failed", self.state.global_step, what, exc_info=True)
-            told = f"{what}: {type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
-        say(f"  step {self.state.global_step}: {told}; this one is left out, and training goes on (see swift.log)")
+            message = f"{what}: {type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
+        say(f"  step {self.state.global_step}: {message}; it is skipped, and training continues (see swift.log)")
         if torch.cuda.is_available():
-            torch.cuda.empty_cache()  # memory may be what was short
+            torch.cuda.empty_cache()  # it may have failed for lack of memory
         self._step_metrics["eval"].clear()
-        self.log({"eval_failed": told})
+        self.log({"eval_failed": message})
         return {}
 
     def _evaluation_losses(self) -> dict[str, float]:
@@ -164,14 +164,14 @@ class CoordTrainer(Seq2SeqTrainer):
         for _ in range(len(loader)):
             with failing_together(device):
                 batch = next(batches)
-            with self._passing_together(device):
+            with self._forward_failing_together(device):
                 self.prediction_step(self.model, batch, prediction_loss_only=True)
-        found = self._step_metrics["eval"].flush(self._sum_over_ranks, "eval_")
-        return found | {"eval_loss": found["eval_total_loss"]}
+        losses = self._step_metrics["eval"].flush(self._sum_over_ranks, "eval_")
+        return losses | {"eval_loss": losses["eval_total_loss"]}
 
     @contextmanager
-    def _passing_together(self, device: torch.device) -> Iterator[None]:
-        """Let a pass of the model fail on all ranks; under ZeRO-3 the others already wait for this one's weights."""
+    def _forward_failing_together(self, device: torch.device) -> Iterator[None]:
+        """Make a failed forward pass fail on all ranks; under ZeRO-3 the others already wait for this one's weights."""
         if self.args.world_size == 1 or not shards_weights(self.args.deepspeed):
             with failing_together(device):
                 yield
@@ -182,8 +182,8 @@ class CoordTrainer(Seq2SeqTrainer):
             _logger.warning("step %d: the evaluation losses failed", self.state.global_step, exc_info=True)
             raise LostPassError(
                 f"step {self.state.global_step}: the evaluation losses failed inside the model on rank "
-                f"{self.args.process_index} ({type(error).__name__}: {error}), and under ZeRO-3 no rank can go on "
-                "without another's part of the weights; go on with run.resume=true and a smaller "
+                f"{self.args.process_index} ({type(error).__name__}: {error}), and under ZeRO-3 no rank can continue "
+                "without another's part of the weights; continue with run.resume=true and a smaller "
                 "training.per_device_eval_batch_size, or training.eval_strategy=no"
             ) from error
 
@@ -191,25 +191,26 @@ class CoordTrainer(Seq2SeqTrainer):
         scorer, device = self._parts.answers.scorer, self.args.device
         with failing_together(device):
             share = scorer.answer(self.model, self.args.process_index, self.args.world_size)
-        answers, found = gather_lists(share), {}
+        answers, scores = gather_lists(share), {}
         with failing_together(device):
             if self.args.process_index == 0:
-                found = scorer.score(answers)
-        return {f"eval_{name}": largest_over_ranks(float(found.get(name, 0.0)), device) for name in ("AP", "AP50")}
+                scores = scorer.score(answers)
+        return {f"eval_{name}": largest_over_ranks(float(scores.get(name, 0.0)), device) for name in ("AP", "AP50")}
 
     def _determine_best_metric(self, metrics, trial) -> bool:
-        """Leave the best as it is where its metric was not measured or could not be."""
+        """Leave the best checkpoint unchanged if its metric was not measured."""
         name = self.args.metric_for_best_model or ""
         return name.removeprefix("eval_") in {key.removeprefix("eval_") for key in metrics} and (
             super()._determine_best_metric(metrics, trial)
         )
 
     def _check_best_metric(self) -> None:
-        known = sorted(name.removeprefix("eval_") for name in (*self._step_metrics["eval"].names("eval_"), "eval_loss"))
+        logged = (*self._step_metrics["eval"].names("eval_"), "eval_loss")
+        names = sorted(name.removeprefix("eval_") for name in logged)
         name = (self.args.metric_for_best_model or "loss").removeprefix("eval_")
-        if name not in known:
+        if name not in names:
             raise InputError(
-                f"training.metric_for_best_model: expected one of {', '.join(known)}, found {name!r}; for AP set "
+                f"training.metric_for_best_model: expected one of {', '.join(names)}, found {name!r}; for AP set "
                 "evaluation.ap_steps"
             )
 
@@ -217,7 +218,7 @@ class CoordTrainer(Seq2SeqTrainer):
         """Count tokens, coordinate tokens and objects of the global batch: all ranks, all micro-batches."""
         if not batch_samples or "labels" not in batch_samples[0]:
             return None
-        if not self.model.training:  # evaluations count by themselves, and must not wait for a rank that failed
+        if not self.model.training:  # evaluations have their own counts, and must not wait for a rank that failed
             return None
         counts = sum(self._count(batch) for batch in batch_samples).to(device)
         if self.args.world_size > 1:
@@ -239,15 +240,15 @@ class CoordTrainer(Seq2SeqTrainer):
         if training:
             self._parts.first_batches.add(inputs, labels_BT)
             self._seen_S += torch.bincount(torch.tensor(sources, dtype=torch.long), minlength=len(self._seen_S))
-        wanted = not training or self._logs_next()
+        want_diagnostics = not training or self._logs_next()
         unwrapped = self.accelerator.unwrap_model(model)
         idle = () if "pixel_values" in inputs else idle_vision(unwrapped)
         denominators = None
         if num_items_in_batch is not None:
             denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
-        rows = RowHead(self._objective, labels_BT, slots, wanted, self._parts.fused, idle, denominators)
+        rows = RowHead(self._objective, labels_BT, slots, want_diagnostics, self._parts.fused, idle, denominators)
         with row_selecting_head(unwrapped, active_head(unwrapped), rows), name_failing_term():
-            # With a cache, transformers would not look for sample boundaries in packed position ids.
+            # With a cache, transformers ignores the sample boundaries in packed position ids.
             outputs = model(**inputs, use_cache=False)
         output = rows.rejoin(outputs.logits)
         loss = rows.total(output)
@@ -255,7 +256,7 @@ class CoordTrainer(Seq2SeqTrainer):
             outputs.logits, outputs.loss = None, loss_without_gradient(self.model.parameters()).to(loss)
             return (outputs.loss, outputs) if return_outputs else outputs.loss
         self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
-        if self._parts.gradient_norms and training and wanted:
+        if self._parts.gradient_norms and training and want_diagnostics:
             self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
         if denominators is not None:
             loss = loss * self.accelerator.num_processes  # data parallelism averages over ranks afterwards
@@ -282,16 +283,16 @@ class CoordTrainer(Seq2SeqTrainer):
             rotate_checkpoints(str(folder), self._kept_checkpoints, self.state.best_model_checkpoint)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
-        """Load also the sums since the last log line."""
+        """Also load the sums since the last log line."""
         super()._load_optimizer_and_scheduler(checkpoint)
         path = Path(checkpoint or "") / _METRICS
         if checkpoint is not None and path.is_file() and self.args.process_index == 0:
             sums = read_json(path)
-            self._step_metrics["train"].go_on_from(sums)
+            self._step_metrics["train"].restore(sums)
             self._seen_S += torch.tensor(sums.get("seen", 0), dtype=self._seen_S.dtype)
 
     def _samples_seen(self) -> list[int]:
-        """Return how many samples of each source were trained on, on all ranks, before a resume as well."""
+        """Return the samples of each source that were trained on, over all ranks and including before a resume."""
         return [round(count) for count in self._sum_over_ranks(self._seen_S.to(self.args.device)).tolist()]
 
     def train(self, *args, **kwargs):  # noqa: D102
@@ -304,7 +305,7 @@ class CoordTrainer(Seq2SeqTrainer):
         return step == 1 or step % max(int(self.state.logging_steps or 1), 1) == 0
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        """Add the token-weighted means of every term since the last line (all ranks log together)."""
+        """Add the means of every loss term since the last log line, over all ranks."""
         if self.model.training:
             logs.update(self._step_metrics["train"].flush(self._sum_over_ranks, ""))
             if "train_total_loss" in logs:
@@ -316,7 +317,7 @@ class CoordTrainer(Seq2SeqTrainer):
 
 
 def idle_vision(model: nn.Module) -> tuple[nn.Parameter, ...]:
-    """Return the trained parameters of the vision tower, which a batch of text alone does not use."""
+    """Return the trained parameters of the vision tower, which a batch without images does not use."""
     return tuple(p for name, p in model.named_parameters() if p.requires_grad and "visual" in name.split("."))
 
 

@@ -1,1 +1,1 @@
-"""What a training step computes besides the model: head on the supervised rows, metrics, profile."""
+"""Parts of a training step besides the model: the head on supervised rows, metrics, profile, interruption."""

@@ -1,7 +1,7 @@
 """Callbacks of a run: progress bar, metrics.jsonl and its interval, number of the epoch, time of a step by part.
 
-Times are those of torch.profiler's events. A backward operation belongs to the part whose forward operation has the
-same sequence number; data loading and the optimizer have ranges of the profiler's own.
+Times are taken from torch.profiler's events. A backward operation belongs to the part whose forward operation has the
+same sequence number; torch records data loading and the optimizer as ranges.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coord_trainer.training.metrics import find_overfitting
 
 
 class TrainingProgress(TrainerCallback):
-    """Shows one bar over optimizer steps, with the last logged total loss."""
+    """Shows a progress bar over optimizer steps, with the last logged total loss."""
 
     def __init__(self) -> None:
         self._bar: tqdm | None = None
@@ -50,40 +50,40 @@ class TrainingProgress(TrainerCallback):
 
 
 class OverfittingWatch(TrainerCallback):
-    """Prints the evaluation loss beside the training loss, and one line when they begin to part.
+    """Prints the evaluation loss and the training loss, and one warning about overfitting.
 
     Args:
-        evaluations: so many in a row have to rise
+        evaluations: number of consecutive rises of the evaluation loss until the warning
     """
 
     def __init__(self, evaluations: int) -> None:
-        self._evaluations, self._told = evaluations, False
+        self._evaluations, self._warned = evaluations, False
         self._lines: list[dict[str, float]] = []
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: D102
-        kept = {name: value for name, value in (logs or {}).items() if name in ("train_total_loss", "eval_total_loss")}
-        if not kept:
+        losses = {name: (logs or {})[name] for name in ("train_total_loss", "eval_total_loss") if name in (logs or {})}
+        if not losses:
             return
-        self._lines.append({"step": state.global_step, **kept})
-        if "eval_total_loss" not in kept:
+        self._lines.append({"step": state.global_step, **losses})
+        if "eval_total_loss" not in losses:
             return
         trained = [line["train_total_loss"] for line in self._lines if "train_total_loss" in line]
-        beside = f", training loss {trained[-1]:.3f}" if trained else ""
-        say(f"  step {state.global_step}: evaluation loss {kept['eval_total_loss']:.3f}{beside}")
-        if not self._told and (found := find_overfitting(self._lines, self._evaluations)):
-            self._told = True
-            say(f"  {found}")
+        training_loss = f", training loss {trained[-1]:.3f}" if trained else ""
+        say(f"  step {state.global_step}: evaluation loss {losses['eval_total_loss']:.3f}{training_loss}")
+        if not self._warned and (warning := find_overfitting(self._lines, self._evaluations)):
+            self._warned = True
+            say(f"  {warning}")
 
 
 LINES_AT_AN_INTERVAL = 10_000
-"""So many log lines are `training.logging_steps` apart; after as many again, the distance doubles again."""
+"""Number of log lines at each logging interval: at first `training.logging_steps`, then twice, 4, 8, ... times that."""
 
 
 class SparserLogs(TrainerCallback):
-    """Doubles the distance of log lines again and again, so that logs grow with the logarithm of a run's length.
+    """Doubles the logging interval repeatedly, so that logs grow with the logarithm of a run's length.
 
-    A line holds the means since the last one, so that nothing is left out of it. The distance follows from the step
-    alone: a resumed run logs the same lines.
+    A line holds the means since the last one, so that no step is left out. The interval depends only on the step:
+    a resumed run logs the same lines.
     """
 
     def __init__(self, lines: int = LINES_AT_AN_INTERVAL) -> None:
@@ -93,16 +93,16 @@ class SparserLogs(TrainerCallback):
         interval = log_interval(args.logging_steps, state.global_step, self._lines)
         if interval != state.logging_steps:
             state.logging_steps = interval
-            say(f"  step {state.global_step}: {self._lines:,} lines are logged; the next come every {interval} steps")
+            say(f"  step {state.global_step}: {self._lines:,} lines are logged; now one follows every {interval} steps")
 
 
 def log_interval(first: int, step: int, lines: int = LINES_AT_AN_INTERVAL) -> int:
-    """Return how many steps lie between log lines after `step` of them.
+    """Return the number of steps between log lines after `step` steps.
 
     Args:
-        first: steps between the first `lines` lines; later ones are twice, 4, 8, ... times as far apart
+        first: the interval of the first `lines` lines; later intervals are twice, 4, 8, ... times as long
         step: finished optimizer steps
-        lines: log lines at each distance
+        lines: number of log lines at each interval
 
     Example:
         >>> [log_interval(10, step) for step in (0, 99_999, 100_000, 299_999, 300_000)]
@@ -112,7 +112,7 @@ def log_interval(first: int, step: int, lines: int = LINES_AT_AN_INTERVAL) -> in
 
 
 class EachEpoch(TrainerCallback):
-    """Calls a function with the number of each epoch that begins, from 0; also after a resume."""
+    """Calls a function at the beginning of each epoch with its number, from 0; also after a resume."""
 
     def __init__(self, begin: Callable[[int], None]) -> None:
         self._begin = begin
@@ -127,14 +127,14 @@ def _append(path: Path, state: TrainerState, values: dict[str, Any]) -> None:
 
 
 class MetricsFile(TrainerCallback):
-    """Writes every log line as JSON; stops the run when the loss is not finite."""
+    """Appends every log line to a file as JSON; ends the run if the loss is not finite."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: D102
         if not logs or ("train_runtime" in logs and state.global_step < state.max_steps):
-            return  # a summary of the part before an interruption is none of the run
+            return  # a summary written at an interruption does not describe the run
         if state.is_world_process_zero:
             _append(self._path, state, logs)
         loss = logs.get("train_total_loss", logs.get("loss"))
@@ -152,7 +152,7 @@ _WARM_UP, _PROFILED = 3, 5
 
 
 class StepProfile(TrainerCallback):
-    """Profiles a few steps after a few others, from the end of one to the end of another, and writes a log line."""
+    """Profiles a few steps after warming up, and appends their times to the metrics file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._profiler, self._finished = path, None, False
@@ -175,7 +175,7 @@ class StepProfile(TrainerCallback):
         if self._profiler is not None:
             self._finish(state)
         elif state.global_step < self._first + 1:
-            say(f"nothing was profiled: that needs {_WARM_UP + 1} steps or more, and there were {state.global_step}")
+            say(f"nothing was profiled: profiling needs at least {_WARM_UP + 1} steps, found {state.global_step}")
 
     def _finish(self, state) -> None:
         self._profiler.stop()
@@ -192,7 +192,7 @@ class StepProfile(TrainerCallback):
 
 
 def mark(module: nn.Module, name: str) -> None:
-    """Put the forward passes of a module into a range of the profiler."""
+    """Record each forward pass of a module as a profiler range."""
     ranges = []
 
     def enter(*_: Any) -> None:
@@ -207,7 +207,7 @@ def mark(module: nn.Module, name: str) -> None:
 
 
 def seconds_by_part(events: Sequence[Any]) -> dict[str, float]:
-    """Return seconds by part, forward and backward together, and of `other` and the whole `step`."""
+    """Return the seconds of each part, forward and backward together, of `other` and of the `step`."""
     spans = sorted(
         (event.time_range.start, event.time_range.end, _PARTS[event.name], event.thread)
         for event in events
@@ -217,7 +217,7 @@ def seconds_by_part(events: Sequence[Any]) -> dict[str, float]:
 
     def part_at(event: Any) -> str | None:
         index = bisect_right(starts, event.time_range.start) - 1
-        # Ranges of the model's parts follow each other; none lies in another.
+        # Ranges of the model's parts are consecutive, never nested.
         inside = index >= 0 and event.time_range.end <= spans[index][1] and event.thread == spans[index][3]
         return spans[index][2] if inside else None
 

@@ -1,4 +1,4 @@
-"""Answers scored while a model is trained: when it is their turn, which checkpoint is the best, when to stop."""
+"""Schedules AP measurements during training, keeps the best checkpoint, and stops training early."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coord_trainer.console import say
 
 
 class AnswerScorer(Protocol):
-    """Lets a model answer a fixed set of images, and scores the answers."""
+    """Generates and scores a model's answers to a fixed set of images."""
 
     def answer(self, model: Any, rank: int, ranks: int) -> list[dict[str, Any]]:
         """Return the answers to this rank's share of the images."""
@@ -24,18 +24,18 @@ class AnswerScorer(Protocol):
 
 
 class AnswerSchedule(TrainerCallback):
-    """Asks for scores every few steps and at the last one; keeps the best checkpoint and stops when none gets better.
+    """Requests scores every few steps and at the last step; saves the best checkpoint, and stops if AP no longer rises.
 
-    Goes before callbacks that call an evaluation off.
+    It has to precede callbacks that cancel an evaluation.
 
     Args:
-        scorer: what is asked
-        every: steps between two scorings
-        patience: stop after so many scorings in a row without a higher AP; None never stops
+        scorer: generates and scores the answers
+        every: steps between two measurements
+        patience: number of consecutive measurements without a higher AP until training stops; None never stops
 
     Attributes:
         due: whether the next evaluation scores answers
-        alone: whether it does nothing else
+        alone: whether that evaluation only scores answers, without evaluation losses
     """
 
     def __init__(self, scorer: AnswerScorer, every: int, patience: int | None = None) -> None:
@@ -53,9 +53,9 @@ class AnswerSchedule(TrainerCallback):
             return
         scores = answer_scores(state.log_history)
         waited, (step, value) = scores_since_best(scores), max(scores, key=lambda score: score[1])
-        beside = "the best so far" if not waited else f"the best was {value:.3f} at step {step}"
-        say(f"  step {state.global_step}: AP {metrics[AP]:.3f}, {beside}")
+        best = "the best so far" if not waited else f"the best was {value:.3f} at step {step}"
+        say(f"  step {state.global_step}: AP {metrics[AP]:.3f}, {best}")
         control.should_save = control.should_save or not waited
         if self._patience is not None and waited >= self._patience:
             control.should_save = control.should_training_stop = True
-            say(f"  training stops: AP has not risen in {waited} scorings (evaluation.ap_patience)")
+            say(f"  training stops: AP has not risen in {waited} measurements (evaluation.ap_patience)")

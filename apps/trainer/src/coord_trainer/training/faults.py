@@ -1,6 +1,6 @@
-"""What goes wrong during training, in one line: a loss that is not finite, a term that fails, a failed process.
+"""Explains faults during training in one line: a loss that is not finite, a failing loss term, a failed process.
 
-A loss is named by term, step and images; the run stops, or leaves that batch out.
+For a loss that is not finite, term, step and images are named; the run stops, or leaves that batch out.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import torch
 from coord_losses import ObjectiveOutput, TermError
 from coord_trainer.console import RunError, say
 
-_SAID = 10
-"""So many batches are named on the console; problems.jsonl has them all."""
+_PRINTED = 10
+"""Number of skipped batches that are printed; problems.jsonl lists all."""
 
 
 class NonFiniteLoss:
-    """What `run.on_nan` asks for.
+    """Handles losses that are not finite, as `run.on_nan` says.
 
     Args:
         policy: `stop` ends the run, `skip` leaves the micro-batch out
-        problems: the file that lists what was left out
+        problems: the file that lists skipped micro-batches
 
     Attributes:
         skipped: micro-batches left out on this rank
@@ -38,34 +38,34 @@ class NonFiniteLoss:
         self.skipped = 0
 
     def leaves_out(self, output: ObjectiveOutput, loss: torch.Tensor, step: int, samples: Sequence[str]) -> bool:
-        """Return whether a micro-batch has to be left out, because its loss is not finite.
+        """Return whether a micro-batch has to be left out because its loss is not finite.
 
         Args:
             output: of the objective
-            loss: its total
-            step: the optimizer step that it belongs to, from 1
-            samples: the ids of its images
+            loss: total loss
+            step: number of the optimizer step, from 1
+            samples: ids of the images
 
         Raises:
-            RunError: it is not finite, and the policy is `stop`.
+            RunError: the loss is not finite, and the policy is `stop`.
         """
         if bool(torch.isfinite(loss.detach())):
             return False
         sums = {name: float(term.sum.detach()) for name, term in output.terms.items()}
         bad = {name: value for name, value in sums.items() if not math.isfinite(value)} or {"total": float(loss)}
-        what = ", ".join(f"{name} is {value}" for name, value in bad.items())
-        who = ", ".join(samples) or "unknown"
+        terms = ", ".join(f"{name} is {value}" for name, value in bad.items())
+        images = ", ".join(samples) or "unknown"
         if self._policy == "stop":
             raise RunError(
-                f"training diverged at step {step}: the loss term {what} (images {who}); lower "
-                "training.learning_rate, look at these images with `inspect`, or leave such batches out with "
+                f"training diverged at step {step}: the loss term {terms} (images {images}); lower "
+                "training.learning_rate, examine these images with `inspect`, or leave such batches out with "
                 "run.on_nan=skip"
             )
         self.skipped += 1
-        if self.skipped <= _SAID:
-            say(f"  step {step}: the loss term {what}; its batch is left out (images {who})")
+        if self.skipped <= _PRINTED:
+            say(f"  step {step}: the loss term {terms}; its batch is left out (images {images})")
         if self._problems is not None:
-            line = {"set": "train", "where": who, "field": "loss", "message": f"{what} at step {step}: left out"}
+            line = {"set": "train", "where": images, "field": "loss", "message": f"{terms} at step {step}: left out"}
             with self._problems.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         return True
@@ -73,7 +73,7 @@ class NonFiniteLoss:
 
 @contextmanager
 def name_failing_term() -> Iterator[None]:
-    """Turn what a loss term's function raises, a plugin's or one with wrong options, into one line."""
+    """Turn an exception from a loss term's function, of a plugin or with wrong options, into one line."""
     try:
         yield
     except TermError as error:
@@ -87,7 +87,7 @@ def name_failing_term() -> Iterator[None]:
 def explain_worker_failure() -> Iterator[None]:
     """Turn the failure of a process that encodes samples into one line.
 
-    torch hands an error over as a text that holds the process's traceback.
+    torch re-raises such an error with the traceback of the process in its message.
     """
     try:
         yield
@@ -98,13 +98,13 @@ def explain_worker_failure() -> Iterator[None]:
             raise
         raise RunError(
             f"a process that encodes images ended ({str(error).splitlines()[0]}): memory may have run out; lower "
-            "training.dataloader_num_workers or data.max_pixels, and go on with run.resume=true"
+            "training.dataloader_num_workers or data.max_pixels, and continue with run.resume=true"
         ) from error
 
 
 def loss_without_gradient(parameters: Iterable[torch.nn.Parameter]) -> torch.Tensor:
     """Return a zero that gives every trained parameter a gradient of zero.
 
-    Data parallelism waits for a gradient of each parameter; zero times the loss would be NaN.
+    Data parallelism requires a gradient of each parameter, and zero times the loss would be NaN.
     """
     return sum((parameter.sum() * 0 for parameter in parameters if parameter.requires_grad), start=torch.zeros(()))

@@ -1,8 +1,8 @@
-"""Row selection: the head and the objective on supervised rows alone, inside the wrapped forward pass.
+"""Row selection: computes head and objective on the supervised rows only, inside the wrapped forward pass.
 
-For one call the active `lm_head` instance gets a `forward` that selects the rows whose next token is supervised
-and passes them to the objective. It stays inside `model(**inputs)`, so DDP and DeepSpeed see every parameter used;
-the sums leave as `logits`, one column each.
+During one call the active `lm_head` has a `forward` that selects the rows whose next token is supervised and passes
+them to the objective. Since this happens inside `model(**inputs)`, DDP and DeepSpeed see every parameter used; the
+sums are returned as `logits`, one column each.
 
 Shapes: B samples, T tokens, N supervised rows, H hidden, V vocabulary, K rows with offsets.
 """
@@ -31,7 +31,7 @@ class Head:
 
     Attributes:
         module: its module.
-        is_plain: whether its weight is all of it: no LoRA around it, no bias.
+        is_plain: whether it consists of its weight only, without LoRA and without bias.
     """
 
     module: nn.Module
@@ -40,21 +40,21 @@ class Head:
 
 @dataclass
 class RowHead:
-    """What goes into one forward pass beside the model's inputs, and what comes out beside the sums.
+    """Inputs of one forward pass besides the model's own, and its results besides the sums.
 
     Attributes:
-        objective: what is computed.
-        labels_BT: labels of the batch as the model sees it.
-        slots: its objects.
+        objective: the loss to compute.
+        labels_BT: labels of the batch, as the model receives them.
+        slots: objects of the batch.
         want_diagnostics: whether to compute the diagnostics of coordinate rows, without gradient.
-        fused: from hidden states, without the logits of all rows; else the readable form on the logits of all
-            positions. Where that is plain cross-entropy (group A) it is summed as Hugging Face's own loss is:
-            the same loss and gradients to the last bit.
-        idle: parameters that this batch does not use. Their gradient is 0 and not missing, so that all ranks have one,
-            and an optimizer treats them alike however a batch is cut.
-        denominators: of the step's loss, where they are known: a trained head then computes its logits once.
-        rows: how many rows the head was applied to.
-        causal_lm: plain cross-entropy of all supervised tokens in one sum [], where it is the whole loss.
+        fused: whether to compute the loss from hidden states, without the logits of all rows; else it is computed
+            from the logits of all positions. If that is plain cross-entropy (group A), it is summed as Hugging Face's
+            loss is: loss and gradients are the same to the last bit.
+        idle: parameters that this batch does not use. Their gradient is set to 0, so that all ranks have one, and the
+            optimizer treats them alike however the global batch is split.
+        denominators: of the step's loss, if known in advance: a trained head then computes its logits once.
+        rows: number of rows that the head was applied to.
+        causal_lm: plain cross-entropy of all supervised tokens in one sum [], if it is the complete loss.
     """
 
     objective: CoordObjective
@@ -70,7 +70,7 @@ class RowHead:
     diagnostics: dict[str, LossTerm] = field(default_factory=dict)
 
     def run(self, model: nn.Module, head: Head, forward: Callable, hidden_BTH: torch.Tensor) -> torch.Tensor:
-        """Select rows and apply the objective; returns the term sums [1, terms], and `causal_lm` after them."""
+        """Select rows and apply the objective; returns the sums of the terms [1, terms], followed by `causal_lm`."""
         hidden_NH, targets_N = supervised_rows(hidden_BTH, self.labels_BT)
         self.rows = len(targets_N) if self.fused else self.labels_BT.numel()
         if not self.fused:
@@ -100,7 +100,7 @@ class RowHead:
         return torch.stack(sums)[None] + sum(parameter.sum() * 0 for parameter in self.idle)
 
     def rejoin(self, sums_1T: torch.Tensor) -> ObjectiveOutput:
-        """Return the output on the tensor that came back through the wrapper, so that its backward hooks fire."""
+        """Return the output with the sums that the wrapped model returned, so that its backward hooks run."""
         names = self.output.terms
         terms = {name: LossTerm(sums_1T[0, i], names[name].count) for i, name in enumerate(names)}
         if self.causal_lm is not None:
@@ -108,7 +108,7 @@ class RowHead:
         return replace(self.output, terms=terms)
 
     def total(self, output: ObjectiveOutput) -> torch.Tensor:
-        """Return `output.total(denominators)`, added in the order of Hugging Face's loss where it is that loss."""
+        """Return `output.total(denominators)`, summed in the order of Hugging Face's loss if it is that loss."""
         if self.causal_lm is None:
             return output.total(self.denominators)
         counts = output.counts if self.denominators is None else self.denominators
@@ -117,7 +117,7 @@ class RowHead:
 
 def _logits(model: nn.Module, head: Head, forward: Callable, hidden_H: torch.Tensor) -> torch.Tensor:
     logits_V = forward(hidden_H)
-    # Otherwise the hook of the inner layer has added the offsets.
+    # If the head is not plain, the hook of its inner layer has added the offsets.
     offsets = active_offsets(model) if head.is_plain else None
     if offsets is None:
         return logits_V
@@ -127,9 +127,9 @@ def _logits(model: nn.Module, head: Head, forward: Callable, hidden_H: torch.Ten
 
 @contextmanager
 def row_selecting_head(model: nn.Module, head: Head, rows: RowHead) -> Iterator[RowHead]:
-    """Let the head of `model` compute the objective on supervised rows, within this block only."""
+    """Make the head of `model` compute the objective on supervised rows, within this block only."""
     module = head.module
-    original, own = module.forward, module.__dict__.get("forward")
+    original, on_instance = module.forward, module.__dict__.get("forward")
 
     def forward(hidden_BTH: torch.Tensor) -> torch.Tensor:
         with record_function(HEAD):
@@ -137,11 +137,11 @@ def row_selecting_head(model: nn.Module, head: Head, rows: RowHead) -> Iterator[
 
     module.forward = forward
     try:
-        # The hook of the offsets expects logits; the sums of a plain head are none and contain the offsets already.
+        # The hook of the offsets expects logits, but a plain head returns sums, which include the offsets already.
         with bypass_head_hook(model) if head.is_plain else nullcontext():
             yield rows
     finally:
-        if own is None:
+        if on_instance is None:
             del module.forward
-        else:  # accelerate, for example, had set one on the instance
-            module.forward = own
+        else:  # accelerate, for example, sets one on the instance
+            module.forward = on_instance

@@ -1,7 +1,7 @@
-"""Interruption: SIGTERM and Ctrl-C end training behind the current step with a checkpoint; a second one at once.
+"""Interruption: SIGTERM and Ctrl-C end training after the current step with a checkpoint; a second one at once.
 
-Outside of training steps there is nothing to save, so that the first signal already stops the run. Everywhere it
-leaves as `Interrupted`, a KeyboardInterrupt, which no `except Exception` swallows.
+Outside of training steps there is nothing to save, so that the first signal stops the run at once. In either case
+`Interrupted` is raised, a KeyboardInterrupt, which no `except Exception` catches.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run that a signal ended.
+    """Raised when a signal has ended the run.
 
     Attributes:
-        code: the exit code that shells give such a process: 143 for SIGTERM, 130 for Ctrl-C
+        code: the exit code that shells report: 143 for SIGTERM, 130 for Ctrl-C
     """
 
     def __init__(self, signum: int, message: str = "") -> None:
@@ -42,10 +42,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interruption:
-    """The signals of a run, as a context; does nothing outside of a process's main thread.
+    """Context manager that handles the signals of a run; does nothing outside of the main thread.
 
     Attributes:
-        signum: the first signal; 0 while there was none
+        signum: the first signal received; 0 before that
     """
 
     def __init__(self) -> None:
@@ -53,19 +53,19 @@ class Interruption:
         self._steps, self._process, self._before = False, os.getpid(), {}
 
     def __enter__(self) -> Interruption:
-        """Take over the signals."""
+        """Install the signal handlers."""
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._receive) for number in _SIGNALS}
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Give them back."""
+        """Restore the earlier signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:
-        """Within this block, the first signal is only noted: a `StopAtBoundary` acts on it."""
+        """Within this block only record the first signal; `StopAtBoundary` then stops the run."""
         self._steps = True
         try:
             yield
@@ -73,25 +73,25 @@ class Interruption:
             self._steps = False
 
     def _receive(self, signum: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a process that encodes images: its parent decides when it ends
+        if os.getpid() != self._process:  # a worker process that encodes images is ended by its parent
             return
         if self._steps and not self.signum:
             self.signum = signum
             name = signal.Signals(signum).name
-            # Not print: the signal may have come in the middle of one.
+            # Not print, which the signal may have interrupted.
             os.write(2, f"\n{name}: saving a checkpoint after this step; a second one stops at once\n".encode())
             return
         self.signum = self.signum or signum
         for number in self._before:
-            signal.signal(number, signal.SIG_DFL)  # what does not end now, the next one kills
+            signal.signal(number, signal.SIG_DFL)  # the next signal kills the process
         raise Interrupted(signum)
 
 
 class StopAtBoundary(TrainerCallback):
-    """Saves and stops behind the step in which a signal came, on all ranks behind the same step.
+    """Saves and stops after the step in which a signal was received, on all ranks after the same step.
 
     Args:
-        interruption: its `signum` is the wish of this rank, and afterwards that of all.
+        interruption: its `signum` is that of this rank, and is set to the largest over all ranks.
     """
 
     def __init__(self, interruption: Interruption) -> None:
@@ -105,15 +105,15 @@ class StopAtBoundary(TrainerCallback):
             control.should_evaluate = False
 
     def on_epoch_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
-        if self._stopped:  # saved already; who waits for the process to end does not wait for an evaluation
+        if self._stopped:  # the checkpoint is saved, and an evaluation would delay the end of the process
             control.should_save = control.should_evaluate = False
 
 
 class TrainingClock(TrainerCallback):
-    """Counts the seconds of training, those of earlier parts included, and leaves them in each checkpoint.
+    """Counts the seconds of training, including those before a resume, and saves them in each checkpoint.
 
     Args:
-        before: seconds that led to the checkpoint which training goes on from
+        before: seconds of training up to the checkpoint that training is resumed from
     """
 
     def __init__(self, before: float = 0.0) -> None:
@@ -128,12 +128,12 @@ class TrainingClock(TrainerCallback):
 
     @property
     def seconds(self) -> float:
-        """Seconds of all parts until now."""
+        """Seconds of training until now, including those before a resume."""
         return self._before + time.monotonic() - self._started
 
 
 def seconds_of(checkpoint: Path) -> float:
-    """Return the seconds of training that led to a checkpoint; 0 where it does not say."""
+    """Return the seconds of training up to a checkpoint; 0 if the checkpoint does not record them."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         callbacks = read_json(checkpoint / "trainer_state.json")["stateful_callbacks"]
         return float(callbacks[TrainingClock.__name__]["attributes"]["seconds"])
@@ -141,19 +141,20 @@ def seconds_of(checkpoint: Path) -> float:
 
 
 @contextmanager
-def say_how_to_go_on(folder: Path) -> Iterator[None]:
-    """Give an interruption that leaves this block a message with the command that continues the run in `folder`."""
+def explain_resume(folder: Path) -> Iterator[None]:
+    """Add the command that resumes the run in `folder` to the message of an interruption within this block."""
     try:
         yield
     except KeyboardInterrupt as error:
-        told = Interrupted(getattr(error, "signum", signal.SIGINT))
+        interrupted = Interrupted(getattr(error, "signum", signal.SIGINT))
         begun = (folder / "config.yaml").is_file()
-        told.message = f"{told}; " + (f"go on with:\n{command_to_go_on(folder)}" if begun else "nothing was begun yet")
-        raise told from None
+        hint = f"continue with:\n{resume_command(folder)}" if begun else "the run had not begun yet"
+        interrupted.message = f"{interrupted}; {hint}"
+        raise interrupted from None
 
 
-def command_to_go_on(folder: Path) -> str:
-    """Return the command that continues the run in `folder`."""
+def resume_command(folder: Path) -> str:
+    """Return the command that resumes the run in `folder`."""
     installed = Path(sys.argv[0]).name == "coord-trainer"
     program = ["coord-trainer"] if installed else ["uv", "run", "apps/trainer"]
     words = [*program, "train", "-c", str(folder / "config.yaml"), f"run.dir={folder}", "run.resume=true"]

@@ -1,8 +1,8 @@
-"""Sums and counts of every loss term between two log lines, the names they are logged under, gradient norms.
+"""Accumulates every loss term between two log lines, and computes gradient norms.
 
-Everything is kept as (sum, count) and divided once, over all ranks and micro-batches, so that 1 rank and 2
-log the same numbers. Weighted parts add up: total = text + coord_ce + coord (geometry) + coord_diag/loss, which
-holds every other term. The terms are those of the objective: a new one is counted and logged without a change here.
+Everything is kept as (sum, count) and divided once, over all ranks and micro-batches, so that the logged values do
+not depend on the number of ranks. The total is the sum of the weighted text, coord_ce and coord (geometry) losses
+and of coord_diag/loss, which includes every other term. New terms of the objective need no change here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import torch
 from coord_losses import LossTerm, ObjectiveConfig, ObjectiveOutput, denominator_of, registered_terms
 
 _LOSS_NAMES = {"text_ce": "text_loss", "coord_ce": "coord_ce_loss", "box": "coord_loss"}
-"""Terms with a log name of their own; the weighted sum of the others is `coord_diag/loss`."""
+"""Terms that are logged under a name of their own; the weighted sum of the others is `coord_diag/loss`."""
 _COUNTS = ("tokens", "coord_tokens", "objects")
 DIAGNOSTICS = ("coord_vocab_mass", "coord_entropy", "coord_error_bins", "coord_token_ce")
-"""Computed on log steps only, and so are the terms registered as diagnostics, logged where they are not trained."""
+"""Diagnostics computed on log steps only, as are terms that are registered as diagnostics and not trained."""
 
 
 class StepMetrics:
@@ -28,7 +28,7 @@ class StepMetrics:
         self._weights = config.weights
         terms = registered_terms().values()
         self._diagnostics = (*(term.name for term in terms if term.diagnostic), *DIAGNOSTICS)
-        # One vector whose layout follows from the configuration, so that no collective depends on what a rank saw.
+        # One vector whose layout depends only on the configuration, so that it is the same on all ranks.
         self._slots = (
             *self._weights,
             *_COUNTS,
@@ -49,24 +49,24 @@ class StepMetrics:
         self._vector += torch.stack([value.to(self._vector.device) for value in row])
 
     def clear(self) -> None:
-        """Forget what has been added since the last flush."""
+        """Discard what has been added since the last flush."""
         self._vector.zero_()
 
     def names(self, prefix: str) -> tuple[str, ...]:
-        """Return the names that `flush` gives whatever is added."""
+        """Return the names that `flush` always returns, whatever is added."""
         return tuple(self._log_line(dict.fromkeys(self._slots, 0.0), prefix))
 
     def sums(self, reduce: Callable[[torch.Tensor], torch.Tensor]) -> dict[str, float]:
-        """Return what has been added since the last flush, over all ranks (see `go_on_from`)."""
+        """Return the sums since the last flush, over all ranks (see `restore`)."""
         return dict(zip(self._slots, reduce(self._vector).tolist(), strict=True))
 
-    def go_on_from(self, sums: dict[str, float]) -> None:
-        """Begin with what `sums` returned when a checkpoint was saved."""
+    def restore(self, sums: dict[str, float]) -> None:
+        """Begin with the result of `sums` at the time a checkpoint was saved."""
         row = [sums.get(name, 0.0) for name in self._slots]
         self._vector = torch.tensor(row, dtype=torch.float64, device=self._vector.device)
 
     def flush(self, reduce: Callable[[torch.Tensor], torch.Tensor], prefix: str) -> dict[str, float]:
-        """Return names and values since the last flush; empty when nothing was added on any rank.
+        """Return names and values since the last flush; empty if nothing was added on any rank.
 
         Args:
             reduce: sums the vector over ranks (identity on one)
@@ -83,7 +83,7 @@ class StepMetrics:
         others = [term for term in weights if term not in _LOSS_NAMES]
         losses = {name: weighted.get(term, 0.0) for term, name in _LOSS_NAMES.items()}
         distribution_loss = sum(weighted[term] for term in others)
-        looked_at = {
+        measured = {
             name: sums[f"{name}.sum"] / sums[f"{name}.count"]
             for name in self._diagnostics
             if name not in weights and sums[f"{name}.count"]
@@ -91,7 +91,7 @@ class StepMetrics:
         diagnostics = {
             "loss": distribution_loss,
             **{registered_terms()[term].log_key: mean[term] for term in others},
-            **looked_at,
+            **measured,
             "coord_tokens": sums["coord_tokens"],
             "enabled": float(bool(others)),
         }
@@ -109,10 +109,10 @@ def term_gradient_norms(
     parameters: Iterable[torch.nn.Parameter],
     denominators: Mapping[str, torch.Tensor] | None = None,
 ) -> dict[str, float]:
-    """Return the L2 norm over all trained parameters of `weight · sum / denominator`, term by term, before clipping.
+    """Return the L2 norm of the gradient of `weight · sum / denominator`, by term, before clipping.
 
-    One more backward pass for each term; the graph stays for the training step's own. Of accumulated or parallel
-    batches it is this micro-batch's share on this rank.
+    It takes one extra backward pass per term and keeps the graph for the training step. With gradient accumulation or
+    several ranks it is the share of this micro-batch on this rank.
 
     Args:
         output: attached to the graph
@@ -135,7 +135,7 @@ def find_overfitting(lines: Iterable[Mapping[str, float]], evaluations: int) -> 
 
     Args:
         lines: of metrics.jsonl
-        evaluations: how many have to rise, one after the other
+        evaluations: number of consecutive rises required
     """
     points: list[tuple[int, float, float | None]] = []
     train = None

@@ -1,10 +1,10 @@
 """Muon for the matrices of linear layers, AdamW for everything else, at one learning rate.
 
-A matrix moves along its momentum with all singular values brought near 1 by five Newton-Schulz iterations (Jordan and
-others, 2024), so that directions which gradients seldom show are learnt as fast as the common ones. The update has the
-root mean square that AdamW's has (Liu and others, arXiv 2502.16982), so that rate and weight decay serve both.
+The update of a matrix is its momentum with all singular values brought near 1 by five Newton-Schulz iterations
+(Jordan and others, 2024), so that rare gradient directions are learnt as fast as common ones. It is scaled to the root
+mean square of AdamW's updates (Liu and others, arXiv 2502.16982), so that both use one learning rate and weight decay.
 
-`torch.optim.Muon` is the same for one matrix at a time in bfloat16, which most CPUs multiply slowly.
+`torch.optim.Muon` does the same for one matrix at a time in bfloat16, which most CPUs multiply slowly.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5
 _MOMENTUM = 0.95
 _ADAM_RMS = 0.2
-"""The root mean square of AdamW's updates, in learning rates, as Liu and others measured it."""
+"""The root mean square of AdamW's updates, as a multiple of the learning rate, as measured by Liu and others."""
 
 
 class MuonAdamW(torch.optim.AdamW):
-    """AdamW whose groups with `"muon": True` hold matrices, or kernels as long rows, and are moved by Muon.
+    """AdamW that updates the groups with `"muon": True` by Muon; they hold matrices, or kernels taken as matrices.
 
     Example:
         >>> weight, bias = nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(3))
@@ -40,7 +40,7 @@ class MuonAdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Take one step; returns what `closure`, if there is one, returns."""
+        """Take one step; returns the result of `closure` if it is given."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -53,25 +53,25 @@ class MuonAdamW(torch.optim.AdamW):
             if matrix.grad is not None
         ]
         for matrix, _, _ in matrices:
-            matrix.grad = None  # AdamW passes over what has no gradient
+            matrix.grad = None  # AdamW skips parameters without gradient
         super().step()
-        alike: dict[Any, list[tuple[Tensor, Tensor, dict[str, Any]]]] = defaultdict(list)
+        stacks: dict[Any, list[tuple[Tensor, Tensor, dict[str, Any]]]] = defaultdict(list)
         for matrix, gradient, group in matrices:
             matrix.grad = gradient
-            alike[matrix.shape, matrix.dtype, matrix.device].append((matrix, self._towards(matrix, gradient), group))
-        for found in alike.values():
-            directions = orthogonal(torch.stack([towards.flatten(1) for _, towards, _ in found]))
-            for (matrix, _, group), direction in zip(found, directions, strict=True):
+            stacks[matrix.shape, matrix.dtype, matrix.device].append((matrix, self._momentum(matrix, gradient), group))
+        for stack in stacks.values():
+            directions = orthogonal(torch.stack([momentum.flatten(1) for _, momentum, _ in stack]))
+            for (matrix, _, group), direction in zip(stack, directions, strict=True):
                 rate = group["lr"]
                 matrix.mul_(1 - rate * group["weight_decay"])
                 matrix.add_(direction.view_as(matrix), alpha=-rate * _ADAM_RMS * math.sqrt(max(direction.shape)))
         return loss
 
-    def _towards(self, matrix: Tensor, gradient: Tensor) -> Tensor:
-        """Take a gradient into the momentum; returns Nesterov's look ahead."""
+    def _momentum(self, matrix: Tensor, gradient: Tensor) -> Tensor:
+        """Add a gradient to the momentum; returns the Nesterov momentum."""
         state = self.state[matrix]
         if not state:
-            state["step"] = torch.zeros(())  # AdamW looks for one where it reads a state back
+            state["step"] = torch.zeros(())  # AdamW requires it when it loads a state
             state["momentum_buffer"] = torch.zeros_like(matrix)
         state["step"] += 1
         momentum = state["momentum_buffer"].lerp_(gradient, 1 - _MOMENTUM)
@@ -98,8 +98,8 @@ def orthogonal(matrices: Tensor) -> Tensor:
 def muon_groups(model: nn.Module, groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Split an optimizer's parameter groups into the matrices of linear layers and everything else.
 
-    The patch embedding is such a layer, written as a convolution. The output head is none: like an embedding's its rows
-    are tokens, most of which a batch does not hold.
+    The patch embedding, a convolution, counts as a linear layer. The output head does not: like an embedding's, its
+    rows belong to tokens, most of which do not occur in a batch.
     """
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     inner = {id(m.weight) for m in model.modules() if (isinstance(m, nn.Linear) and m is not head) or takes_patches(m)}

@@ -1,4 +1,4 @@
-"""What the ranks of a training tell each other: a number, a failure, a list. Every rank has to call each function."""
+"""Communication between ranks: a number, a failure, a list. Every rank has to call each function."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def largest_over_ranks(number: _Number, device: torch.device | str = "cpu") -> _
 
 @contextmanager
 def failing_together(device: torch.device | str = "cpu") -> Iterator[None]:
-    """Raise on every rank when the block fails on one of them, so that none waits for it.
+    """Raise on every rank if the block fails on one of them, so that no rank waits for it.
 
     Raises:
         RuntimeError: on the ranks whose own block did not fail.
@@ -43,12 +43,12 @@ def failing_together(device: torch.device | str = "cpu") -> Iterator[None]:
 
 
 def gather_lists(items: list[Any]) -> list[Any]:
-    """Return the items of all ranks on the first one; the others get an empty list."""
+    """Return the items of all ranks on the first rank, and an empty list on the others."""
     if not _several():
         return items
     lists: list[list[Any]] | None = [[] for _ in range(world_size())] if is_first() else None
     distributed.gather_object(items, lists)
-    return [item for part in lists or () for item in part]
+    return [item for of_rank in lists or () for item in of_rank]
 
 
 def _several() -> bool:

@@ -1,4 +1,4 @@
-"""What a well-formed answer is: as a `LogitsProcessor` for transformers, and as grammars that servers compile."""
+"""The grammar of well-formed answers: as a `LogitsProcessor` for transformers, and as text that servers compile."""
 
 from coord_trainer.answers.grammar.boxes import BoxRules
 from coord_trainer.answers.grammar.markers import CoordGrammar

@@ -1,4 +1,4 @@
-"""Which coordinates may come next so that boxes have area and no object is said twice, whatever its shape."""
+"""Restricts the next coordinate so that boxes have area and no object, of any geometry, is generated twice."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from coord_codec import GEOMETRIES, CoordVocab, Geometry
 
 
 @dataclass(frozen=True)
-class Unfinished:
-    """An answer so far.
+class PartialAnswer:
+    """An answer while it is being generated.
 
     Attributes:
-        count: of whole shapes
-        name: of the object whose shape is being said
-        said: bins of this shape so far
-        before: whole shapes that this name has already
+        count: number of complete shapes
+        name: of the object whose shape is being generated
+        bins: of this shape so far
+        same_name: complete shapes of earlier objects with this name
     """
 
     count: int
     name: Hashable
-    said: tuple[int, ...]
-    before: frozenset[tuple[int, ...]]
+    bins: tuple[int, ...]
+    same_name: frozenset[tuple[int, ...]]
 
 
 @dataclass
 class _Row:
-    """What was read of one row's answer: its tokens, the shapes of each name, what follows the last shape."""
+    """The parsed answer of one row: its tokens, the shapes of each name, the tokens and bins after the last shape."""
 
     tokens: list[int] = field(default_factory=list)
     shapes: dict[Hashable, set[tuple[int, ...]]] = field(default_factory=dict)
     between: list[int] = field(default_factory=list)
-    said: list[int] = field(default_factory=list)
+    bins: list[int] = field(default_factory=list)
     count: int = 0
 
 
 @dataclass(frozen=True)
 class BoxRules:
-    """Of boxes x1 < x2 and y1 < y2; of all shapes no second object with the same name and coordinates.
+    """Enforces x1 < x2 and y1 < y2 in boxes, and for all geometries no two objects with equal name and coordinates.
 
     Args:
         vocab: the coordinate tokens
-        name_of: the name that stands in the tokens between two shapes, in a form that can be compared
-        geometry: what the objects are
-        closing_id: the token behind a shape; needed where not all have as many coordinates
+        name_of: returns the name in the tokens between two shapes, as a hashable key
+        geometry: of the objects
+        closing_id: the token after a shape; required if shapes can differ in their number of coordinates
     """
 
     vocab: CoordVocab
@@ -56,75 +56,75 @@ class BoxRules:
     closing_id: int | None = None
     _rows: dict[int, _Row] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def read(self, answer: Sequence[int], row: int = 0) -> Unfinished:
-        """Return what an answer says so far, given its token ids.
+    def read(self, answer: Sequence[int], row: int = 0) -> PartialAnswer:
+        """Parse the token ids of an answer.
 
-        Where it goes on from what was read for the same `row` before, the new tokens alone are read, so that a long
-        answer costs no more a token than a short one.
+        If it extends the answer last read for the same `row`, only the new tokens are parsed, so that the cost per
+        token does not grow with the answer.
         """
-        found, answer = self._rows.get(row), list(answer)
-        if found is None or answer[: len(found.tokens)] != found.tokens:
-            found = self._rows[row] = _Row()
-        for token in answer[len(found.tokens) :]:
+        parsed, answer = self._rows.get(row), list(answer)
+        if parsed is None or answer[: len(parsed.tokens)] != parsed.tokens:
+            parsed = self._rows[row] = _Row()
+        for token in answer[len(parsed.tokens) :]:
             if token in self.vocab.ids:
-                found.said.append(token - self.vocab.first_id)
-            elif not found.said:
-                found.between.append(token)
-            if len(found.said) == self.geometry.longest or (found.said and token == self.closing_id):
-                found.shapes.setdefault(self.name_of(tuple(found.between)), set()).add(tuple(found.said))
-                found.count += 1
-                found.between, found.said = [], []
-        found.tokens = answer
-        name = self.name_of(tuple(found.between))
-        return Unfinished(found.count, name, tuple(found.said), frozenset(found.shapes.get(name, ())))
+                parsed.bins.append(token - self.vocab.first_id)
+            elif not parsed.bins:
+                parsed.between.append(token)
+            if len(parsed.bins) == self.geometry.longest or (parsed.bins and token == self.closing_id):
+                parsed.shapes.setdefault(self.name_of(tuple(parsed.between)), set()).add(tuple(parsed.bins))
+                parsed.count += 1
+                parsed.between, parsed.bins = [], []
+        parsed.tokens = answer
+        name = self.name_of(tuple(parsed.between))
+        return PartialAnswer(parsed.count, name, tuple(parsed.bins), frozenset(parsed.shapes.get(name, ())))
 
-    def restrict(self, allowed_BV: torch.Tensor, states: Mapping[int, Unfinished]) -> None:
-        """Take out of `allowed_BV` [B, V] what states rule out: coordinates, and the end of a shape.
+    def restrict(self, allowed_BV: torch.Tensor, states: Mapping[int, PartialAnswer]) -> None:
+        """Remove from `allowed_BV` [B, V] the coordinates and ends of shapes that the partial answers rule out.
 
         Args:
             allowed_BV: which tokens may come next; changed in place
-            states: of the rows in which a coordinate may come next
+            states: partial answers of the rows in which a coordinate may come next
         """
         if not states:
             return
         first, bins, device = self.vocab.first_id, len(self.vocab.ids), allowed_BV.device
         row_R = torch.tensor(list(states), device=device)
         coord_RK = allowed_BV[row_R, first : first + bins]
-        low_R1, high_R1 = torch.tensor([self._range(s.said) for s in states.values()], device=device).T[..., None]
+        low_R1, high_R1 = torch.tensor([self._range(s.bins) for s in states.values()], device=device).T[..., None]
         bin_K = torch.arange(bins, device=device)
         coord_RK &= (bin_K >= low_R1) & (bin_K < high_R1)
         for place, (row, state) in enumerate(states.items()):
-            if full := self._exhausted(state):
-                coord_RK[place, full] = False
-            if self.closing_id is not None and state.said in state.before and coord_RK[place].any():
+            if exhausted := self._exhausted(state):
+                coord_RK[place, exhausted] = False
+            if self.closing_id is not None and state.bins in state.same_name and coord_RK[place].any():
                 allowed_BV[row, self.closing_id] = False
         allowed_BV[row_R, first : first + bins] = coord_RK
 
-    def _exhausted(self, state: Unfinished) -> list[int]:
-        """Return the bins behind which every shape of the name is said; none where that is all of them."""
-        if not state.before:
+    def _exhausted(self, state: PartialAnswer) -> list[int]:
+        """Return the bins after which every shape with this name was already generated; empty if that is all bins."""
+        if not state.same_name:
             return []
-        place, said = len(state.said), state.said
-        used = Counter(shape[place] for shape in state.before if len(shape) > place and shape[:place] == said)
-        full = [each for each, count in used.items() if count >= self._possible((*said, each))]
-        low, high = self._range(said)
-        return full if len(full) < high - low else []  # with every shape of a name said there is nothing else to say
+        place, prefix = len(state.bins), state.bins
+        used = Counter(shape[place] for shape in state.same_name if len(shape) > place and shape[:place] == prefix)
+        exhausted = [next_bin for next_bin, count in used.items() if count >= self._possible((*prefix, next_bin))]
+        low, high = self._range(prefix)
+        return exhausted if len(exhausted) < high - low else []  # some token has to remain allowed
 
-    def _range(self, said: tuple[int, ...]) -> tuple[int, int]:
-        """The first bin that may come next, and the one behind the last."""
-        bins, place = len(self.vocab.ids), len(said)
+    def _range(self, prefix: tuple[int, ...]) -> tuple[int, int]:
+        """Return the first bin that may follow `prefix`, and the end of the range (exclusive)."""
+        bins, place = len(self.vocab.ids), len(prefix)
         if self.geometry.name != "box":
             return 0, bins
-        return (0, bins - 1) if place < 2 else (said[place - 2] + 1, bins)
+        return (0, bins - 1) if place < 2 else (prefix[place - 2] + 1, bins)
 
-    def _possible(self, said: tuple[int, ...]) -> int:
-        """How many shapes begin with these bins."""
+    def _possible(self, prefix: tuple[int, ...]) -> int:
+        """Return the number of shapes that begin with the bins of `prefix`."""
         last = len(self.vocab.ids) - 1
         if self.geometry.name != "box":
-            lengths = range(len(said), self.geometry.longest + 1)
-            return sum((last + 1) ** (n - len(said)) for n in lengths if self.geometry.fits(n))
-        x1, y1 = said[0], said[1] if len(said) > 1 else None
-        wide = last - x1 if len(said) < 3 else 1
+            lengths = range(len(prefix), self.geometry.longest + 1)
+            return sum((last + 1) ** (n - len(prefix)) for n in lengths if self.geometry.fits(n))
+        x1, y1 = prefix[0], prefix[1] if len(prefix) > 1 else None
+        widths = last - x1 if len(prefix) < 3 else 1
         if y1 is None:
-            return wide * last * (last + 1) // 2
-        return wide * (last - y1 if len(said) < 4 else 1)
+            return widths * last * (last + 1) // 2
+        return widths * (last - y1 if len(prefix) < 4 else 1)

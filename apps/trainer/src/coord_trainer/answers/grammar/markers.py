@@ -1,8 +1,8 @@
 """The target's grammar as a `LogitsProcessor`: marker, description, the coordinates of the geometry, end.
 
-Usable with any `generate` of transformers; the answer so far decides what may follow, so beams and batches need no
-bookkeeping. Description tokens are all but markers, coordinates and control tokens, or those of known
-descriptions alone. Boxes have area, no object is said twice, and the turn ends only between objects.
+It works with any `generate` of transformers, with beams and batches, since the answer so far alone decides what may
+follow. A description consists of any tokens but markers, coordinates and control tokens, or is one of a list of known
+descriptions. Boxes have area, no object is generated twice, and the turn ends only between objects.
 
 Shapes: B answers, T tokens so far, V vocabulary.
 """
@@ -24,15 +24,15 @@ _NAMED: dict[int, _Rules] = {
     2: {"named": [("desc", "named"), ("coord", "1")]},
     4: {"named": [("desc", "named"), (1, "closed")], "closed": [(2, "0")], "0": [("coord", "1")]},
 }
-"""What may follow a description, by number of markers; see `_rules`."""
+"""Rules of the states after a description, by number of markers; see `_rules`."""
 _AFTER_MARKER = {2: ("begun", "outside"), 4: ("begun", "closed", "0", "outside")}
-"""The state right after each marker."""
+"""The state after each marker, by number of markers."""
 
 
 def _rules(markers: int, geometry: Geometry) -> _Rules:
-    """Return what may follow each state: (class of tokens, next state).
+    """Return the transitions from each state: (class of the next token, next state).
 
-    A class is a position among the markers, "coord", "desc" or "end"; a state that is a number is so many coordinates.
+    A class is a position among the markers, "coord", "desc" or "end"; state "3" is the one after three coordinates.
     """
     around: _Rules = {
         "outside": [(0, "begun"), ("end", "done")],
@@ -48,22 +48,22 @@ def _rules(markers: int, geometry: Geometry) -> _Rules:
 
 
 class CoordGrammar(LogitsProcessor):
-    """Allows the tokens after which the answer can still become a well-formed one, and no others.
+    """Allows only the tokens after which the answer can still become well-formed.
 
-    With `max_new_tokens` the answer also ends, whole, within that many tokens, end of turn included.
+    With `max_new_tokens` a complete answer also ends within that many tokens, end of turn included.
 
     Args:
         vocab: the coordinate tokens
         marker_ids: two or four, as `MarkerFamily.ids` gives them
         end_id: the token that ends the turn
-        description_ids: tokens that may stand in a description
+        description_ids: tokens that a description may contain
         prompt_length: tokens in front of the answer (the padded prompt's length)
-        max_new_tokens: the length limit given to `generate`; None for no limit of its own
-        descriptions: token ids of the only descriptions that may be given, each of `description_ids`; None: any.
-            A known one is over where it is complete, even if the model was never taught to stop there.
+        max_new_tokens: the length limit given to `generate`; None for no limit
+        descriptions: token ids of the only allowed descriptions, each of `description_ids`; None allows any.
+            A known description ends when it is complete, even if the model was never taught to stop there.
         max_objects: the most objects of an answer; None for no limit
-        min_objects: the fewest, where the limits leave room for them
-        geometry: what the objects are
+        min_objects: the fewest objects, unless the length limit leaves no space for them
+        geometry: of the objects
     """
 
     def __init__(
@@ -121,10 +121,10 @@ class CoordGrammar(LogitsProcessor):
         min_objects: int = 0,
         geometry: Geometry = GEOMETRIES["box"],
     ) -> CoordGrammar:
-        """Return the grammar of a marker family (`"obj"`, `"qwen"`) in a tokenizer's ids; `descriptions` as texts.
+        """Return the grammar of a marker family (`"obj"`, `"qwen"`) in a tokenizer's ids; `descriptions` are texts.
 
-        Added tokens of any kind (control tokens, the other family's markers, the wildcard) and padding rows
-        of the embedding stay out of descriptions.
+        Descriptions cannot contain added tokens of any kind (control tokens, the other family's markers, the
+        wildcard) or padding rows of the embedding.
 
         Raises:
             ValueError: the tokenizer lacks a coordinate token or a marker.
@@ -169,7 +169,7 @@ class CoordGrammar(LogitsProcessor):
         return scores.masked_fill(~allowed_BV, -torch.inf)
 
     def _state(self, answer: list[int]) -> str:
-        """The state after an answer."""
+        """Return the state after an answer."""
         if not answer:
             return "outside"
         if answer[-1] in self._vocab.ids:
@@ -177,15 +177,15 @@ class CoordGrammar(LogitsProcessor):
             while sides < min(len(answer), self._longest) and answer[-1 - sides] in self._vocab.ids:
                 sides += 1
             return str(sides)
-        # Whatever is neither marker nor word ends an answer: the end of the turn, and the padding after it.
+        # A token that is neither marker nor part of a description is the end of the turn or the padding after it.
         return self._after.get(answer[-1]) or ("named" if answer[-1] in self._description else "done")
 
     def _allowed(self, state: str, answer: list[int], left: int | None, scores: torch.Tensor, row: int) -> torch.Tensor:
-        """Which tokens [V] may come after `answer` of a row with `left` tokens to go, the rules of shapes apart."""
+        """Return which tokens [V] may follow `answer` with `left` tokens remaining, before `BoxRules` is applied."""
         if self._known is None or state not in {"begun", "named"}:
             mask_V = self._mask(state, left, scores)
         else:
-            mask_V = self._known_names(answer, left, scores)
+            mask_V = self._allowed_in_known_name(answer, left, scores)
         if state == "outside":
             count, most = self._shapes.read(answer, row).count, self._max_objects
             if most is not None and count >= most:
@@ -195,11 +195,11 @@ class CoordGrammar(LogitsProcessor):
                 mask_V[self._end_id] = False
         return mask_V
 
-    def _known_names(self, answer: list[int], left: int | None, scores: torch.Tensor) -> torch.Tensor:
-        """Which tokens [V] continue a known description, or follow one that is complete."""
+    def _allowed_in_known_name(self, answer: list[int], left: int | None, scores: torch.Tensor) -> torch.Tensor:
+        """Return which tokens [V] continue a known description, or follow a complete one."""
         assert self._known is not None
-        begins = max(place for place, token in enumerate([None, *answer]) if token not in self._description)
-        beginning = tuple(answer[begins:])
+        start = max(place for place, token in enumerate([None, *answer]) if token not in self._description)
+        beginning = tuple(answer[start:])
         ids = [
             token
             for token in self._known.following(beginning)
@@ -213,40 +213,40 @@ class CoordGrammar(LogitsProcessor):
         return mask_V
 
     def _mask(self, state: str, left: int | None, scores: torch.Tensor) -> torch.Tensor:
-        """Which tokens [V] may come next with `left` tokens to go."""
-        open_ways = tuple(
+        """Return which tokens [V] may follow `state` with `left` tokens remaining."""
+        classes = tuple(
             name
             for name, following in self._rules[state]
             if left is None or state == "done" or 1 + self._cost[following] <= left
         )
-        key = (open_ways, scores.shape[1], scores.device)
+        key = (classes, scores.shape[1], scores.device)
         if key not in self._masks:
             mask_V = torch.zeros(scores.shape[1], dtype=torch.bool, device=scores.device)
-            for name in open_ways:
+            for name in classes:
                 mask_V[torch.tensor(self._classes[name], dtype=torch.long, device=scores.device)] = True
             self._masks[key] = mask_V
         return self._masks[key]
 
 
 def _costs(rules: dict[str, list[tuple[Any, str]]]) -> dict[str, int]:
-    """Fewest tokens from each state to the end of the turn, that token included."""
+    """Return the fewest tokens from each state to the end of the turn, that token included."""
     cost = {"done": 0}
     while len(cost) < len(rules):
-        for state, ways in rules.items():
-            known = [1 + cost[following] for _, following in ways if following in cost]
-            if state not in cost and known:
-                cost[state] = min(known)
+        for state, transitions in rules.items():
+            costs = [1 + cost[following] for _, following in transitions if following in cost]
+            if state not in cost and costs:
+                cost[state] = min(costs)
     return cost
 
 
 class DescriptionTrie:
-    """Prefix tree of known descriptions: which tokens continue a description towards one of them.
+    """Prefix tree of the known descriptions' tokens.
 
     Args:
         descriptions: token ids of each known description
 
     Raises:
-        ValueError: none is known, or one is empty.
+        ValueError: there is no description, or one is empty.
     """
 
     def __init__(self, descriptions: Iterable[Sequence[int]]) -> None:
@@ -264,9 +264,9 @@ class DescriptionTrie:
                     following.append(ids[cut])
 
     def following(self, beginning: tuple[int, ...]) -> list[int]:
-        """Return the tokens after which it is still the beginning of a known description."""
+        """Return the tokens that continue `beginning` towards a known description."""
         return self._next.get(beginning, [])
 
     def left(self, beginning: tuple[int, ...]) -> int:
-        """Return the fewest tokens until it is a known description; 0 where it is one, or can never become one."""
+        """Return the fewest tokens that complete a known description; 0 if it is complete, or can never become one."""
         return self._left.get(beginning, 0)

@@ -1,4 +1,4 @@
-"""The served grammar in this process: a `LogitsProcessor` over llguidance, for any style of answer."""
+"""Applies the grammar for servers within this process: a `LogitsProcessor` over llguidance, for any answer style."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from coord_trainer.answers.grammar.served import AnswerForm, lark_grammar
 class MatchedGrammar(LogitsProcessor):
     """Allows the tokens that the grammar of `lark_grammar` allows, and no second object with the same name and shape.
 
-    Polygons in JSON are the exception, which may come twice: nothing that is one token stands behind all of them.
+    A polygon in JSON can still be generated twice, since no single token ends every polygon.
 
-    Unlike `CoordGrammar` it knows no length limit: let the number of objects keep answers short.
+    Unlike `CoordGrammar` it enforces no length limit; the number of objects bounds the answer.
 
     Args:
         tokenizer: a fast one
@@ -39,8 +39,8 @@ class MatchedGrammar(LogitsProcessor):
         def name_of(between: tuple[int, ...]) -> Hashable:
             if not form.as_json:
                 return tokenizer.decode([token for token in between if token not in markers])
-            _, found, rest = tokenizer.decode(between).partition('{"desc": ')
-            return json.JSONDecoder().raw_decode(rest)[0] if found else None
+            _, key, rest = tokenizer.decode(between).partition('{"desc": ')
+            return json.JSONDecoder().raw_decode(rest)[0] if key else None
 
         fixed = form.geometry.least == form.geometry.longest
         closing = None if fixed or form.marker_ids is None else form.marker_ids[-1]
@@ -53,7 +53,7 @@ class MatchedGrammar(LogitsProcessor):
         import llguidance.torch
 
         answers = input_ids[:, self._prompt_length :].tolist()
-        self._rows = [self._followed(row, answer) for row, answer in enumerate(answers)]
+        self._rows = [self._matcher_after(row, answer) for row, answer in enumerate(answers)]
         packed_BW = llguidance.torch.allocate_token_bitmask(len(answers), self._size)
         for row, (_, matcher) in enumerate(self._rows):
             if not matcher.is_stopped():
@@ -70,8 +70,8 @@ class MatchedGrammar(LogitsProcessor):
         self._shapes.restrict(allowed_BV, in_shapes)
         return scores.masked_fill(~allowed_BV.to(scores.device), -torch.inf)
 
-    def _followed(self, row: int, answer: list[int]) -> tuple[list[int], Any]:
-        """A matcher that has consumed `answer`: the row's own one where it goes on, else a new one (beams move)."""
+    def _matcher_after(self, row: int, answer: list[int]) -> tuple[list[int], Any]:
+        """Return a matcher that has consumed `answer`: the row's own if `answer` extends its tokens, else a new one."""
         before, matcher = self._rows[row] if row < len(self._rows) else ([], None)
         if matcher is None or answer[: len(before)] != before:
             before, matcher = [], self._start.deep_copy()

@@ -1,9 +1,8 @@
-"""The same grammar as text that inference servers compile: Lark for llguidance, EBNF for xgrammar.
+"""Writes the grammar as text that inference servers compile: Lark for llguidance, EBNF for xgrammar.
 
-Coordinates and markers stand in it as token ids. As text or as a regular expression the grammar leaks: a tokenizer
-spells `<|coord_1|>` in more ways than by its one token. Lark says the order of the corners too, through llguidance's
-parametric rules; EBNF cannot, nor can either say that no object comes twice: read such answers with the parser, which
-counts what it drops.
+Coordinates and markers are token ids in it, since a tokenizer can spell the text `<|coord_1|>` with other tokens
+than the one meant. Lark also enforces the order of the corners, through llguidance's parametric rules; EBNF cannot,
+and neither can forbid a second, equal object: parse such answers with the parser, which counts what it drops.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ _NAME_CHARACTERS = 64
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """How answers are written, in the ids of a tokenizer.
+    """The form of answers in the ids of a tokenizer.
 
     Attributes:
         vocab: the coordinate tokens
         marker_ids: two or four; None for JSON
-        names: the only descriptions that may be given; None for any of up to 64 characters
+        names: the only allowed descriptions; None for any of up to 64 characters
         max_objects: the most objects of an answer
-        min_objects: the fewest
-        geometry: what the objects are
+        min_objects: the fewest objects
+        geometry: of the objects
     """
 
     vocab: CoordVocab
@@ -58,15 +57,15 @@ class AnswerForm:
         Raises:
             ValueError: the tokenizer lacks a coordinate token or a marker, or no name or object is allowed
         """
-        known = None if names is None else tuple(sorted(set(names)))
-        if known == () or (known is not None and "" in known):
+        allowed = None if names is None else tuple(sorted(set(names)))
+        if allowed == () or (allowed is not None and "" in allowed):
             raise ValueError("names: expected at least one, none of them empty")
         if max_objects < 1:
             raise ValueError(f"max_objects: expected at least 1, found {max_objects}")
         if not 0 <= min_objects <= max_objects:
             raise ValueError(f"min_objects: expected 0 to max_objects ({max_objects}), found {min_objects}")
         ids = None if style == "json" else marker_family(markers).ids(tokenizer)
-        return cls(CoordVocab.from_tokenizer(tokenizer), ids, known, max_objects, min_objects, geometry)
+        return cls(CoordVocab.from_tokenizer(tokenizer), ids, allowed, max_objects, min_objects, geometry)
 
     @property
     def as_json(self) -> bool:
@@ -75,7 +74,7 @@ class AnswerForm:
 
 
 def lark_grammar(form: AnswerForm) -> str:
-    """Return the grammar in llguidance's Lark: names, numbers of objects and coordinates, x1 < x2 and y1 < y2."""
+    """Return the grammar in llguidance's Lark: names, number of objects and of coordinates, x1 < x2 and y1 < y2."""
     first, last = form.vocab.first_id, len(form.vocab.ids) - 1
     is_box = form.geometry.name == "box"
     rules = {
@@ -88,7 +87,7 @@ def lark_grammar(form: AnswerForm) -> str:
 
 
 def _corners_in_order(form: AnswerForm) -> dict[str, str]:
-    """Return the rules of a box in Lark; the parameter carries x1 and y1 on."""
+    """Return the rules of a box in Lark; their parameter passes x1 and y1 on to x2 and y2."""
     first, last = form.vocab.first_id, len(form.vocab.ids) - 1
     bits = last.bit_length()
     comma = f"{_quoted(', ')} " if form.as_json else ""
@@ -102,7 +101,7 @@ def _corners_in_order(form: AnswerForm) -> dict[str, str]:
 
 
 def ebnf_grammar(form: AnswerForm) -> str:
-    """Return the grammar in xgrammar's EBNF: names, number of objects and of coordinates; corners in any order."""
+    """Return the grammar in xgrammar's EBNF: names, number of objects and of coordinates; not the order of corners."""
     rules = {
         "root": _repeated(form, "object"),
         "object": _object(form, lambda token: f"Token({token})", _coordinates(form)),
@@ -113,7 +112,7 @@ def ebnf_grammar(form: AnswerForm) -> str:
 
 
 def _coordinates(form: AnswerForm) -> str:
-    """Return the coordinates of a shape, x and y in turn, each a `side`."""
+    """Return the coordinates of a shape, x and y alternating, each a `side`."""
     comma = f" {_quoted(', ')} " if form.as_json else " "
     pair, (least, most) = f"side{comma}side", (form.geometry.least // 2, form.geometry.longest // 2)
     if least == most:
@@ -139,7 +138,7 @@ def _repeated(form: AnswerForm, name: str) -> str:
 
 def _names(form: AnswerForm, any_name: str) -> str:
     if form.names is None:
-        # Nothing that looks like the beginning of a special token, and in JSON nothing that would have to be escaped.
+        # Excludes the beginning of special tokens, and in JSON the characters that would have to be escaped.
         return any_name.format(r"<\n" + (r'"\\' if form.as_json else ""), _NAME_CHARACTERS)
     spelled = [json.dumps(name, ensure_ascii=False)[1:-1] if form.as_json else name for name in form.names]
     return " | ".join(map(_quoted, spelled))
@@ -155,7 +154,7 @@ SERVERS: Mapping[str, Callable[[AnswerForm], dict[str, Any]]] = MappingProxyType
         "sglang": lambda form: {"ebnf": ebnf_grammar(form)},
     }
 )
-"""What a request to a server says beside the OpenAI fields: vLLM (>= 0.12) with `--structured-outputs-config.backend
+"""Fields that a request to a server has besides OpenAI's: vLLM (>= 0.12) with `--structured-outputs-config.backend
 guidance`, SGLang with its default backend, xgrammar."""
 
 
@@ -163,7 +162,7 @@ def read_tokenizer(folder: Path) -> Any:
     """Return the tokenizer of a model's folder.
 
     Raises:
-        InputError: there is none
+        InputError: the folder has no readable tokenizer.
     """
     from transformers import AutoTokenizer
 
