@@ -41,11 +41,11 @@ def test_merge_tells_what_it_did(bases, tmp_path, capsys):
     code, out, err = call(capsys, "merge", bases(True), tmp_path / "adapter", tmp_path / "out")
     assert code == 0
     assert re.search(
-        r"verified: 16 changed tensors are PEFT's; largest logit difference 0\.\d+ \(tolerance 0\.\d+\), "
+        r"verified: 16 changed tensors equal PEFT's; largest logit difference 0\.\d+ \(tolerance 0\.\d+\), "
         r"\d+ of 64 greedy tokens equal",
         out,
     )
-    assert "16 of 52 tensors changed" in out and "warning: embedding and head come out different" in err
+    assert "16 of 52 tensors changed" in out and "warning: embedding and head differ after merging" in err
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_open_checkpoint_refuses_an_index_that_disagrees_with_the_shards(files):
     index = read_json(path)
     index["weight_map"]["lm_head.weights"] = index["weight_map"]["lm_head.weight"]
     path.write_text(json.dumps(index))
-    refused(files, "index.json: .* does not hold the tensor lm_head.weights")
+    refused(files, "index.json: .* does not contain the tensor lm_head.weights")
 
 
 def test_open_checkpoint_refuses_pickles(files):
