@@ -73,8 +73,8 @@ def _with_pixels(trained: object, companions: dict[str, Path]) -> tuple[list[str
         changes = []
         for limit, edge in (("min", "shortest_edge"), ("max", "longest_edge")):
             wanted, size = trained.get(limit), settings.get("size")
-            places = [(settings, f"{limit}_pixels"), *([(size, edge)] if isinstance(size, dict) else [])]
-            for section, key in places:
+            entries = [(settings, f"{limit}_pixels"), *([(size, edge)] if isinstance(size, dict) else [])]
+            for section, key in entries:
                 if wanted is not None and section.get(key) not in (None, wanted):
                     changes.append(f"{key} {wanted} (the base's is {section[key]})")
                     section[key] = wanted

@@ -84,7 +84,7 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify
     for name, table in zip(names, (offsets.embed, offsets.head or offsets.embed), strict=False):
         weight = checkpoint.tensors[name]
         check_ids(f"{where}: token_ids", offsets.ids, weight.rows)
-        rows = _rows(weight, offsets.ids) + read_float(table)
+        rows = _read_rows_of(weight, offsets.ids) + read_float(table)
         recipes.append(made_of(_ROWS.format(name.removesuffix(".weight")), rows.to(torch_dtype(weight.dtype)), weight))
     config = read_object(opened.config.path)
     listed = {name: list(ids) for name, ids in opened.config.token_indices.items()}
@@ -132,7 +132,7 @@ def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> C
     for name, (listed, table) in trained.items():
         weight = tables.source(checkpoint, name)
         offset = torch.zeros(len(ids), *weight.shape[1:])
-        offset[[ids.index(token_id) for token_id in listed]] = read_float(table) - _rows(weight, listed)
+        offset[[ids.index(token_id) for token_id in listed]] = read_float(table) - _read_rows_of(weight, listed)
         offsets[name] = offset
     embed = offsets.get(tables.embed, torch.zeros(len(ids), *checkpoint.tensors[tables.embed].shape[1:]))
     head = offsets.get(tables.head, None if tables.tied else torch.zeros_like(embed))
@@ -142,8 +142,8 @@ def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> C
     source = checkpoint.tensors[tables.embed]
     recipes += [made_of(name, value, source) for name, value in parts.items()]
     config = read_object(opened.config.path)
-    other_indices = {name: list(ids) for name, ids in opened.config.token_indices.items() if not _names(tables, name)}
-    config["trainable_token_indices"] = {**other_indices, GUARD_NAME: [0]}
+    others = {name: list(ids) for name, ids in opened.config.token_indices.items() if not _is_table(tables, name)}
+    config["trainable_token_indices"] = {**others, GUARD_NAME: [0]}
     config["modules_to_save"] = [*opened.config.modules_to_save, MODULE_NAME]
     if fingerprint is None:
         warnings.append("the adapter carries no fingerprint: the vocabulary of its offsets cannot be checked later")
@@ -166,11 +166,11 @@ def _open(base: Path, adapter: Path, out: Path, force: bool) -> tuple[StoredChec
     return checkpoint, tables, opened, warnings
 
 
-def _names(tables: Tables, key: str) -> bool:
+def _is_table(tables: Tables, key: str) -> bool:
     return any(f".{name}".endswith(f".{key}.weight") for name in (tables.embed, tables.head))
 
 
-def _rows(weight: TensorInfo, ids: tuple[int, ...]) -> torch.Tensor:
+def _read_rows_of(weight: TensorInfo, ids: tuple[int, ...]) -> torch.Tensor:
     """Read the rows of these ids from a table, in float32 [K, H]."""
     import torch
 

@@ -104,9 +104,8 @@ def merge(
     folders = [find_adapter(folder) for folder in (adapter, *(folder for folder, _ in add))]
     warnings = check_out(out, (base, *(folder for folder, _ in folders)), force) + [note for _, note in folders if note]
     checkpoint = open_checkpoint(base)
-    adapters = [
-        (open_adapter(folder), factor) for (folder, _), (_, factor) in zip(folders, ((0, weight), *add), strict=True)
-    ]
+    factors = (weight, *(factor for _, factor in add))
+    adapters = [(open_adapter(folder), factor) for (folder, _), factor in zip(folders, factors, strict=True)]
     first, sources = adapters[0][0], [_source(base, part, factor) for part, factor in adapters]
     plan = plan_merge(checkpoint, adapters, dtype)
     companions, notes = find_companions(checkpoint, first.folder)
@@ -220,8 +219,8 @@ def plan_merge(
     if not changed:
         raise InputError(f"{adapters[0][0].file.path}: the adapter changes nothing in {base.folder}")
     for name in changed:
-        if (added_steps := recipes[name].dtype) not in FLOATS:
-            raise InputError(f"{base.folder}: {name}: expected {', '.join(FLOATS)}, found {added_steps}")
+        if (stored_dtype := recipes[name].dtype) not in FLOATS:
+            raise InputError(f"{base.folder}: {name}: expected {', '.join(FLOATS)}, found {stored_dtype}")
     stored = {recipe.name: recipe for recipe in recipes.values()}
     if dtype is not None:
         stored = {

@@ -50,11 +50,9 @@ def adapter_steps(
     for name, step in _offset_steps(base, adapter, tables).items():
         steps.setdefault(name, []).append(step)
     if weight_of_adapter != 1:
-        additive = (LoraStep, ExpertStep, BiasStep, RowsStep)
+        kinds = (LoraStep, ExpertStep, BiasStep, RowsStep)
         return {
-            name: [
-                replace(step, scale=step.scale * weight_of_adapter) for step in changes if isinstance(step, additive)
-            ]
+            name: [replace(step, scale=step.scale * weight_of_adapter) for step in changes if isinstance(step, kinds)]
             for name, changes in steps.items()
         }
     return steps

@@ -40,15 +40,15 @@ class Vocabulary:
             InputError: if some are missing, or their ids are not consecutive and in order
         """
         tokens = coord_tokens()
-        found = [self.ids[token] for token in tokens if token in self.ids]
-        if not found:
+        ids = [self.ids[token] for token in tokens if token in self.ids]
+        if not ids:
             return None
-        if len(found) < len(tokens):
+        if len(ids) < len(tokens):
             missing = next(token for token in tokens if token not in self.ids)
-            raise InputError(f"tokenizer: {len(found)} of {len(tokens)} coordinate tokens, {missing} is missing")
-        if found != list(range(found[0], found[0] + len(tokens))):
+            raise InputError(f"tokenizer: {len(ids)} of {len(tokens)} coordinate tokens, {missing} is missing")
+        if ids != list(range(ids[0], ids[0] + len(tokens))):
             raise InputError("tokenizer: the coordinate tokens' ids are not consecutive and in order")
-        return CoordVocab(found[0])
+        return CoordVocab(ids[0])
 
     def fingerprints(self) -> set[str]:
         """Return the fingerprints that an adapter trained with this vocabulary may carry, one per marker family."""

@@ -248,9 +248,9 @@ def _per_class(ground_truth: GroundTruth, detections: Detections, scores: CocoSc
     detections_K = np.bincount(detections.category_D[detections.category_D < names], minlength=names)
     rows = zip(ground_truth.categories, ap_K, ap50_K, objects_K, detections_K, strict=True)
     return {
-        name: {"AP": float(ap), "AP50": float(ap50), "objects": int(objects), "detections": int(found)}
-        for name, ap, ap50, objects, found in rows
-        if objects or found
+        name: {"AP": float(ap), "AP50": float(ap50), "objects": int(objects), "detections": int(boxes)}
+        for name, ap, ap50, objects, boxes in rows
+        if objects or boxes
     }
 
 
@@ -331,7 +331,7 @@ def ceiling_scores(
         for name in ground_truth.categories:
             check_description(name)
     except ValueError as error:
-        return {}, [f"no ceiling: the name of a category cannot stand in a target text: {error}"]
+        return {}, [f"no ceiling: the name of a category cannot be written in a target text: {error}"]
     records = oracle_predictions(ground_truth, markers=markers, order=order, max_objects=max_objects, grid=grid)
     predictions = [p for p in from_records(records, "ceiling") if isinstance(p, Prediction)]
     answers = [parse_answer(p.text, markers, grid=grid) for p in predictions]

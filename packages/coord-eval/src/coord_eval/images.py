@@ -72,7 +72,7 @@ def image_facts(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -
         orientation = stored.getexif().get(_ORIENTATION, 1)
         notes = []
         if orientation in range(2, 9):
-            notes.append("images turned upright as their EXIF orientation says")
+            notes.append("images rotated upright by their EXIF orientation")
         if stored.format != "MPO" and getattr(stored, "n_frames", 1) > 1:
             notes.append("animated images or several pages in a file, of which the first is used")
         if stored.mode[:1] in "IF":

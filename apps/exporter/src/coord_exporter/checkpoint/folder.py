@@ -244,11 +244,11 @@ class WriteProgress:
 
     def line(self, now: float) -> str:
         """Return the progress line: bytes written, bytes in total, and the time left at the mean speed so far."""
-        left = (now - self._started) * (self._total - self._done) / self._done if self._done else 0.0
+        seconds_left = (now - self._started) * (self._total - self._done) / self._done if self._done else 0.0
         share = 100 * self._done // self._total if self._total else 100
         return (
             f"writing {self._done / 1e9:.2f} of {self._total / 1e9:.2f} GB ({share}%), "
-            f"{int(left) // 60}:{int(left) % 60:02d} left"
+            f"{int(seconds_left) // 60}:{int(seconds_left) % 60:02d} left"
         )
 
     def _show(self, now: float) -> None:

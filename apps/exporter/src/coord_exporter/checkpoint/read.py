@@ -206,7 +206,7 @@ def open_checkpoint(folder: Path) -> StoredCheckpoint:
     if not isinstance(config.get("text_config", {}), dict):
         raise InputError(f"{folder / 'config.json'}: text_config: expected an object; fetch the file again")
     if config.get("quantization_config"):
-        raise InputError(f"{folder / 'config.json'}: quantization_config: a quantized base cannot be changed exactly")
+        raise InputError(f"{folder / 'config.json'}: quantization_config: a quantised base cannot be changed exactly")
     index_path = folder / INDEX_FILE
     if index_path.exists():
         index = read_object(index_path)

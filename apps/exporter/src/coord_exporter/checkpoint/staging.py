@@ -37,14 +37,14 @@ def check_out(out: Path, inputs: tuple[Path, ...], force: bool) -> list[str]:
     Raises:
         InputError: naming the reason
     """
-    place = out.resolve()
+    target = out.resolve()
     for folder in inputs:
         source = folder.resolve()
-        if place == source or source in place.parents or place in source.parents:
+        if target == source or source in target.parents or target in source.parents:
             raise InputError(f"OUT {out}: is, contains or lies inside the input {folder}; choose another folder")
-    if not place.parent.is_dir():
-        raise InputError(f"OUT {out}: the folder {place.parent} does not exist; create it first")
-    restored = " (restored: the run that was to replace it was killed)" if _restore(place) else ""
+    if not target.parent.is_dir():
+        raise InputError(f"OUT {out}: the folder {target.parent} does not exist; create it first")
+    restored = " (restored: the run that was to replace it was killed)" if _restore(target) else ""
     if not os.path.lexists(out):
         return []
     if not force:
@@ -92,51 +92,51 @@ def staged(out: Path, force: bool) -> Iterator[Path]:
     Raises:
         ExportError: if OUT was created in the meantime
     """
-    place = out.resolve()
-    prefix = f".{place.name}.partial-"
-    for folder in _siblings(place, prefix):
+    target = out.resolve()
+    prefix = f".{target.name}.partial-"
+    for folder in _siblings(target, prefix):
         with _abandoned(folder) as is_abandoned:
             if is_abandoned:
                 shutil.rmtree(folder, ignore_errors=True)
-    stage = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
+    stage = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
     with _locked(stage):
         try:
             stage.chmod(0o777 & ~_umask())
             yield stage
             for path in (*stage.rglob("*"), stage):
                 _flush(path)
-            if not os.path.lexists(place):
-                stage.rename(place)
+            if not os.path.lexists(target):
+                stage.rename(target)
             elif force:
-                _replace_folder(stage, place)
+                _replace_folder(stage, target)
             else:
-                raise ExportError(f"OUT {place}: was created while the export ran; nothing was written")
-            _flush(place.parent)
+                raise ExportError(f"OUT {target}: was created while the export ran; nothing was written")
+            _flush(target.parent)
         finally:
             shutil.rmtree(stage, ignore_errors=True)  # an unfinished export, or the replaced folder
 
 
-def _replace_folder(new: Path, place: Path) -> None:
-    """Replace the folder at `place` by `new`; the old folder may be at `new` afterwards, for the caller to remove.
+def _replace_folder(new: Path, target: Path) -> None:
+    """Replace the folder at `target` by `new`; the old folder may be at `new` afterwards, for the caller to remove.
 
     Raises:
-        OSError: if the system refuses; `place` is unchanged
+        OSError: if the system refuses; `target` is unchanged
     """
-    if exchange(new, place):
+    if exchange(new, target):
         return
     # The old folder is moved aside, and back on failure; `_restore` finds it after a kill in between.
-    parent = Path(tempfile.mkdtemp(prefix=_aside_prefix(place), dir=place.parent))
-    aside = parent / place.name
+    parent = Path(tempfile.mkdtemp(prefix=_aside_prefix(target), dir=target.parent))
+    aside = parent / target.name
     with _locked(parent):
         try:
-            place.rename(aside)
+            target.rename(aside)
             try:
-                new.rename(place)
+                new.rename(target)
             except OSError:
-                aside.rename(place)
+                aside.rename(target)
                 raise
         finally:
-            if os.path.lexists(place):
+            if os.path.lexists(target):
                 shutil.rmtree(parent, ignore_errors=True)
 
 
@@ -156,27 +156,27 @@ def exchange(one: Path, other: Path) -> bool:
     return not failed
 
 
-def _restore(place: Path) -> bool:
+def _restore(target: Path) -> bool:
     """Move back a folder that a process had moved aside before it was killed; return whether there was one."""
     restored = False
-    for folder in _siblings(place, _aside_prefix(place)):
+    for folder in _siblings(target, _aside_prefix(target)):
         with _abandoned(folder) as is_abandoned:
             if not is_abandoned:
                 continue
-            aside = folder / place.name
-            if aside.is_dir() and not os.path.lexists(place):
-                aside.rename(place)
+            aside = folder / target.name
+            if aside.is_dir() and not os.path.lexists(target):
+                aside.rename(target)
                 restored = True
             shutil.rmtree(folder, ignore_errors=True)
     return restored
 
 
-def _siblings(place: Path, prefix: str) -> list[Path]:
-    return [path for path in place.parent.iterdir() if path.name.startswith(prefix)]
+def _siblings(target: Path, prefix: str) -> list[Path]:
+    return [path for path in target.parent.iterdir() if path.name.startswith(prefix)]
 
 
-def _aside_prefix(place: Path) -> str:
-    return f".{place.name}.replaced-"
+def _aside_prefix(target: Path) -> str:
+    return f".{target.name}.replaced-"
 
 
 @contextmanager

@@ -85,13 +85,13 @@ def index_of(files: tuple[OutFile, ...], base: StoredCheckpoint) -> dict | None:
 
 def _split(recipes: Iterable[Recipe], limit: int) -> list[list[Recipe]]:
     shards: list[list[Recipe]] = [[]]
-    held = 0
+    shard_bytes = 0
     for recipe in recipes:
-        if shards[-1] and held + recipe.nbytes > limit:
+        if shards[-1] and shard_bytes + recipe.nbytes > limit:
             shards.append([])
-            held = 0
+            shard_bytes = 0
         shards[-1].append(recipe)
-        held += recipe.nbytes
+        shard_bytes += recipe.nbytes
     # Sorted by descending item size, as in the safetensors library, so that every tensor is aligned to its dtype.
     return [sorted(shard, key=lambda recipe: -ITEM_BYTES[recipe.dtype]) for shard in shards]
 

@@ -112,8 +112,7 @@ def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> d
         vanilla: the converted adapter
 
     Returns:
-        `compared`, the number of tensors that PEFT changes; `largest_error`, relative to the largest change of the same
-        tensor.
+        `compared`, the number of tensors that PEFT changes; `largest_error`, relative to a tensor's largest change.
 
     Raises:
         ExportError: naming the first wrong tensor
@@ -155,10 +154,8 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
 
     config: Any = PeftConfig.from_pretrained(adapter.folder)
     if adapter.offsets is not None:
-        other_indices = {
-            name: ids for name, ids in (config.trainable_token_indices or {}).items() if not is_guard(name)
-        }
-        config.trainable_token_indices = other_indices or None
+        other = {name: ids for name, ids in (config.trainable_token_indices or {}).items() if not is_guard(name)}
+        config.trainable_token_indices = other or None
         config.modules_to_save = [name for name in config.modules_to_save or () if name != MODULE_NAME] or None
     hollow, tables = _hollow_out(model), find_tables(base)
     tied = {tables.embed, tables.head} if tables.tied else set()
@@ -167,13 +164,13 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
     layers: dict[str, Callable[[], dict[str, torch.Tensor]]] = {}
 
     def merged(path: str, module: Any) -> dict[str, torch.Tensor]:
-        plain, found = _merge(base, path, module, tables, hollow), {}
+        plain, tensors = _merge(base, path, module, tables, hollow), {}
         for name, value in list(plain.named_parameters()):
             if not hollow(value):
-                found[f"{path}.{name}"] = rows(f"{path}.{name}", value.data.float())
+                tensors[f"{path}.{name}"] = rows(f"{path}.{name}", value.data.float())
                 owner, _, leaf = name.rpartition(".")
                 setattr(plain.get_submodule(owner), leaf, None)
-        return found
+        return tensors
 
     def carried(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
         return {name: rows(name, value.float())}

@@ -31,8 +31,8 @@ class CommandGroup(TyperGroup):
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except OSError as error:
-            place = f"{error.filename}: " if error.filename else ""
-            _exit_with(f"{place}{error.strerror or error}", 1)
+            file_name = f"{error.filename}: " if error.filename else ""
+            _exit_with(f"{file_name}{error.strerror or error}", 1)
 
 
 def _exit_with(message: object, code: int) -> None:

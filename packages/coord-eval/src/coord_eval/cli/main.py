@@ -40,11 +40,9 @@ exit codes: 0 done, 1 failed while running, 2 bad usage or bad input, 130 interr
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    arguments_list = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        typer.main.get_command(app)(
-            args=options.repeat_options(arguments_list, "--iou", "--max-dets"), prog_name="coord-eval"
-        )
+        typer.main.get_command(app)(args=options.repeat_options(words, "--iou", "--max-dets"), prog_name="coord-eval")
     except SystemExit as exit_:
         code = int(exit_.code or 0)
     except KeyboardInterrupt:
@@ -185,7 +183,7 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _is_coco_results(text: str) -> bool:
-    """Return whether a text is a COCO results list, told by `image_id` and `category_id`, which no answer contains."""
+    """Return whether a text is a COCO results list; the text of an answer contains no `image_id` and `category_id`."""
     try:
         records = json.loads(text)
     except (ValueError, RecursionError):  # RecursionError: nested too deeply for the JSON decoder
@@ -233,11 +231,9 @@ def compare(
         files[name] = Path(path)
     with options.Progress() as progress:
         evaluations = {name: score(ground_truth, path, **settings) for name, path in files.items()}
-        text_options = options.given_text_options(settings)
-        if text_options and all(map(options.is_results_list, evaluations.values())):
-            raise InputError(
-                f"compare: every run is a COCO results list, on which {text_options} has no effect; leave it out"
-            )
+        extra = options.given_text_options(settings)
+        if extra and all(map(options.is_results_list, evaluations.values())):
+            raise InputError(f"compare: every run is a COCO results list, on which {extra} has no effect; leave it out")
         comparison = compare(evaluations, resamples, seed, progress)
     if out:
         comparison.write_report(out)

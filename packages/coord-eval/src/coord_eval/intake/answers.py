@@ -91,25 +91,23 @@ def parse_all(
         The parsed answers, and notes about how they were parsed.
     """
     notes: list[str] = []
-    scale, stated_in = options.scale, STATED_IN.get(options.boxes)
+    scale, field = options.scale, STATED_IN.get(options.boxes)
     if scale == "infer":
         choice = infer_scale(ground_truth, predictions, images, options.format, options.grid)
         scale, notes = choice.scale, choice.lines()
-    missing = 0
-    if stated_in is not None:
+    count = 0
+    if field is not None:
         notes.append(f"boxes are taken from {BOX_SOURCES[options.boxes]}, not from the tokens")
-        missing = sum(getattr(prediction, stated_in) is None for prediction in predictions)
-        if 0 < missing < len(predictions):  # a server may omit its probabilities for some answers
-            notes.append(
-                f"{missing} of {len(predictions)} answers state no {stated_in}: their boxes are those of the tokens"
-            )
+        count = sum(getattr(prediction, field) is None for prediction in predictions)
+        if 0 < count < len(predictions):  # a server may omit its probabilities for some answers
+            notes.append(f"{count} of {len(predictions)} answers state no {field}: their boxes are those of the tokens")
     answers: list[Answer] = []
     objects_by_format: Counter[str] = Counter()
     ambiguous = []
 
     def parse(prediction: Prediction, image: int, preferred: Sequence[str] = ()) -> Answer:
         size = _size_for(ground_truth, prediction, image, scale) if isinstance(scale, str) else None
-        from_text = stated_in is None or (missing < len(predictions) and getattr(prediction, stated_in) is None)
+        from_text = field is None or (count < len(predictions) and getattr(prediction, field) is None)
         answer = parse_answer(
             prediction.text,
             options.format,

@@ -127,11 +127,11 @@ def collect_answers(
     score_source: str,
 ) -> Collected:
     """Convert the boxes of parsed answers to pixels and assign categories; `join` returned `images` and `joined`."""
-    known = [i for i, image in enumerate(images) if image >= 0]
-    source, notes = choose_source(score_source, [answers[i] for i in known], [predictions[i] for i in known])
+    indices = [i for i, image in enumerate(images) if image >= 0]
+    source, notes = choose_source(score_source, [answers[i] for i in indices], [predictions[i] for i in indices])
     table = _Table(len(ground_truth.categories))
     ranks: Counter[int] = Counter()
-    for i in known:
+    for i in indices:
         image, prediction = images[i], predictions[i]
         width, height = ground_truth.sizes_I2[image]
         if answers[i].objects and math.isnan(width):
@@ -148,7 +148,7 @@ def collect_answers(
             table.add(image, category, layer, item.desc, box, score, ranks[image])
             table.shapes.append(tuple((left + x * width, top + y * height) for x, y in item.points))
             ranks[image] += 1
-    health = format_health([answers[i] for i in known], [predictions[i] for i in known])
+    health = format_health([answers[i] for i in indices], [predictions[i] for i in indices])
     notes = [
         *notes,
         *assumed_scale_notes(answers),
@@ -244,11 +244,10 @@ def _counts(values: Iterable[str]) -> dict[str, int]:
 
 def _size_notes(ground_truth: GroundTruth, predictions: Sequence[Prediction], images: Sequence[int]) -> list[str]:
     """Return a note with the number of answers whose image size has another aspect ratio than the ground truth's."""
-    differing = 0
+    count = 0
     for prediction, image in zip(predictions, images, strict=True):
         if image < 0 or not ground_truth.sizes_known or not prediction.width or not prediction.height:
             continue
         width, height = ground_truth.sizes_I2[image]
-        differing += abs(prediction.width * height / (prediction.height * width) - 1) > 0.1
-    note = f"{differing} answers state another aspect ratio than the ground truth: are their images rotated?"
-    return [note] if differing else []
+        count += abs(prediction.width * height / (prediction.height * width) - 1) > 0.1
+    return [f"{count} answers state another aspect ratio than the ground truth: rotated images?"] if count else []

@@ -87,8 +87,8 @@ def _candidates(
     ends = np.cumsum(objects * boxes)
     start = 0
     while start < len(keys):
-        done = ends[start - 1] if start else 0
-        stop = max(int(np.searchsorted(ends, done + _CHUNK, side="right")), start + 1)
+        pairs_before = ends[start - 1] if start else 0
+        stop = max(int(np.searchsorted(ends, pairs_before + _CHUNK, side="right")), start + 1)
         sizes = (objects * boxes)[start:stop]
         group = np.repeat(np.arange(start, stop), sizes)
         offset = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -74,10 +74,10 @@ def prepare(scored: Scored, metrics: Collection[str] | None = None) -> Named:
         parts.append(_other_metrics(scored))
 
     def compute(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
-        values_by_name = {name: values for part in parts for name, values in part(weights_BI).items()}
-        if unknown := sorted((wanted or set()) - set(values_by_name)):
-            raise InputError(f"bootstrap: unknown metric {unknown[0]!r}; known are {', '.join(values_by_name)}")
-        return {name: values for name, values in values_by_name.items() if wants([name])}
+        result = {name: values for part in parts for name, values in part(weights_BI).items()}
+        if unknown := sorted((wanted or set()) - set(result)):
+            raise InputError(f"bootstrap: unknown metric {unknown[0]!r}; known are {', '.join(result)}")
+        return {name: values for name, values in result.items() if wants([name])}
 
     return compute
 
@@ -92,40 +92,34 @@ def _other_metrics(scored: Scored) -> Named:
     curve, calibrated = (ScoreCurve(scored), calibration(scored)) if has_probabilities else (None, None)
 
     def compute(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
-        same_label, any_label_values = micro(weights_BI), any_label(weights_BI)
-        values_by_name = {
+        of_label, of_any = micro(weights_BI), any_label(weights_BI)
+        result = {
             f"{start}{key}{_SUFFIXES[iou]}{end}": values
             for start, rows, end in (
-                ("", same_label["rates"], ""),
-                ("", any_label_values["rates"], "_any_label"),
+                ("", of_label["rates"], ""),
+                ("", of_any["rates"], "_any_label"),
                 ("macro_", macro(weights_BI), ""),
             )
             for iou, row in rows.items()
             for key, values in row.items()
         }
-        values_by_name["mean_iou"], values_by_name["mean_iou_any_label"] = (
-            same_label["mean_iou"],
-            any_label_values["mean_iou"],
-        )
+        result["mean_iou"], result["mean_iou_any_label"] = (of_label["mean_iou"], of_any["mean_iou"])
         errors = counts(weights_BI)
-        values_by_name["count_error"], values_by_name["count_absolute_error"] = (
-            errors["mean_error"],
-            errors["mean_absolute_error"],
-        )
-        values_by_name["count_exact_share"], values_by_name["duplicates"] = errors["exact_share"], errors["duplicates"]
+        result["count_error"], result["count_absolute_error"] = (errors["mean_error"], errors["mean_absolute_error"])
+        result["count_exact_share"], result["duplicates"] = errors["exact_share"], errors["duplicates"]
         edges = bias(weights_BI)
         for unit in ("pixels", "bins"):
-            values_by_name |= {f"bias_{edge}_{unit}": values for edge, values in edges[unit].items()}
+            result |= {f"bias_{edge}_{unit}": values for edge, values in edges[unit].items()}
         for size, row in sizes(weights_BI).items():
-            values_by_name |= {f"recall_{size}": row["recall"], f"mean_iou_{size}": row["mean_iou"]}
-        values_by_name |= {f"f1_of_{name}_objects": row["f1"] for name, row in object_counts(weights_BI).items()}
-        values_by_name |= {f"precision_at_place_{name}": row["precision"] for name, row in ranks(weights_BI).items()}
+            result |= {f"recall_{size}": row["recall"], f"mean_iou_{size}": row["mean_iou"]}
+        result |= {f"f1_of_{name}_objects": row["f1"] for name, row in object_counts(weights_BI).items()}
+        result |= {f"precision_at_place_{name}": row["precision"] for name, row in ranks(weights_BI).items()}
         if curve and calibrated:
-            values_by_name |= curve.at_thresholds(weights_BI)
-        values_by_name |= confused(weights_BI)
+            result |= curve.at_thresholds(weights_BI)
+        result |= confused(weights_BI)
         if calibrated:
-            values_by_name["ece"] = calibrated(weights_BI)["ece"]
-        return values_by_name
+            result["ece"] = calibrated(weights_BI)["ece"]
+        return result
 
     return compute
 

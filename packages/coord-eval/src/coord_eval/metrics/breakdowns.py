@@ -21,8 +21,7 @@ RANKS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
 def edge_bias(scored: Scored) -> Metric:
     """Prepare the mean signed error of each edge, prediction minus ground truth, over pairs with an IoU of at least .5.
 
-    A pipeline that shifts boxes by a pixel, or by a bin or half a bin, gives four errors of the same sign, long before
-    AP changes.
+    A pipeline that shifts boxes by a pixel, a bin or half of one gives four errors of equal sign before AP changes.
 
     Returns:
         A metric with `pixels` and `bins`, the mean error by edge, NaN without pairs, and `pairs`, their `count`; images
@@ -100,7 +99,7 @@ def by_size(scored: Scored) -> Metric:
 
 
 def by_object_count(scored: Scored) -> Metric:
-    """Prepare precision, recall and F1 at IoU .5 of images with so many objects, NaN without any."""
+    """Prepare precision, recall and F1 at IoU .5 by the number of objects in the image, NaN without such images."""
     hits_I, counted_I = (scored.sum_detections(chosen_D) for chosen_D in scored.matches.at(0.5))
     columns = (np.ones(len(scored.truth)), hits_I, counted_I, scored.objects_per_image)
     sums = {

@@ -56,10 +56,8 @@ class ApTable:
         objects_BK = self._objects(weights_BI)
         ap_BTK = np.full((len(weights_BI), len(self._matches.thresholds), self.names), np.nan)
         for k in np.nonzero(objects_BK.any(axis=0))[0]:
-            has_objects_B = objects_BK[:, k] > 0
-            ap_BTK[has_objects_B, :, k] = self._labels[k].average_precision(
-                weights_BI[has_objects_B], objects_BK[has_objects_B, k]
-            )
+            rows_B = objects_BK[:, k] > 0
+            ap_BTK[rows_B, :, k] = self._labels[k].average_precision(weights_BI[rows_B], objects_BK[rows_B, k])
         return ap_BTK
 
     def average_recall(self, limit: int, weights_BI: np.ndarray | None = None) -> np.ndarray:

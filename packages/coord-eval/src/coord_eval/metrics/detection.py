@@ -21,11 +21,8 @@ def micro_rates(scored: Scored, matches: Matches) -> Metric:
 
     A hit is a detection that is matched at the threshold. All others are false positives, including those with unknown
     labels, but not those in crowd regions. `mean_iou` is the mean over objects of the IoU with the matched detection, 0
-    for missed objects; superfluous detections do not lower it. A metric with denominator 0 is 0.
-
-    Args:
-        scored: the matched set
-        matches: its one-to-one pairs, of the same label or of any label
+    for missed objects; superfluous detections do not lower it. A metric with denominator 0 is 0. `matches` are the
+    one-to-one pairs of the set, of the same label or of any label.
 
     Returns:
         A metric with `rates`, rows `"0.5"`, `"0.75"` and `"0.5:0.95"` (the mean over ten thresholds), and `mean_iou`.

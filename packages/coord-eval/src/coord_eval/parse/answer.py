@@ -294,8 +294,7 @@ class AnswerBuilder:
     ) -> None:
         """Add a shape in plain numbers, which are divided by `scale`, as `add_shape` does.
 
-        If the caller gave no scale, `own_scale` of the format is used; without one, numbers of at most 1 that are not
-        all integers are taken as fractions of a side.
+        Without a scale from the caller, `own_scale` of the format applies, or else numbers in [0, 1] are fractions.
         """
         if not arity_fits(geometry, len(numbers)):
             self.drop("wrong_arity", *span)

@@ -174,8 +174,8 @@ class JsonParser:
         """Return the open key of the innermost record as the label of its value, "" if the key has another meaning."""
         record = self.stack[-1] if self.stack else None
         key = record.key if record else None
-        known = key is None or key in LISTS or key in self.formats or key in LABEL_KEYS or key in self.shapes
-        return "" if known else str(key)
+        is_no_label = key is None or key in LISTS or key in self.formats or key in LABEL_KEYS or key in self.shapes
+        return "" if is_no_label else str(key)
 
     def _key(self, record: Record, key: str) -> None:
         row = self.formats.get(key)

@@ -34,8 +34,8 @@ def _lexer(tokens: tuple[str, ...], boxes: bool) -> re.Pattern[str]:
         rest = rf"(?P<start>{start})|(?P<ref_end>{ref_end})|(?P<box_start>{box_start})|(?P<end>{end})"
     # The first alternative matches a well-formed object in one step; nearly all objects of a good model are.
     inside = rf"(?:(?P<four>(?:{COORD_PATTERN}){{4}})|(?P<pairs>{_PLAIN_PAIR},{_PLAIN_PAIR}))"
-    whole = rf"(?P<whole>{start}(?P<desc>{desc}){middle}{inside}{end})"
-    return re.compile((rf"{whole}|" if boxes else "") + rf"{rest}|(?P<coord>{COORD_PATTERN})")
+    well_formed = rf"(?P<well_formed>{start}(?P<desc>{desc}){middle}{inside}{end})"
+    return re.compile((rf"{well_formed}|" if boxes else "") + rf"{rest}|(?P<coord>{COORD_PATTERN})")
 
 
 class MarkerParser:
@@ -67,17 +67,17 @@ class MarkerParser:
         """Parse `text` from character `begin` on."""
         self.text = text
         handlers = {
-            "whole": self._whole,
+            "well_formed": self._well_formed,
             "start": self._start,
             "ref_end": self._ref_end,
             "box_start": self._box_start,
             "end": self._end,
             "coord": self._coord,
         }
-        self.seen = begin
+        self.last_end = begin
         for match in self.lexer.finditer(text, begin):
             handlers[str(match.lastgroup)](match)
-            self.seen = match.end()
+            self.last_end = match.end()
         if self.state not in (_OUTSIDE, _AFTER):
             self.builder.truncated = True
             self._break_off(len(text), "truncated")
@@ -91,7 +91,7 @@ class MarkerParser:
         self.stray_text = False
         self.stray: tuple[int, int] | None = None
 
-    def _whole(self, match: re.Match[str]) -> None:
+    def _well_formed(self, match: re.Match[str]) -> None:
         self._leave(match.start())
         builder, span = self.builder, match.span()
         if match["pairs"]:
@@ -139,7 +139,7 @@ class MarkerParser:
             self.desc, self.repairs = self.text[self.desc_start : match.start()], ("missing_marker",)
         elif self.state in (_AFTER, _OUTSIDE):
             self._flush_stray()
-            if self.state == _OUTSIDE or not set(self.text[self.seen : match.start()]) <= _BETWEEN_PAIRS:
+            if self.state == _OUTSIDE or not set(self.text[self.last_end : match.start()]) <= _BETWEEN_PAIRS:
                 self.desc, self.start_index = "", None
             self.repairs = ()
             self.opened_at = match.start()
@@ -153,7 +153,7 @@ class MarkerParser:
             # Plain numbers instead of tokens follow the description directly.
             self._numbers(self.desc_start, match)
         elif self.state == _COORDS and not self.bins and not self.invalid:
-            self._numbers(self.seen, match)
+            self._numbers(self.last_end, match)
         elif self.state in (_DESC, _GAP):
             self.builder.drop("no_coordinates", self.opened_at, match.end())
         else:
@@ -188,7 +188,7 @@ class MarkerParser:
 
     def _blank(self, end: int) -> bool:
         """Return whether there is only white space between the last lexeme and `end`."""
-        return self.seen == end or not self.text[self.seen : end].strip()
+        return self.last_end == end or not self.text[self.last_end : end].strip()
 
     def _close(self, end: int, partial: bool = False) -> None:
         span = (self.opened_at, end)
@@ -221,11 +221,11 @@ class MarkerParser:
         """Keep an object that lacks only its end marker, else drop it."""
         if (self.full_length and len(self.bins) >= self.full_length) or self.invalid:
             # Words after the last coordinate replace the end marker.
-            self._close(self.seen, partial=True)
+            self._close(self.last_end, partial=True)
             return
         # Plain numbers follow the description in families of two markers, and are on their own in those of four.
         in_desc = self.state == _DESC and not self.four_marks
-        start = self.desc_start if in_desc else self.seen
+        start = self.desc_start if in_desc else self.last_end
         pairs = self._pairs(start, position) if (in_desc or self.state == _COORDS) and not self.bins else []
         if pairs and 2 * len(pairs) == self.full_length:
             self._numbers(start, None, position)

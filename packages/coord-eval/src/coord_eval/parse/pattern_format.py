@@ -30,12 +30,12 @@ class PatternParser:
         self.text, self.text_end = text, len(text.rstrip())
         self.label = ""
         self.start_index: int | None = None
-        seen = begin
+        last_end = begin
         for match in self.row.compiled.finditer(text, begin):
-            self._between(seen, match.start())
-            self._object(match, seen)
-            seen = match.end()
-        self._between(seen, len(text), last=True)
+            self._between(last_end, match.start())
+            self._object(match, last_end)
+            last_end = match.end()
+        self._between(last_end, len(text), last=True)
 
     def _between(self, start: int, end: int, last: bool = False) -> None:
         """Drop each start of an object without coordinates."""
@@ -47,32 +47,32 @@ class PatternParser:
             self.builder.truncated |= cut
             self.builder.drop("truncated" if cut else "no_coordinates", position, following)
 
-    def _name(self, match: re.Match[str], seen: int) -> int:
+    def _name(self, match: re.Match[str], last_end: int) -> int:
         """Set the label of an object, and return the position at which the object begins."""
         start = match.start()
         if self.row.label == "before":
-            written = self.text[max(seen, start - _MAX_LABEL) : start] if start > seen else ""
+            written = self.text[max(last_end, start - _MAX_LABEL) : start] if start > last_end else ""
             shares = bool(self.start_index is not None and set(written) <= _BETWEEN)
             lines = [line for line in self.noise.sub(" ", written).splitlines() if line.strip()] if not shares else []
             label = lines[-1] if lines else ""
         else:
             label_group = match.groupdict().get("label")
-            shares = label_group is None and self.start_index is not None and start - seen <= _MAX_LABEL
-            shares = shares and set(self.text[seen:start]) <= _BETWEEN
+            shares = label_group is None and self.start_index is not None and start - last_end <= _MAX_LABEL
+            shares = shares and set(self.text[last_end:start]) <= _BETWEEN
             label = label_group or ""
             label = self.noise.sub("", label) if self.row.noise else label
         if not shares:
             self.label = label
             self.start_index = self.builder.start_count
             self.builder.start_count += 1
-        return start if shares or self.row.label == "inside" else max(seen, start - len(written))
+        return start if shares or self.row.label == "inside" else max(last_end, start - len(written))
 
-    def _object(self, match: re.Match[str], seen: int) -> None:
+    def _object(self, match: re.Match[str], last_end: int) -> None:
         builder, row = self.builder, self.row
         at_end = match.end() >= self.text_end
         partial = self.has_end and not match["end"].strip()
         cut = at_end and (partial or not self.has_end)
-        start, end = self._name(match, seen), match.end()
+        start, end = self._name(match, last_end), match.end()
         numbers, last = self._numbers(match, at_end and partial)
         first = builder.coord_count
         if row.bins is not None:
@@ -84,14 +84,14 @@ class PatternParser:
                 self._drop_incomplete(at_end and partial, start, end)
             return
         geometry: Geometry = "polygon" if match.groupdict().get("polygon") else "box"
-        done = 0
+        count = 0
         for shape, group in self._groups(numbers, geometry, cut):
-            index = first + done if row.bins is not None else None
-            done += len(group)
+            index = first + count if row.bins is not None else None
+            count += len(group)
             values = [value for value, *_ in group]
             if row.bins is not None and any(value >= row.bins for value in values):
                 builder.drop("invalid_coordinate", start, end)
-            elif done == len(numbers) and (last or (cut and shape == "box" and len(group) < row.arity)):
+            elif count == len(numbers) and (last or (cut and shape == "box" and len(group) < row.arity)):
                 self._drop_incomplete(True, start, end)
             else:
                 self._add(values, shape, (start, end), index, partial)

@@ -62,7 +62,7 @@ def _pr_curves(curves: Mapping[str, list[float]]) -> str:
 
 
 def _breakdowns(analysis: dict[str, Any]) -> str:
-    bias, count = analysis["edge_bias"], analysis["count"]
+    bias, count, by_count = analysis["edge_bias"], analysis["count"], analysis["by_object_count"]
     rates = ("precision", "recall", "f1")
     counts = [
         ("predicted minus ground-truth objects per image", f"{count['mean_error']:+.2f}"),
@@ -81,11 +81,7 @@ def _breakdowns(analysis: dict[str, Any]) -> str:
     for head, rows, keys in (
         (("mean over labels, IoU", "precision", "recall", "F1"), analysis["macro"], rates),
         (("size", "objects", "recall", "mean IoU"), analysis["by_size"], ("objects", "recall", "mean_iou")),
-        (
-            ("objects in the image", "images", "precision", "recall", "F1"),
-            analysis["by_object_count"],
-            ("images", *rates),
-        ),
+        (("objects in the image", "images", "precision", "recall", "F1"), by_count, ("images", *rates)),
         (("position in the answer", "boxes", "precision"), analysis["by_rank"], ("detections", "precision")),
     ):
         if rows:

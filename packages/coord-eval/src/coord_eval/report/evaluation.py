@@ -132,9 +132,7 @@ def _shape_table(shapes: Mapping[str, Any]) -> str:
         f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "
         f"{ceiling['simplified']} outlines simplified."
     )
-    note = (
-        " The following sections are about the bounding boxes of the shapes." if shapes["geometry"] != "point" else ""
-    )
+    note = " The sections below are about the bounding boxes of the shapes." if shapes["geometry"] != "point" else ""
     return f"{text}{note}</p>{table(('', 'score', 'ceiling'), rows)}"
 
 

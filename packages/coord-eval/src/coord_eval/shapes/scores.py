@@ -54,12 +54,10 @@ def score_shapes(
     objects = [n for n, shape in enumerate(truth.shapes) if shape is not None]
     shapes = [shape for shape in truth.shapes if shape is not None]
     sizes = [tuple(truth.sizes_I2[truth.image_N[n]]) for n in objects]
-    true_shapes = [_in_pixels(shape, size) for shape, size in zip(shapes, sizes, strict=True)]
-    visible = [
-        np.array([v > 0 for v in s.visibility] or [True] * len(p)) for s, p in zip(shapes, true_shapes, strict=True)
-    ]
+    true = [_in_pixels(shape, size) for shape, size in zip(shapes, sizes, strict=True)]
+    visible = [np.array([v > 0 for v in s.visibility] or [True] * len(p)) for s, p in zip(shapes, true, strict=True)]
     index = {n: i for i, n in enumerate(objects)}
-    table = _Table(truth, objects, true_shapes, visible, kind.name)
+    table = _Table(truth, objects, true, visible, kind.name)
     rows = [d for d, points in enumerate(detections.shapes) if points and detections.category_D[d] < table.categories]
     scores, matched = table.score(
         [detections.shapes[d] for d in rows],
@@ -79,7 +77,7 @@ def score_shapes(
         encoded_objects.append(n)
     encoded_N = np.array(encoded_objects, dtype=np.int64)
     ceiling, _ = table.score(encoded, truth.image_N[encoded_N], truth.category_N[encoded_N], np.ones(len(encoded_N)))
-    similarity_to_self = table.pairwise(encoded, [index[n] for n in encoded_objects])
+    similarities = table.pairwise(encoded, [index[n] for n in encoded_objects])
     pairs = ShapePairs(np.zeros(len(detections)), np.zeros(len(truth.image_N)))
     for d, i, similarity in matched:
         pairs.similarity_D[rows[d]] = pairs.similarity_N[objects[i]] = similarity
@@ -89,11 +87,7 @@ def score_shapes(
         "objects": len(objects),
         "without_shape": len(detections) - len([points for points in detections.shapes if points]),
         **scores,
-        "ceiling": {
-            **ceiling,
-            "mean": float(np.sum(similarity_to_self) / max(len(objects), 1)),
-            "simplified": simplified,
-        },
+        "ceiling": {**ceiling, "mean": float(np.sum(similarities) / max(len(objects), 1)), "simplified": simplified},
     }, pairs
 
 
@@ -106,37 +100,38 @@ class _Table:
     """The ground-truth shapes, against which predicted ones are scored."""
 
     def __init__(
-        self, truth: GroundTruth, objects: list[int], true: list[Any], seen: list[np.ndarray], geometry: str
+        self, truth: GroundTruth, objects: list[int], true: list[Any], visible: list[np.ndarray], geometry: str
     ) -> None:
-        self.truth, self.true, self.seen, self.geometry = truth, true, seen, geometry
+        self.truth, self.true, self.visible, self.geometry = truth, true, visible, geometry
         self.categories = len(truth.categories)
         rows = [(truth.image_N[n], truth.category_N[n], truth.area_N[n], i) for i, n in enumerate(objects)]
         self.area = np.array([row[2] for row in rows])
         self.image = [int(row[0]) for row in rows]
         self.annotations = [_record(*row) for row in rows]
 
-    def compare(self, found: Sequence[Points], mine: Sequence[int], image: int) -> np.ndarray:
-        """Return the similarity [D, G] of predicted shapes to the ground-truth shapes with the indices `mine`."""
-        true = [self.true[i] for i in mine]
+    def compare(self, predicted: Sequence[Points], indices: Sequence[int], image: int) -> np.ndarray:
+        """Return the similarity [D, G] of predicted shapes to the ground-truth shapes with these indices."""
+        true = [self.true[i] for i in indices]
         size = (float(self.truth.sizes_I2[image][0]), float(self.truth.sizes_I2[image][1]))
         if self.geometry == "polygon":
-            return mask_iou(found, true, size)
+            return mask_iou(predicted, true, size)
         if self.geometry == "oriented":
-            return oriented_iou(found, true)
+            return oriented_iou(predicted, true)
         if self.geometry == "point":
-            return nearness(found, true, size)
-        counts = {len(self.seen[i]) for i in mine}
+            return nearness(predicted, true, size)
+        counts = {len(self.visible[i]) for i in indices}
         if len(counts) > 1:  # with different numbers of keypoints, objects are compared one at a time
-            return np.concatenate([self.compare(found, [i], image) for i in mine], axis=1)
-        seen = np.array([self.seen[i] for i in mine]).reshape(len(mine), -1)
-        return keypoint_similarity(found, true, seen, self.area[list(mine)])
+            return np.concatenate([self.compare(predicted, [i], image) for i in indices], axis=1)
+        visible = np.array([self.visible[i] for i in indices]).reshape(len(indices), -1)
+        return keypoint_similarity(predicted, true, visible, self.area[list(indices)])
 
-    def pairwise(self, found: Sequence[Points], mine: Sequence[int]) -> list[float]:
-        """Return the similarity of each predicted shape to the ground-truth shape of the same position in `mine`."""
-        return [float(self.compare([points], [i], self.image[i])[0, 0]) for points, i in zip(found, mine, strict=True)]
+    def pairwise(self, predicted: Sequence[Points], indices: Sequence[int]) -> list[float]:
+        """Return the similarity of each predicted shape to the ground-truth shape that `indices` assigns to it."""
+        pairs = zip(predicted, indices, strict=True)
+        return [float(self.compare([points], [i], self.image[i])[0, 0]) for points, i in pairs]
 
     def score(
-        self, found: Sequence[Points], image_D: np.ndarray, category_D: np.ndarray, scores_D: np.ndarray
+        self, predicted: Sequence[Points], image_D: np.ndarray, category_D: np.ndarray, scores_D: np.ndarray
     ) -> tuple[dict[str, float], list[tuple[int, int, float]]]:
         """Return average precision and mean similarity, and the pairs that pycocotools matched."""
         detected = [
@@ -146,7 +141,7 @@ class _Table:
         with contextlib.redirect_stdout(io.StringIO()):
             indexed = [self._index(rows) for rows in (self.annotations, detected)]
             evaluator = _Evaluator(*indexed, "bbox")
-            evaluator.compare = lambda dets, objects, image: self.compare([found[d] for d in dets], objects, image)
+            evaluator.compare = lambda dets, objects, image: self.compare([predicted[d] for d in dets], objects, image)
             points = self.geometry == "point"
             if points:
                 evaluator.params.iouThrs = 1 - np.array(DISTANCES)
@@ -179,8 +174,8 @@ def _record(image: Any, category: Any, area: Any, number: int) -> dict[str, Any]
 
 
 def _mean(precision: np.ndarray) -> float:
-    there = precision[precision > -1]
-    return float(there.mean()) if len(there) else -1.0
+    present = precision[precision > -1]
+    return float(present.mean()) if len(present) else -1.0
 
 
 class _Evaluator(COCOeval):  # type: ignore[misc]  # pycocotools has no types

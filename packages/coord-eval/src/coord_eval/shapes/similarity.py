@@ -56,12 +56,12 @@ def oriented_iou(found_D: Sequence[Points], true_G: Sequence[Points]) -> np.ndar
         [[0.5]]
     """
     iou = np.zeros((len(found_D), len(true_G)))
-    found, true = ([shapely.Polygon(points) for points in shapes] for shapes in (found_D, true_G))
-    for d, found_box in enumerate(found):
-        for g, true_box in enumerate(true):
-            if found_box.is_valid and true_box.is_valid and found_box.intersects(true_box):
-                inner = found_box.intersection(true_box).area
-                iou[d, g] = inner / (found_box.area + true_box.area - inner)
+    predicted, true = ([shapely.Polygon(points) for points in shapes] for shapes in (found_D, true_G))
+    for d, box in enumerate(predicted):
+        for g, true_one in enumerate(true):
+            if box.is_valid and true_one.is_valid and box.intersects(true_one):
+                inner = box.intersection(true_one).area
+                iou[d, g] = inner / (box.area + true_one.area - inner)
     return iou
 
 
@@ -98,7 +98,7 @@ def nearness(found_D: Sequence[Points], true_G: Sequence[Points], size: tuple[fl
         >>> nearness([[(0, 0)]], [[(3, 4)]], (6, 8)).tolist()
         [[0.5]]
     """
-    found = np.array([points[0] for points in found_D]).reshape(-1, 1, 2)
+    predicted = np.array([points[0] for points in found_D]).reshape(-1, 1, 2)
     true = np.array([points[0] for points in true_G]).reshape(1, -1, 2)
-    distance: np.ndarray = np.hypot(*np.moveaxis(found - true, -1, 0))
+    distance: np.ndarray = np.hypot(*np.moveaxis(predicted - true, -1, 0))
     return 1 - distance / float(np.hypot(*size))

@@ -99,10 +99,10 @@ def score_lvis(
     data = read_json(ground_truth) if isinstance(ground_truth, str | Path) else ground_truth
     if not isinstance(data, Mapping):
         raise InputError(f"{ground_truth}: expected LVIS annotations, found a {type(data).__name__}")
-    loaded = load_ground_truth(data)
-    frequency_K = _frequencies(data, loaded)
+    truth = load_ground_truth(data)
+    frequency_K = _frequencies(data, truth)
     collected, _ = collect(
-        loaded,
+        truth,
         predictions,
         options,
         synonyms=synonyms,
@@ -111,24 +111,24 @@ def score_lvis(
         progress=report_progress,
     )
     limited = _best_of_each_image(collected.detections)
-    verified_IK, not_exhaustive_IK = _federation(data, loaded)
-    known = limited.take(np.nonzero(limited.category_D < len(loaded.categories))[0])
-    kept = known.take(np.nonzero(verified_IK[known.image_D, known.category_D])[0])
-    not_exhaustive_D = not_exhaustive_IK[kept.image_D, kept.category_D]
+    verified_IK, not_exhaustive_IK = _federation(data, truth)
+    known = limited.take(np.nonzero(limited.category_D < len(truth.categories))[0])
+    verified = known.take(np.nonzero(verified_IK[known.image_D, known.category_D])[0])
+    not_exhaustive_D = not_exhaustive_IK[verified.image_D, verified.category_D]
     tables = [
-        ApTable(loaded, kept, replace(found, ignored_TD=found.ignored_TD | (~found.hit_TD & not_exhaustive_D)))
-        for found in ranked_matches_by_area(loaded, kept, limit=MAX_DETECTIONS)
+        ApTable(truth, verified, replace(matches, ignored_TD=matches.ignored_TD | (~matches.hit_TD & not_exhaustive_D)))
+        for matches in ranked_matches_by_area(truth, verified, limit=MAX_DETECTIONS)
     ]
     return LvisScores(
         summary=_summarize(tables, frequency_K),
         detections=len(collected.detections),
         beyond_limit=len(collected.detections) - len(limited),
-        unverified=len(known) - len(kept),
+        unverified=len(known) - len(verified),
         unknown=len(limited) - len(known),
         join=collected.join,
         score_source=collected.score_source,
         format=collected.format,
-        notes=(*loaded.notes, *collected.notes),
+        notes=(*truth.notes, *collected.notes),
     )
 
 

@@ -113,12 +113,10 @@ def _intervals(
     """Return intervals of means over phrases when images are resampled with all their phrases."""
     if not resamples:
         return {}
-    image_index = {image: index for index, image in enumerate(dict.fromkeys(images))}
-    image_N = np.array([image_index[image] for image in images])
+    index = {image: i for i, image in enumerate(dict.fromkeys(images))}
+    image_N = np.array([index[image] for image in images])
     # Number of times that each image is drawn in each resample.
-    drawn_BI = np.random.default_rng(seed).multinomial(
-        len(image_index), np.full(len(image_index), 1 / len(image_index)), resamples
-    )
+    drawn_BI = np.random.default_rng(seed).multinomial(len(index), np.full(len(index), 1 / len(index)), resamples)
     phrases_B = drawn_BI @ np.bincount(image_N)
     return {
         name: interval(float(value_N.mean()), drawn_BI @ np.bincount(image_N, value_N) / phrases_B, True)
