@@ -46,7 +46,7 @@ def test_plain_peft_reads_what_to_peft_writes_and_from_peft_gives_the_offsets_ba
     [
         (True, {"offsets": "separate"}, "two tables on a base that ties .* Use merge"),
         (False, {"offsets": "tied", "target_modules": ["embed_tokens"]}, "PEFT supports LoRA or trainable_token"),
-        (False, {}, "no coordinate offsets; plain PEFT loads this adapter"),
+        (False, {}, "no coordinate offsets; plain PEFT can load this adapter"),
     ],
 )
 @pytest.mark.filterwarnings("ignore")

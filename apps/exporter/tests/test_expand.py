@@ -206,7 +206,7 @@ def test_other_refusals(tmp_path):
         config | {"text_config": config["text_config"] | {"vocab_size": 999}},
     )
     free = len(make_tokenizer(expanded=False)) + 4
-    refused(f"image_token_id is {free}, an id without a token", config | {"image_token_id": free})
+    refused(f"image_token_id is {free}, an unused id", config | {"image_token_id": free})
     (base / "tokenizer.json").unlink()
     refused("tokenizer.json is missing")
     assert [p.name for p in tmp_path.iterdir()] == ["base"]

@@ -144,4 +144,4 @@ def test_adapters_that_were_asked_otherwise_are_told(files, bases):
         for warning in merge_in(files, files / "out", add=[(files / "other", 0.5)]).warnings
         if "coordexp" in warning
     ]
-    assert "prompt is 'Where?', that of adapter is 'What?'" in told
+    assert "prompt is 'Where?', but 'What?' in adapter" in told

@@ -143,7 +143,7 @@ def scoring(
         Option("--ignore-label", metavar="L", help="A label that names no object, such as noise; repeatable."),
     ] = None,
 ) -> dict[str, Any]:
-    """Return the keyword arguments of `coord_eval.score` that only it and `compare` have."""
+    """Return the further keyword arguments of `coord_eval.score`, which `answers` does not return."""
     return {**locals(), "ignored_labels": ignored_labels or ()}
 
 
