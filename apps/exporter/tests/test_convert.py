@@ -67,8 +67,8 @@ def test_from_peft_refuses_an_adapter_with_offsets_or_without_rows(bases, adapte
 
 def test_to_peft_notices_rows_that_are_wrong(bases, tmp_path, monkeypatch):
     make_adapter(tmp_path / "adapter", bases(True), "tied")
-    rows = convert._rows
-    monkeypatch.setattr(convert, "_rows", lambda weight, ids: rows(weight, ids) * 1.01)
+    rows = convert._read_rows_of
+    monkeypatch.setattr(convert, "_read_rows_of", lambda weight, ids: rows(weight, ids) * 1.01)
     with pytest.raises(ExportError, match="verify: plain PEFT loads other rows"):
         to_peft(bases(True), tmp_path / "adapter", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
