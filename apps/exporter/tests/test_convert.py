@@ -45,8 +45,8 @@ def test_plain_peft_reads_what_to_peft_writes_and_from_peft_gives_the_offsets_ba
     ("tied", "arguments", "match"),
     [
         (True, {"offsets": "separate"}, "two tables on a base that ties .* Use merge"),
-        (False, {"offsets": "tied", "target_modules": ["embed_tokens"]}, "PEFT has either LoRA or trainable_token"),
-        (False, {}, "no coordinate offsets; plain PEFT loads this adapter"),
+        (False, {"offsets": "tied", "target_modules": ["embed_tokens"]}, "PEFT supports LoRA or trainable_token"),
+        (False, {}, "no coordinate offsets; plain PEFT can load this adapter"),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
@@ -58,7 +58,7 @@ def test_to_peft_refuses_what_peft_cannot_hold(bases, tmp_path, tied, arguments,
 
 
 def test_from_peft_refuses_an_adapter_with_offsets_or_without_rows(bases, adapters, tmp_path):
-    with pytest.raises(InputError, match="holds coordinate offsets already"):
+    with pytest.raises(InputError, match="contains coordinate offsets already"):
         from_peft(bases(False), adapters / "offsets", tmp_path / "out")
     make_adapter(tmp_path / "plain", bases(False))
     with pytest.raises(InputError, match="no trained rows of"):
@@ -67,9 +67,9 @@ def test_from_peft_refuses_an_adapter_with_offsets_or_without_rows(bases, adapte
 
 def test_to_peft_notices_rows_that_are_wrong(bases, tmp_path, monkeypatch):
     make_adapter(tmp_path / "adapter", bases(True), "tied")
-    rows = convert._rows
-    monkeypatch.setattr(convert, "_rows", lambda weight, ids: rows(weight, ids) * 1.01)
-    with pytest.raises(ExportError, match="verify: plain PEFT reads other rows"):
+    rows = convert._read_rows_of
+    monkeypatch.setattr(convert, "_read_rows_of", lambda weight, ids: rows(weight, ids) * 1.01)
+    with pytest.raises(ExportError, match="verify: plain PEFT loads other rows"):
         to_peft(bases(True), tmp_path / "adapter", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
     spoiled = read_all(tmp_path / "adapter")

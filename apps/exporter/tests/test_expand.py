@@ -171,7 +171,7 @@ def token(token_id, content):
 
 REFUSALS = {
     "some coordinates": (lambda t, n: [token(n, "<|coord_0|>"), token(n + 1, "<|coord_1|>")], "coord_2|> is missing"),
-    "no wildcard": (lambda t, n: [token(n + i, c) for i, c in enumerate(coord_tokens())], "would move their ids"),
+    "no wildcard": (lambda t, n: [token(n + i, c) for i, c in enumerate(coord_tokens())], "would change their ids"),
     "early wildcard": (lambda t, n: [token(n, WILDCARD_TOKEN), token(n + 1, "<x>")], "other tokens follow it"),
     "out of order": (
         lambda t, n: [token(n + i, c) for i, c in enumerate(reversed(coord_tokens()))],
@@ -206,7 +206,7 @@ def test_other_refusals(tmp_path):
         config | {"text_config": config["text_config"] | {"vocab_size": 999}},
     )
     free = len(make_tokenizer(expanded=False)) + 4
-    refused(f"image_token_id is {free}, an id without a token", config | {"image_token_id": free})
+    refused(f"image_token_id is {free}, an unused id", config | {"image_token_id": free})
     (base / "tokenizer.json").unlink()
     refused("tokenizer.json is missing")
     assert [p.name for p in tmp_path.iterdir()] == ["base"]

@@ -65,7 +65,7 @@ def test_offset_steps_refuse_ids_outside_the_vocabulary(files, token_id, match):
 def test_offset_steps_refuse_repeated_ids(files):
     edit_tensors(files / "adapter", lambda tensors: tensors[offset_key("token_ids")].__setitem__(5, 300))
     edit_tensors(files / "adapter", lambda tensors: tensors[offset_key("token_ids")].__setitem__(6, 300))
-    refused(files, "token_ids: id 300 is there twice")
+    refused(files, "token_ids: id 300 occurs twice")
 
 
 def test_lora_step_refuses_another_width(files):

@@ -85,7 +85,7 @@ def test_changes_lost_in_rounding_are_told(bases, tmp_path):
     make_adapter(tmp_path / "adapter", bases(False), None)
     edit_tensors(tmp_path / "adapter", lambda tensors: [t.mul_(1e-4) for t in tensors.values()])
     report = merge(bases(False), tmp_path / "adapter", tmp_path / "out", verify=True, quiet=True)
-    assert any("14 of 14 changes are lost in the rounding" in warning for warning in report.warnings)
+    assert any("14 of 14 changes are lost by rounding" in warning for warning in report.warnings)
 
 
 def test_failed_verification_leaves_nothing(exported, tmp_path, monkeypatch):

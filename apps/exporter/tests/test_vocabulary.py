@@ -83,7 +83,7 @@ def test_card_of_the_adapter_comes_along_and_the_bases_does_not(files):
 def test_fingerprint_of_a_card_is_checked_without_offsets_and_against_them(files, bases):
     other = CoordVocab(1269).fingerprint("qwen")
     put_card(files / "adapter", fingerprint=other)
-    refused(files, "which the adapter's offsets carry")
+    refused(files, "that of the adapter's offsets")
     make_adapter(files / "lora", bases(False))
     put_card(files / "lora", fingerprint=other)
     refused(files, f"fingerprint {other}: the base's tokenizer has", adapter=files / "lora")
@@ -95,7 +95,7 @@ def test_fingerprint_of_a_card_is_checked_without_offsets_and_against_them(files
         ({"grid": {"bins": 1000, "scale": 999}}, "coordexp.json: grid: expected 1000 bins of 1/1000, found"),
         ({"grid": [1000]}, "coordexp.json: grid: expected 1000 bins"),
         ({"format": 2}, "coordexp.json: format: expected 1, found 2"),
-        ({"fingerprint": 7}, "which the adapter's offsets carry"),
+        ({"fingerprint": 7}, "that of the adapter's offsets"),
     ],
 )
 def test_card_that_cannot_be_followed_is_refused(files, card, told):
@@ -144,4 +144,4 @@ def test_adapters_that_were_asked_otherwise_are_told(files, bases):
         for warning in merge_in(files, files / "out", add=[(files / "other", 0.5)]).warnings
         if "coordexp" in warning
     ]
-    assert "prompt is 'Where?', that of adapter is 'What?'" in told
+    assert "prompt is 'Where?', but 'What?' in adapter" in told

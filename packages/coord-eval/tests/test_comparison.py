@@ -93,8 +93,8 @@ def test_compare_names_the_smallest_p_where_too_few_resamples_hide_a_difference(
     few = [note for note in compare(runs, resamples=50).notes if "resamples cannot give a p" in note]
     tests = sum(d.p is not None for d in compare(runs, resamples=2).differences["less"].values())
     assert few == [
-        f"50 resamples cannot give a p below {tests / 51:.3f}, so that no run can be said to differ: "
-        f"take at least {20 * tests}"
+        f"50 resamples cannot give a p below {tests / 51:.3f}, so no difference can be significant: "
+        f"use at least {20 * tests}"
     ]
     enough = compare(runs, resamples=20 * tests)
     assert any(d.differs for d in enough.differences["less"].values())

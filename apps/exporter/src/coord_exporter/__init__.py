@@ -1,4 +1,4 @@
-"""Merge LoRA, DoRA and coordinate offsets into a plain Hugging Face checkpoint, streamed."""
+"""Merges LoRA, DoRA and coordinate offsets into a plain Hugging Face checkpoint, streaming the tensors."""
 
 from coord_codec.files import InputError
 from coord_exporter.checkpoint.staging import ExportError

@@ -1,4 +1,4 @@
-"""A PEFT adapter folder, sorted: settings, low-rank factors by module, offset tables, tensors that replace others."""
+"""Reads a PEFT adapter folder: settings, low-rank factors by module, offset tables, and tensors that replace others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coord_exporter.checkpoint.recipe import first_not_finite, read_rows
 
 _PREFIX = "base_model.model."
 
-# What merging needs, and what only mattered while training or loading.
+# Settings that merging uses, and those that matter only for training or loading.
 _USED = "r lora_alpha rank_pattern alpha_pattern use_rslora use_dora fan_in_fan_out bias lora_bias modules_to_save "
 _USED += "trainable_token_indices init_lora_weights peft_type target_parameters"
 _INERT = "auto_mapping base_model_name_or_path revision task_type inference_mode peft_version target_modules "
@@ -26,10 +26,10 @@ _INERT += "exclude_modules lora_dropout layers_to_transform layers_pattern runti
 _INERT += "eva_config loftq_config corda_config megatron_core lora_ga_config qalora_group_size ephemeral_gpu_offload"
 _KNOWN = frozenset((_USED + " " + _INERT).split())
 
-# Initialisations that leave the base's weights as they are; others (PiSSA, OLoRA, ...) subtract from them.
+# Initialisations that do not change the base's weights; others (PiSSA, OLoRA, ...) subtract from them.
 _PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal")
 
-# Endings of PEFT's names, and the field of `Factors` each fills.
+# Endings of PEFT's tensor names, and the corresponding fields of `Factors`.
 _PARTS = {
     ".lora_A.weight": "a",
     ".lora_B.weight": "b",
@@ -41,13 +41,13 @@ _PARTS = {
     ".token_adapter.trainable_tokens_delta": "token_rows",
 }
 
-# What PEFT's wrappers add to the name of a tensor of the base.
+# Parts that PEFT's wrappers add to the name of a tensor of the base.
 _WRAPPERS = re.compile(r"\.(base_layer|token_adapter|modules_to_save\.[^.]+)(?=\.)")
 
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """The fields of adapter_config.json that decide how factors are merged; PEFT's names."""
+    """The fields of adapter_config.json that determine the merge, under PEFT's names."""
 
     path: Path
     r: int
@@ -67,7 +67,7 @@ class LoraSettings:
         return _by_pattern(self.rank_pattern, module, self.r)
 
     def scale(self, module: str) -> float:
-        """Return what the product of a module's factors is multiplied by."""
+        """Return the scale of the product of a module's factors."""
         alpha, rank = _by_pattern(self.alpha_pattern, module, self.lora_alpha), self.rank(module)
         return alpha / math.sqrt(rank) if self.use_rslora else alpha / rank
 
@@ -78,7 +78,7 @@ class LoraSettings:
 
 @dataclass
 class Factors:
-    """What the adapter holds for one module; see `steps.LoraStep` and `steps.RowsStep`."""
+    """The adapter's tensors of one module; see `steps.LoraStep` and `steps.RowsStep`."""
 
     a: TensorInfo | None = None
     b: TensorInfo | None = None
@@ -91,17 +91,17 @@ class Factors:
 
 @dataclass(frozen=True)
 class Adapter:
-    """A PEFT adapter folder, sorted by what each tensor does to the base.
+    """A PEFT adapter folder, with its tensors sorted by their effect on the base.
 
     Attributes:
-        folder: where it lies.
-        file: its weights.
-        config: its settings.
-        factors: by module name.
-        offsets: the coordinate offsets, if any.
-        saved: by base tensor name, copies of `modules_to_save`: they replace the tensor of that module only.
-        rewritten: by base tensor name, base tensors that the adapter carries along (biases, resized embeddings): they
-            replace the stored tensor, also where it is tied.
+        folder: the adapter folder
+        file: the weight file
+        config: the settings
+        factors: low-rank factors and trained rows by module name
+        offsets: the coordinate offsets, if any
+        saved: copies of `modules_to_save` by base tensor name, which replace the tensor of that module only
+        rewritten: base tensors stored in the adapter (biases, resized embeddings) by base tensor name, which replace
+            the stored tensor, including a tied one
     """
 
     folder: Path
@@ -114,31 +114,31 @@ class Adapter:
 
     @property
     def card(self) -> dict:
-        """Content of coordexp.json beside the weights, empty without one."""
+        """Content of coordexp.json beside the weights, empty without such a file."""
         path = self.folder / CARD_FILE
         return read_object(path) if path.is_file() else {}
 
     def fingerprint(self) -> str | None:
-        """Return the fingerprint that the adapter carries, in its card or with its offsets.
+        """Return the fingerprint stored in the adapter's card or with its offsets.
 
         Raises:
-            InputError: if the two differ.
+            InputError: if the two differ
         """
         card = self.card.get("fingerprint")
         offsets = self.offsets.fingerprint if self.offsets is not None else None
         if None not in (card, offsets) and card != offsets:
             raise InputError(
-                f"{self.folder / CARD_FILE}: fingerprint: expected {offsets}, which the adapter's offsets carry, found "
-                f"{card}; was the card of another checkpoint put here?"
+                f"{self.folder / CARD_FILE}: fingerprint: expected {offsets}, that of the adapter's offsets, found "
+                f"{card}; does the card belong to another checkpoint?"
             )
         return offsets if card is None else str(card)
 
 
 def open_adapter(folder: Path) -> Adapter:
-    """Read an adapter folder; of the weights themselves only NaN and infinity are looked for.
+    """Read an adapter folder, without keeping its weights in memory; values are only checked for NaN and infinity.
 
     Raises:
-        InputError: for missing or damaged files, values that are not finite, incomplete offset tables.
+        InputError: for missing or damaged files, values that are not finite, or incomplete offset tables
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: expected an adapter folder, found {'a file' if folder.exists() else 'nothing'}")
@@ -168,7 +168,7 @@ def _sort(adapter: Adapter, name: str, tensor: TensorInfo) -> None:
     elif "lora_" in name:
         raise InputError(f"{tensor.path}: {tensor.name}: an unknown kind of factor, cannot be merged exactly")
     elif ".original_module." in name:
-        return  # what a saved module was before its training, which PEFT does not use
+        return  # the saved module before training, which PEFT does not use
     elif any(adapter.config.is_saved(".".join(parents[:n])) for n in range(1, len(parents) + 1)):
         adapter.saved[_WRAPPERS.sub("", name)] = tensor
     else:
@@ -195,7 +195,7 @@ def read_settings(path: Path) -> LoraSettings:
     """Read PEFT's adapter_config.json.
 
     Raises:
-        InputError: naming the field, for anything that cannot be merged exactly.
+        InputError: naming the field, for settings that cannot be merged exactly
     """
     content = read_object(path)
     if content.get("peft_type") != "LORA":
@@ -216,10 +216,10 @@ def read_settings(path: Path) -> LoraSettings:
 def _field(
     path: Path, content: dict, name: str, expected: str, fits: Callable[[Any], bool], default: Any = None
 ) -> Any:
-    """Return a field that has the expected form, the default where it is absent or null.
+    """Return a field that has the expected form, or the default if it is absent or null.
 
     Raises:
-        InputError: naming the field.
+        InputError: naming the field
     """
     if (value := content.get(name)) is None:
         return default
@@ -277,7 +277,7 @@ def _parse(path: Path, content: dict) -> LoraSettings:
 
 
 def _by_pattern(patterns: dict, module: str, default: Any) -> Any:
-    """PEFT's rule: the first pattern that matches the end of the module's name, at a dot."""
+    """Return the value of the first pattern that matches the end of the module's name at a dot, as in PEFT."""
     for pattern, value in patterns.items():
         if re.match(rf"(.*\.)?({pattern})$", module):
             return value

@@ -1,4 +1,4 @@
-"""coordexp.json, how a checkpoint is asked: the adapters' cards go in, that of OUT and what contradicts it come out."""
+"""Chooses the card of OUT, coordexp.json, which describes how to prompt the checkpoint, and reports contradictions."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 
 
 def bring_card(adapters: Sequence[Adapter], companions: dict[str, Path]) -> tuple[list[str], dict[str, dict]]:
-    """Let the first adapter's card come along, which says how its training asked the model; the base's says how before.
+    """Copy the card of the first adapter to OUT, instead of the base's, which predates the adapter's training.
 
-    Image processors of OUT get the pixel limits of training, so that whoever serves OUT resizes as training did.
+    Image processors of OUT get the pixel limits of training, so that images are resized as in training.
 
     Args:
-        adapters: what is merged
-        companions: the files of OUT by name; the card is put in or taken out
+        adapters: the adapters to merge
+        companions: the files of OUT by name; the card is added or removed
 
     Returns:
-        What contradicts the card, and the image processors that come along changed, by file name.
+        Notes on contradictions and changes, and the contents of the changed image processors by file name.
 
     Raises:
-        InputError: a card of another format or coordinate grid.
+        InputError: for a card of another format or coordinate grid
     """
     cards = [adapter.card for adapter in adapters]
     for adapter, card in zip(adapters, cards, strict=True):
@@ -37,48 +37,48 @@ def bring_card(adapters: Sequence[Adapter], companions: dict[str, Path]) -> tupl
     if not card:
         if companions.pop(CARD_FILE, None) is None:
             return [], {}
-        return [f"{first}: no {CARD_FILE}, and the base's is left out: it does not say how the adapter was trained"], {}
+        return [f"{first}: no {CARD_FILE}, and the base's is left out: it does not describe the adapter's training"], {}
     companions[CARD_FILE] = first / CARD_FILE
-    found = [
-        f"{adapter.folder / CARD_FILE}: {name} is {other[name]!r}, that of {first.name} is {card.get(name)!r}; OUT is "
-        f"asked as {first.name} was"
+    contradictions = [
+        f"{adapter.folder / CARD_FILE}: {name} is {other[name]!r}, but {card.get(name)!r} in {first.name}; OUT has the "
+        f"card of {first.name}"
         for adapter, other in zip(adapters[1:], cards[1:], strict=True)
         for name in _ASKED
         if name in other and other[name] != card.get(name)
     ]
     changed, rewritten = _with_pixels(card.get("pixels"), companions)
-    return found + changed, rewritten
+    return contradictions + changed, rewritten
 
 
 def _check(path: Path, card: dict) -> None:
-    grid, mine = card.get("grid"), CoordGrid()
+    grid, supported = card.get("grid"), CoordGrid()
     if card and card.get("format") != _FORMAT:
         raise InputError(f"{path}: format: expected {_FORMAT}, found {card.get('format')!r}; update coord-exporter")
-    if grid is not None and grid != {"bins": mine.bins, "scale": mine.scale}:
+    if grid is not None and grid != {"bins": supported.bins, "scale": supported.scale}:
         raise InputError(
-            f"{path}: grid: expected {mine.bins} bins of 1/{mine.scale}, found {grid!r}; the coordinates of the merged "
-            "model would be read wrongly"
+            f"{path}: grid: expected {supported.bins} bins of 1/{supported.scale}, found {grid!r}; the coordinates of "
+            "the merged model would be misinterpreted"
         )
 
 
 def _with_pixels(trained: object, companions: dict[str, Path]) -> tuple[list[str], dict[str, dict]]:
-    """Return the image processors that resize otherwise than training did, with its limits, and a line about each."""
-    told: list[str] = []
+    """Return a note about each image processor with other pixel limits than training, and its corrected content."""
+    notes: list[str] = []
     rewritten: dict[str, dict] = {}
     for name in _PROCESSORS if isinstance(trained, dict) else ():
         if name not in companions:
             continue
-        whole = read_object(companions[name])
-        settings = whole.get("image_processor", whole)
+        content = read_object(companions[name])
+        settings = content.get("image_processor", content)
         changes = []
         for limit, edge in (("min", "shortest_edge"), ("max", "longest_edge")):
             wanted, size = trained.get(limit), settings.get("size")
-            places = [(settings, f"{limit}_pixels"), *([(size, edge)] if isinstance(size, dict) else [])]
-            for section, key in places:
+            entries = [(settings, f"{limit}_pixels"), *([(size, edge)] if isinstance(size, dict) else [])]
+            for section, key in entries:
                 if wanted is not None and section.get(key) not in (None, wanted):
                     changes.append(f"{key} {wanted} (the base's is {section[key]})")
                     section[key] = wanted
         if changes:
-            rewritten[name] = whole
-            told.append(f"OUT's {name} has {' and '.join(changes)}, as the adapter was trained")
-    return told, rewritten
+            rewritten[name] = content
+            notes.append(f"OUT's {name} has {' and '.join(changes)}, as in the adapter's training")
+    return notes, rewritten

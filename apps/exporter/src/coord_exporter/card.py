@@ -1,4 +1,4 @@
-"""The model card of an export, README.md: what it was made of, how it scored, and under which licence the base is."""
+"""The model card of an export, README.md: its provenance, scores and the licence of the base."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coord_exporter.adapter import Adapter
 from coord_exporter.checkpoint.read import StoredCheckpoint, read_object
 
 BASE_CARD = "README.base.md"
-"""Where the base's own card lies in an export."""
+"""File name of the base's own card in an export."""
 
 
 def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[str, object]) -> str:
@@ -18,21 +18,21 @@ def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[
 
     Args:
         base: the base
-        name: what the user called it, a hub id or a folder
+        name: the base's name as the user gave it, a hub id or a folder
         adapter: the adapter
-        facts: further lines of the provenance, by their title
+        facts: further rows of the provenance table by title
     """
-    from huggingface_hub.repocard_data import ModelCardData  # repocard itself brings 20 MB of the hub's client
+    from huggingface_hub.repocard_data import ModelCardData  # repocard itself imports 20 MB of the hub's client
 
     stated = _metadata_of(base.folder / "README.md")
     licence = {key: stated[key] for key in ("license", "license_name", "license_link") if key in stated}
-    known = name if "/" in name and not Path(name).exists() else stated.get("base_model")
+    base_name = name if "/" in name and not Path(name).exists() else stated.get("base_model")
     data = ModelCardData(
-        **licence, base_model=known, library_name="transformers", tags=["coordinate-tokens", "object-detection"]
+        **licence, base_model=base_name, library_name="transformers", tags=["coordinate-tokens", "object-detection"]
     )
     run = _run_of(adapter.folder)
     manifest = read_object(run / "manifest.json") if run else {}
-    lines = {"base": base.folder.name if known is None else known, "adapter": adapter.folder.name}
+    lines = {"base": base.folder.name if base_name is None else base_name, "adapter": adapter.folder.name}
     lines["licence of the base"] = licence.get("license", "not stated; look it up before you pass this on")
     digests = {k: v.get("digest") for k, v in (manifest.get("data") or {}).items() if isinstance(v, dict)}
     lines |= {f"{kind} data digest": digest for kind, digest in digests.items() if digest}
@@ -51,17 +51,17 @@ def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[
 
 
 def _metadata_of(card: Path) -> dict:
-    """Return the YAML block at the head of a model card; empty where there is no card or none that can be read."""
+    """Return the YAML metadata of a model card; empty if there is no card or it cannot be parsed."""
     if not card.is_file():
         return {}
     parts = card.read_text(encoding="utf-8", errors="replace").split("---\n", 2)
     try:
-        found = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
+        metadata = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
     except yaml.YAMLError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _run_of(adapter: Path) -> Path | None:
-    """Return the folder of the run that saved an adapter."""
+    """Return the run folder that contains an adapter, None if there is none."""
     return next((folder for folder in adapter.resolve().parents[:2] if (folder / "manifest.json").is_file()), None)

@@ -21,7 +21,7 @@ from coord_exporter.merge import merge
 from coord_exporter.push import check_repository
 from coord_exporter.push import push as push_folder
 
-_EXIT_CODES = "Exit codes: 0 when OUT is complete, 1 when writing or verifying failed, 2 for bad usage or bad input."
+_EXIT_CODES = "Exit codes: 0 if OUT is complete, 1 if writing or verifying failed, 2 for bad usage or bad input."
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
@@ -37,24 +37,24 @@ _Base = Annotated[
     str,
     typer.Argument(
         metavar="BASE",
-        help="The checkpoint folder that the adapter was trained on, or a hub id that is in the hub's cache.",
+        help="The checkpoint folder that the adapter was trained on, or a hub id in the local hub cache.",
     ),
 ]
 _Adapter = Annotated[
     str,
     typer.Argument(
-        metavar="ADAPTER", help="The PEFT adapter folder, or that of a training run (its best or last checkpoint)."
+        metavar="ADAPTER", help="The PEFT adapter folder, or a run folder (its best or last checkpoint is used)."
     ),
 ]
-_Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make. It appears complete or not at all.")]
-_Force = Annotated[bool, typer.Option("--force", help="Replace OUT if an export wrote it.")]
+_Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder to create; it is complete or does not appear.")]
+_Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it was written by an export.")]
 _ShardSize = Annotated[
     str | None,
     typer.Option(
         "--max-shard-size",
         metavar="SIZE",
-        help="Split the weights into files of at most this size, such as 5GB or 500MB. "
-        "By default the files are those of BASE.",
+        help="Split the weights into files of at most this size, such as 5GB or 500MB. By default the files of BASE "
+        "are kept.",
     ),
 ]
 _Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
@@ -82,41 +82,39 @@ def merge_command(
         bool | None,
         typer.Option(
             "--verify/--no-verify",
-            help="Compare every tensor with PEFT's before OUT appears; for bases of up to 1 GiB logits and 64 greedy "
-            "tokens too, which is the default for these.",
+            help="Compare every tensor with PEFT's before OUT appears, and for bases of up to 1 GiB also logits and 64 "
+            "greedy tokens. The default is --verify for bases of up to 1 GiB.",
         ),
     ] = None,
     dtype: Annotated[
         str | None,
-        typer.Option(help="The type of all weights: bfloat16, float16 or float32. By default the base's types stay."),
+        typer.Option(help="The dtype of all weights: bfloat16, float16 or float32. Default: the dtypes of BASE."),
     ] = None,
-    weight: Annotated[float, typer.Option(help="What ADAPTER's changes are multiplied by.")] = 1.0,
+    weight: Annotated[float, typer.Option(help="Factor of the changes by ADAPTER.")] = 1.0,
     add: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ADAPTER[=WEIGHT]", help="A further adapter of the same BASE; may be given several times."
-        ),
+        typer.Option(metavar="ADAPTER[=WEIGHT]", help="A further adapter of the same BASE; repeatable."),
     ] = None,
     push: Annotated[
         str | None,
         typer.Option(
-            metavar="REPOSITORY", help="Upload OUT to a new repository of the hub; with --force to one it has."
+            metavar="REPOSITORY", help="Upload OUT to a new hub repository; with --force also to an existing one."
         ),
     ] = None,
     public: Annotated[
-        bool, typer.Option("--public", help="Make the new repository public; it is private else.")
+        bool, typer.Option("--public", help="Make the new repository public; it is private by default.")
     ] = False,
     quiet: _Quiet = False,
 ) -> None:
     """Merge LoRA, DoRA, saved modules and coordinate offsets into the weights."""
     started = time.monotonic()
-    size = parse_size(max_shard_size)
+    max_bytes = parse_size(max_shard_size)
     if public and push is None:
-        raise InputError("--public: says how --push makes a repository; name one with --push")
+        raise InputError("--public: applies to the repository that --push creates; name one with --push")
     if push is not None:
         check_repository(push)
     others = [parse_weighted(text) for text in add or ()]
-    options = {"force": force, "max_shard_size": size, "verify": verify, "quiet": quiet}
+    options = {"force": force, "max_shard_size": max_bytes, "verify": verify, "quiet": quiet}
     report = merge(base, adapter, out, **options, dtype=dtype, weight=weight, add=others)
     _warn(report.warnings)
     if figures := report.verification:
@@ -128,7 +126,7 @@ def merge_command(
                 f"{figures['equal_tokens']} of {figures['tokens']} greedy tokens equal"
             )
         )
-        typer.echo(f"verified: {figures['compared']} changed tensors are PEFT's{logits}")
+        typer.echo(f"verified: {figures['compared']} changed tensors equal PEFT's{logits}")
     seconds = time.monotonic() - started
     typer.echo(f"{out}: {report.changed} of {report.tensors} tensors changed, {seconds:.1f} s")
     if push is not None:
@@ -147,14 +145,14 @@ def expand_command(
     out: _Out,
     *,
     wildcard: Annotated[
-        bool, typer.Option(help="Add <|coord_*|> before the coordinates, so that ids are the specification's.")
+        bool, typer.Option(help="Add <|coord_*|> before the coordinate tokens, as the specification has it.")
     ] = True,
     markers: Annotated[bool, typer.Option("--markers", help="Add <obj_start> and <obj_end> as well.")] = False,
     init: Annotated[
         str,
         typer.Option(
-            help="How new rows start: 'mean' is the mean of the table plus noise, 'smooth' makes rows of "
-            "neighbouring bins alike."
+            help="Initial values of new rows: 'mean' is the mean of the table plus noise, 'smooth' makes rows of "
+            "neighbouring bins similar."
         ),
     ] = "mean",
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The seed of the new rows' noise.")] = 0,
@@ -186,10 +184,10 @@ def to_peft_command(
     *,
     force: _Force = False,
     verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Let plain PEFT read the result back before OUT appears.")
+        bool, typer.Option("--verify/--no-verify", help="Load the result with plain PEFT before OUT appears.")
     ] = True,
 ) -> None:
-    """Write coordinate offsets as PEFT's trainable_token_indices: loads with peft alone."""
+    """Write coordinate offsets as PEFT's trainable_token_indices, which peft loads without this project."""
     report = to_peft(base, adapter, out, force=force, verify=verify)
     _warn(report.warnings)
     typer.echo(f"{out}: {report.rows} rows in {report.tables} tables; PeftModel.from_pretrained reads it")
@@ -197,7 +195,7 @@ def to_peft_command(
 
 @app.command("from-peft", epilog=_examples("uv run apps/exporter from-peft base plain-adapter adapter"))
 def from_peft_command(base: _Base, adapter: _Adapter, out: _Out, *, force: _Force = False) -> None:
-    """Write PEFT's trainable_token_indices as coordinate offsets, to train on with them."""
+    """Write PEFT's trainable_token_indices as coordinate offsets, to continue training with them."""
     report = from_peft(base, adapter, out, force=force)
     _warn(report.warnings)
     typer.echo(f"{out}: offsets of {report.rows} ids in {report.tables} tables")
@@ -215,18 +213,18 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Leave by an exception, so that the hidden folder is removed; exit code 143 or 130, as shells have it."""
+    """Exit by an exception, so that the hidden folder is removed; the exit code is 143 or 130, as in shells."""
     for kind in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(kind, signal.SIG_IGN)  # or a second one would interrupt the removing
+        signal.signal(kind, signal.SIG_IGN)  # a second signal must not interrupt the removal
     typer.echo(f"error: stopped by {signal.Signals(number).name}; OUT is complete or as it was", err=True)
     raise SystemExit(128 + number)
 
 
 def parse_size(text: str | None) -> int | None:
-    """Return the bytes of a size such as 5GB, 500MB or 2GiB; None stays None.
+    """Return the number of bytes of a size such as 5GB, 500MB or 2GiB; None stays None.
 
     Raises:
-        InputError: if it is not one.
+        InputError: if the text is not a size
     """
     if text is None:
         return None
@@ -237,14 +235,14 @@ def parse_size(text: str | None) -> int | None:
 
 
 def parse_weighted(text: str) -> tuple[str, float]:
-    """Return the adapter and the weight of `ADAPTER=WEIGHT`; without one it is 1.
+    """Return the adapter and the weight of `ADAPTER=WEIGHT`; the default weight is 1.
 
     Raises:
-        InputError: if the weight is no number.
+        InputError: if the weight is not a number
     """
-    name, given, weight = text.rpartition("=")
+    name, separator, weight = text.rpartition("=")
     try:
-        return (name, float(weight)) if given else (text, 1.0)
+        return (name, float(weight)) if separator else (text, 1.0)
     except ValueError:
         raise InputError(f"--add: expected ADAPTER=WEIGHT with a number, found {text!r}") from None
 

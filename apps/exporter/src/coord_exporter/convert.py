@@ -1,7 +1,7 @@
-"""`to-peft` and `from-peft`: an adapter's offsets as PEFT's own `trainable_token_indices`, and back.
+"""`to-peft` and `from-peft`: convert an adapter's offsets to PEFT's own `trainable_token_indices`, and back.
 
-PEFT stores the rows themselves in the base's type, this workspace their difference to the base: the rows of a base are
-all that is read of it. The adapter's other tensors are copied as bytes.
+PEFT stores the rows themselves in the base's dtype, this project their difference from the base; only these rows of the
+base are read. The adapter's other tensors are copied as bytes.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _ROWS = "base_model.model.{}.token_adapter.trainable_tokens_delta"
 
 @dataclass(frozen=True)
 class ConvertReport:
-    """What a conversion did.
+    """Result of `to_peft` or `from_peft`.
 
     Attributes:
-        out: the adapter folder.
-        rows: how many token ids have rows or offsets in it.
-        tables: how many tables of them there are: one, or one for the embedding and one for the head.
-        warnings: what could not be checked.
+        out: the adapter folder
+        rows: number of token ids with rows or offsets in it
+        tables: number of tables: one, or one for the embedding and one for the head
+        warnings: checks that were not possible
     """
 
     out: Path
@@ -56,36 +56,36 @@ class ConvertReport:
 
 
 def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify: bool = True) -> ConvertReport:
-    """Write an adapter's coordinate offsets as PEFT's `trainable_token_indices`: it loads with none of this code.
+    """Write an adapter's coordinate offsets as PEFT's `trainable_token_indices`, which peft loads without this project.
 
     Args:
-        base: the checkpoint folder the adapter was trained on
+        base: the checkpoint folder that the adapter was trained on
         adapter: the adapter folder
-        out: the adapter folder to make; it appears complete or not at all
-        force: whether an existing folder is replaced that an export wrote
-        verify: whether plain PEFT reads the result back and its rows are compared
+        out: the adapter folder to create; it is complete or does not appear
+        force: whether to replace an existing folder that an export wrote
+        verify: whether to load the result with plain PEFT and compare its rows
 
     Raises:
         InputError: for an adapter without offsets, with LoRA on embedding or head, or with two tables on a base that
-            ties the two; nothing was written.
-        ExportError: if writing or verifying fails; nothing was written.
+            ties the two; nothing was written
+        ExportError: if writing or verifying fails; nothing was written
     """
     checkpoint, tables, opened, warnings = _open(base, adapter, out, force)
     offsets, where = opened.offsets, f"{opened.file.path}"
     if offsets is None:
-        raise InputError(f"{where}: no coordinate offsets; plain PEFT loads this adapter as it is")
+        raise InputError(f"{where}: no coordinate offsets; plain PEFT can load this adapter unchanged")
     if offsets.head is not None and tables.tied:
-        raise InputError(f"{where}: two tables on a base that ties embedding and head; PEFT has one there. Use merge")
+        raise InputError(f"{where}: two tables on a base that ties embedding and head; PEFT supports one. Use merge")
     names = [tables.embed] if tables.tied else [tables.embed, tables.head]
     for module in (name.removesuffix(".weight") for name in names):
         if module in opened.factors:
-            raise InputError(f"{where}: {module}: PEFT has either LoRA or trainable_token_indices there. Use merge")
-    kept = [copy_of(tensor) for tensor in opened.file.tensors if offset_part(tensor.name) is None]
+            raise InputError(f"{where}: {module}: PEFT supports LoRA or trainable_token_indices, not both. Use merge")
+    recipes = [copy_of(tensor) for tensor in opened.file.tensors if offset_part(tensor.name) is None]
     for name, table in zip(names, (offsets.embed, offsets.head or offsets.embed), strict=False):
         weight = checkpoint.tensors[name]
         check_ids(f"{where}: token_ids", offsets.ids, weight.rows)
-        rows = _rows(weight, offsets.ids) + read_float(table)
-        kept.append(made_of(_ROWS.format(name.removesuffix(".weight")), rows.to(torch_dtype(weight.dtype)), weight))
+        rows = _read_rows_of(weight, offsets.ids) + read_float(table)
+        recipes.append(made_of(_ROWS.format(name.removesuffix(".weight")), rows.to(torch_dtype(weight.dtype)), weight))
     config = read_object(opened.config.path)
     listed = {name: list(ids) for name, ids in opened.config.token_indices.items()}
     config["trainable_token_indices"] = listed | {name.split(".")[-2]: list(offsets.ids) for name in names}
@@ -96,28 +96,28 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify
 
         return verify_rows(checkpoint, opened, open_adapter(stage)) if verify else {}
 
-    _write(opened, kept, config, out, "to-peft", force, check)
+    _write(opened, recipes, config, out, "to-peft", force, check)
     return ConvertReport(Path(out), len(offsets.ids), len(names), tuple(warnings))
 
 
 def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> ConvertReport:
-    """Write PEFT's `trainable_token_indices` of embedding and head as coordinate offsets, to train on with them.
+    """Write PEFT's `trainable_token_indices` of embedding and head as coordinate offsets, to continue training.
 
     Args:
-        base: the checkpoint folder the adapter was trained on
+        base: the checkpoint folder that the adapter was trained on
         adapter: the adapter folder
-        out: the adapter folder to make; it appears complete or not at all
-        force: whether an existing folder is replaced that an export wrote
+        out: the adapter folder to create; it is complete or does not appear
+        force: whether to replace an existing folder that an export wrote
 
     Raises:
-        InputError: for an adapter without trained rows, or with offsets already; nothing was written.
-        ExportError: if writing fails; nothing was written.
+        InputError: for an adapter without trained rows, or with offsets already; nothing was written
+        ExportError: if writing fails; nothing was written
     """
     import torch
 
     checkpoint, tables, opened, warnings = _open(base, adapter, out, force)
     if opened.offsets is not None:
-        raise InputError(f"{opened.file.path}: holds coordinate offsets already")
+        raise InputError(f"{opened.file.path}: contains coordinate offsets already")
     trained: dict[str, tuple[tuple[int, ...], TensorInfo]] = {}
     for name in (tables.embed, tables.head):
         module = name.removesuffix(".weight")
@@ -128,26 +128,26 @@ def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> C
     if not trained:
         raise InputError(f"{opened.file.path}: no trained rows of {tables.embed} or {tables.head}; nothing to convert")
     ids = tuple(sorted({token_id for listed, _ in trained.values() for token_id in listed}))
-    found = {}
+    offsets = {}
     for name, (listed, table) in trained.items():
         weight = tables.source(checkpoint, name)
         offset = torch.zeros(len(ids), *weight.shape[1:])
-        offset[[ids.index(token_id) for token_id in listed]] = read_float(table) - _rows(weight, listed)
-        found[name] = offset
-    embed = found.get(tables.embed, torch.zeros(len(ids), *checkpoint.tensors[tables.embed].shape[1:]))
-    head = found.get(tables.head, None if tables.tied else torch.zeros_like(embed))
+        offset[[ids.index(token_id) for token_id in listed]] = read_float(table) - _read_rows_of(weight, listed)
+        offsets[name] = offset
+    embed = offsets.get(tables.embed, torch.zeros(len(ids), *checkpoint.tensors[tables.embed].shape[1:]))
+    head = offsets.get(tables.head, None if tables.tied else torch.zeros_like(embed))
     fingerprint = opened.card.get("fingerprint")
     parts = offset_tensors(SavedOffsets(torch.tensor(ids), embed, head, fingerprint))
-    kept = [copy_of(tensor) for tensor in opened.file.tensors if ".token_adapter." not in tensor.name]
+    recipes = [copy_of(tensor) for tensor in opened.file.tensors if ".token_adapter." not in tensor.name]
     source = checkpoint.tensors[tables.embed]
-    kept += [made_of(name, value, source) for name, value in parts.items()]
+    recipes += [made_of(name, value, source) for name, value in parts.items()]
     config = read_object(opened.config.path)
-    left = {name: list(ids) for name, ids in opened.config.token_indices.items() if not _names(tables, name)}
-    config["trainable_token_indices"] = {**left, GUARD_NAME: [0]}
+    others = {name: list(ids) for name, ids in opened.config.token_indices.items() if not _is_table(tables, name)}
+    config["trainable_token_indices"] = {**others, GUARD_NAME: [0]}
     config["modules_to_save"] = [*opened.config.modules_to_save, MODULE_NAME]
     if fingerprint is None:
-        warnings.append("the adapter carries no fingerprint: nothing will show which vocabulary its offsets belong to")
-    _write(opened, kept, config, out, "from-peft", force, lambda stage: {})
+        warnings.append("the adapter carries no fingerprint: the vocabulary of its offsets cannot be checked later")
+    _write(opened, recipes, config, out, "from-peft", force, lambda stage: {})
     return ConvertReport(Path(out), len(ids), 1 if head is None else 2, tuple(warnings))
 
 
@@ -166,12 +166,12 @@ def _open(base: Path, adapter: Path, out: Path, force: bool) -> tuple[StoredChec
     return checkpoint, tables, opened, warnings
 
 
-def _names(tables: Tables, key: str) -> bool:
+def _is_table(tables: Tables, key: str) -> bool:
     return any(f".{name}".endswith(f".{key}.weight") for name in (tables.embed, tables.head))
 
 
-def _rows(weight: TensorInfo, ids: tuple[int, ...]) -> torch.Tensor:
-    """Read single rows of a table, float32 [K, H]."""
+def _read_rows_of(weight: TensorInfo, ids: tuple[int, ...]) -> torch.Tensor:
+    """Read the rows of these ids from a table, in float32 [K, H]."""
     import torch
 
     return torch.cat([read_rows(weight, token_id, token_id + 1) for token_id in ids])
@@ -180,7 +180,7 @@ def _rows(weight: TensorInfo, ids: tuple[int, ...]) -> torch.Tensor:
 def _write(
     opened: Adapter, recipes: list[Recipe], config: dict, out: Path, kind: str, force: bool, verify: Callable
 ) -> None:
-    recipes = sorted(recipes, key=lambda recipe: -ITEM_BYTES[recipe.dtype])  # so that each is aligned to its type
+    recipes = sorted(recipes, key=lambda recipe: -ITEM_BYTES[recipe.dtype])  # so that each is aligned to its dtype
     file = OutFile(opened.file.path.name, tuple(recipes), header_of(recipes, opened.file.metadata))
     check_space(Path(out), file.size)
     sources = {file.name: sha256_of(opened.file.path), opened.config.path.name: sha256_of(opened.config.path)}

@@ -1,4 +1,4 @@
-"""`expand-vocab`: coordinate tokens for a checkpoint's tokenizer, configuration and weights."""
+"""`expand-vocab`: adds the coordinate tokens to a checkpoint's tokenizer, configuration and weights."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from coord_exporter.vocabulary import Tables, Vocabulary, find_tables, read_voca
 if TYPE_CHECKING:
     import torch
 
-_MULTIPLE = 64  # tables are padded to it, as Qwen's own: matrix products run at full speed
+_MULTIPLE = 64  # the number of rows is padded to a multiple, as in Qwen: matrix products are faster
 _CHUNK_ROWS = 2048
 
 
 @dataclass(frozen=True)
 class ExpandReport:
-    """What an expansion did.
+    """Result of `expand_vocab`.
 
     Attributes:
-        out: the checkpoint.
-        added: how many tokens are new.
-        first_coord: id of bin 0's token.
-        reused: how many of the new ids lie in rows the base had as padding.
-        rows_before: rows of the base's tables.
-        rows_after: rows of the output's.
-        warnings: what could not be checked or did not come along.
+        out: the checkpoint
+        added: number of new tokens
+        first_coord: id of the token of bin 0
+        reused: number of new ids whose rows were padding in the base
+        rows_before: number of rows of the base's tables
+        rows_after: number of rows of the output's tables
+        warnings: checks that were not possible, and files that were not copied
     """
 
     out: Path
@@ -48,10 +48,10 @@ class ExpandReport:
     warnings: tuple[str, ...]
 
     def summary(self) -> str:
-        """Return one line for people."""
+        """Return the report as one line of text."""
         return (
             f"{self.out}: {self.added} tokens added, coordinates from id {self.first_coord}, "
-            f"{self.rows_before} -> {self.rows_after} rows ({self.reused} new ids in padding the base had)"
+            f"{self.rows_before} -> {self.rows_after} rows ({self.reused} new ids in padding rows of the base)"
         )
 
 
@@ -60,9 +60,9 @@ class NewTokens:
     """Tokens to add, in the order of their ids.
 
     Attributes:
-        vocabulary: the vocabulary before.
-        tokens: the tokens it lacks.
-        first_coord: id of the token of bin 0 afterwards.
+        vocabulary: the vocabulary before
+        tokens: the tokens to add
+        first_coord: id of the token of bin 0 afterwards
     """
 
     vocabulary: Vocabulary
@@ -71,12 +71,12 @@ class NewTokens:
 
     @property
     def ids(self) -> dict[str, int]:
-        """The new tokens' ids: the next free ones."""
+        """Ids of the new tokens: the next free ones."""
         return {token: self.vocabulary.size + i for i, token in enumerate(self.tokens)}
 
     @property
     def size(self) -> int:
-        """The vocabulary's size afterwards."""
+        """Size of the vocabulary afterwards."""
         return self.vocabulary.size + len(self.tokens)
 
 
@@ -92,24 +92,24 @@ def expand_vocab(
     max_shard_size: int | None = None,
     quiet: bool = False,
 ) -> ExpandReport:
-    """Add the wildcard, the coordinate tokens and, if asked, the "obj" markers to a checkpoint.
+    """Add the wildcard, the coordinate tokens and optionally the "obj" markers to a checkpoint.
 
-    Existing ids never move. A base that has everything is copied as it is.
+    Existing ids do not change. A base that has all tokens already is copied unchanged.
 
     Args:
-        base: the checkpoint folder, or a hub id that the hub's cache holds
-        out: the folder to make; it appears complete or not at all
-        wildcard: whether `<|coord_*|>` comes first, as the specification's ids have it
-        markers: whether `<obj_start>` and `<obj_end>` follow
+        base: the checkpoint folder, or a hub id in the local hub cache
+        out: the folder to create; it is complete or does not appear
+        wildcard: whether to add `<|coord_*|>` before the coordinate tokens, as the specification has it
+        markers: whether to add `<obj_start>` and `<obj_end>` after them
         init: "mean" or "smooth"; see `coord_adapter.initial_rows`
-        seed: of the rows' noise
-        force: whether an existing folder is replaced that an export wrote
+        seed: seed of the new rows' noise
+        force: whether to replace an existing folder that an export wrote
         max_shard_size: bytes of tensors per file; None keeps the base's files
         quiet: whether to show no progress
 
     Raises:
-        InputError: for anything about the base that forbids it; nothing was written.
-        ExportError: if writing fails; nothing was written.
+        InputError: if the base cannot be expanded; nothing was written
+        ExportError: if writing fails; nothing was written
     """
     base, out = find_folder(base), Path(out)
     if init not in INITS:
@@ -153,8 +153,8 @@ def find_new_tokens(folder: Path, *, wildcard: bool, markers: bool) -> NewTokens
     """Decide which tokens are added to a checkpoint's vocabulary.
 
     Raises:
-        InputError: without a fast tokenizer, for an incomplete set of coordinate tokens, or where the
-            wildcard can no longer come before them: nothing that has an id is moved.
+        InputError: without a fast tokenizer, for an incomplete set of coordinate tokens, or if the wildcard could
+            precede them only by changing existing ids
     """
     vocabulary = read_vocabulary(folder)
     if vocabulary is None or not (folder / "tokenizer.json").exists():
@@ -162,13 +162,13 @@ def find_new_tokens(folder: Path, *, wildcard: bool, markers: bool) -> NewTokens
     coords, wildcard_id = vocabulary.coord_vocab(), vocabulary.ids.get(WILDCARD_TOKEN)
     if coords is not None and wildcard and wildcard_id is None:
         raise InputError(
-            f"{folder}: the tokenizer has the coordinate tokens without {WILDCARD_TOKEN}: putting it before "
-            "them would move their ids; use --no-wildcard"
+            f"{folder}: the tokenizer has the coordinate tokens without {WILDCARD_TOKEN}: adding it before "
+            "them would change their ids; use --no-wildcard"
         )
     if coords is None and wildcard_id not in (None, vocabulary.size - 1):
         raise InputError(
-            f"{folder}: {WILDCARD_TOKEN} has id {wildcard_id} and other tokens follow it; the coordinates cannot "
-            "come behind it without moving ids: start from the original tokenizer"
+            f"{folder}: {WILDCARD_TOKEN} has id {wildcard_id} and other tokens follow it; the coordinate tokens cannot "
+            "follow it without changing ids: start from the original tokenizer"
         )
     wanted = [WILDCARD_TOKEN] if wildcard else []
     wanted += coord_tokens() + (list(MARKERS["obj"].tokens) if markers else [])
@@ -178,10 +178,9 @@ def find_new_tokens(folder: Path, *, wildcard: bool, markers: bool) -> NewTokens
 
 
 def extend_tokenizer(folder: Path, new: NewTokens) -> dict[str, dict]:
-    """Return the tokenizer files with the new tokens in them, by file name; empty if there are none to add.
+    """Return the tokenizer files with the new tokens, by file name; empty if there is nothing to add.
 
-    Boxes are part of the answer, not control tokens: they are added as ordinary tokens, so that decoding with
-    skip_special_tokens keeps them.
+    They are added as ordinary tokens, so that decoding with skip_special_tokens keeps the coordinates of an answer.
     """
     if not new.tokens:
         return {}
@@ -200,24 +199,24 @@ def extend_tokenizer(folder: Path, new: NewTokens) -> dict[str, dict]:
 
 
 def check_tokenizer(folder: Path, new: NewTokens) -> None:
-    """Load the written tokenizer and check that every token is one and has its id, old ones as before.
+    """Load the written tokenizer and check that it encodes every token, old or new, as its id.
 
     Raises:
-        ExportError: naming the first that is not.
+        ExportError: naming the first token that has another id
     """
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    found = tokenizer.get_vocab(with_added_tokens=True)
+    ids_by_token = tokenizer.get_vocab(with_added_tokens=True)
     for token, token_id in (new.vocabulary.ids | new.ids).items():
-        if found.get(token) != token_id:
-            raise ExportError(f"tokenizer: {token} would get id {found.get(token)} instead of {token_id}")
+        if ids_by_token.get(token) != token_id:
+            raise ExportError(f"tokenizer: {token} would get id {ids_by_token.get(token)} instead of {token_id}")
     try:
         coords = CoordVocab.from_tokenizer(_Encoder(tokenizer))
     except ValueError as error:
         raise ExportError(f"tokenizer: {error}") from None
     if coords.first_id != new.first_coord:
-        raise ExportError(f"tokenizer: coordinates start at {coords.first_id} instead of {new.first_coord}")
+        raise ExportError(f"tokenizer: coordinate tokens start at {coords.first_id} instead of {new.first_coord}")
 
 
 class _Encoder:
@@ -234,7 +233,7 @@ class _Encoder:
 
 
 def _check_rows(base: StoredCheckpoint, tables: Tables, new: NewTokens) -> int:
-    """Tables, configuration and tokenizer must agree about the rows; returns how many there are."""
+    """Check that tables, configuration and tokenizer agree about the number of rows, and return it."""
     path, rows = base.folder / "config.json", base.tensors[tables.embed].rows
     for name in {tables.embed, tables.head} & base.tensors.keys():
         if base.tensors[name].rows != rows or base.tensors[name].dtype not in FLOATS:
@@ -248,7 +247,7 @@ def _check_rows(base: StoredCheckpoint, tables: Tables, new: NewTokens) -> int:
     taken = range(new.vocabulary.size, new.size)
     for name, value in (base.config | base.config.get("text_config", {})).items():
         if name.endswith("_token_id") and value in taken:
-            raise InputError(f"{path}: {name} is {value}, an id without a token that would become a coordinate's")
+            raise InputError(f"{path}: {name} is {value}, an unused id that a new coordinate token would get")
     return rows
 
 
@@ -258,7 +257,7 @@ def _recipes(
     recipes = {name: copy_of(tensor) for name, tensor in base.tensors.items()}
     rows = base.tensors[tables.embed].rows
     first = min(new.vocabulary.size, rows)
-    # New tokens, then whatever padding the grown table has; padding the base had and no token takes stays.
+    # Initialise the rows of new tokens and new padding; padding rows of the base that no token uses do not change.
     ids = range(first, rows_after if rows_after > rows else new.size)
     if not ids:
         return recipes
@@ -273,7 +272,7 @@ def _recipes(
 
 
 def _moments(table: TensorInfo, trained: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and standard deviation [H] of the first rows of a table, in two passes in float64."""
+    """Return mean and standard deviation [H] of the first rows of a table, computed in two passes in float64."""
 
     def chunks() -> Iterable[torch.Tensor]:
         for lo in range(0, trained, _CHUNK_ROWS):

@@ -1,4 +1,4 @@
-"""`merge`: base + adapter -> checkpoint. Every tensor is planned and checked before anything is written."""
+"""`merge`: base + adapter -> checkpoint. All tensors are planned and checked before anything is written."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from coord_exporter.plan import adapter_steps, target_of
 from coord_exporter.sources import find_adapter, find_folder
 from coord_exporter.vocabulary import DTYPES, Tables, check_fingerprint, find_tables, set_dtype, set_tied
 
-_VERIFIED_BYTES = 1 << 30  # bases up to this size are verified unless told otherwise
+_VERIFIED_BYTES = 1 << 30  # bases up to this size are verified by default
 
 
 @dataclass(frozen=True)
 class MergeReport:
-    """What a merge did.
+    """Result of `merge`.
 
     Attributes:
-        out: the checkpoint.
-        changed: how many tensors differ from the base's.
-        tensors: how many there are.
-        untied: whether the head was written apart from a base that tied it.
-        warnings: what could not be checked or did not come along.
-        verification: the figures of `--verify`, None if it did not run.
+        out: the checkpoint
+        changed: number of tensors that differ from the base's
+        tensors: number of tensors
+        untied: whether a separate head was written although the base ties it
+        warnings: checks that were not possible, and files that were not copied
+        verification: results of `--verify`, None if it did not run
     """
 
     out: Path
@@ -46,13 +46,13 @@ class MergeReport:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """The output's tensors.
+    """The tensors of the output.
 
     Attributes:
-        recipes: by name, in the base's order; a new head comes last.
-        tied: whether embedding and head are one in the output.
-        was_tied: whether they are one in the base.
-        changed: names of the tensors that are not copied from the base.
+        recipes: recipe of each tensor by name, in the base's order; a new head comes last
+        tied: whether embedding and head are tied in the output
+        was_tied: whether they are tied in the base
+        changed: names of the tensors that are not copied from the base
     """
 
     recipes: dict[str, Recipe]
@@ -62,7 +62,7 @@ class MergePlan:
 
     @property
     def untied(self) -> bool:
-        """Whether a head of its own is written for a base that tied it."""
+        """Whether a separate head is written although the base ties it."""
         return self.was_tied and not self.tied
 
 
@@ -82,52 +82,53 @@ def merge(
     """Merge a PEFT adapter (LoRA, DoRA, saved modules, coordinate offsets) into a plain checkpoint.
 
     Args:
-        base: the checkpoint folder the adapter was trained on, or a hub id that the hub's cache holds
-        adapter: the adapter folder, or that of a training run, or a hub id
-        out: the folder to make; it appears complete or not at all
-        force: whether an existing folder is replaced that an export wrote
+        base: the checkpoint folder that the adapter was trained on, or a hub id in the local hub cache
+        adapter: the adapter folder, a run folder, or a hub id
+        out: the folder to create; it is complete or does not appear
+        force: whether to replace an existing folder that an export wrote
         max_shard_size: bytes of tensors per file; None keeps the base's files
-        verify: whether to compare every tensor with PEFT's, and up to 1 GiB logits and greedy tokens too; None for
-            bases up to 1 GiB
+        verify: whether to compare every tensor with PEFT's, and for bases of up to 1 GiB also logits and greedy tokens;
+            None does so for bases of up to 1 GiB only
         quiet: whether to show no progress
-        dtype: "bfloat16", "float16" or "float32" for all weights; None keeps the base's types
-        weight: what the adapter's changes are multiplied by
-        add: further adapters of the same base with the weights of their changes
+        dtype: "bfloat16", "float16" or "float32" for all weights; None keeps the base's dtypes
+        weight: factor of the adapter's changes
+        add: further adapters of the same base, each with the factor of its changes
 
     Raises:
-        InputError: for anything about the inputs that forbids an exact merge; nothing was written.
-        ExportError: if writing or verifying fails; nothing was written.
+        InputError: if an exact merge of the inputs is not possible; nothing was written
+        ExportError: if writing or verifying fails; nothing was written
     """
     name, out, base = str(base), Path(out), find_folder(base)
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"--dtype: expected one of {', '.join(DTYPES)}, found {dtype!r}")
-    found = [find_adapter(folder) for folder in (adapter, *(folder for folder, _ in add))]
-    warnings = check_out(out, (base, *(folder for folder, _ in found)), force) + [note for _, note in found if note]
+    folders = [find_adapter(folder) for folder in (adapter, *(folder for folder, _ in add))]
+    warnings = check_out(out, (base, *(folder for folder, _ in folders)), force) + [note for _, note in folders if note]
     checkpoint = open_checkpoint(base)
-    opened = [(open_adapter(folder), share) for (folder, _), (_, share) in zip(found, ((0, weight), *add), strict=True)]
-    first, sources = opened[0][0], [_source(base, one, share) for one, share in opened]
-    plan = plan_merge(checkpoint, opened, dtype)
+    factors = (weight, *(factor for _, factor in add))
+    adapters = [(open_adapter(folder), factor) for (folder, _), factor in zip(folders, factors, strict=True)]
+    first, sources = adapters[0][0], [_source(base, part, factor) for part, factor in adapters]
+    plan = plan_merge(checkpoint, adapters, dtype)
     companions, notes = find_companions(checkpoint, first.folder)
     warnings += notes
-    notes, rewritten = bring_card([one for one, _ in opened], companions)
+    notes, rewritten = bring_card([part for part, _ in adapters], companions)
     warnings += notes
-    fingerprints = {carried for one, _ in opened if (carried := one.fingerprint()) is not None}
+    fingerprints = {fingerprint for part, _ in adapters if (fingerprint := part.fingerprint()) is not None}
     if len(fingerprints) > 1:
-        raise InputError(f"{adapter}: its vocabulary is another than that of an adapter beside it: {fingerprints}")
-    carried = next(iter(fingerprints), None)
-    if (any(one.offsets for one, _ in opened) or carried) and (note := check_fingerprint(base, carried)):
+        raise InputError(f"{adapter}: the adapters have different vocabularies: {fingerprints}")
+    fingerprint = next(iter(fingerprints), None)
+    if (any(part.offsets for part, _ in adapters) or fingerprint) and (note := check_fingerprint(base, fingerprint)):
         warnings.append(note)
     if plan.untied:
         warnings.append(
-            "embedding and head come out different: lm_head.weight is written, tie_word_embeddings is false"
+            "embedding and head differ after merging: lm_head.weight is written, tie_word_embeddings is false"
         )
-    entry = {"kind": "merge", "adapter": sources[0], "fingerprint": carried, "tied": plan.tied}
+    entry = {"kind": "merge", "adapter": sources[0], "fingerprint": fingerprint, "tied": plan.tied}
     entry |= {"changed_tensors": len(plan.changed)} | ({"added": sources[1:]} if add else {})
-    if (own := companions.pop("README.md", None)) is not None:
-        companions[BASE_CARD] = own
-    facts = {"fingerprint": carried, "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}"}
+    if (base_card := companions.pop("README.md", None)) is not None:
+        companions[BASE_CARD] = base_card
+    facts = {"fingerprint": fingerprint, "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}"}
     if add:
-        facts["adapters and weights"] = ", ".join(f"{one.folder.name} {share:g}" for one, share in opened)
+        facts["adapters and weights"] = ", ".join(f"{part.folder.name} {factor:g}" for part, factor in adapters)
     card = write_card(checkpoint, name, first, facts)
     config = set_tied(checkpoint.config, False) if plan.untied else checkpoint.config
     config = config if dtype is None else set_dtype(config, dtype)
@@ -135,13 +136,13 @@ def merge(
     def check(stage: Path) -> dict:
         from coord_exporter.verify.tensors import verify_tensors
 
-        figures = verify_tensors(checkpoint, opened, open_checkpoint(stage))
+        figures = verify_tensors(checkpoint, adapters, open_checkpoint(stage))
         if vanished := figures.pop("vanished"):
             warnings.append(
-                f"{len(vanished)} of {figures['compared']} changes are lost in the rounding of the weights' type, "
-                f"first that of {vanished[0]}: the adapter is too weak for it"
+                f"{len(vanished)} of {figures['compared']} changes are lost by rounding to the weights' dtype, "
+                f"the first in {vanished[0]}: the adapter's changes are too small for it"
             )
-        if checkpoint.nbytes <= _VERIFIED_BYTES and [share for _, share in opened] == [1]:
+        if checkpoint.nbytes <= _VERIFIED_BYTES and [factor for _, factor in adapters] == [1]:
             from coord_exporter.verify.models import verify_models
 
             figures |= verify_models(checkpoint, first, stage)
@@ -159,17 +160,17 @@ def merge(
 
 
 def _source(base: Path, adapter: Adapter, weight: float) -> dict:
-    """Return what the record says of an adapter.
+    """Return the entry of an adapter in the export record.
 
     Raises:
-        InputError: if the base's record says that it is merged already.
+        InputError: if the adapter is already merged according to the base's record
     """
     path = adapter.file.path
     digest = sha256_of(path)
     merges = [entry for entry in history_of(base) if entry.get("kind") == "merge"]
-    merged = [one for entry in merges for one in (entry.get("adapter", {}), *entry.get("added", ()))]
-    if any(one.get(path.name) == digest for one in merged):
-        raise InputError(f"{adapter.folder}: is merged into {base} already (its export.json says so)")
+    merged_before = [merged for entry in merges for merged in (entry.get("adapter", {}), *entry.get("added", ()))]
+    if any(merged.get(path.name) == digest for merged in merged_before):
+        raise InputError(f"{adapter.folder}: is merged into {base} already (according to its export.json)")
     stated = {"name": adapter.folder.name, path.name: digest, adapter.config.path.name: sha256_of(adapter.config.path)}
     return stated | ({} if weight == 1 else {"weight": weight})
 
@@ -177,18 +178,18 @@ def _source(base: Path, adapter: Adapter, weight: float) -> dict:
 def plan_merge(
     base: StoredCheckpoint, adapters: Sequence[tuple[Adapter, float]], dtype: str | None = None
 ) -> MergePlan:
-    """Decide how every output tensor is made.
+    """Plan how every output tensor is computed.
 
     Args:
         base: the base
-        adapters: each with the weight of its changes
-        dtype: of all weights; None keeps their types
+        adapters: adapters, each with the factor of its changes
+        dtype: dtype of all weights; None keeps their dtypes
 
     Raises:
-        InputError: naming the tensor, if an adapter does not fit the base or cannot be merged exactly.
+        InputError: naming the tensor, if an adapter does not fit the base or cannot be merged exactly
     """
     tables = find_tables(base)
-    head_name = tables.head  # as it is stored
+    head_name = tables.head  # the stored name
     if any(_unknown_names(base, adapter, tables) for adapter, _ in adapters):
         base = named_as_modules(base)
         tables = replace(tables, embed=base.modules.get(tables.embed, tables.embed))
@@ -201,10 +202,10 @@ def plan_merge(
                 f"{base.folder}, first {unknown[0]}; was the adapter trained on another base?"
             )
         if len(adapters) > 1 or weight != 1:
-            _check_sums(adapter, weight)
+            _check_additive(adapter, weight)
         sources |= _sources(base, adapter, tables)
-        for name, found in adapter_steps(base, adapter, tables, weight).items():
-            steps[name] = steps.get(name, []) + found
+        for name, added_steps in adapter_steps(base, adapter, tables, weight).items():
+            steps[name] = steps.get(name, []) + added_steps
     recipes = {
         name: replace(copy_of(tensor), source=sources.get(name, tensor), steps=tuple(steps.get(name, ())))
         for name, tensor in base.tensors.items()
@@ -218,8 +219,8 @@ def plan_merge(
     if not changed:
         raise InputError(f"{adapters[0][0].file.path}: the adapter changes nothing in {base.folder}")
     for name in changed:
-        if (found := recipes[name].dtype) not in FLOATS:
-            raise InputError(f"{base.folder}: {name}: expected {', '.join(FLOATS)}, found {found}")
+        if (stored_dtype := recipes[name].dtype) not in FLOATS:
+            raise InputError(f"{base.folder}: {name}: expected {', '.join(FLOATS)}, found {stored_dtype}")
     stored = {recipe.name: recipe for recipe in recipes.values()}
     if dtype is not None:
         stored = {
@@ -229,31 +230,31 @@ def plan_merge(
     return MergePlan(stored, tied, tables.tied, tuple(recipes[name].name for name in changed))
 
 
-def _check_sums(adapter: Adapter, weight: float) -> None:
-    """Refuse an adapter with changes that are no sums: weighted, or beside another's, they mean nothing."""
+def _check_additive(adapter: Adapter, weight: float) -> None:
+    """Refuse an adapter whose changes are not additive, so that they cannot be weighted or combined."""
     if not math.isfinite(weight):
         raise InputError(f"{adapter.folder}: its weight is {weight}, expected a finite number")
-    others = [factors for factors in adapter.factors.values() if factors.magnitude or factors.token_rows]
-    if others or adapter.saved or adapter.rewritten:
+    replacing = [factors for factors in adapter.factors.values() if factors.magnitude or factors.token_rows]
+    if replacing or adapter.saved or adapter.rewritten:
         raise InputError(
             f"{adapter.folder}: DoRA, modules_to_save, biases and trainable_token_indices replace weights instead of "
-            "adding to them, so that several adapters or a weight have no meaning; merge it alone with weight 1"
+            "adding to them and cannot be weighted or combined with other adapters; merge it alone with weight 1"
         )
 
 
 def _unknown_names(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> list[str]:
-    """Return the names of an adapter's tensors that belong to none of the base."""
+    """Return the names of tensors that an adapter changes and the base does not have."""
     wanted = {target_of(base, adapter, module) for module in adapter.factors}
     wanted |= adapter.saved.keys() | adapter.rewritten.keys()
     return sorted(wanted - base.tensors.keys() - ({tables.head} if tables.tied else set()))
 
 
 def _sources(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, TensorInfo]:
-    """Tensors that start from a copy in the adapter instead of the base's own."""
+    """Return the tensors of the adapter that replace tensors of the base, by their name in the base."""
     sources = dict(adapter.rewritten)
     shared = sources.get(tables.embed) or sources.get(tables.head)
     if tables.tied and shared:
-        sources[tables.embed] = sources[tables.head] = shared  # one tensor in the base, one in its copy
+        sources[tables.embed] = sources[tables.head] = shared  # the tied tensor is stored once in the adapter too
     sources |= adapter.saved
     for name, tensor in sources.items():
         original = tables.source(base, name)
@@ -272,12 +273,12 @@ def _stays_tied(
     steps: dict[str, list[Step]],
     tables: Tables,
 ) -> bool:
-    """Whether a tied pair comes out equal; else the head gets a recipe of its own, from the shared tensor."""
+    """Return whether a tied pair stays equal; if not, add a recipe for the head, starting from the shared tensor."""
     name, embed, shared = tables.head, recipes[tables.embed], base.tensors[tables.embed]
     head = replace(embed, name=name, source=sources.get(name, shared), steps=tuple(steps.get(name, ())))
     equal = head.same_values(embed)
     if name in base.tensors and equal and not head.steps and head.source == shared:
-        return True  # stored twice, and untouched
+        return True  # stored twice and unchanged
     if name in base.tensors or not equal:
         recipes[name] = replace(head, name=tables.source(base, name).name) if name in base.tensors else head
     return equal

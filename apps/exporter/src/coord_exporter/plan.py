@@ -1,4 +1,4 @@
-"""Which steps each tensor of a base takes under an adapter, checked against its shapes."""
+"""Plans the steps by which an adapter changes each tensor of a base, and checks the shapes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def adapter_steps(
         base: the base
         adapter: the adapter
         tables: the base's embedding and head
-        weight_of_adapter: what its changes are multiplied by, where they are sums
+        weight_of_adapter: factor of its changes, which must be additive
 
     Raises:
-        InputError: naming the module, for factors that do not fit or cannot be merged exactly.
+        InputError: naming the module, for factors that do not fit or cannot be merged exactly
     """
     steps: dict[str, list[Step]] = {}
     transposed = _stored_transposed(base, adapter)
-    # Trained rows first: PEFT adds the low-rank product of a tied head to the embedding's trained rows.
+    # Trained rows come first: PEFT adds the low-rank product of a tied head to the embedding's trained rows.
     for module, factors in sorted(adapter.factors.items(), key=lambda item: item[1].token_rows is None):
         name = target_of(base, adapter, module)
         weight = tables.source(base, name)
@@ -42,26 +42,26 @@ def adapter_steps(
             steps.setdefault(name, []).append(step)
         else:
             step = _token_rows_step(adapter, module, factors.token_rows, factors, weight)
-            follows = name == tables.embed and _head_follows(adapter, tables)
-            for target in {name, tables.head} if follows else {name}:
+            head_shares = name == tables.embed and _head_shares_rows(adapter, tables)
+            for target in {name, tables.head} if head_shares else {name}:
                 steps.setdefault(target, []).append(step)
         if adapter.config.lora_bias or factors.bias is not None:
             steps.setdefault(f"{module}.bias", []).append(_bias_step(base, adapter, module, factors.bias))
     for name, step in _offset_steps(base, adapter, tables).items():
         steps.setdefault(name, []).append(step)
     if weight_of_adapter != 1:
-        scaled = (LoraStep, ExpertStep, BiasStep, RowsStep)
+        kinds = (LoraStep, ExpertStep, BiasStep, RowsStep)
         return {
-            name: [replace(step, scale=step.scale * weight_of_adapter) for step in found if isinstance(step, scaled)]
-            for name, found in steps.items()
+            name: [replace(step, scale=step.scale * weight_of_adapter) for step in changes if isinstance(step, kinds)]
+            for name, changes in steps.items()
         }
     return steps
 
 
 def target_of(base: StoredCheckpoint, adapter: Adapter, module: str) -> str:
-    """Return the tensor that a module's factors change: its weight, or the one of `target_parameters` that they fit.
+    """Return the tensor that a module's factors change: its weight, or the matching one of `target_parameters`.
 
-    PEFT nests the wrappers of several parameters of one module, and names them `base_layer` then.
+    If several parameters of a module are adapted, PEFT nests their wrappers under the name `base_layer`.
     """
     plain, factors = module.replace(".base_layer", ""), adapter.factors[module]
     for parameter in adapter.config.target_parameters:
@@ -86,12 +86,12 @@ def _expert_step(adapter: Adapter, name: str, factors: Factors, weight: TensorIn
         )
     widths = (b.shape[0], a.shape[1])
     if widths[0] == widths[1]:
-        raise InputError(f"{where}: the experts' matrices are square: cannot tell how they are stored")
+        raise InputError(f"{where}: the experts' matrices are square: cannot tell whether they are transposed")
     return ExpertStep(a, b, adapter.config.scale(name), experts, transposed=weight.shape[1:] != widths)
 
 
 def _stored_transposed(base: StoredCheckpoint, adapter: Adapter) -> bool:
-    """Whether weights are stored [I, O]; PEFT goes by the layer's class, the shapes tell the same."""
+    """Return whether weights are stored [I, O]; PEFT decides by the layer's class, which the shapes reveal."""
     if not adapter.config.fan_in_fan_out:
         return False
     for module, factors in adapter.factors.items():
@@ -101,8 +101,8 @@ def _stored_transposed(base: StoredCheckpoint, adapter: Adapter) -> bool:
         if weight.shape[0] != weight.shape[1]:
             return weight.shape == (factors.a.shape[-1], factors.b.shape[0])
     raise InputError(
-        f"{adapter.config.path}: fan_in_fan_out is true and every adapted layer is square: cannot tell how they are "
-        "stored; set it to false if the base's layers are nn.Linear"
+        f"{adapter.config.path}: fan_in_fan_out is true and every adapted layer is square: cannot tell whether they "
+        "are transposed; set it to false if the base's layers are nn.Linear"
     )
 
 
@@ -112,7 +112,7 @@ def _lora_step(
     where, config = f"{adapter.file.path}: {module}", adapter.config
     embedding = factors.embedding_a is not None or factors.embedding_b is not None
     a, b = (factors.embedding_a, factors.embedding_b) if embedding else (factors.a, factors.b)
-    magnitude, turned = factors.magnitude, embedding or transposed
+    magnitude, is_transposed = factors.magnitude, embedding or transposed
     if a is None or b is None:
         raise InputError(f"{where}: a LoRA factor is missing; save the adapter again")
     if not len(a.shape) == len(b.shape) == len(weight.shape) == 2:
@@ -120,9 +120,9 @@ def _lora_step(
     if magnitude is not None and (embedding or f"{module}.weight" in (tables.embed, tables.head)):
         raise InputError(f"{where}: DoRA on the embedding or the head cannot be merged exactly; use LoRA there")
     if config.use_dora != (magnitude is not None):
-        found = "none" if config.use_dora else "one"
-        raise InputError(f"{where}: use_dora is {config.use_dora} and of magnitude vectors there is {found}")
-    rank, (rows, columns) = config.rank(module), weight.shape[::-1] if turned else weight.shape
+        found = "no" if config.use_dora else "a"
+        raise InputError(f"{where}: use_dora is {config.use_dora}, but there is {found} magnitude vector")
+    rank, (rows, columns) = config.rank(module), weight.shape[::-1] if is_transposed else weight.shape
     if a.shape != (rank, columns) or b.shape != (rows, rank):
         raise InputError(
             f"{where}: factors {list(b.shape)} x {list(a.shape)} of rank {rank} do not fit the base's weight "
@@ -130,13 +130,13 @@ def _lora_step(
         )
     if magnitude is not None and magnitude.shape not in ((rows,), (rows, 1), (1, rows)):
         raise InputError(f"{where}: magnitude {list(magnitude.shape)}, expected {rows} values")
-    return LoraStep(a, b, config.scale(module), magnitude, turned)
+    return LoraStep(a, b, config.scale(module), magnitude, is_transposed)
 
 
 def _bias_step(base: StoredCheckpoint, adapter: Adapter, module: str, bias: TensorInfo | None) -> BiasStep:
     where, stored = f"{adapter.file.path}: {module}", base.tensors.get(f"{module}.bias")
     if bias is None or not adapter.config.lora_bias:
-        raise InputError(f"{where}: lora_bias in the configuration and lora_B.bias disagree")
+        raise InputError(f"{where}: lora_bias in the configuration and lora_B.bias in the weights disagree")
     if stored is None:
         raise InputError(f"{where}: lora_bias cannot be merged, the base's layer has no bias")
     if stored.shape != bias.shape:
@@ -152,20 +152,20 @@ def _token_rows_step(
         raise InputError(
             f"{adapter.file.path}: {module}: LoRA and trainable_token_indices on one module cannot be merged exactly"
         )
-    listed = [ids for name, ids in adapter.config.token_indices.items() if module.endswith(name)]
-    if len(listed) != 1:
-        raise InputError(f"{where}: no single entry for {module}")
-    check_ids(where, listed[0], weight.rows)
-    if table.shape != (len(listed[0]), *weight.shape[1:]):
+    lists = [ids for name, ids in adapter.config.token_indices.items() if module.endswith(name)]
+    if len(lists) != 1:
+        raise InputError(f"{where}: expected one entry for {module}, found {len(lists)}")
+    check_ids(where, lists[0], weight.rows)
+    if table.shape != (len(lists[0]), *weight.shape[1:]):
         raise InputError(
-            f"{adapter.file.path}: {table.name} is {list(table.shape)}, expected {len(listed[0])} rows of the base's "
+            f"{adapter.file.path}: {table.name} is {list(table.shape)}, expected {len(lists[0])} rows of the base's "
             f"{list(weight.shape)}; {_OTHER_BASE}"
         )
-    return RowsStep(listed[0], table)
+    return RowsStep(lists[0], table)
 
 
-def _head_follows(adapter: Adapter, tables: Tables) -> bool:
-    """PEFT lets a tied head use the embedding's trained rows, unless it has its own."""
+def _head_shares_rows(adapter: Adapter, tables: Tables) -> bool:
+    """Return whether a tied head uses the embedding's trained rows, as in PEFT if it has none of its own."""
     head = adapter.factors.get(tables.head.removesuffix(".weight"))
     return tables.tied and (head is None or head.token_rows is None)
 
@@ -188,10 +188,10 @@ def _offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
 
 
 def check_ids(where: str, ids: Sequence[int], rows: int) -> None:
-    """Refuse ids that are outside a table of so many rows, or repeated.
+    """Refuse repeated ids, and ids outside a table with this number of rows.
 
     Raises:
-        InputError: naming the id.
+        InputError: naming the id
     """
     for token_id in ids:
         if not 0 <= token_id < rows:
@@ -201,4 +201,4 @@ def check_ids(where: str, ids: Sequence[int], rows: int) -> None:
             )
     if len(set(ids)) != len(ids):
         repeated = next(token_id for token_id in ids if ids.count(token_id) > 1)
-        raise InputError(f"{where}: id {repeated} is there twice; save the adapter again")
+        raise InputError(f"{where}: id {repeated} occurs twice; save the adapter again")

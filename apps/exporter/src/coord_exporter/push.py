@@ -1,4 +1,4 @@
-"""Uploads an export through the hub library's own client, which knows endpoint, token and large files."""
+"""Uploads an export with the hub library's client, which handles endpoint, token and large files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from coord_exporter.checkpoint.staging import ExportError
 
 
 def check_repository(name: str) -> None:
-    """Refuse a name that no repository can have, before anything is written.
+    """Refuse an invalid repository name before anything is written.
 
     Raises:
-        InputError: with the hub library's reason.
+        InputError: with the hub library's reason
     """
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
@@ -29,15 +29,15 @@ def push(folder: Path, name: str, *, public: bool = False, force: bool = False) 
 
     Args:
         folder: the export
-        name: the repository, made if it does not exist
-        public: whether a new repository is
-        force: whether one that exists gets a further commit
+        name: the repository, created if it does not exist
+        public: whether a new repository is public
+        force: whether to add a commit to an existing repository
 
     Returns:
-        The address of the commit.
+        The URL of the commit.
 
     Raises:
-        ExportError: if the hub refuses or cannot be reached; the folder stays as it is.
+        ExportError: if the hub refuses or cannot be reached; the folder does not change
     """
     import httpx
     from huggingface_hub import HfApi
@@ -45,8 +45,8 @@ def push(folder: Path, name: str, *, public: bool = False, force: bool = False) 
 
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
     try:
-        found = api.create_repo(name, private=not public, exist_ok=force).repo_id
-        return str(api.upload_folder(repo_id=found, folder_path=folder, commit_message="Export").commit_url)
+        repository = api.create_repo(name, private=not public, exist_ok=force).repo_id
+        return str(api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Export").commit_url)
     except (HfHubHTTPError, httpx.HTTPError, OSError, ValueError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         reason = "it exists already; --force adds a commit to it" if status == 409 else str(error).partition("\n")[0]

@@ -1,4 +1,4 @@
-"""What a user names: a folder, the folder of a training run, or a repository that the hub library's cache holds."""
+"""Resolves the user's BASE and ADAPTER: a folder, a run folder, or a repository in the local hub cache."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _STEPS = re.compile(r"checkpoint-(\d+)")
 
 
 def find_folder(name: str | Path) -> Path:
-    """Return the folder of a name: itself where it exists, else the snapshot in the hub's cache; nothing is fetched.
+    """Return an existing folder as it is, or the snapshot of a hub id in the local cache; nothing is downloaded.
 
     Args:
         name: a path, or a hub id such as `Qwen/Qwen3-VL-2B-Instruct`, with `@REVISION` if it is not `main`
 
     Raises:
-        InputError: for a hub id that the cache does not hold whole.
+        InputError: for a hub id that is not completely in the cache
     """
     path = Path(name)
     match = _HUB_ID.fullmatch(str(name))
@@ -32,44 +32,44 @@ def find_folder(name: str | Path) -> Path:
     except (OSError, ValueError) as error:
         raise InputError(
             f"{name}: no folder of this name, and not in the hub's cache ({type(error).__name__}); check the path, or "
-            f"fetch it with: hf download {match[1]}"
+            f"download it with: hf download {match[1]}"
         ) from None
 
 
 def find_adapter(name: str | Path) -> tuple[Path, str | None]:
-    """Return an adapter's folder; of a training run the best checkpoint by its scores, else the last complete one.
+    """Return an adapter's folder; for a run folder its best checkpoint by AP, else the last complete one.
 
     Returns:
-        The folder, and where it was chosen a sentence that says which and why.
+        The folder, and for a run folder a sentence that states the choice and its reason, else None.
 
     Raises:
-        InputError: for a run without a complete checkpoint.
+        InputError: for a run folder without a complete checkpoint
     """
     folder = find_folder(name)
-    runs = [folder / "checkpoints", folder]
-    if (folder / "adapter_config.json").exists() or not any(any(place.glob("checkpoint-*")) for place in runs):
+    places = [folder / "checkpoints", folder]
+    if (folder / "adapter_config.json").exists() or not any(any(parent.glob("checkpoint-*")) for parent in places):
         return folder, None
-    found = {
+    by_step = {
         int(match[1]): path
-        for place in runs
-        for path in place.glob("checkpoint-*")
+        for parent in places
+        for path in parent.glob("checkpoint-*")
         if (match := _STEPS.fullmatch(path.name)) and (path / "adapter_config.json").exists() and _is_complete(path)
     }
-    if not found:
+    if not by_step:
         raise InputError(
             f"{folder}: a training run without a complete checkpoint of an adapter; name the adapter itself"
         )
-    steps, why = max(found), "the last"
+    steps, reason = max(by_step), "the last"
     scores = read_json(folder / "convergence.json") if (folder / "convergence.json").is_file() else []
-    rows = [row for row in scores if isinstance(row, dict) and row.get("step") in found and row.get("AP") is not None]
+    rows = [row for row in scores if isinstance(row, dict) and row.get("step") in by_step and row.get("AP") is not None]
     if rows:
         best = max((row for row in rows if row.get("reading") == rows[0].get("reading")), key=lambda row: row["AP"])
-        steps, why = best["step"], f"the best by AP, {best['AP']:.3f}"
-    return found[steps], f"{folder}: a training run; its {found[steps].name} is merged, {why}"
+        steps, reason = best["step"], f"the best by AP, {best['AP']:.3f}"
+    return by_step[steps], f"{folder}: a training run; its {by_step[steps].name} is merged, {reason}"
 
 
 def _is_complete(checkpoint: Path) -> bool:
-    """Whether every file of the trainer's manifest is there with its size; a checkpoint of another trainer has none."""
+    """Return whether all files of the trainer's manifest exist with their sizes; other trainers write no manifest."""
     manifest = checkpoint / "complete.json"
     if not manifest.is_file():
         return not (checkpoint.parent.parent / "manifest.json").exists()

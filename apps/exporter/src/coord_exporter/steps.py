@@ -1,9 +1,9 @@
-"""What an adapter does to each tensor of its base: steps on weight rows, in PEFT's arithmetic and order.
+"""Steps by which an adapter changes the rows of a weight, in PEFT's arithmetic and order.
 
 LoRA (Hu et al. 2021, https://arxiv.org/abs/2106.09685): W + s B A, with s = alpha / r, or alpha / sqrt(r) for
 rank-stabilised LoRA (https://arxiv.org/abs/2312.03732). DoRA (Liu et al. 2024, https://arxiv.org/abs/2402.09353):
-m (W + s B A) / ||W + s B A||, the norm over each output's inputs. Everything is float32 and rounded once, which gives
-the bits of PEFT's `merge_and_unload`.
+m (W + s B A) / ||W + s B A||, with the norm over the inputs of each output. All is computed in float32 and rounded
+once, so that results are bit-identical to PEFT's `merge_and_unload`.
 
 Shapes: O outputs, I inputs, R rank of the factors, K rows of a table, H hidden size.
 """
@@ -30,9 +30,9 @@ class LoraStep(Step):
     Attributes:
         a: factor A [R, I]
         b: factor B [O, R]
-        scale: s, which multiplies the product
+        scale: factor s of the product
         magnitude: m [O] for DoRA, None for LoRA
-        transposed: the weight is stored [I, O]: embeddings and `Conv1D` layers (fan_in_fan_out)
+        transposed: whether the weight is stored [I, O], as in embeddings and `Conv1D` layers (fan_in_fan_out)
     """
 
     a: TensorInfo
@@ -43,7 +43,7 @@ class LoraStep(Step):
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether norms run across the stored rows."""
+        """Whether norms are taken over the stored rows."""
         return self.transposed and self.magnitude is not None
 
     def open(self) -> RowFunction:
@@ -71,11 +71,11 @@ class ExpertStep(Step):
     """Add each expert's low-rank product to its matrix; PEFT's `target_parameters`.
 
     Attributes:
-        a: factors A [E * R, I], expert by expert
-        b: factors B [O, R * E], rank by rank
-        scale: s, which multiplies the product
-        experts: E
-        transposed: the weight is stored [E, I, O] rather than [E, O, I]
+        a: factors A [E * R, I], with the experts as the outer index
+        b: factors B [O, R * E], with the ranks as the outer index
+        scale: factor s of the product
+        experts: number of experts E
+        transposed: whether the weight is stored [E, I, O] instead of [E, O, I]
     """
 
     a: TensorInfo
@@ -86,7 +86,7 @@ class ExpertStep(Step):
 
     @property
     def block_rows(self) -> int:
-        """One expert's product does not depend on the others."""
+        """Return 1, since the product of one expert does not depend on the others."""
         return 1
 
     def open(self) -> RowFunction:
@@ -118,13 +118,13 @@ class BiasStep(Step):
 
 @dataclass(frozen=True)
 class RowsStep(Step):
-    """Change some rows by those of a table: offsets are added, trained and new rows are put in their place.
+    """Change some rows by the rows of a table: add offsets, or replace rows by trained or new ones.
 
     Attributes:
-        ids: the token ids in the order of the table's rows, distinct
-        table: rows [K, H], stored or at hand
-        added: whether row k is added to row `ids[k]` rather than put in its place
-        scale: what an added row is multiplied by
+        ids: distinct token ids in the order of the table's rows
+        table: rows [K, H], stored or in memory
+        added: whether row k is added to row `ids[k]` instead of replacing it
+        scale: factor of an added row
     """
 
     ids: Sequence[int]
@@ -133,7 +133,7 @@ class RowsStep(Step):
     scale: float = 1.0
 
     def touches(self, lo: int, hi: int) -> bool:
-        """Whether an id lies in lo..hi-1."""
+        """Return whether an id lies in lo..hi-1."""
         at = bisect_left(self._sorted, lo)
         return at < len(self._sorted) and self._sorted[at] < hi
 

@@ -1,6 +1,6 @@
 """The vocabulary of a checkpoint: token ids in its tokenizer files, rows in its embedding and head.
 
-Nothing is built for it: tokenizer files are read as JSON, tables by their headers.
+No tokenizer or model is loaded: tokenizer files are read as JSON, and only the headers of weight files.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from coord_codec.files import InputError
 from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo, read_object
 
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
-"""Types of weights by their names in configurations."""
+"""Names of dtypes in safetensors files by their names in configurations."""
 
 _HEADS = {
     "model.language_model.embed_tokens.weight": "lm_head.weight",
     "language_model.model.embed_tokens.weight": "language_model.lm_head.weight",
     "model.embed_tokens.weight": "lm_head.weight",
-}  # by the embedding's name, stored or in the model
+}  # name of the head by the name of the embedding, in the file or in the model
 
 
 @dataclass(frozen=True)
@@ -30,25 +30,25 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """The first id that is free."""
+        """The first free id."""
         return max(self.ids.values(), default=-1) + 1
 
     def coord_vocab(self) -> CoordVocab | None:
         """Return the coordinate tokens, or None if there are none.
 
         Raises:
-            InputError: if some are missing or they are not consecutive and in order.
+            InputError: if some are missing, or their ids are not consecutive and in order
         """
         tokens = coord_tokens()
-        found = [self.ids[token] for token in tokens if token in self.ids]
-        if not found:
+        ids = [self.ids[token] for token in tokens if token in self.ids]
+        if not ids:
             return None
-        if len(found) < len(tokens):
+        if len(ids) < len(tokens):
             missing = next(token for token in tokens if token not in self.ids)
-            raise InputError(f"tokenizer: {len(found)} of {len(tokens)} coordinate tokens, {missing} is missing")
-        if found != list(range(found[0], found[0] + len(tokens))):
+            raise InputError(f"tokenizer: {len(ids)} of {len(tokens)} coordinate tokens, {missing} is missing")
+        if ids != list(range(ids[0], ids[0] + len(tokens))):
             raise InputError("tokenizer: the coordinate tokens' ids are not consecutive and in order")
-        return CoordVocab(found[0])
+        return CoordVocab(ids[0])
 
     def fingerprints(self) -> set[str]:
         """Return the fingerprints that an adapter trained with this vocabulary may carry, one per marker family."""
@@ -68,7 +68,7 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
     """Read a checkpoint's vocabulary, None if it has no tokenizer files.
 
     Raises:
-        InputError: for files that cannot be read.
+        InputError: for files that cannot be read
     """
     try:
         return _read(folder)
@@ -104,16 +104,16 @@ def check_fingerprint(base: Path, fingerprint: str | None) -> str | None:
 
     Args:
         base: the checkpoint's folder
-        fingerprint: what the adapter carries
+        fingerprint: the adapter's fingerprint, None without one
 
     Returns:
-        A warning where nothing can be compared, else None.
+        A warning if the comparison is not possible, else None.
 
     Raises:
-        InputError: if they belong to different vocabularies or grids.
+        InputError: if they belong to different vocabularies or grids
     """
     if fingerprint is None:
-        return "the adapter carries no fingerprint: nothing shows that its coordinates are those of the base"
+        return "the adapter carries no fingerprint: whether its coordinate tokens are those of the base is not checked"
     vocabulary = read_vocabulary(base)
     if vocabulary is None:
         return "the base has no tokenizer: the adapter's fingerprint cannot be compared"
@@ -132,8 +132,8 @@ class Tables:
     """The embedding and the head of a checkpoint.
 
     Attributes:
-        embed: name of the embedding [V, H].
-        tied: whether the head is the embedding (it may be stored beside it, with the same bytes).
+        embed: name of the embedding [V, H]
+        tied: whether the head is the embedding (both may be stored, with the same bytes)
     """
 
     embed: str
@@ -145,17 +145,17 @@ class Tables:
         return _HEADS[self.embed]
 
     def source(self, base: StoredCheckpoint, name: str) -> TensorInfo:
-        """Return the tensor of a name; that of a tied head is the embedding's."""
+        """Return a tensor by name; for a tied head the embedding."""
         return base.tensors.get(name) or base.tensors[self.embed]
 
 
 def find_tables(base: StoredCheckpoint) -> Tables:
     """Find embedding and head, and whether transformers would tie them.
 
-    A configuration that ties two stored tensors of different values does not tie them in transformers either.
+    Two stored tensors with different values are not tied, whatever the configuration says, as in transformers.
 
     Raises:
-        InputError: if there is no embedding, or no head where the configuration asks for one.
+        InputError: if there is no embedding, or no head although the configuration requires one
     """
     names = [name for name in _HEADS if name in base.tensors]
     if len(names) != 1:
@@ -173,13 +173,13 @@ def find_tables(base: StoredCheckpoint) -> Tables:
 
 
 def vocabulary_rows(base: StoredCheckpoint) -> int:
-    """Return how many ids the checkpoint has rows for: the smaller of embedding and head."""
+    """Return the number of ids with a row in both embedding and head."""
     tables = find_tables(base)
     return min(tables.source(base, name).rows for name in (tables.embed, tables.head))
 
 
 def set_tied(config: dict, tied: bool) -> dict:
-    """Return the configuration with `tie_word_embeddings` at both of its levels."""
+    """Return the configuration with `tie_word_embeddings` set at the top and in `text_config`."""
     changed = config | {"tie_word_embeddings": tied}
     if isinstance(config.get("text_config"), dict):
         changed["text_config"] = config["text_config"] | {"tie_word_embeddings": tied}
@@ -187,7 +187,7 @@ def set_tied(config: dict, tied: bool) -> dict:
 
 
 def set_dtype(config: dict, dtype: str) -> dict:
-    """Return the configuration with the type of the weights wherever it is stated, and at its top."""
+    """Return the configuration with the dtype replaced wherever it is stated, and set at the top."""
     changed = {key: set_dtype(value, dtype) if isinstance(value, dict) else value for key, value in config.items()}
     stated = {key: dtype for key in ("dtype", "torch_dtype") if key in config}
     return changed | (stated or ({"dtype": dtype} if "architectures" in config else {}))

@@ -49,7 +49,7 @@ def test_read_safetensors_refuses_other_files(files, head):
 def test_read_safetensors_refuses_wrong_offsets(files):
     header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}}).encode()
     (files / "base" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(12))
-    refused(files, "header is damaged .tensor a does not lie")
+    refused(files, "header is damaged .tensor a has data_offsets that do not match")
 
 
 DEEP = b'{"__metadata__": ' + b"[" * 100_000
@@ -100,7 +100,7 @@ def test_open_checkpoint_refuses_an_index_that_disagrees_with_the_shards(files):
     index = read_json(path)
     index["weight_map"]["lm_head.weights"] = index["weight_map"]["lm_head.weight"]
     path.write_text(json.dumps(index))
-    refused(files, "index.json: .* does not hold the tensor lm_head.weights")
+    refused(files, "index.json: .* does not contain the tensor lm_head.weights")
 
 
 def test_open_checkpoint_refuses_pickles(files):

@@ -151,7 +151,7 @@ def test_kill_while_replacing_leaves_the_old_or_the_new(tmp_path, moment, left):
 
     with pytest.raises(InputError, match="exists already") as refused:
         check_out(place, (), force=False)
-    assert ("brought back: a run that was to replace it was killed" in str(refused.value)) is (left is None)
+    assert ("restored: the run that was to replace it was killed" in str(refused.value)) is (left is None)
     assert (place / "export.json").read_text() == (left or "old")
 
     export(place)
@@ -163,7 +163,7 @@ def test_check_out_tells_what_was_brought_back_with_force_too(tmp_path):
     make(tmp_path / "out", '{"history": [{}]}')
     subprocess.run([sys.executable, "-c", REPLACE_KILLER, str(tmp_path / "out"), "after the first rename"], check=False)
     (warning,) = check_out(tmp_path / "out", (), force=True)
-    assert "brought back" in warning
+    assert "restored" in warning
     assert check_out(tmp_path / "out", (), force=True) == []
 
 
@@ -271,7 +271,7 @@ def test_check_out_refuses_an_existing_out_without_force(bases, adapters, tmp_pa
     (out / "mine.txt").write_text("a note")
     with pytest.raises(InputError, match="exists already; choose another name, or --force"):
         merge_quietly(bases(True), adapters / "of-tied", out)
-    with pytest.raises(InputError, match="1 files are not of it, first mine"):
+    with pytest.raises(InputError, match="1 files are not part of it, the first mine"):
         merge_quietly(bases(True), adapters / "of-tied", out, force=True)
     assert (out / "mine.txt").exists()
     (out / "mine.txt").unlink()
@@ -290,7 +290,7 @@ def test_check_out_refuses_to_force_other_things(bases, adapters, tmp_path):
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "export.json").write_text("{}")
     for name in ("home", "file", "downloaded", "half"):
-        with pytest.raises(InputError, match="--force replaces what an export wrote"):
+        with pytest.raises(InputError, match="--force replaces only what an export wrote"):
             merge_quietly(bases(True), adapters / "of-tied", tmp_path / name, force=True)
     assert (tmp_path / "home" / "thesis.tex").exists() and (tmp_path / "downloaded" / "config.json").exists()
 
@@ -317,12 +317,12 @@ def test_failed_force_keeps_the_old_out(bases, adapters, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("place", ["base/out", "adapter/deep/out", "base", "adapter", "."])
 def test_check_out_refuses_a_place_inside_on_or_around_an_input(files, place):
-    refused(files, "lies inside, around or on the input", out=files / place)
+    refused(files, "is, contains or lies inside the input", out=files / place)
 
 
 def test_check_out_refuses_a_link_into_the_base(files, tmp_path):
     (tmp_path / "link").symlink_to(files / "base")
-    refused(files, "lies inside, around or on", out=tmp_path / "link" / "out")
+    refused(files, "is, contains or lies inside", out=tmp_path / "link" / "out")
 
 
 def test_check_out_refuses_a_missing_parent(files):

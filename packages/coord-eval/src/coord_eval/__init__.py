@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from coord_eval.suites.lvis import LvisScores, score_lvis
     from coord_eval.suites.refcoco import ExpressionScores, score_expression_files, score_expressions
 
-# Nothing is imported before it is asked for: `coord-eval --help` and the parser alone do without NumPy.
+# Modules are imported on first use, so that `coord-eval --help` and the parser do not load NumPy.
 _MODULES = {
     "coord_codec": ("InputError",),
     "coord_eval.comparison": ("Comparison", "Difference", "compare"),

@@ -20,7 +20,7 @@ from coord_eval.metrics.permutation import exchange_p_values
 from coord_eval.report.page import columns, headline_first, page, safe, section, table
 
 _ERRORS = ("count_error", "count_absolute_error", "duplicates", "ece")
-"""Metrics that are best at 0."""
+"""Metrics whose best value is 0."""
 _MAX_CLASSES = 30
 
 
@@ -29,15 +29,15 @@ class Difference:
     """One metric of a run compared with the first run.
 
     Attributes:
-        value: run minus first run
+        value: the run's metric minus that of the first run
         low: lower end of the paired 95 % interval
         high: upper end
-        share_better: share of the resamples in which the run is strictly better: higher, or lower where the metric is
-            an error, or nearer to 0 where that has a sign
-        p: for the metrics of `HEADLINE`, the probability of a difference as large between equal runs by a paired
-            permutation test over images, adjusted by Holm's method (1979) over these metrics and all runs; None for the
-            others, which are for looking only
-        differs: `p` is below .05: of all comparisons of equal runs at most 5 % say so of any metric
+        share_better: share of the resamples in which the run is strictly better: higher, or lower if the metric is an
+            error, or nearer to 0 if that error has a sign
+        p: for the metrics of `HEADLINE`, the p-value of a paired permutation test over images (the probability of at
+            least this difference between equal runs), adjusted by Holm's method (1979) over these metrics and all runs;
+            None for the other metrics, which are exploratory
+        differs: whether `p` is below .05; among comparisons of equal runs at most 5 % have such a metric
     """
 
     value: float
@@ -50,14 +50,14 @@ class Difference:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Runs side by side.
+    """The metrics of several runs, and the differences of each run from the first.
 
     Attributes:
-        metrics: for each run its metrics with interval
-        differences: for each run but the first the paired difference of each metric
-        class_gains: for each run but the first AP minus the first run's AP by label, largest change first
-        score_sources: what the detections of each run are ranked by
-        notes: conditions to know when reading the numbers
+        metrics: metrics of each run with their intervals
+        differences: paired difference of each metric, for each run but the first
+        class_gains: AP minus the first run's AP by label, largest change first, for each run but the first
+        score_sources: score by which the detections of each run are sorted
+        notes: conditions that matter when interpreting the metrics
         resamples: number of resamples
         seed: seed of the resamples
     """
@@ -99,16 +99,16 @@ def compare(
 ) -> Comparison:
     """Compare evaluations of the same ground truth with the first of them.
 
-    Every resample draws the same images for all runs, so that what is common to them, easy and hard images, cancels in
-    the difference. `Difference.differs` says that it is larger than the variation between draws of the images, with
-    Holm's control over the headline metrics and all runs; a single interval has no such control, and neither says
-    anything about training seeds.
+    Every resample draws the same images for all runs, so that the effect of easy and hard images cancels in the
+    difference. `Difference.differs` states that a difference exceeds the variation between samples of the images, with
+    Holm's correction over the headline metrics and all runs. A single interval has no such correction, and neither
+    covers the variation between training seeds.
 
     Args:
         runs: evaluations by name
-        resamples: number of draws of the images
-        seed: seed of the draws
-        progress: called with a stage's name, what is done and what there is to do
+        resamples: number of bootstrap resamples of the images
+        seed: seed of the resamples
+        progress: called with the name of a stage, the number of steps done and their total
 
     Raises:
         InputError: for fewer than two runs, or runs over different ground truth
@@ -125,7 +125,7 @@ def compare(
         notes = (*notes, "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU")
     p_values = {name: exchange_p_values(runs[first], runs[name], resamples, seed, HEADLINE) for name in others}
     return Comparison(
-        metrics={name: found.intervals() for name, found in drawn.items()},
+        metrics={name: run.intervals() for name, run in drawn.items()},
         differences=paired_differences(drawn, p_values),
         class_gains={name: _class_gains(runs[first], runs[name]) for name in others},
         score_sources=sources,
@@ -136,45 +136,45 @@ def compare(
 
 
 def _smallest_p_note(p_values: Mapping[str, Mapping[str, float]], resamples: int) -> list[str]:
-    """Say that more resamples are needed where a p is as small as it can be and still above .05."""
-    found = [p for row in p_values.values() for p in row.values()]
-    smallest = len(found) / (resamples + 1)
-    if not found or smallest < 1 - CONFIDENCE or min(found) * (resamples + 1) > 1 + 1e-9:
+    """Return a note that more resamples are needed if the smallest p-value possible, adjusted, is above .05."""
+    values = [p for row in p_values.values() for p in row.values()]
+    smallest = len(values) / (resamples + 1)
+    if not values or smallest < 1 - CONFIDENCE or min(values) * (resamples + 1) > 1 + 1e-9:
         return []
-    enough = math.ceil(len(found) / (1 - CONFIDENCE))
+    enough = math.ceil(len(values) / (1 - CONFIDENCE))
     return [
-        f"{resamples} resamples cannot give a p below {min(smallest, 1):.3f}, so that no run can be said to differ: "
-        f"take at least {enough}"
+        f"{resamples} resamples cannot give a p below {min(smallest, 1):.3f}, so no difference can be significant: "
+        f"use at least {enough}"
     ]
 
 
 def _notes_of_runs(runs: Mapping[str, Evaluation]) -> list[str]:
-    """Return the notes of each run with its name; those of the ground truth, which all share, once and without."""
+    """Return the notes on the shared ground truth once, then the notes of each run, prefixed with its name."""
     truth = next(iter(runs.values())).truth.notes
-    told = (*truth, *few_objects_note(next(iter(runs.values()))))
+    shared = (*truth, *few_objects_note(next(iter(runs.values()))))
     own = {name: (*run.notes, *join_lines(run)) for name, run in runs.items()}
-    return [*truth, *(f"{name}: {note}" for name, notes in own.items() for note in notes if note not in told)]
+    return [*truth, *(f"{name}: {note}" for name, notes in own.items() for note in notes if note not in shared)]
 
 
 def _check_same_truth(first: str, a: Evaluation, second: str, b: Evaluation) -> None:
-    names = (a.truth.image_ids, a.truth.categories) == (b.truth.image_ids, b.truth.categories)
+    same_names = (a.truth.image_ids, a.truth.categories) == (b.truth.image_ids, b.truth.categories)
     arrays = ("boxes_N4", "category_N", "crowd_N")
-    if not names or not all(np.array_equal(getattr(a.truth, key), getattr(b.truth, key)) for key in arrays):
+    if not same_names or not all(np.array_equal(getattr(a.truth, key), getattr(b.truth, key)) for key in arrays):
         raise InputError(f"compare: {first} and {second} were scored against different ground truth")
 
 
 def paired_differences(
     drawn: Mapping[str, Resamples], p_values: Mapping[str, Mapping[str, float]]
 ) -> dict[str, dict[str, Difference]]:
-    """Return the difference of each run from the first; p-values by run and metric are adjusted over all of them."""
+    """Return each run's difference from the first, with p-values adjusted by Holm's method over runs and metrics."""
     first, *others = drawn
-    found = {name: _differences(drawn[first], drawn[name]) for name in others}
-    tested = sorted((p, run, name) for run, rows in p_values.items() for name, p in rows.items() if name in found[run])
+    differences = {name: _differences(drawn[first], drawn[name]) for name in others}
+    tested = sorted((p, run, m) for run, rows in p_values.items() for m, p in rows.items() if m in differences[run])
     largest = 0.0
     for step, (p, run, name) in enumerate(tested):
         largest = min(max(largest, (len(tested) - step) * p), 1.0)
-        found[run][name] = replace(found[run][name], p=largest, differs=largest < 1 - CONFIDENCE)
-    return found
+        differences[run][name] = replace(differences[run][name], p=largest, differs=largest < 1 - CONFIDENCE)
+    return differences
 
 
 def _differences(first: Resamples, other: Resamples) -> dict[str, Difference]:
@@ -192,7 +192,7 @@ def _differences(first: Resamples, other: Resamples) -> dict[str, Difference]:
 
 
 def _quality(name: str, values_B: np.ndarray) -> np.ndarray:
-    """Turn a metric so that more is better."""
+    """Negate an error metric, so that a larger value is better."""
     lower_is_better = name in _ERRORS or name.startswith(("bias_", "confused_"))
     return -np.abs(values_B) if lower_is_better else values_B
 
@@ -213,17 +213,17 @@ def p_text(difference: Difference) -> str:
 
 def _body(comparison: Comparison) -> str:
     runs = list(comparison.metrics)
-    how = (
-        f"{comparison.resamples} resamples of the images, seed {comparison.seed}, 95 % confidence intervals; p by "
-        "permutation of images and Holm's method over the headline metrics of all runs: at most 5 % of comparisons of "
-        "equal runs have one below .05"
+    method = (
+        f"{comparison.resamples} resamples of the images, seed {comparison.seed}, 95 % confidence intervals; p from a "
+        "permutation test over images, adjusted by Holm's method over the headline metrics of all runs: at most 5 % of "
+        "comparisons of equal runs have one below .05"
     )
     rows = {}
     for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
         cells = (comparison.metrics[run].get(metric) for run in runs)
         shown = ("n/a" if c is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**c) for c in cells)
         rows[metric] = (metric, *shown)
-    parts = [f"<p>{safe(how)}.</p>", *(f"<p>{safe(note)}</p>" for note in comparison.notes)]
+    parts = [f"<p>{safe(method)}.</p>", *(f"<p>{safe(note)}</p>" for note in comparison.notes)]
     parts.append(section("Metrics", headline_first(("", *runs), rows)))
     head = ("", "difference", "paired 95 % interval", "better in", "p (Holm)")
     for run, differences in comparison.differences.items():

@@ -1,8 +1,7 @@
 """Scores a set of answers: from files or records to an `Evaluation`, with the quantisation ceiling.
 
-The ceiling is the score of the ground truth itself, encoded as a model would write it. The boxes pass through
-everything that an answer passes through: object order and limit, grid, text and parser. What is lost there cannot be
-won back by any model.
+The ceiling is the score of the ground truth itself: sorted, cut at the object limit, quantised on the grid, encoded as
+the text of an answer and parsed back. No model can recover what these steps lose.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from coord_eval.shapes.scores import score_shapes
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Evaluation(EvaluationData):
-    """All numbers of one set of answers, the matched boxes they were computed from, and their report.
+    """All metrics of one set of answers, the matched boxes they were computed from, and their report.
 
     `EvaluationData` documents the fields.
     """
@@ -64,7 +63,7 @@ class Evaluation(EvaluationData):
 
         Args:
             folder: created if missing; reports of an earlier evaluation are replaced
-            image_root: folder of the images; by default that of the ground truth
+            image_root: folder of the images; by default the folder of the ground truth
             title: heading of the report
             sections: further sections, shown in front of the others
             max_overlays: maximum number of images drawn with ground truth and answer
@@ -106,8 +105,8 @@ def score(
 ) -> Evaluation:
     """Score answers against ground truth.
 
-    An image without an answer counts as answered with nothing. A box in an image without objects is false. A label
-    that the data set does not have is false as well; it is never left out.
+    An image without an answer counts as an empty answer. A box in an image without objects is a false positive. So is a
+    box with a label that the data set does not have; it is never left out.
 
     Args:
         ground_truth: COCO JSON or instance JSON lines, a COCO dictionary, instances or an annotation set
@@ -115,28 +114,28 @@ def score(
         backend: library that computes the COCO metrics: `pycocotools`, or `faster-coco-eval` (extra `fast`)
         score_source: score by which boxes are sorted, `auto` or a name of `coord_eval.SCORE_SOURCES`; results lists
             keep their scores
-        boxes: where boxes come from: `tokens` of the text, or `expected`, the expectations that the producer states
-            for the same tokens
+        boxes: source of the boxes: `tokens` of the text, or `expected`, `median` or `best_iou` of the distributions
+            that the predictions give for the same tokens
         format: format of the answers, see `coord_eval.parse_answer`
-        scale: what plain numbers in the answers are divided by. `"pixels"` takes the size that a prediction states,
-            else that of the image; `"input_pixels"` the size of the model's input, which predictions state as
-            `input_width` and `input_height`; `"infer"` finds one scale for the whole set and notes the evidence; None
-            assumes that of the grid (1000) and notes that
+        scale: divisor of plain numbers in the answers. `"pixels"` is the image size given in the prediction, else in
+            the ground truth; `"input_pixels"` the size of the model's input, given in the prediction as `input_width`
+            and `input_height`; `"infer"` finds one scale for the whole set and notes the evidence; None assumes that of
+            the grid (1000) and adds a note
         grid: grid of the coordinate tokens
         markers: marker family in which the quantisation ceiling is encoded
-        max_objects: object limit of the ceiling, the one that the model was trained with
-        order: object order of the ceiling; it matters under a limit
+        max_objects: object limit of the ceiling; use the limit that the model was trained with
+        order: object order of the ceiling; it has an effect only under an object limit
         synonyms: other names of categories, from category to names
         label_callback: called with a label that no other layer matches; returns a category or None
-        bootstrap: number of resamples of the images for intervals, 0 for none
+        bootstrap: number of bootstrap resamples of the images for confidence intervals, 0 for none
         seed: seed of the resamples
         lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
-        params: IoU thresholds, areas and detection limits of your own; AP and AR with these are in `coco_own`
-        progress: called with the name of a stage, what is done and what there is to do
-        geometry: what answers hold of each object, see `coord_codec.GEOMETRIES`; the COCO metrics are those of the
-            boxes around shapes, and `shapes` has the scores of the shapes themselves
-        ignored_labels: labels that stand for no object, such as the `noise` of a model trained with noise objects;
-            what has one is left out and counted among the drops
+        params: your own IoU thresholds, areas and detection limits; AP and AR with these are in `coco_own`
+        progress: called with the name of a stage, the number of steps done and their total
+        geometry: geometry of the objects in the answers, see `coord_codec.GEOMETRIES`; the COCO metrics use the
+            bounding boxes of shapes, and `shapes` has the scores of the shapes themselves
+        ignored_labels: labels that name no object, such as the `noise` of a model trained with noise objects; objects
+            with such a label are dropped and counted
 
     Raises:
         InputError: if the input cannot be scored; the message names file, line and field
@@ -246,12 +245,12 @@ def _per_class(ground_truth: GroundTruth, detections: Detections, scores: CocoSc
     ap_K, ap50_K = scores.per_category()
     names = len(ground_truth.categories)
     objects_K = np.bincount(ground_truth.category_N[~ground_truth.crowd_N], minlength=names)
-    found_K = np.bincount(detections.category_D[detections.category_D < names], minlength=names)
-    rows = zip(ground_truth.categories, ap_K, ap50_K, objects_K, found_K, strict=True)
+    detections_K = np.bincount(detections.category_D[detections.category_D < names], minlength=names)
+    rows = zip(ground_truth.categories, ap_K, ap50_K, objects_K, detections_K, strict=True)
     return {
-        name: {"AP": float(ap), "AP50": float(ap50), "objects": int(objects), "detections": int(found)}
-        for name, ap, ap50, objects, found in rows
-        if objects or found
+        name: {"AP": float(ap), "AP50": float(ap50), "objects": int(objects), "detections": int(boxes)}
+        for name, ap, ap50, objects, boxes in rows
+        if objects or boxes
     }
 
 
@@ -265,9 +264,9 @@ def oracle_predictions(
     max_objects: int | None = None,
     grid: CoordGrid = CoordGrid(),
 ) -> list[dict[str, Any]]:
-    """Return a prediction record for each image whose text is the encoded ground truth.
+    """Return a prediction record for each image, with the encoded ground truth as its text.
 
-    Crowd regions are left out. Boxes are clipped at the border of the image; a box that then has no area is left out.
+    Crowd regions are left out. Boxes are clipped to the image; a box without area after clipping is left out.
 
     Args:
         ground_truth: as for `coord_eval.load_ground_truth`; every image needs its size
@@ -275,8 +274,8 @@ def oracle_predictions(
         style: `markers` or `json`
         form: `tokens` or `numbers`
         order: order of the objects
-        max_objects: largest number of objects in an image, None for no limit
-        grid: the grid to encode with
+        max_objects: maximum number of objects in an image, None for no limit
+        grid: grid that quantises the coordinates
 
     Raises:
         InputError: if the ground truth cannot be read
@@ -319,10 +318,10 @@ def ceiling_scores(
     grid: CoordGrid,
     backend: str,
 ) -> tuple[dict[str, float], list[str]]:
-    """Score the encoded ground truth as answers are scored.
+    """Score the encoded ground truth as if it were the model's answers.
 
     Returns:
-        The twelve COCO metrics with all scores set to 1, empty where they cannot be computed, and a note that says why.
+        The twelve COCO metrics with all scores set to 1, and notes; empty with a note if they cannot be computed.
     """
     if not np.isfinite(ground_truth.sizes_I2).all():
         return {}, ["no ceiling: some images state no size"]
@@ -332,7 +331,7 @@ def ceiling_scores(
         for name in ground_truth.categories:
             check_description(name)
     except ValueError as error:
-        return {}, [f"no ceiling: the name of a category cannot stand in a target text: {error}"]
+        return {}, [f"no ceiling: the name of a category cannot be written in a target text: {error}"]
     records = oracle_predictions(ground_truth, markers=markers, order=order, max_objects=max_objects, grid=grid)
     predictions = [p for p in from_records(records, "ceiling") if isinstance(p, Prediction)]
     answers = [parse_answer(p.text, markers, grid=grid) for p in predictions]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def to_coco_results(evaluation: Evaluation) -> list[dict[str, Any]]:
     """Return a COCO results list, as `COCO.loadRes` and FiftyOne's `add_coco_labels` read it.
 
-    Boxes with unknown labels have no category id and are left out; the counts of the evaluation say how many.
+    Boxes with unknown labels have no category id and are left out; the evaluation's `counts` contain their number.
     """
     ground_truth, detections = evaluation.truth, evaluation.detections
     image_ids, category_ids = ground_truth.image_ids, ground_truth.category_ids
@@ -34,10 +34,10 @@ def to_coco_results(evaluation: Evaluation) -> list[dict[str, Any]]:
 
 
 def to_supervision(evaluation: Evaluation) -> dict[str, supervision.Detections]:
-    """Return one `supervision.Detections` for each file name.
+    """Return one `supervision.Detections` for each file name; requires the extra `supervision`.
 
     `class_id` is the index of the label, with unknown labels after those of the data set; `data["class_name"]` holds
-    the labels as text. This needs the extra `supervision`.
+    the labels as text.
 
     Raises:
         InputError: if supervision is not installed
@@ -66,13 +66,13 @@ def to_supervision(evaluation: Evaluation) -> dict[str, supervision.Detections]:
 
 
 def to_fiftyone(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Return a record for each image in the form of FiftyOne's `Detections` labels.
+    """Return a record for each image in the format of FiftyOne's `Detections` labels.
 
     `{"filepath", "detections": [{"label", "bounding_box": [x, y, width, height] in [0, 1], "confidence"}]}`;
     `fo.Detection(**item)` accepts each item as it is, unknown labels included.
 
     Raises:
-        InputError: if an image states no size to divide by
+        InputError: if the size of an image is unknown
     """
     ground_truth, detections = evaluation.truth, evaluation.detections
     if not np.isfinite(ground_truth.sizes_I2).all():
@@ -117,7 +117,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 
 def _cell(value: object) -> object:
-    """Prevent a spreadsheet from evaluating a label or file name as a formula; a NUL has no place in CSV."""
+    """Escape text that a spreadsheet would evaluate as a formula, and replace NUL, which CSV cannot hold."""
     if not isinstance(value, str):
         return value
     value = value.replace("\0", "\ufffd")

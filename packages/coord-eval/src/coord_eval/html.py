@@ -1,7 +1,7 @@
-"""The elements of the report, for pages of your own.
+"""Building blocks of the HTML report, for your own pages.
 
-A page is one file without scripts that fetches nothing: text of a model or a file goes through `safe`, images and
-charts lie inside the file.
+A page is one HTML file without scripts that requests nothing: images and charts are embedded. Pass text from a model or
+a file through `safe`.
 
 Example:
     >>> curve = line_chart({"loss": ([1, 2, 3], [0.9, 0.5, 0.4])}, "Loss", x_label="step")

@@ -1,6 +1,6 @@
-"""The one image decoder: a file goes in, upright 8-bit RGB comes out, the same for training, prediction and reports.
+"""Decodes an image file to upright 8-bit RGB, in the same way for training, prediction and reports.
 
-| stored as | what comes out |
+| stored as | decoded to |
 |---|---|
 | EXIF orientation | the upright image; width and height of a record are those after it |
 | 16 bits a pixel | divided by 257, so that 65535 becomes 255; never clipped |
@@ -9,8 +9,8 @@
 | palette, grey, CMYK, YCbCr, Lab | converted to RGB |
 | animation | its first frame |
 
-Only formats that Pillow decodes itself are opened, up to `MAX_PIXELS` pixels: a file of some kilobytes can claim any
-number of them. Pillow is imported with the first image (`pip install coord-eval[report]`).
+Only formats that Pillow decodes itself are opened, up to `MAX_PIXELS` pixels, since a small file can declare any number
+of them. Pillow (`pip install coord-eval[report]`) is imported with the first image.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from PIL import Image
 
 MAX_PIXELS = 178_956_970
-"""Largest image that is decoded: half a gigabyte as RGB, where Pillow, too, calls it a bomb."""
+"""Largest image that is decoded: half a gigabyte as RGB, Pillow's own limit for a decompression bomb."""
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "TGA")
 _ORIENTATION = 0x0112
-_TURNED = range(5, 9)
+_SWAPS_SIDES = range(5, 9)
 
 
 class ImageError(ValueError):
-    """An image that cannot be decoded; the message says why and does not name the file."""
+    """An image that cannot be decoded; the message states the reason without the file name."""
 
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """What the header of an image says.
+    """Properties of an image that its header states.
 
     Attributes:
-        size: width and height in pixels, upright.
-        stored_size: width and height before the EXIF orientation is applied.
-        notes: what decoding does to it that is worth counting.
+        size: width and height in pixels, upright
+        stored_size: width and height before the EXIF orientation is applied
+        notes: what decoding changes: orientation, bit depth, transparency, further frames
     """
 
     size: tuple[int, int]
@@ -56,23 +56,23 @@ class ImageFacts:
 
 
 def image_facts(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> ImageFacts:
-    """Read the header of an image; no pixel is decoded.
+    """Read the header of an image without decoding pixels.
 
     Args:
-        path: the file.
-        max_pixels: refuse larger images.
+        path: the file
+        max_pixels: refuse larger images
 
     Raises:
-        ImageError: if there is no image that can be decoded.
+        ImageError: if the file is not an image that can be decoded
     """
     plain = _plain_jpeg_size(path)
     if plain is not None and plain[0] * plain[1] <= max_pixels:
         return ImageFacts(plain, plain)
     with _opened(path, max_pixels) as stored:
-        turned = stored.getexif().get(_ORIENTATION, 1)
+        orientation = stored.getexif().get(_ORIENTATION, 1)
         notes = []
-        if turned in range(2, 9):
-            notes.append("images turned upright as their EXIF orientation says")
+        if orientation in range(2, 9):
+            notes.append("images rotated upright by their EXIF orientation")
         if stored.format != "MPO" and getattr(stored, "n_frames", 1) > 1:
             notes.append("animated images or several pages in a file, of which the first is used")
         if stored.mode[:1] in "IF":
@@ -80,12 +80,12 @@ def image_facts(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -
         if stored.has_transparency_data:
             notes.append("images with transparency, laid over white")
         width, height = _stored_size(stored)
-        size = (height, width) if turned in _TURNED else (width, height)
+        size = (height, width) if orientation in _SWAPS_SIDES else (width, height)
         return ImageFacts(size, (width, height), tuple(notes))
 
 
 def _stored_size(image: Image.Image) -> tuple[int, int]:
-    """Return width and height before the EXIF orientation is applied; recent Pillow turns those of a TIFF itself."""
+    """Return width and height before the EXIF orientation is applied; recent Pillow versions apply it to TIFF sizes."""
     from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
 
     if isinstance(image, TiffImageFile):
@@ -94,13 +94,13 @@ def _stored_size(image: Image.Image) -> tuple[int, int]:
 
 
 _SKIPPED = {0xDB, 0xC4, 0xDD, 0xFE, 0xE0}
-"""Segments of a JPEG that say nothing about size or orientation: tables, restart interval, comment, JFIF."""
+"""JPEG segments that do not affect size or orientation: tables, restart interval, comment, JFIF."""
 
 
 def _plain_jpeg_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """Return width and height of a grey or colour JPEG that has no EXIF nor anything else unusual; else None.
+    """Return width and height of a grey or colour JPEG without EXIF or other unusual segments; else None.
 
-    Most photographs of large sets are such files. Pillow takes ten times as long for them, since it reads all tables.
+    Most photographs of large data sets are such files. Pillow takes ten times as long, since it reads all tables.
     """
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see `_opened`
@@ -109,19 +109,19 @@ def _plain_jpeg_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
         return None
     if head[:3] != b"\xff\xd8\xff":
         return None
-    place, size = 2, None
-    while place + 10 <= len(head) and head[place] == 0xFF:
-        marker, length = head[place + 1], int.from_bytes(head[place + 2 : place + 4], "big")
+    position, size = 2, None
+    while position + 10 <= len(head) and head[position] == 0xFF:
+        marker, length = head[position + 1], int.from_bytes(head[position + 2 : position + 4], "big")
         if marker == 0xDA:
-            return size if place + 2 + length <= len(head) else None
+            return size if position + 2 + length <= len(head) else None
         if marker in (0xC0, 0xC1, 0xC2):
-            height, width = (int.from_bytes(head[place + at : place + at + 2], "big") for at in (5, 7))
-            if size or head[place + 4] != 8 or head[place + 9] not in (1, 3) or not (width and height):
+            height, width = (int.from_bytes(head[position + at : position + at + 2], "big") for at in (5, 7))
+            if size or head[position + 4] != 8 or head[position + 9] not in (1, 3) or not (width and height):
                 return None
             size = (width, height)
         elif marker not in _SKIPPED or length < 2:
             return None
-        place += 2 + length
+        position += 2 + length
     return None
 
 
@@ -131,12 +131,12 @@ def decode_image(
     """Return an image upright, as 8-bit RGB.
 
     Args:
-        path: the file.
-        max_pixels: refuse larger images; with `at_most` the reduced size counts.
-        at_most: a JPEG may be decoded at a reduced size that is not below this width and height.
+        path: the file
+        max_pixels: refuse larger images; with `at_most` the reduced size counts
+        at_most: width and height; a JPEG may be decoded at a reduced size of at least these
 
     Raises:
-        ImageError: if there is no image that can be decoded.
+        ImageError: if the file is not an image that can be decoded
     """
     from PIL import ImageOps
 
@@ -145,7 +145,7 @@ def decode_image(
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Return an image as 8-bit RGB, by the table above.
+    """Convert an image to 8-bit RGB by the table at the top of this module.
 
     Example:
         >>> from PIL import Image
@@ -188,19 +188,19 @@ def _formats() -> tuple[str, ...]:
 def _opened(
     path: str | os.PathLike[str], max_pixels: int, at_most: tuple[int, int] | None = None
 ) -> Iterator[Image.Image]:
-    """Open an image whose number of pixels is allowed; what decoders raise inside becomes an `ImageError`."""
+    """Open an image of at most `max_pixels` pixels; errors of decoders become an `ImageError`."""
     from PIL import Image, UnidentifiedImageError
 
-    # Of os.path: large sets open a million files, and a Path costs as much as the file and raises for a long name.
+    # os.path instead of Path: a Path takes as long as opening the file, which matters for a million images.
     if not os.path.isfile(path):  # noqa: PTH113
         raise ImageError("is no file" if os.path.exists(path) else "the file does not exist")  # noqa: PTH110
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # looked at below
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is checked below
             with Image.open(path, formats=_formats()) as stored:
                 if at_most is not None:
-                    turned = stored.getexif().get(_ORIENTATION, 1) in _TURNED
-                    stored.draft("RGB", at_most[::-1] if turned else at_most)
+                    is_turned = stored.getexif().get(_ORIENTATION, 1) in _SWAPS_SIDES
+                    stored.draft("RGB", at_most[::-1] if is_turned else at_most)
                 width, height = stored.size
                 if width * height > max_pixels:
                     raise ImageError(f"{width} x {height} pixels are too many")

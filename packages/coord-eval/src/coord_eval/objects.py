@@ -1,4 +1,4 @@
-"""The objects of one answer with their scores, for who has no ground truth to compare them with."""
+"""Parses and scores the objects of one answer, without ground truth."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class ScoredObject(NamedTuple):
     """One object of an answer.
 
     Attributes:
-        desc: the description
+        desc: the description of the object
         box: `(x1, y1, x2, y2)` in [0, 1]
         score: in (0, 1]
-        repairs: what was repaired in it, see `ParsedObject`
-        points: the points of a shape that is no box in [0, 1], else empty
+        repairs: names of the repairs made, see `ParsedObject`
+        points: the vertices in [0, 1] of a shape other than a box, else empty
     """
 
     desc: str
@@ -45,20 +45,20 @@ def scored_objects(
     """Parse one record of `predictions.jsonl` and score its objects.
 
     Args:
-        record: with `text`, `image` or `image_id`, and what the score source needs
+        record: has `text`, `image` or `image_id`, and the fields that the score source needs
         boxes: a key of `BOX_SOURCES`: `"tokens"`, `"expected"`, `"median"` or `"best_iou"`
         format: as for `parse_answer`
-        scale: what plain numbers are divided by; the grid's when None
+        scale: divisor of plain numbers; None for that of the grid
         score_source: one of `SCORE_SOURCES`, or `"auto"`
-        grid: of the coordinate tokens
-        geometry: what the coordinates between markers are, see `parse_answer`; boxes are those around the shapes
-        ignored_labels: labels that stand for no object; what has one is left out and counted
+        grid: grid of the coordinate tokens
+        geometry: geometry that the coordinates between markers describe, see `parse_answer`; `box` encloses the shape
+        ignored_labels: labels that name no object; objects with such a label are dropped and counted
 
     Returns:
-        The objects in the order of the answer, and how many pieces of text were left out for each reason.
+        The objects in the order of the answer, and the number of dropped pieces of text by reason.
 
     Raises:
-        InputError: the record is not one of an answer, or lacks what the score source needs
+        InputError: if the record is not an answer, or lacks a field that the score source needs
 
     Example:
         >>> text = "<|object_ref_start|>cat<|object_ref_end|><|box_start|><|coord_0|><|coord_0|><|coord_500|>"
@@ -68,7 +68,7 @@ def scored_objects(
     """
     (prediction,) = from_records([record])
     if not isinstance(prediction, Prediction):
-        raise InputError("the record has no text: expected one of an answer, found a box of a results list")
+        raise InputError("the record has no text: expected the record of an answer, found a box of a results list")
     answer = parse_answer(
         prediction.text, format, scale=scale, grid=grid, keep_flat=boxes != "tokens", geometry=geometry
     )

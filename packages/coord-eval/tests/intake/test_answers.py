@@ -55,7 +55,7 @@ def test_boxes_by_median_and_by_expected_iou():
         ([[0.1] * 3] * 3, "coord_quantiles: expected one value"),
         ([[0.1] * 2] * 4, "an odd number"),
         ([[0.1] * 3] * 3 + [[0.1]], "an odd number"),
-        ([[0.3, 0.2, 0.1]] * 4, "rising"),
+        ([[0.3, 0.2, 0.1]] * 4, "ascending"),
         ([[0.1, 0.2, 1.1]] * 4, r"coord_quantiles\[0\]: expected values in \[0, 1\]"),
         ([0.1] * 4, "coord_quantiles"),
         ("0.1", "expected a list of quantiles"),

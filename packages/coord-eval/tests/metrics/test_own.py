@@ -59,7 +59,7 @@ def test_pr_curves_have_ap_as_their_mean(coco_set, noisy_results, tmp_path):
         assert np.mean(curve) == pytest.approx(evaluation.coco[key])
         assert (np.diff(curve) <= 1e-12).all()
     assert evaluation.pr_curves["recall"][::50] == [0.0, 0.5, 1.0]
-    assert "precision at each recall" in evaluation.write_report(tmp_path).read_text()
+    assert "precision by recall" in evaluation.write_report(tmp_path).read_text()
     assert score({**coco_set, "annotations": []}, []).pr_curves == {}
 
 

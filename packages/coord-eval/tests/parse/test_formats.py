@@ -52,9 +52,7 @@ def test_score_counts_and_notes_unrecognised_answers():
     evaluation = score(truth_of(50), answers_of([UNKNOWN] * 50))
     assert evaluation.format["parsed"] == 0
     assert evaluation.format["dropped"] == {"unrecognised": 50}
-    assert any(
-        "50 answers hold nothing that a format reads" in note and "<where>cat" in note for note in evaluation.notes
-    )
+    assert any("50 answers have no recognised format" in note and "<where>cat" in note for note in evaluation.notes)
 
 
 @pytest.mark.parametrize(

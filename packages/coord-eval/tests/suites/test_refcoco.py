@@ -130,7 +130,7 @@ def test_score_expression_files_in_pixels(phrases, tmp_path):
     ("change", "message"),
     [
         (lambda rows, answers: answers.pop(), "3 phrases and 2 answers"),
-        (lambda rows, answers: answers.reverse(), r"line 1: about 8, where the phrase in its place is about 7"),
+        (lambda rows, answers: answers.reverse(), r"line 1: about 8, but the phrase at this position is about 7"),
         (lambda rows, answers: answers[0].update(image="c.jpg"), r"about 'c.jpg', .* about 'a.jpg'"),
         (lambda rows, answers: rows[2]["objects"].clear(), r"phrase 3 \(b.jpg\): expected one object, found 0"),
         (lambda rows, answers: answers[1].pop("text"), "line 2, text"),

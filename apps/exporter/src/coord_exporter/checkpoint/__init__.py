@@ -1,1 +1,1 @@
-"""Takes checkpoint folders and recipes for tensors; gives headers, rows and a complete new checkpoint folder."""
+"""Reads checkpoint folders without loading them, and writes new ones from recipes for their tensors."""

@@ -1,4 +1,4 @@
-"""A checkpoint folder to write: weights, index, configuration, the files that come along, and export.json."""
+"""Writes a checkpoint folder: weights, index, configuration, files copied from the base, and export.json."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORMAT = 1
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".pkl"}
 _FOLDERS = {"additional_chat_templates"}
 
-# The files by which a tokenizer or processor is recognised, and those that belong to them.
+# Files whose presence shows that there is a tokenizer or processor, and further files that belong to it.
 _TOKENIZER = ("tokenizer.json", "vocab.json", "tokenizer_config.json")
 _PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 _BESIDE_TOKENIZER = ("merges.txt", "added_tokens.json", "special_tokens_map.json")
@@ -40,13 +40,13 @@ class Export:
     """A planned checkpoint.
 
     Attributes:
-        base: what it is made from.
-        recipes: its tensors by name.
-        config: its configuration.
-        companions: the files to copy, by their name in the output.
-        entry: what its record states beside sources and versions; None leaves the base's record as it is.
-        rewritten: JSON files that come along changed, by name.
-        card: the text of README.md, if it is not the base's.
+        base: the checkpoint it is made from
+        recipes: its tensors by name
+        config: its configuration
+        companions: the files to copy, by their name in the output
+        entry: the entry of its record without sources and versions; None keeps the base's record unchanged
+        rewritten: contents of the JSON files to change, by name
+        card: the text of README.md; None copies the base's
     """
 
     base: StoredCheckpoint
@@ -70,19 +70,19 @@ def write_export(
     """Write a planned checkpoint to OUT.
 
     Args:
-        export: the plan
-        out: the folder to make
-        force: whether an existing folder is replaced that an export wrote
+        export: the planned checkpoint
+        out: the folder to create
+        force: whether to replace an existing folder that an export wrote
         max_shard_size: bytes of tensors per file; None keeps the base's files
         quiet: whether to show no progress
-        verify: called with the finished folder before it becomes OUT; what it returns is recorded
+        verify: called with the finished folder before it becomes OUT; its result is recorded
 
     Returns:
-        What `verify` returned.
+        The result of `verify`.
 
     Raises:
-        InputError: if the disk has no room.
-        ExportError: if writing or verifying fails; OUT is as it was.
+        InputError: if the disk does not have enough space
+        ExportError: if writing or verifying fails; OUT is unchanged
     """
     base = export.base
     files = lay_out(base, export.recipes, max_shard_size)
@@ -113,17 +113,17 @@ def write_export(
                 history = [*history, entry | ({"verification": verified} if verified else {})]
             write_record(stage, history)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = "the disk is full" if full else error.strerror or str(error)
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "the disk is full" if is_full else error.strerror or str(error)
         raise ExportError(f"OUT {out}: {reason}; nothing was written") from None
     return verified
 
 
 def find_companions(base: StoredCheckpoint, adapter: Path | None = None) -> tuple[dict[str, Path], list[str]]:
-    """List the files that come along from the base, with warnings about what does not or is missing there.
+    """List the files to copy from the base, with warnings about those left out or missing.
 
-    Links that leave the base's folder are not followed, but for those of the hub's cache (snapshots to blobs). A
-    tokenizer or processor that the base lacks is taken from the adapter's folder if it is there.
+    Links that leave the base's folder are not followed, except in the hub's cache (from snapshots to blobs). If the
+    base has no tokenizer or processor, that of the adapter's folder is used, if any.
 
     Returns:
         The files to copy by their name in the output, and the warnings.
@@ -146,35 +146,35 @@ def find_companions(base: StoredCheckpoint, adapter: Path | None = None) -> tupl
     for kind, (names, others) in _KINDS.items():
         if any(name in files for name in names):
             continue
-        where = "the export has none either"
+        origin = "the export has none either"
         if adapter is not None and any((adapter / name).exists() for name in names):
-            found = {name: adapter / name for name in (*names, *others) if (adapter / name).is_file()}
-            files, where = found | files, "taken from the adapter's folder"
-        warnings.append(f"{base.folder}: no {kind} files ({where})")
-    for what, names in (("files", left_out), ("links that dangle or leave the folder", links)):
+            from_adapter = {name: adapter / name for name in (*names, *others) if (adapter / name).is_file()}
+            files, origin = from_adapter | files, "taken from the adapter's folder"
+        warnings.append(f"{base.folder}: no {kind} files ({origin})")
+    for description, names in (("files", left_out), ("links that dangle or leave the folder", links)):
         if names:
-            warnings.append(f"{base.folder}: {len(names)} {what} left out: {', '.join(names[:5])}")
+            warnings.append(f"{base.folder}: {len(names)} {description} left out: {', '.join(names[:5])}")
     return files, warnings
 
 
 def _is_followed(link: Path, folder: Path) -> bool:
-    """Whether a link leads to a file of the folder, or of the hub's cache that the folder is a snapshot of."""
+    """Return whether a link leads to a file of the folder, or of the hub cache whose snapshot the folder is."""
     target, place = link.resolve(), folder.resolve()
     blobs = place.parent.parent / "blobs" if place.parent.name == "snapshots" else place
     return target.is_file() and (target.is_relative_to(place) or target.is_relative_to(blobs))
 
 
 def adapter_companions(folder: Path) -> dict[str, Path]:
-    """List the files of an adapter's folder that say how it is asked: card, tokenizer, processor."""
+    """List the files of an adapter's folder that describe how to prompt it: card, tokenizer, processor."""
     names = (CARD_FILE, *(name for kind in _KINDS.values() for names in kind for name in names))
     return {name: folder / name for name in names if (folder / name).is_file()}
 
 
 def history_of(folder: Path) -> list[dict]:
-    """Return the exports a checkpoint went through, oldest first; empty for one that no export made.
+    """Return the record entries of the exports that led to a checkpoint, oldest first; empty if there were none.
 
     Raises:
-        InputError: for a record of a newer format.
+        InputError: for a record of a newer format
     """
     path = folder / RECORD_FILE
     if not path.exists():
@@ -186,7 +186,7 @@ def history_of(folder: Path) -> list[dict]:
 
 
 def write_record(stage: Path, history: list[dict]) -> None:
-    """Write export.json: what a finished folder went through, and its files, by which `--force` knows them."""
+    """Write export.json: the history of a finished folder, and its files, which `--force` may replace."""
     files = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
     write_json(stage / RECORD_FILE, {"format": _FORMAT, "history": history, "files": files})
 
@@ -199,7 +199,7 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def _digesting(base: StoredCheckpoint) -> Iterator[dict[str, Future[str]]]:
-    """Take the digests of the base's files on a thread of their own: they need as much time as merging."""
+    """Compute the digests of the base's files in a separate thread, since they take as long as merging."""
     digester = ThreadPoolExecutor(1)
     paths = [base.folder / "config.json", *(file.path for file in base.files)]
     try:
@@ -209,7 +209,7 @@ def _digesting(base: StoredCheckpoint) -> Iterator[dict[str, Future[str]]]:
 
 
 def versions() -> dict[str, str]:
-    """Return what a record states about the software that made it."""
+    """Return the versions of Python and the packages, for the record of an export."""
     packages = ("coord-exporter", "coord-codec", "torch")
     return {"python": platform.python_version()} | {name: metadata.version(name) for name in packages}
 
@@ -220,7 +220,7 @@ def write_json(path: Path, content: dict) -> None:
 
 
 class WriteProgress:
-    """Bytes written, with the time left: one line rewritten on a terminal, a line every ten seconds elsewhere."""
+    """Progress in bytes with the time left: one updated line on a terminal, else a line every ten seconds."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self._total, self._stream = total, stream or sys.stderr
@@ -230,25 +230,25 @@ class WriteProgress:
         self._next = self._started + (0 if self._terminal else self._every)
 
     def advance(self, count: int) -> None:
-        """Count bytes that were written."""
+        """Add a number of written bytes."""
         self._done += count
         if (now := time.monotonic()) >= self._next:
             self._next = now + self._every
             self._show(now)
 
     def finish(self) -> None:
-        """End the line."""
+        """Print the final progress and end the line."""
         if self._terminal:
             self._show(time.monotonic())
             self._stream.write("\n")
 
     def line(self, now: float) -> str:
-        """Return what is shown: bytes written and in total, and the time left at the mean speed so far."""
-        left = (now - self._started) * (self._total - self._done) / self._done if self._done else 0.0
+        """Return the progress line: bytes written, bytes in total, and the time left at the mean speed so far."""
+        seconds_left = (now - self._started) * (self._total - self._done) / self._done if self._done else 0.0
         share = 100 * self._done // self._total if self._total else 100
         return (
             f"writing {self._done / 1e9:.2f} of {self._total / 1e9:.2f} GB ({share}%), "
-            f"{int(left) // 60}:{int(left) % 60:02d} left"
+            f"{int(seconds_left) // 60}:{int(seconds_left) % 60:02d} left"
         )
 
     def _show(self, now: float) -> None:

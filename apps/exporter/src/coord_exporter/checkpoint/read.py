@@ -1,8 +1,8 @@
-"""Reads checkpoints by the headers of their weight files: where each tensor's bytes are, without loading any.
+"""Reads the headers of a checkpoint's weight files, which locate the bytes of each tensor, without loading tensors.
 
 The safetensors format: 8 bytes little-endian header length, a JSON header of name -> dtype, shape, data_offsets, then
-the data without holes (https://huggingface.co/docs/safetensors). Files are never memory-mapped: mapped pages would
-count as resident memory.
+the data without gaps (https://huggingface.co/docs/safetensors). Files are not memory-mapped, since mapped pages count
+as resident memory.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from pathlib import Path
 from coord_codec.files import InputError, read_json
 
 FLOATS = ("BF16", "F16", "F32")
-"""Types whose values can be merged."""
+"""Dtypes whose values can be merged."""
 
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "F64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1}
 ITEM_BYTES |= {"I8": 1, "I16": 2, "I32": 4, "I64": 8, "U8": 1, "U16": 2, "U32": 4, "U64": 8}
-"""Bytes of one value by the format's name of its type."""
+"""Bytes of one value by dtype name of the format."""
 
 INDEX_FILE = "model.safetensors.index.json"
 SINGLE_FILE = "model.safetensors"
 
 RECORD_FILE = "export.json"
-"""What every export writes: where the checkpoint came from, with digests, so that no adapter is merged twice."""
+"""Record that every export writes: its sources with digests, so that no adapter is merged twice."""
 CARD_FILE = "coordexp.json"
-"""What the trainer puts beside its weights: prompt, markers, pixels and fingerprint of the training."""
+"""Card that the trainer writes beside its weights: prompt, markers, pixel limits and fingerprint of the training."""
 
-_MAX_HEADER = 100_000_000  # the format's own limit
+_MAX_HEADER = 100_000_000  # limit of the format
 
 
 @dataclass(frozen=True)
 class TensorKind:
-    """Name, type and shape of a tensor: row-major, `rows` rows of `row_bytes`."""
+    """Name, dtype and shape of a row-major tensor, which has `rows` rows of `row_bytes` bytes."""
 
     name: str
     dtype: str
@@ -62,7 +62,7 @@ class TensorKind:
 
 @dataclass(frozen=True)
 class TensorInfo(TensorKind):
-    """Where a tensor lies: `nbytes` bytes at `start` of `path`."""
+    """A stored tensor: `nbytes` bytes at `start` of the file `path`."""
 
     path: Path
     start: int
@@ -71,7 +71,7 @@ class TensorInfo(TensorKind):
         """Read the bytes of rows lo..hi-1.
 
         Raises:
-            InputError: if the file became shorter since its header was read.
+            InputError: if the file became shorter after its header was read
         """
         data = bytearray((hi - lo) * self.row_bytes)
         view, at = memoryview(data), self.start + lo * self.row_bytes
@@ -84,14 +84,14 @@ class TensorInfo(TensorKind):
         return data
 
     def blocks(self, nbytes: int = 1 << 23) -> Iterator[tuple[int, int]]:
-        """Yield ranges lo, hi of rows that hold about `nbytes` each."""
+        """Yield ranges lo, hi of rows of about `nbytes` bytes each."""
         step = max(1, nbytes // max(1, self.row_bytes))
         yield from ((lo, min(lo + step, self.rows)) for lo in range(0, self.rows, step))
 
 
 @dataclass(frozen=True)
 class SafetensorsFile:
-    """One safetensors file: its tensors in the order of their data, and the header as it stands."""
+    """One safetensors file: its tensors in the order of their data, and the header's bytes."""
 
     path: Path
     tensors: tuple[TensorInfo, ...]
@@ -109,11 +109,11 @@ class StoredCheckpoint:
     """A Hugging Face checkpoint folder: its configuration and its weight files, in index order.
 
     Attributes:
-        folder: where it lies.
-        config: the content of config.json.
-        files: its weight files.
-        index_metadata: the metadata of the index, None for a single-file checkpoint.
-        modules: names by which tensors are listed instead of their own; see `modules.named_as_modules`.
+        folder: the checkpoint folder
+        config: the content of config.json
+        files: the weight files
+        index_metadata: the metadata of the index, None for a single-file checkpoint
+        modules: names under which `tensors` lists tensors instead of their own; see `modules.named_as_modules`
     """
 
     folder: Path
@@ -124,7 +124,7 @@ class StoredCheckpoint:
 
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
-        """Every tensor by its name."""
+        """All tensors by name."""
         return {self.modules.get(tensor.name, tensor.name): tensor for file in self.files for tensor in file.tensors}
 
     @property
@@ -137,7 +137,7 @@ def read_object(path: Path) -> dict:
     """Read a JSON object.
 
     Raises:
-        InputError: if the file cannot be read or does not hold one.
+        InputError: if the file cannot be read or does not contain one
     """
     content = read_json(path)
     if not isinstance(content, dict):
@@ -149,7 +149,7 @@ def read_safetensors(path: Path) -> SafetensorsFile:
     """Read and check the header of a safetensors file.
 
     Raises:
-        InputError: if the file is missing, truncated, longer than its header states, or not safetensors.
+        InputError: if the file is missing, truncated, longer than its header states, or not safetensors
     """
     try:
         size = path.stat().st_size
@@ -169,13 +169,13 @@ def read_safetensors(path: Path) -> SafetensorsFile:
         tensors = _in_order(path, entries, len(header))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: the safetensors header is damaged ({error}); fetch the file again") from None
-    found = SafetensorsFile(path, tensors, metadata, header)
-    if found.size != size:
+    result = SafetensorsFile(path, tensors, metadata, header)
+    if result.size != size:
         raise InputError(
-            f"{path}: the header promises {found.size} bytes, the file has {size}: "
-            f"{'truncated' if size < found.size else 'something was appended'}; fetch the file again"
+            f"{path}: the header promises {result.size} bytes, the file has {size}: "
+            f"{'truncated' if size < result.size else 'something was appended'}; fetch the file again"
         )
-    return found
+    return result
 
 
 def _in_order(path: Path, entries: dict, start: int) -> tuple[TensorInfo, ...]:
@@ -187,7 +187,7 @@ def _in_order(path: Path, entries: dict, start: int) -> tuple[TensorInfo, ...]:
             raise ValueError(f"tensor {name} has the shape {entry['shape']}, expected whole numbers")
         info = TensorInfo(name, entry["dtype"], tuple(entry["shape"]), path, start + end)
         if list(entry["data_offsets"]) != [end, end + info.nbytes]:
-            raise ValueError(f"tensor {name} does not lie where its shape puts it")
+            raise ValueError(f"tensor {name} has data_offsets that do not match its shape")
         end += info.nbytes
         infos.append(info)
     return tuple(infos)
@@ -197,8 +197,8 @@ def open_checkpoint(folder: Path) -> StoredCheckpoint:
     """Read configuration, index and headers of a checkpoint folder, and check that they agree.
 
     Raises:
-        InputError: for a missing or damaged file, a tensor that the index lists and no file holds, weights that are
-            not safetensors, or a quantized model.
+        InputError: for a missing or damaged file, a tensor of the index that no file contains, weights that are not
+            safetensors, or a quantised model
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: expected a checkpoint folder, found {'a file' if folder.exists() else 'nothing'}")
@@ -206,7 +206,7 @@ def open_checkpoint(folder: Path) -> StoredCheckpoint:
     if not isinstance(config.get("text_config", {}), dict):
         raise InputError(f"{folder / 'config.json'}: text_config: expected an object; fetch the file again")
     if config.get("quantization_config"):
-        raise InputError(f"{folder / 'config.json'}: quantization_config: a quantized base cannot be changed exactly")
+        raise InputError(f"{folder / 'config.json'}: quantization_config: a quantised base cannot be changed exactly")
     index_path = folder / INDEX_FILE
     if index_path.exists():
         index = read_object(index_path)
@@ -214,9 +214,9 @@ def open_checkpoint(folder: Path) -> StoredCheckpoint:
         if not isinstance(weight_map, dict) or not weight_map or {*map(type, weight_map.values())} != {str}:
             raise InputError(f"{index_path}: expected a weight_map of tensor names to files")
         files = _open_files(folder, dict.fromkeys(weight_map.values()))
-        held = {tensor.name: file.path.name for file in files for tensor in file.tensors}
-        if wrong := sorted(name for name, file in weight_map.items() if held.get(name) != file):
-            raise InputError(f"{index_path}: {weight_map[wrong[0]]} does not hold the tensor {wrong[0]}")
+        file_of_tensor = {tensor.name: file.path.name for file in files for tensor in file.tensors}
+        if wrong := sorted(name for name, file in weight_map.items() if file_of_tensor.get(name) != file):
+            raise InputError(f"{index_path}: {weight_map[wrong[0]]} does not contain the tensor {wrong[0]}")
         if not isinstance(metadata := index.get("metadata") or {}, dict):
             raise InputError(f"{index_path}: metadata: expected an object, found {metadata!r:.80}")
         return StoredCheckpoint(folder, config, files, metadata)

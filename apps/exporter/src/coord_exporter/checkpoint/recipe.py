@@ -1,4 +1,4 @@
-"""How one output tensor is made: rows of a stored tensor, and steps that change them in float32."""
+"""Recipe of an output tensor: rows of a stored tensor, and steps that change them in float32."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     import torch
 
 RowFunction = Callable[["torch.Tensor", int, int], "torch.Tensor"]
-"""Takes rows lo..hi-1 in float32 and the range; returns those rows changed, and may work in place."""
+"""Function of rows lo..hi-1 in float32, lo and hi; returns the changed rows, possibly in place."""
 
-_CHUNK_VALUES = 1 << 19  # float32 values in work at a time: 2 MB stay in the cache and in memory already at hand
+_CHUNK_VALUES = 1 << 19  # float32 values processed at a time: 2 MB fit in the cache and in allocated memory
 _BLOCK_ROWS = 64
 
 
 class Step:
-    """A change of rows. Steps are compared to tell whether two tensors would come out equal."""
+    """A change of rows. Steps are comparable, which shows whether two output tensors will be equal."""
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether the tensor must be changed in one chunk."""
+        """Whether the tensor must be changed as a single chunk."""
         return False
 
     @property
@@ -33,20 +33,20 @@ class Step:
         return _BLOCK_ROWS
 
     def touches(self, lo: int, hi: int) -> bool:
-        """Whether any of rows lo..hi-1 changes."""
+        """Return whether any of rows lo..hi-1 changes."""
         return True
 
     def open(self) -> RowFunction:
-        """Load what the step needs; it is freed with the function."""
+        """Load the step's tensors, which live as long as the returned function."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Recipe(TensorKind):
-    """An output tensor: name, type and shape, the stored tensor it starts from, and the steps in order.
+    """An output tensor: name, dtype and shape, the stored tensor that it starts from, and the steps in order.
 
-    Rows beyond those of the source start as zeros. With no steps and the source's own type it is a byte copy. A tensor
-    at hand brings its `data` and has no use for the source.
+    Rows beyond those of the source start as zeros. Without steps and with the source's dtype it is a byte copy. A
+    tensor in memory has `data` and does not use the source.
     """
 
     source: TensorInfo
@@ -55,20 +55,20 @@ class Recipe(TensorKind):
 
     @property
     def copied(self) -> bool:
-        """Whether the stored bytes are taken over as they are."""
+        """Whether the stored bytes are copied unchanged."""
         return not self.steps and self.dtype == self.source.dtype and self.shape == self.source.shape
 
     def same_values(self, other: Recipe) -> bool:
-        """Whether both tensors would hold the same values."""
+        """Return whether both tensors will have the same values."""
         mine, theirs = ((r.dtype, r.shape, r.source, r.steps) for r in (self, other))
         return mine == theirs
 
     def chunks(self) -> Iterator[tuple[int, int]]:
-        """Yield ranges lo, hi of rows to work on, of about 2 MB each in float32.
+        """Yield ranges lo, hi of rows to process together, of about 2 MB each in float32.
 
-        Chunks start at multiples of 64 rows and none is shorter (unless the tensor is): matrix products work in blocks
-        of rows, and a product in chunks has the bits of the product in one piece only where these blocks coincide.
-        Experts are matrices of their own.
+        Chunks start at multiples of 64 rows and are no shorter (unless the tensor is): matrix products work in blocks
+        of rows, and a product in chunks is bit-identical to the full product only if the blocks coincide. Each expert
+        is a separate matrix.
         """
         width = max(1, math.prod(self.shape[1:]))
         block = max((step.block_rows for step in self.steps), default=_BLOCK_ROWS)
@@ -83,12 +83,12 @@ class Recipe(TensorKind):
 
 
 def copy_of(tensor: TensorInfo) -> Recipe:
-    """Return the recipe that leaves a tensor as it is."""
+    """Return the recipe of an unchanged copy of a tensor."""
     return Recipe(tensor.name, tensor.dtype, tensor.shape, tensor)
 
 
 def made_of(name: str, value: torch.Tensor, source: TensorInfo) -> Recipe:
-    """Return the recipe of a tensor that is at hand, of a type that adapters hold."""
+    """Return the recipe of a tensor in memory, of a dtype that adapters contain."""
     import torch
 
     names = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.int64: "I64", torch.uint8: "U8"}
@@ -103,7 +103,7 @@ def bytes_of(tensor: torch.Tensor) -> memoryview:
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Return the torch type of a safetensors floating type name."""
+    """Return the torch dtype of a floating dtype name of safetensors."""
     import torch
 
     return {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}[name]
@@ -120,13 +120,13 @@ def read_rows(tensor: TensorInfo, lo: int, hi: int) -> torch.Tensor:
 
 
 def read_float(tensor: TensorInfo) -> torch.Tensor:
-    """Read a tensor in float32: for the factors of an adapter, which are small."""
+    """Read a whole tensor in float32, meant for the small factors of an adapter."""
     return read_rows(tensor, 0, tensor.rows).reshape(tensor.shape)
 
 
 def first_not_finite(rows: torch.Tensor) -> int | None:
-    """Return the first row with NaN or infinity, if any: both pass through to the sum, which is quick to find."""
-    if rows.sum().isfinite():
+    """Return the index of the first row with NaN or infinity, None without one."""
+    if rows.sum().isfinite():  # a quick test: NaN and infinity propagate to the sum
         return None
-    found = (~rows.isfinite()).reshape(len(rows), -1).any(1).nonzero()
-    return int(found[0]) if len(found) else None
+    faulty = (~rows.isfinite()).reshape(len(rows), -1).any(1).nonzero()
+    return int(faulty[0]) if len(faulty) else None

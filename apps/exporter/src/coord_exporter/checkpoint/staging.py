@@ -1,4 +1,4 @@
-"""All or nothing: everything is written to a hidden folder beside OUT, flushed to the disk, and renamed.
+"""Creates OUT atomically: all files are written to a hidden folder beside it, flushed to the disk, and renamed.
 
 An existing OUT is replaced atomically (renameat2), or crash-safely with two renames where that is unavailable. A killed
 process leaves its hidden folder behind; the next export to the same OUT restores or removes it.
@@ -19,63 +19,63 @@ from pathlib import Path
 from coord_codec.files import InputError
 from coord_exporter.checkpoint.read import RECORD_FILE, read_object
 
-_MARGIN = 16 << 20  # small files and the file system's own bookkeeping
+_MARGIN = 16 << 20  # space for small files and metadata of the file system
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2(2)
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 class ExportError(Exception):
-    """An export that started and could not be finished or verified: exit code 1, no OUT left behind."""
+    """An export that failed while writing or verifying: exit code 1; OUT is not written."""
 
 
 def check_out(out: Path, inputs: tuple[Path, ...], force: bool) -> list[str]:
-    """Refuse an OUT that would overwrite something or mix with the inputs.
+    """Refuse an OUT that exists already or overlaps with the inputs.
 
     Returns:
-        Warnings: that an OUT was restored which a killed run had moved aside.
+        A warning if an OUT was restored that a killed run had moved aside.
 
     Raises:
-        InputError: naming the reason.
+        InputError: naming the reason
     """
-    place = out.resolve()
+    target = out.resolve()
     for folder in inputs:
-        given = folder.resolve()
-        if place == given or given in place.parents or place in given.parents:
-            raise InputError(f"OUT {out}: lies inside, around or on the input {folder}; choose another place")
-    if not place.parent.is_dir():
-        raise InputError(f"OUT {out}: the folder {place.parent} does not exist; create it first")
-    back = " (brought back: a run that was to replace it was killed)" if _restore(place) else ""
+        source = folder.resolve()
+        if target == source or source in target.parents or target in source.parents:
+            raise InputError(f"OUT {out}: is, contains or lies inside the input {folder}; choose another folder")
+    if not target.parent.is_dir():
+        raise InputError(f"OUT {out}: the folder {target.parent} does not exist; create it first")
+    restored = " (restored: the run that was to replace it was killed)" if _restore(target) else ""
     if not os.path.lexists(out):
         return []
     if not force:
-        raise InputError(f"OUT {out}: exists already{back}; choose another name, or --force to replace it")
+        raise InputError(f"OUT {out}: exists already{restored}; choose another name, or --force to replace it")
     if not out.is_dir() or any(out.iterdir()):
-        _refuse_other_things(out)
-    return [f"OUT {out}: was there already{back}"] if back else []
+        _check_replaceable(out)
+    return [f"OUT {out}: exists already{restored}"] if restored else []
 
 
-def _refuse_other_things(out: Path) -> None:
-    """Raise an InputError for what no export wrote: a folder without its record, or with further files."""
+def _check_replaceable(out: Path) -> None:
+    """Raise an InputError for a folder without the record of an export, or with files that are not in it."""
     record = read_object(out / RECORD_FILE) if (out / RECORD_FILE).is_file() else {}
     if not record.get("history"):
         raise InputError(
-            f"OUT {out}: --force replaces what an export wrote (a folder with {RECORD_FILE}), and this is something "
-            "else; move it away"
+            f"OUT {out}: --force replaces only what an export wrote (a folder with {RECORD_FILE}), and this is "
+            "something else; move it away"
         )
-    found = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()} - {RECORD_FILE}
-    known = record.get("files", found)  # records of earlier versions list none
-    if further := sorted(found - set(known)):
+    present = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()} - {RECORD_FILE}
+    exported = record.get("files", present)  # records of earlier versions do not list files
+    if further := sorted(present - set(exported)):
         raise InputError(
-            f"OUT {out}: --force replaces what an export wrote, and {len(further)} files are not of it, first "
-            f"{further[0]}; move them away"
+            f"OUT {out}: --force replaces only what an export wrote, and {len(further)} files are not part of it, the "
+            f"first {further[0]}; move them away"
         )
 
 
 def check_space(out: Path, needed: int) -> None:
-    """Refuse to start where the output would not fit.
+    """Refuse an output that does not fit on the disk.
 
     Raises:
-        InputError: with both figures.
+        InputError: with the needed and the free space
     """
     free = shutil.disk_usage(out.resolve().parent).free
     if free < needed + _MARGIN:
@@ -87,64 +87,64 @@ def check_space(out: Path, needed: int) -> None:
 
 @contextmanager
 def staged(out: Path, force: bool) -> Iterator[Path]:
-    """Yield a hidden folder beside OUT, which becomes OUT if the block ends well and vanishes if it does not.
+    """Yield a hidden folder beside OUT, which becomes OUT if the block succeeds and is removed if it fails.
 
     Raises:
-        ExportError: if OUT appeared meanwhile.
+        ExportError: if OUT was created in the meantime
     """
-    place = out.resolve()
-    prefix = f".{place.name}.partial-"
-    for folder in _beside(place, prefix):
-        with _abandoned(folder) as free:
-            if free:
+    target = out.resolve()
+    prefix = f".{target.name}.partial-"
+    for folder in _siblings(target, prefix):
+        with _abandoned(folder) as is_abandoned:
+            if is_abandoned:
                 shutil.rmtree(folder, ignore_errors=True)
-    stage = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
+    stage = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
     with _locked(stage):
         try:
             stage.chmod(0o777 & ~_umask())
             yield stage
             for path in (*stage.rglob("*"), stage):
                 _flush(path)
-            if not os.path.lexists(place):
-                stage.rename(place)
+            if not os.path.lexists(target):
+                stage.rename(target)
             elif force:
-                _replace_folder(stage, place)
+                _replace_folder(stage, target)
             else:
-                raise ExportError(f"OUT {place}: appeared while the export ran; nothing was written")
-            _flush(place.parent)
+                raise ExportError(f"OUT {target}: was created while the export ran; nothing was written")
+            _flush(target.parent)
         finally:
-            shutil.rmtree(stage, ignore_errors=True)  # unfinished, or the folder that was replaced
+            shutil.rmtree(stage, ignore_errors=True)  # an unfinished export, or the replaced folder
 
 
-def _replace_folder(new: Path, place: Path) -> None:
-    """Put the folder `new` at `place`; what was there may lie at `new` afterwards, for the caller to remove.
+def _replace_folder(new: Path, target: Path) -> None:
+    """Replace the folder at `target` by `new`; the old folder may be at `new` afterwards, for the caller to remove.
 
     Raises:
-        OSError: if the system refuses; `place` is as it was.
+        OSError: if the system refuses; `target` is unchanged
     """
-    if exchange(new, place):
+    if exchange(new, target):
         return
     # The old folder is moved aside, and back on failure; `_restore` finds it after a kill in between.
-    parent = Path(tempfile.mkdtemp(prefix=_aside_prefix(place), dir=place.parent))
-    aside = parent / place.name
+    parent = Path(tempfile.mkdtemp(prefix=_aside_prefix(target), dir=target.parent))
+    aside = parent / target.name
     with _locked(parent):
         try:
-            place.rename(aside)
+            target.rename(aside)
             try:
-                new.rename(place)
+                new.rename(target)
             except OSError:
-                aside.rename(place)
+                aside.rename(target)
                 raise
         finally:
-            if os.path.lexists(place):
+            if os.path.lexists(target):
                 shutil.rmtree(parent, ignore_errors=True)
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two folders in one step; False where the system or the file system has no such call.
+    """Swap two folders atomically; return False if the system or the file system does not support it.
 
     Raises:
-        OSError: if the call exists and fails.
+        OSError: if the call is supported and fails
     """
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
@@ -156,32 +156,32 @@ def exchange(one: Path, other: Path) -> bool:
     return not failed
 
 
-def _restore(place: Path) -> bool:
-    """Move back a folder that was moved aside by a process killed before it put its own there."""
-    found = False
-    for folder in _beside(place, _aside_prefix(place)):
-        with _abandoned(folder) as free:
-            if not free:
+def _restore(target: Path) -> bool:
+    """Move back a folder that a process had moved aside before it was killed; return whether there was one."""
+    restored = False
+    for folder in _siblings(target, _aside_prefix(target)):
+        with _abandoned(folder) as is_abandoned:
+            if not is_abandoned:
                 continue
-            aside = folder / place.name
-            if aside.is_dir() and not os.path.lexists(place):
-                aside.rename(place)
-                found = True
+            aside = folder / target.name
+            if aside.is_dir() and not os.path.lexists(target):
+                aside.rename(target)
+                restored = True
             shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return restored
 
 
-def _beside(place: Path, prefix: str) -> list[Path]:
-    return [path for path in place.parent.iterdir() if path.name.startswith(prefix)]
+def _siblings(target: Path, prefix: str) -> list[Path]:
+    return [path for path in target.parent.iterdir() if path.name.startswith(prefix)]
 
 
-def _aside_prefix(place: Path) -> str:
-    return f".{place.name}.replaced-"
+def _aside_prefix(target: Path) -> str:
+    return f".{target.name}.replaced-"
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold a lock on a folder, which ends with the process: `_abandoned` tells by it."""
+    """Hold a lock on a folder; it ends with the process, so that `_abandoned` can test it."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -192,7 +192,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _abandoned(folder: Path) -> Iterator[bool]:
-    """Whether the process that worked in a folder is gone; the folder stays locked meanwhile."""
+    """Yield whether the process that used a folder has ended; the folder is locked inside the block."""
     try:
         fd = os.open(folder, os.O_RDONLY)
     except OSError:

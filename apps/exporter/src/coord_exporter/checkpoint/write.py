@@ -1,7 +1,7 @@
-"""Weight files: which tensor goes into which, their headers and index, and their bytes.
+"""Writes weight files: distributes tensors over files, and builds their headers, index and data.
 
-Each file is written header first, then tensor by tensor: copied by the kernel, or made chunk by chunk, so that no more
-than a chunk is ever in memory.
+Each file is written header first, then tensor by tensor: copied by the kernel, or computed in chunks, so that at most
+one chunk is in memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Advance = Callable[[int], None]
 """Called with the number of bytes just written."""
 
-_COPY_BYTES = 64 << 20  # per system call, so that progress moves
+_COPY_BYTES = 64 << 20  # per system call, so that progress is updated
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class OutFile:
 def lay_out(
     base: StoredCheckpoint, recipes: dict[str, Recipe], max_shard_size: int | None = None
 ) -> tuple[OutFile, ...]:
-    """Distribute tensors over files: as in the base, or anew if a size is given.
+    """Distribute tensors over files as in the base, or anew if `max_shard_size` is given.
 
     Args:
-        base: the checkpoint the tensors come from; a file whose tensors keep type and shape keeps its header
-        recipes: every output tensor by name; those the base lacks join its last file
-        max_shard_size: bytes of tensors a file may hold; a larger tensor gets a file of its own
+        base: the checkpoint of the tensors; a file whose tensors keep dtype and shape keeps its header
+        recipes: all output tensors by name; new ones are added to the last file
+        max_shard_size: maximum bytes of tensors per file; a larger tensor gets its own file
     """
     if max_shard_size is not None:
         shards = _split(recipes.values(), max_shard_size)
@@ -71,7 +71,7 @@ def lay_out(
 
 
 def index_of(files: tuple[OutFile, ...], base: StoredCheckpoint) -> dict | None:
-    """Return the content of the index file, None where a single file needs none."""
+    """Return the content of the index file, None if a single file needs none."""
     if len(files) == 1 and (base.index_metadata is None or files[0].name == SINGLE_FILE):
         return None
     recipes = [recipe for file in files for recipe in file.recipes]
@@ -85,19 +85,19 @@ def index_of(files: tuple[OutFile, ...], base: StoredCheckpoint) -> dict | None:
 
 def _split(recipes: Iterable[Recipe], limit: int) -> list[list[Recipe]]:
     shards: list[list[Recipe]] = [[]]
-    held = 0
+    shard_bytes = 0
     for recipe in recipes:
-        if shards[-1] and held + recipe.nbytes > limit:
+        if shards[-1] and shard_bytes + recipe.nbytes > limit:
             shards.append([])
-            held = 0
+            shard_bytes = 0
         shards[-1].append(recipe)
-        held += recipe.nbytes
-    # Wide types first, as the safetensors library writes them: every tensor stays aligned to its type.
+        shard_bytes += recipe.nbytes
+    # Sorted by descending item size, as in the safetensors library, so that every tensor is aligned to its dtype.
     return [sorted(shard, key=lambda recipe: -ITEM_BYTES[recipe.dtype]) for shard in shards]
 
 
 def header_of(recipes: Iterable[Recipe], metadata: dict[str, str]) -> bytes:
-    """Return the header of a file that holds these tensors in this order."""
+    """Return the header of a file with these tensors in this order."""
     entries: dict[str, dict] = {"__metadata__": metadata or {"format": "pt"}}
     end = 0
     for recipe in recipes:
@@ -110,7 +110,7 @@ def header_of(recipes: Iterable[Recipe], metadata: dict[str, str]) -> bytes:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep torch to one thread: waking others for every chunk takes longer than the chunk."""
+    """Limit torch to one thread, since starting others for every chunk takes longer than the chunk."""
     import torch
 
     threads = torch.get_num_threads()
@@ -125,8 +125,8 @@ def write_file(path: Path, file: OutFile, advance: Advance) -> None:
     """Write a new weight file.
 
     Raises:
-        ExportError: if a merged value is not finite.
-        OSError: if the disk refuses.
+        ExportError: if a merged value is not finite
+        OSError: if the file cannot be written
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -164,7 +164,7 @@ def _write_tensor(fd: int, at: int, recipe: Recipe, advance: Advance) -> None:
             if (bad := first_not_finite(rows)) is not None:
                 raise ExportError(
                     f"{recipe.name}: row {lo + bad} is not finite in {recipe.dtype} after merging (a value too large "
-                    "for the type, or a DoRA row of norm zero); nothing was written"
+                    "for the dtype, or a DoRA row of norm zero); nothing was written"
                 )
             _pwrite(fd, bytes_of(rows), at + lo * row_bytes)
             advance(size)
@@ -173,13 +173,13 @@ def _write_tensor(fd: int, at: int, recipe: Recipe, advance: Advance) -> None:
 def _source_rows(recipe: Recipe, lo: int, hi: int) -> torch.Tensor:
     import torch
 
-    held = min(max(recipe.source.rows, lo), hi)
-    rows = read_rows(recipe.source, lo, held)
-    return rows if held == hi else torch.cat([rows, torch.zeros(hi - held, *recipe.shape[1:])])
+    stored_end = min(max(recipe.source.rows, lo), hi)
+    rows = read_rows(recipe.source, lo, stored_end)
+    return rows if stored_end == hi else torch.cat([rows, torch.zeros(hi - stored_end, *recipe.shape[1:])])
 
 
 def _reserve(fd: int, size: int) -> None:
-    """Claim the disk space at once, where the file system can."""
+    """Allocate the disk space in advance if the file system supports it."""
     if not hasattr(os, "posix_fallocate"):  # macOS
         return
     try:
@@ -203,7 +203,7 @@ def _copy_some(source_fd: int, source_at: int, fd: int, at: int, size: int) -> i
         if hasattr(os, "copy_file_range"):  # Linux
             return os.copy_file_range(source_fd, fd, size, source_at, at)
     except OSError as error:
-        # Across file systems and on some network ones the kernel declines.
+        # The kernel does not support it between file systems and on some network file systems.
         if error.errno not in (errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
     block = os.pread(source_fd, min(size, 8 << 20), source_at)

@@ -1,4 +1,4 @@
-"""Takes base, adapter and export; gives figures, or an error where PEFT makes something else of the two."""
+"""Verifies an export against PEFT's merge of base and adapter."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from coord_exporter.checkpoint.staging import ExportError
 
 @contextmanager
 def comparing() -> Iterator[None]:
-    """Turn what loaders, processors and model code raise into one sentence."""
+    """Turn exceptions of loaders, processors and model code into one sentence."""
     try:
         yield
     except ExportError:

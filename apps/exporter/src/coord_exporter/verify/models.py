@@ -1,8 +1,8 @@
-"""Compares an export with PEFT's own model on fixed prompts, in float32.
+"""Compares the outputs of an export with those of PEFT's model on fixed prompts, in float32.
 
-The reference is the adapter unmerged on its base, so the merge itself is under test. Both models compute in
-float32; what differs is the rounding of merged weights to the checkpoint's type. The tolerance follows that type's
-spacing, and is no more than half of what the adapter changes, unless rounding alone may be more than that.
+The reference is the unmerged adapter on its base, so that the merge itself is tested. Both models compute in float32
+and differ in the rounding of merged weights to the checkpoint's dtype. The tolerance depends on the precision of that
+dtype, and is at most half of the adapter's effect, unless rounding alone can exceed that.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ GREEDY_TOKENS = 64
 _PROMPT = "Describe all objects in the image with their bounding boxes."
 _RANDOM_TOKENS = 48
 
-# Largest logit difference over the largest logit. A weight rounded to bf16 is off by up to 2^-9 of itself and
-# a few layers of such errors give 1e-2; in float32 only the order of summation differs, 2e-6 was measured. Half of
-# these may be rounding alone.
+# Tolerated logit difference relative to the largest logit. Rounding to bf16 changes a weight by up to 2^-9 of itself,
+# which adds up to 1e-2 over a few layers; in float32 only the order of summation differs, 2e-6 was measured. Rounding
+# alone is assumed to be at most half of these values.
 _TOLERANCES = {"BF16": 5e-2, "F16": 1e-2, "F32": 1e-4}
 
 
 @dataclass(frozen=True)
 class _Outcome:
-    """One model's answers: float32 logits [T, V] per prompt, with and without adapter, and the first's greedy ids."""
+    """Outputs of one model: float32 logits [T, V] per prompt with and without adapter, greedy ids for the first one."""
 
     logits: list[torch.Tensor]
     greedy: list[int]
@@ -56,28 +56,28 @@ def verify_models(base: StoredCheckpoint, adapter: Adapter, folder: Path) -> dic
         folder: the exported checkpoint
 
     Returns:
-        `max_difference`, `effect` (of the adapter) and `tolerance` in logits, `tokens` and `equal_tokens`
-        (before the first that differs), and whether a prompt held an `image`.
+        `max_difference`, `effect` (of the adapter) and `tolerance` in logits, `tokens` and `equal_tokens` (before the
+        first difference), and whether a prompt contained an `image`.
 
     Raises:
-        ExportError: if the largest difference is beyond the tolerance, or either model cannot be run.
+        ExportError: if the largest difference exceeds the tolerance, or if a model cannot be run
     """
     with comparing():
         reference, exported, image = _run_both(base, adapter, folder)
     largest = max(float(logits.abs().max()) for logits in reference.logits)
     difference, effect = (
-        max(float((one - other).abs().max()) for one, other in zip(reference.logits, others, strict=True))
+        max(float((mine - theirs).abs().max()) for mine, theirs in zip(reference.logits, others, strict=True))
         for others in (exported.logits, reference.plain)
     )
     out = open_checkpoint(folder)
     widest = _TOLERANCES[out.tensors[find_tables(out).embed].dtype] * largest
     tolerance = min(widest, max(widest / 2, effect / 2))
-    same = [one == other for one, other in zip(reference.greedy, exported.greedy, strict=True)]
+    same = [mine == theirs for mine, theirs in zip(reference.greedy, exported.greedy, strict=True)]
     equal = (*same, False).index(False)
     if not difference <= tolerance:
         raise ExportError(
-            f"verify: logits differ from PEFT's by {difference:.3g}, tolerated are {tolerance:.3g} (the "
-            f"adapter changes them by {effect:.3g}); nothing was written. The export is wrong, or the adapter acts "
+            f"verify: logits differ from PEFT's by {difference:.3g}, the tolerance is {tolerance:.3g} (the "
+            f"adapter changes them by {effect:.3g}); nothing was written. The export is wrong, or the adapter behaves "
             "differently when merged: please report it"
         )
     return {
@@ -103,7 +103,7 @@ def _run_both(base: StoredCheckpoint, adapter: Adapter, folder: Path) -> tuple[_
 
 
 def _answers(model: Any, prompts: list[dict], forced: list[int] | None) -> _Outcome:
-    """Greedy continuation of the first prompt; logits along `forced` (its own continuation if None)."""
+    """Generate greedily from the first prompt; compute logits along `forced`, or along the generated ids if None."""
     settings = transformers.GenerationConfig(
         max_new_tokens=GREEDY_TOKENS, min_new_tokens=GREEDY_TOKENS, do_sample=False
     )
@@ -126,7 +126,7 @@ def _extended(prompt: dict, ids_1T: torch.Tensor) -> dict:
 
 
 def _prompts(folder: Path, base: StoredCheckpoint, adapter: Adapter) -> tuple[list[dict], bool]:
-    """A prompt with an image where there is a processor, and random ids that hit the offsets' rows."""
+    """Return a prompt with an image if there is a processor, and a prompt of random ids with rows of the offsets."""
     random = _random_ids(base, adapter)
     try:
         processor = transformers.AutoProcessor.from_pretrained(folder, local_files_only=True)
@@ -139,19 +139,19 @@ def _prompts(folder: Path, base: StoredCheckpoint, adapter: Adapter) -> tuple[li
             return_tensors="pt",
         )
     except (OSError, ValueError, ImportError, KeyError, TypeError, AttributeError):
-        return [random], False  # no processor, or one without chat template: reported as image = False
+        return [random], False  # no processor, or none with a chat template: reported as image = False
     return [dict(inputs), random], True
 
 
 def _image() -> Image.Image:
-    """A fixed image with edges and colours, 96 x 64."""
+    """Return a fixed image of 96 x 64 pixels with edges and colours."""
     y, x = np.mgrid[0:64, 0:96]
     red, green, blue = 255 * (x > 40), 4 * y, 255 * (((x // 8) + (y // 8)) % 2)
     return Image.fromarray(np.stack([red, green, blue], axis=-1).astype(np.uint8))
 
 
 def _random_ids(base: StoredCheckpoint, adapter: Adapter) -> dict:
-    """Ids [1, T], half of them offset rows where there are any; placeholders of images stay out."""
+    """Return random ids [1, T] without special tokens, half of them rows of the offsets if there are any."""
     generator = torch.Generator().manual_seed(0)
     special = {value for name, value in base.config.items() if name.endswith("_token_id") and isinstance(value, int)}
     ordinary = [i for i in range(vocabulary_rows(base)) if i not in special]

@@ -1,8 +1,8 @@
-"""Compares every tensor of an export with what PEFT's own layers make of base and adapter, one layer at a time.
+"""Compares every tensor of an export with the merge by PEFT's own layers, one layer at a time.
 
-PEFT wraps a model whose weights take no memory and reads the adapter; then each wrapper in turn is given its base
-weight in float32, merged by PEFT, compared and emptied. Nothing of our own planning is used: which modules are
-adapted, their names, ranks, scales and order are PEFT's. Memory is a few times that of the largest adapted tensor.
+PEFT loads the adapter on a model whose weights take no memory. Then each wrapper in turn gets its base weight in
+float32, is merged by PEFT, compared and emptied. None of our planning is used: PEFT decides which modules are adapted,
+and their names, ranks, scales and order. Peak memory is a few times that of the largest adapted tensor.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from coord_exporter.vocabulary import Tables, find_tables
 if TYPE_CHECKING:
     import torch
 
-# What a correct tensor may be off by, beside its rounding: a part of the largest change that the adapter makes to it,
-# and of each value, for sums in another order.
+# Tolerated error of a tensor in addition to rounding: relative to the adapter's largest change of the tensor, and
+# relative to each value, for another order of summation.
 _OF_EFFECT, _OF_VALUE = 1e-3, 4e-6
 
 _INNER = (".base_layer", ".token_adapter", ".original_module", ".modules_to_save.default")
 
 
 def verify_tensors(base: StoredCheckpoint, adapters: Sequence[tuple[Adapter, float]], out: StoredCheckpoint) -> dict:
-    """Compare each tensor of an export with PEFT's, and those that no adapter changes with the base's.
+    """Compare each tensor of an export with PEFT's, and the tensors that no adapter changes with the base's.
 
     Args:
         base: the base
-        adapters: each with the weight of its changes
+        adapters: adapters, each with the factor of its changes
         out: the export
 
     Returns:
-        `compared`, how many tensors PEFT changes; `largest_error`, over the largest change of the same tensor;
-        `vanished`, those whose change is lost in the rounding of the checkpoint's type.
+        `compared`, the number of tensors that PEFT changes; `largest_error`, relative to the largest change of the same
+        tensor; `vanished`, tensors whose change is lost by rounding to the checkpoint's dtype.
 
     Raises:
-        ExportError: naming the first tensor that is wrong.
+        ExportError: naming the first wrong tensor
     """
     import torch
 
@@ -81,22 +81,22 @@ def verify_tensors(base: StoredCheckpoint, adapters: Sequence[tuple[Adapter, flo
                 )
             if not same:
                 raise ExportError(
-                    f"verify: {name} differs from the base's, which PEFT leaves alone; nothing was written"
+                    f"verify: {name} differs from the base's, which PEFT does not change; nothing was written"
                 )
     return {"compared": len(compared), "largest_error": largest, "vanished": vanished}
 
 
 def _weighted(
-    base: StoredCheckpoint, tables: Tables, found: list[tuple[dict[str, torch.Tensor], float]]
+    base: StoredCheckpoint, tables: Tables, merged: list[tuple[dict[str, torch.Tensor], float]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield each tensor of a layer: the base's, and the weighted changes of all adapters."""
-    if [weight for _, weight in found] == [1]:
-        yield from found[0][0].items()
+    """Yield each tensor of a layer: the base's plus the weighted changes of all adapters."""
+    if [weight for _, weight in merged] == [1]:
+        yield from merged[0][0].items()
         return
-    for name in dict.fromkeys(name for values, _ in found for name in values):
+    for name in dict.fromkeys(name for values, _ in merged for name in values):
         before = read_float(tables.source(base, name))
         total = before.clone()
-        for values, weight in found:
+        for values, weight in merged:
             if name in values:
                 value = values[name].mT if values[name].shape != before.shape else values[name]
                 total += weight * (value - before)
@@ -104,49 +104,49 @@ def _weighted(
 
 
 def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> dict:
-    """Let plain PEFT read an adapter without offsets of its own, and compare what it trains with base plus offsets.
+    """Load a converted adapter with plain PEFT, and compare its trained rows with base plus offsets.
 
     Args:
-        base: the base, its tensors listed under the names of their modules
+        base: the base, with its tensors under their names in transformers' model
         adapter: the adapter with offsets
-        vanilla: the adapter folder that was made of it
+        vanilla: the converted adapter
 
     Returns:
-        `compared`, how many tensors PEFT changes; `largest_error`, over the largest change of the same tensor.
+        `compared`, the number of tensors that PEFT changes; `largest_error`, relative to a tensor's largest change.
 
     Raises:
-        ExportError: naming the first tensor that is wrong.
+        ExportError: naming the first wrong tensor
     """
     import torch
 
     tables = find_tables(base)
-    wanted = dict.fromkeys([tables.embed] if tables.tied else [tables.embed, tables.head])
+    unchecked = dict.fromkeys([tables.embed] if tables.tied else [tables.embed, tables.head])
     rows, compared, largest = _offset_rows(adapter, tables.embed, tables.head), 0, 0.0
     with warnings.catch_warnings(), torch.inference_mode(), comparing():
         warnings.simplefilter("ignore")
-        made = _layers(base, vanilla, empty_model(base)).values()
-        for name, found in (item for make in made for item in make().items()):
+        layers = _layers(base, vanilla, empty_model(base)).values()
+        for name, loaded in (item for merge_layer in layers for item in merge_layer().items()):
             compared += 1
-            if name not in wanted:
+            if name not in unchecked:
                 continue
             source = tables.source(base, name)
             before = read_float(source)
             expected = rows(name, before)
             effect = float((expected - before).abs().max())
-            error = (found - expected).abs() - (expected.to(torch_dtype(source.dtype)).float() - expected).abs()
+            error = (loaded - expected).abs() - (expected.to(torch_dtype(source.dtype)).float() - expected).abs()
             if not float(error.max()) <= _OF_EFFECT * effect:
-                raise ExportError(f"verify: plain PEFT reads other rows of {name}; nothing was written")
+                raise ExportError(f"verify: plain PEFT loads other rows of {name}; nothing was written")
             largest = max(largest, float(error.max()) / effect if effect else 0.0)
-            wanted.pop(name)
-    if wanted:
-        raise ExportError(f"verify: plain PEFT trains no row of {next(iter(wanted))}; nothing was written")
+            unchecked.pop(name)
+    if unchecked:
+        raise ExportError(f"verify: plain PEFT trains no row of {next(iter(unchecked))}; nothing was written")
     return {"compared": compared, "largest_error": largest}
 
 
 def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, Callable[[], dict[str, torch.Tensor]]]:
-    """Return, by the path of each layer that the adapter touches, what makes its tensors as PEFT and the offsets do.
+    """Return for each layer that the adapter changes a function that merges it with PEFT and adds offsets.
 
-    Each may be called once; its float32 tensors come by their names.
+    Each function may be called once, and returns the layer's float32 tensors by name. Keys are the paths of layers.
     """
     from peft import PeftConfig, PeftModel
     from peft.tuners.tuners_utils import BaseTunerLayer
@@ -154,8 +154,8 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
 
     config: Any = PeftConfig.from_pretrained(adapter.folder)
     if adapter.offsets is not None:
-        rest = {name: ids for name, ids in (config.trainable_token_indices or {}).items() if not is_guard(name)}
-        config.trainable_token_indices = rest or None
+        other = {name: ids for name, ids in (config.trainable_token_indices or {}).items() if not is_guard(name)}
+        config.trainable_token_indices = other or None
         config.modules_to_save = [name for name in config.modules_to_save or () if name != MODULE_NAME] or None
     hollow, tables = _hollow_out(model), find_tables(base)
     tied = {tables.embed, tables.head} if tables.tied else set()
@@ -164,13 +164,13 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
     layers: dict[str, Callable[[], dict[str, torch.Tensor]]] = {}
 
     def merged(path: str, module: Any) -> dict[str, torch.Tensor]:
-        plain, found = _merge(base, path, module, tables, hollow), {}
+        plain, tensors = _merge(base, path, module, tables, hollow), {}
         for name, value in list(plain.named_parameters()):
             if not hollow(value):
-                found[f"{path}.{name}"] = rows(f"{path}.{name}", value.data.float())
+                tensors[f"{path}.{name}"] = rows(f"{path}.{name}", value.data.float())
                 owner, _, leaf = name.rpartition(".")
                 setattr(plain.get_submodule(owner), leaf, None)
-        return found
+        return tensors
 
     def carried(name: str, value: torch.Tensor) -> dict[str, torch.Tensor]:
         return {name: rows(name, value.float())}
@@ -192,27 +192,27 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
 
 
 def _hollow_out(model: Any) -> Callable[[torch.Tensor], bool]:
-    """Give a model without weights zeros that take no memory: PEFT moves what it loads to the device of the weights.
+    """Replace meta tensors by zeros that take no memory, since PEFT loads tensors to the device of the weights.
 
     Returns:
-        A function that tells these zeros from weights.
+        A function that returns whether a tensor is such zeros.
     """
     import torch
 
-    zero, made = torch.zeros(1), {}
-    old = dict(model.named_parameters(remove_duplicate=False))
-    for name, value in old.items():
-        if value not in made:
-            made[value] = torch.nn.Parameter(zero.expand(value.shape), requires_grad=False)
+    zero, zeros_of = torch.zeros(1), {}
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for name, value in parameters.items():
+        if value not in zeros_of:
+            zeros_of[value] = torch.nn.Parameter(zero.expand(value.shape), requires_grad=False)
         owner, _, leaf = name.rpartition(".")
-        setattr(model.get_submodule(owner), leaf, made[value])
+        setattr(model.get_submodule(owner), leaf, zeros_of[value])
     return lambda value: value.data_ptr() == zero.data_ptr()
 
 
 def _merge(
     base: StoredCheckpoint, path: str, module: Any, tables: Tables, hollow: Callable[[torch.Tensor], bool]
 ) -> Any:
-    """Fill a wrapper with its base weights and merge it, as `merge_and_unload` does; returns the module below."""
+    """Load the base weights of a wrapper and merge it, as `merge_and_unload` does; return the wrapped module."""
     import torch
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
@@ -253,10 +253,10 @@ def _offset_rows(adapter: Adapter, embed: str, head: str) -> Any:
 
 
 def _compare(expected: torch.Tensor, before: TensorInfo, after: TensorInfo) -> tuple[float, float, bool]:
-    """Return the largest error beside rounding, the largest change that PEFT makes, and whether the export has any.
+    """Return the largest error in addition to rounding, PEFT's largest change, and whether the export has any change.
 
     Raises:
-        ExportError: if the error is beyond the tolerance.
+        ExportError: if the error exceeds the tolerance
     """
     if len(expected.shape) == 3 and expected.shape != after.shape:
         expected = expected.mT
@@ -264,16 +264,16 @@ def _compare(expected: torch.Tensor, before: TensorInfo, after: TensorInfo) -> t
     excess, changed, dtype = 0.0, False, torch_dtype(after.dtype)
     for lo, hi in after.blocks():
         rows = expected[lo:hi]
-        found, old = read_rows(after, lo, hi), read_rows(before, lo, hi)
-        error = (found - rows).abs() - (rows.to(dtype).float() - rows).abs()
+        exported, old = read_rows(after, lo, hi), read_rows(before, lo, hi)
+        error = (exported - rows).abs() - (rows.to(dtype).float() - rows).abs()
         largest = max(largest, float(error.max()))
         effect = max(effect, float((rows - old).abs().max()))
         excess = max(excess, float((error - _OF_VALUE * rows.abs()).max()))
-        changed = changed or not bool((found == old).all())
+        changed = changed or not bool((exported == old).all())
     if not excess <= _OF_EFFECT * effect:
         raise ExportError(
-            f"verify: {after.name} differs from PEFT's by {largest:.3g} beside rounding, where the adapter "
-            f"changes it by {effect:.3g}; nothing was written. The export is wrong, or the adapter acts "
+            f"verify: {after.name} differs from PEFT's by {largest:.3g} in addition to rounding, and the adapter "
+            f"changes it by {effect:.3g}; nothing was written. The export is wrong, or the adapter behaves "
             "differently when merged: please report it"
         )
     return largest, effect, changed

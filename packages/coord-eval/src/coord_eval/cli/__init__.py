@@ -1,4 +1,4 @@
-"""Takes the words of a command line, calls the public functions, prints text and returns an exit code."""
+"""The command line: parses arguments, calls the public functions, prints results and returns an exit code."""
 
 from coord_eval.cli.main import app
 

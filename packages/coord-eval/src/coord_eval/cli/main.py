@@ -1,6 +1,6 @@
 """The `coord-eval` command. Exit codes: 0 done, 1 failed while running, 2 bad usage or bad input, 130 interrupted.
 
-Help and usage errors have to answer at once: what needs NumPy or pycocotools is imported inside the commands.
+Modules that need NumPy or pycocotools are imported inside the commands, so that help and usage errors appear at once.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         typer.main.get_command(app)(args=options.repeat_options(words, "--iou", "--max-dets"), prog_name="coord-eval")
-    except SystemExit as left:
-        code = int(left.code or 0)
+    except SystemExit as exit_:
+        code = int(exit_.code or 0)
     except KeyboardInterrupt:
         code = INTERRUPTED
     else:
         code = 0
-    if code == INTERRUPTED:  # typer exits with it in silence if interrupted while it parses the words
+    if code == INTERRUPTED:  # typer prints nothing if it is interrupted while it parses the arguments
         print("coord-eval: interrupted", file=sys.stderr)
     return code
 
@@ -83,13 +83,13 @@ def score(
     ] = False,
     geometry: Annotated[
         GeometryName,
-        typer.Option(help="What answers hold of each object; shapes are scored beside the boxes around them."),
+        typer.Option(help="Geometry of the objects in the answers; shapes are scored, and their bounding boxes too."),
     ] = "box",
     as_json: options.AsJson = False,
 ) -> None:
     """Score answers against ground truth and write a report.
 
-    The command writes evaluation.json and report.html into the folder, with --export also images.csv, classes.csv,
+    The command writes evaluation.json and report.html into the folder, and with --export images.csv, classes.csv,
     coco_results.json and fiftyone.json.
     """
     from coord_eval.cli.summaries import evaluation_lines
@@ -101,9 +101,9 @@ def score(
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
         evaluation = score(ground_truth, predictions, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
-    same = {name: settings[name] for name in ("format", "synonyms", "ignored_labels")}
-    lines = explain(evaluation, predictions, force=diagnose, **same)
-    evaluation = replace(evaluation, notes=(*evaluation.notes, *lines))
+    text_options = {name: settings[name] for name in ("format", "synonyms", "ignored_labels")}
+    findings = explain(evaluation, predictions, force=diagnose, **text_options)
+    evaluation = replace(evaluation, notes=(*evaluation.notes, *findings))
     report = evaluation.write_report(out, image_root=images, title=title)
     if export:
         write_exports(evaluation, out)
@@ -131,14 +131,14 @@ def parse(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each answer.")] = False,
 ) -> None:
-    """Show what the parser finds in answers.
+    """Parse answers and print their objects and drops.
 
-    The command prints the objects and drops of one answer, or of every answer of a predictions.jsonl.
+    The input is the text of one answer, or a predictions.jsonl with many.
     """
     from coord_eval.parse.parser import parse_answer
 
     if scale == "pixels" and image_size is None:
-        raise InputError("--scale pixels: --image-size W H is needed to place pixels")
+        raise InputError("--scale pixels: needs the size of the image; add --image-size W H")
     for name, text in _texts(file):
         try:
             answer = parse_answer(text, format, scale=scale, image_size=image_size)
@@ -154,8 +154,8 @@ def _answer_lines(name: str, answer: Answer, text: str) -> Iterator[str]:
     cut = ", truncated" if answer.truncated else ""
     yield f"{name}: {answer.status}{cut}, format {answer.format}, {len(answer)} objects"
     if answer.scale is not None:
-        how = "assumed" if answer.scale_assumed else "given"
-        yield f"  plain numbers divided by {answer.scale[0]:g}, {answer.scale[1]:g} ({how})"
+        origin = "assumed" if answer.scale_assumed else "given"
+        yield f"  plain numbers divided by {answer.scale[0]:g}, {answer.scale[1]:g} ({origin})"
     for item in answer:
         box = " ".join(f"{value:.3f}" for value in item.box)
         state = item.completeness + (f" ({', '.join(item.repairs)})" if item.repairs else "")
@@ -174,7 +174,7 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
             yield str(record.get("image_id", record.get("image", number))), record["text"]
     else:
         text = read_text(path)
-        if _is_results_list(text):
+        if _is_coco_results(text):
             raise InputError(
                 f"{path}: expected the text of an answer, found a COCO results list, which needs no parser; "
                 "`coord-eval score --predictions` takes it as it is"
@@ -182,11 +182,11 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
         yield str(path), text
 
 
-def _is_results_list(text: str) -> bool:
-    """Return whether a text is COCO's list: an answer names no image and no id of a category."""
+def _is_coco_results(text: str) -> bool:
+    """Return whether a text is a COCO results list; the text of an answer contains no `image_id` and `category_id`."""
     try:
         records = json.loads(text)
-    except (ValueError, RecursionError):  # of lists that are nested too deeply for JSON
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply for the JSON decoder
         return False
     keys = {"image_id", "category_id", "bbox"}
     return (
@@ -213,9 +213,9 @@ def compare(
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare sets of answers about the same images.
+    """Compare runs: sets of answers for the same images.
 
-    The differences between the first run and each other one get intervals by a paired bootstrap over images. The files
+    The difference of each run from the first has a confidence interval from a paired bootstrap over images. The files
     in --out are comparison.json and comparison.html.
     """
     from coord_eval.cli.summaries import comparison_lines
@@ -223,17 +223,17 @@ def compare(
     from coord_eval.evaluation import score
 
     files: dict[str, Path] = {}
-    for word in runs:
-        name, _, path = (word, "", word) if Path(word).exists() else word.rpartition("=")
-        name = name or word
+    for argument in runs:
+        name, _, path = (argument, "", argument) if Path(argument).exists() else argument.rpartition("=")
+        name = name or argument
         if name in files:
-            raise InputError(f"compare: two runs are called {name!r}; name them: NAME=FILE")
+            raise InputError(f"compare: two runs are called {name!r}; give each a name: NAME=FILE")
         files[name] = Path(path)
     with options.Progress() as progress:
         evaluations = {name: score(ground_truth, path, **settings) for name, path in files.items()}
-        given = options.given_for_text(settings)
-        if given and all(map(options.is_results_list, evaluations.values())):
-            raise InputError(f"compare: every run is a COCO results list, on which {given} has no effect; leave it out")
+        extra = options.given_text_options(settings)
+        if extra and all(map(options.is_results_list, evaluations.values())):
+            raise InputError(f"compare: every run is a COCO results list, on which {extra} has no effect; leave it out")
         comparison = compare(evaluations, resamples, seed, progress)
     if out:
         comparison.write_report(out)
@@ -259,7 +259,7 @@ def view(
     images: options.ImageFolder = None,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of images.")] = 60,
 ) -> None:
-    """Write the report with many images.
+    """Write a report with many images.
 
     Half of them have the worst answers, half the best. The command writes evaluation.json and report.html into the
     folder.
@@ -290,8 +290,8 @@ def lvis(
 ) -> None:
     """Score by the federated rules of LVIS.
 
-    The predictions are text answers or a COCO results list. The metrics are AP, AP by size of the object and by
-    frequency of the label, and AR of the 300 best boxes of an image. The file in --out is lvis.json.
+    The predictions are text answers or a COCO results list. The metrics are AP, AP by object size and by category
+    frequency, and AR of the 300 best boxes of an image. The file in --out is lvis.json.
     """
     from coord_eval.cli.summaries import lvis_lines
     from coord_eval.suites.lvis import score_lvis
@@ -299,7 +299,7 @@ def lvis(
     with options.Progress() as progress:
         scores = score_lvis(ground_truth, predictions, progress=progress, **settings)
     options.refuse_for_results(predictions, settings, scores)
-    _show(scores, lvis_lines(scores), out and out / "lvis.json", as_json)
+    _output(scores, lvis_lines(scores), out and out / "lvis.json", as_json)
 
 
 @app.command(
@@ -335,10 +335,10 @@ def expressions(
 
     with options.Progress() as progress:
         scores = score_expression_files(ground_truth, predictions, iou, format=format, scale=scale, progress=progress)
-    _show(scores, expression_lines(scores), out and out / "expressions.json", as_json)
+    _output(scores, expression_lines(scores), out and out / "expressions.json", as_json)
 
 
-def _show(scores: Any, lines: Iterable[str], file: Path | None, as_json: bool) -> None:
+def _output(scores: Any, lines: Iterable[str], file: Path | None, as_json: bool) -> None:
     text = json.dumps(scores.to_dict(), indent=2, allow_nan=False)
     if file:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -351,5 +351,5 @@ def _show(scores: Any, lines: Iterable[str], file: Path | None, as_json: bool) -
 
 def _print_summary(lines: Iterable[str], notes: Sequence[str]) -> None:
     text = "\n".join([*lines, *(f"note: {note}" for note in notes)])
-    # Half a surrogate pair, which a model can emit, has no form on a terminal.
+    # A lone surrogate, which a model can generate, cannot be encoded for a terminal.
     print(text.encode("utf-8", "backslashreplace").decode("utf-8"))

@@ -36,7 +36,7 @@ def _existing_folder(path: Path | None) -> Path | None:
 
 ImageFolder = Annotated[
     Path | None,
-    Option(callback=_existing_folder, metavar="DIR", help="Folder of the images; by default that of the ground truth."),
+    Option(callback=_existing_folder, metavar="DIR", help="Folder of the images; default: that of the ground truth."),
 ]
 OutFolder = Annotated[Path | None, Option(metavar="DIR", help="Write the result into this folder as well.")]
 AsJson = Annotated[bool, Option("--json", help="Print JSON instead of a summary.")]
@@ -53,7 +53,7 @@ def _known_format(name: str) -> str:
 
 Format = Annotated[
     str,
-    Option(callback=_known_format, metavar="F", help="Format of the answers, by a name of the README; auto finds it."),
+    Option(callback=_known_format, metavar="F", help="Format of the answers (names in the README); auto detects it."),
 ]
 Scale = float | str | None
 
@@ -72,21 +72,23 @@ def scale_option(*names: str) -> Any:
             raise BadParameter(f"expected {' or '.join(['a positive number', *names])}, found {text!r}")
         return value
 
-    text = "What plain numbers are divided by: {} or {}. Without it 1000 is assumed and a note says so."
-    return Option(parser=parse, metavar="S", help=text.format(", ".join(["a number", *names[:-1]]), names[-1]))
+    help_text = "Divisor of plain numbers: {} or {}. Without it 1000 is assumed and a note says so."
+    return Option(parser=parse, metavar="S", help=help_text.format(", ".join(["a number", *names[:-1]]), names[-1]))
 
 
 SetScale = Annotated[Any, scale_option("pixels", "input_pixels", "infer")]
 
 
-def _thresholds(values: Any) -> Any:  # typer on Python 3.10 takes `list[float]` for a class
+def _thresholds(values: Any) -> Any:  # not `list[float]`, which typer on Python 3.10 takes for a class
     for value in values:
         if not 0 < value <= 1:
             raise BadParameter(f"expected a number above 0 and up to 1, found {value!r}")
     return values
 
 
-Thresholds = Annotated[list[float], Option(callback=_thresholds, metavar="T...", help="IoU from which a box is right.")]
+Thresholds = Annotated[
+    list[float], Option(callback=_thresholds, metavar="T...", help="Lowest IoU at which a box is correct.")
+]
 
 
 def answers(
@@ -95,12 +97,12 @@ def answers(
     boxes: Annotated[
         Literal["tokens", "expected", "median", "best_iou"],
         Option(
-            help="Take boxes from the tokens of the text, from coord_expected, or from coord_quantiles: the medians, "
-            "or those of the highest expected IoU."
+            help="Source of the boxes: the tokens of the text, coord_expected, or coord_quantiles (the medians, or the "
+            "box of the highest expected IoU)."
         ),
     ] = "tokens",
     synonyms: Annotated[
-        Path | None, Option(metavar="FILE", help='Other names: JSON {"category": ["other name"]}.')
+        Path | None, Option(metavar="FILE", help='Other names of categories: JSON {"category": ["other name"]}.')
     ] = None,
     score_source: Annotated[
         Literal[
@@ -117,7 +119,7 @@ def answers(
         Option(help="Score by which boxes are sorted."),
     ] = "auto",
 ) -> dict[str, Any]:
-    """Return the keyword arguments of the scoring functions that say how answers are read."""
+    """Return the keyword arguments of the scoring functions that concern the text of answers."""
     return {**locals(), "synonyms": _read_synonyms(synonyms)}
 
 
@@ -130,32 +132,31 @@ def scoring(
     ] = False,
     markers: Annotated[Literal["obj", "qwen"], Option(help="Marker family of the ceiling.")] = "obj",
     max_objects: Annotated[
-        int | None, Option(min=1, metavar="N", help="Object limit of the ceiling: that of the training.")
+        int | None, Option(min=1, metavar="N", help="Object limit of the ceiling; use that of the training.")
     ] = None,
     order: Annotated[
         Literal["top_left", "given", "random", "size"],
-        Option(help="Object order of the ceiling: that of the training."),
+        Option(help="Object order of the ceiling; use that of the training."),
     ] = "top_left",
     ignored_labels: Annotated[
         list[str] | None,
-        Option("--ignore-label", metavar="L", help="A label that stands for no object, such as noise; repeatable."),
+        Option("--ignore-label", metavar="L", help="A label that names no object, such as noise; repeatable."),
     ] = None,
 ) -> dict[str, Any]:
-    """Return the further keyword arguments of `coord_eval.score`."""
+    """Return the further keyword arguments of `coord_eval.score`, which `answers` does not return."""
     return {**locals(), "ignored_labels": ignored_labels or ()}
 
 
 def parameters(
-    iou: Annotated[list[float] | None, Option(metavar="T...", help="IoU thresholds of your own for AP and AR.")] = None,
+    iou: Annotated[list[float] | None, Option(metavar="T...", help="Additional IoU thresholds for AP and AR.")] = None,
     max_dets: Annotated[
-        list[int] | None, Option(metavar="N...", help="Limits of your own on the boxes of one label and image.")
+        list[int] | None, Option(metavar="N...", help="Additional limits on the boxes of one label and image.")
     ] = None,
     area: Annotated[
-        list[str] | None,
-        Option(metavar="NAME=LOW:HIGH", help="An area range of your own in square pixels; repeatable."),
+        list[str] | None, Option(metavar="NAME=LOW:HIGH", help="An additional area range in square pixels; repeatable.")
     ] = None,
 ) -> dict[str, Any]:
-    """Return `params` of `coord_eval.score`: None where COCO's own are enough."""
+    """Return `params` of `coord_eval.score`; None without an option, so that only COCO's own are used."""
     from coord_eval.metrics.own import CocoParams
 
     if not (iou or max_dets or area):
@@ -168,33 +169,33 @@ def parameters(
         except ValueError:
             raise BadParameter(f"--area: expected NAME=LOW:HIGH, found {text!r}") from None
         areas[name] = (low, high)
-    given: dict[str, Any] = {"iou_thresholds": iou, "max_detections": max_dets, "areas": areas}
-    return {"params": CocoParams(**{name: value for name, value in given.items() if value})}
+    params: dict[str, Any] = {"iou_thresholds": iou, "max_detections": max_dets, "areas": areas}
+    return {"params": CocoParams(**{name: value for name, value in params.items() if value})}
 
 
-def given_for_text(settings: Mapping[str, Any]) -> str:
-    """Name the options that were given and act on answers as text alone: a results list states its boxes itself."""
-    unset = {**answers(), "ignored_labels": (), "geometry": "box"}
-    given = [name for name, value in unset.items() if settings.get(name, value) != value]
-    return ", ".join("--" + {"ignored_labels": "ignore-label"}.get(n, n.replace("_", "-")) for n in given)
+def given_text_options(settings: Mapping[str, Any]) -> str:
+    """Return the given options that have an effect on text answers only, not on a results list."""
+    defaults = {**answers(), "ignored_labels": (), "geometry": "box"}
+    changed = [name for name, value in defaults.items() if settings.get(name, value) != value]
+    return ", ".join("--" + {"ignored_labels": "ignore-label"}.get(n, n.replace("_", "-")) for n in changed)
 
 
 def refuse_for_results(predictions: Path, settings: Mapping[str, Any], result: Evaluation | LvisScores) -> None:
-    """Refuse options that change nothing since the predictions are a results list."""
-    if is_results_list(result) and (given := given_for_text(settings)):
+    """Refuse options for text answers if the predictions are a results list, on which they have no effect."""
+    if is_results_list(result) and (options := given_text_options(settings)):
         raise InputError(
-            f"{predictions}: a COCO results list states boxes, labels and scores itself; leave out {given}, "
+            f"{predictions}: a COCO results list states boxes, labels and scores itself; leave out {options}, "
             "for answers as text"
         )
 
 
 def is_results_list(result: Evaluation | LvisScores) -> bool:
-    """Return whether boxes come from a results list; an empty one is an empty set of answers as well."""
+    """Return whether boxes come from a results list with at least one box."""
     return result.score_source == "results" and result.join.answered > 0
 
 
 def takes(*groups: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the options of each group to a command, which receives what the groups return as `settings`."""
+    """Add the options of each group to a command; their values, as the groups return them, are passed as `settings`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         shared = {group: list(signature(group).parameters) for group in groups}
@@ -206,8 +207,8 @@ def takes(*groups: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., Non
             command(**values, settings=settings)
 
         # typer builds the command line from names, annotations and defaults.
-        every = [p for f in (command, *groups) for p in signature(f, eval_str=True).parameters.values()]
-        parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in every if p.name != "settings"]
+        all_parameters = [p for f in (command, *groups) for p in signature(f, eval_str=True).parameters.values()]
+        parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for p in all_parameters if p.name != "settings"]
         run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         run.__name__, run.__doc__ = command.__name__, command.__doc__
@@ -227,27 +228,27 @@ def _read_synonyms(path: Path | None) -> dict[str, list[str]] | None:
 
 
 def repeat_options(words: Sequence[str], *names: str) -> list[str]:
-    """Turn `--iou 0.5 0.75` into `--iou 0.5 --iou 0.75`, since an option of typer takes one value at a time."""
+    """Turn `--iou 0.5 0.75` into `--iou 0.5 --iou 0.75`, since a typer option takes one value at a time."""
     result: list[str] = []
-    listing = ""
+    option = ""
     for word in words:
         if word.startswith("-"):
-            listing = word if word in names else ""
-        elif listing and result[-1] != listing:
-            result.append(listing)
+            option = word if word in names else ""
+        elif option and result[-1] != option:
+            result.append(option)
         result.append(word)
     return result
 
 
 class Progress:
-    """A line on a terminal that shows how far a stage is; silent where stderr is no terminal."""
+    """Progress line of the current stage; prints nothing if stderr is not a terminal."""
 
     def __init__(self) -> None:
         self._shown = 0.0
         self._active = sys.stderr.isatty()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Show a stage, at most ten times a second."""
+        """Print the progress of a stage, at most ten times a second."""
         now = time.monotonic()
         if self._active and (now - self._shown >= 0.1 or done >= total):
             self._shown = now

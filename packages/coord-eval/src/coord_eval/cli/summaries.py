@@ -1,4 +1,4 @@
-"""What the commands print for a reader: one function a result, each yields lines."""
+"""Summaries that the commands print: one function for each kind of result, which yields lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coord_eval.suites.refcoco import ExpressionScores
 
 
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield the headline metrics, format health and intervals."""
+    """Yield the headline metrics, counts of parsed and dropped answers, and intervals."""
     health = evaluation.format
     yield (
         f"{'':6} {'score':>7} {'constant':>9} {'any label':>10} {'ceiling':>8}   ranked by {evaluation.score_source}"
@@ -37,7 +37,7 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
             yield f"repaired: {repairs}"
     yield from join_lines(evaluation)
     for name, value in evaluation.coco_own.items():
-        yield f"{name:9} {number(value)}  own parameters"
+        yield f"{name:9} {number(value)}  with your parameters"
     for name, row in evaluation.intervals.items():
         if name in HEADLINE:
             yield f"{name:9} {row['value']:.4f}  95 % interval {row['low']:.4f} to {row['high']:.4f}"
@@ -57,31 +57,31 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             )
     yield "more metrics: --json, --out"
     yield f"{comparison.resamples} resamples of the images, seed {comparison.seed}, paired 95 % intervals; * differs"
-    yield "p by Holm's method over these metrics and all runs: at most 5 % of comparisons of equal runs say anything"
+    yield "p by Holm's method over these metrics and all runs: at most 5 % of comparisons of equal runs have a *"
 
 
 def lvis_lines(scores: LvisScores) -> Iterator[str]:
-    """Yield the LVIS metrics and what was left out."""
+    """Yield the LVIS metrics and the numbers of boxes left out."""
     for key, value in scores.summary.items():
         yield f"{key:7} {number(value):>6}"
     yield f"ranked by {scores.score_source}, {scores.detections} boxes"
-    for count, what in (
+    for count, description in (
         (scores.beyond_limit, "boxes beyond the 300 best of their image, left out"),
-        (scores.unverified, "boxes with a label that was not looked for in their image, left out"),
+        (scores.unverified, "boxes with a label that was not verified in their image, left out"),
         (scores.unknown, "boxes with a label that LVIS does not have, left out"),
         (scores.join.unknown, "predictions about unknown images, left out"),
         (sum(scores.format["dropped"].values()), "objects dropped by the parser"),
     ):
         if count:
-            yield f"{count} {what}"
+            yield f"{count} {description}"
 
 
 def expression_lines(scores: ExpressionScores) -> Iterator[str]:
     """Yield accuracy and mean IoU over phrases, with intervals."""
 
     def interval(name: str) -> str:
-        found = scores.intervals.get(name)
-        return f"   95 % over images [{found['low']:.4f}, {found['high']:.4f}]" if found else ""
+        bounds = scores.intervals.get(name)
+        return f"   95 % over images [{bounds['low']:.4f}, {bounds['high']:.4f}]" if bounds else ""
 
     for threshold, value in scores.accuracy.items():
         yield f"Acc@{threshold:5} {value:.4f}{interval(f'Acc@{threshold}')}"

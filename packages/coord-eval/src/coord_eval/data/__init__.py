@@ -1,1 +1,1 @@
-"""Takes files or records, returns ground truth and predictions as arrays and frozen records."""
+"""Reads ground truth and predictions from files or records, as arrays and frozen dataclasses."""

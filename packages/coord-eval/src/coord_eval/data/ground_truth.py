@@ -1,4 +1,4 @@
-"""Ground truth as flat arrays, from annotations as the codec reads them.
+"""Ground truth as flat arrays, from the annotations that `coord_codec` reads.
 
 Shapes: I images, N objects, K categories; boxes are `xywh` in pixels, as in COCO.
 """
@@ -33,22 +33,21 @@ class GroundTruth:
     """The objects of a set of images.
 
     Attributes:
-        image_ids: I ids, numbers ascending, then text
+        image_ids: I ids, ascending numbers, then text
         file_names: I paths, relative to `root`
-        sizes_I2: width and height in pixels; NaN where a COCO file states none; 1 x 1 everywhere if `sizes_known` is
-            False
-        sizes_known: False if instances state no size. IoU does not need one, since it stays the same when an axis is
-            stretched; small, medium and large do
+        sizes_I2: width and height in pixels; NaN where a COCO file states none; all 1 x 1 if `sizes_known` is False
+        sizes_known: False if instances state no size. IoU does not depend on the size, since it is invariant under
+            scaling of an axis; metrics of small, medium and large objects do
         categories: K names
         category_ids: K ids of the file, ascending
         image_N: index of the image of each object
         category_N: index of the category of each object
         boxes_N4: `x, y, width, height` in pixels
-        area_N: area in pixels by which objects count as small, medium or large (in COCO that of the mask)
-        crowd_N: True for regions that are neither a hit nor a miss (`iscrowd`)
+        area_N: area in square pixels that makes an object small, medium or large (in COCO the area of the mask)
+        crowd_N: True for crowd regions (`iscrowd`), which are neither a hit nor a miss
         root: folder that the file names are relative to, None if unknown
-        notes: conditions to know when reading the metrics
-        shapes: N shapes in [0, 1], None for what has none (crowd regions); None where boxes are scored
+        notes: conditions that matter when interpreting the metrics
+        shapes: N shapes in [0, 1], None for objects without one (crowd regions); None if boxes are scored
     """
 
     image_ids: tuple[ImageId, ...]
@@ -71,7 +70,7 @@ class GroundTruth:
 
 
 GroundTruthSource = str | Path | Mapping[str, Any] | Sequence[Instance] | AnnotationSet | GroundTruth
-"""What `load_ground_truth` takes."""
+"""Types that `load_ground_truth` accepts."""
 
 
 def load_ground_truth(
@@ -79,15 +78,15 @@ def load_ground_truth(
 ) -> GroundTruth:
     """Load ground truth.
 
-    Boxes of a COCO file stay as the file states them, in pixels. A box of zero area stays ground truth, as in
-    pycocotools. What an annotation set has left out is counted in the notes.
+    Boxes of a COCO file stay in pixels, unrounded. A box of zero area is kept as ground truth, as in pycocotools.
+    Records that an annotation set has left out are counted in the notes.
 
     Args:
         source: path of COCO JSON or instance JSON lines, a COCO dictionary, instances, an annotation set as
             `coord_codec.read_annotations` returns it, or a `GroundTruth`, which is returned as it is
-        lenient: leave out faulty records and count them in the notes, instead of raising; an annotation set is always
-            taken as it is
-        geometry: the shape of the objects that is scored beside their boxes
+        lenient: leave out faulty records and count them in the notes, instead of raising; an annotation set is never
+            checked again
+        geometry: geometry of the objects that is scored in addition to their boxes
 
     Raises:
         InputError: if a file cannot be read or a record is faulty; the message names file, record and field
@@ -103,11 +102,10 @@ def load_ground_truth(
         return source
     if isinstance(source, AnnotationSet):
         return _from_set(source, geometry)
-    found = read_annotations(plain_tables(source) if isinstance(source, Mapping) else source, geometry=geometry)
+    annotations = read_annotations(plain_tables(source) if isinstance(source, Mapping) else source, geometry=geometry)
     if not lenient:
-        # A record left out would change the score in silence.
-        found.check(training=False)
-    return _from_set(found, geometry)
+        annotations.check(training=False)
+    return _from_set(annotations, geometry)
 
 
 def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTruth:
@@ -118,12 +116,12 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
     table = np.array(values.pop("rows"), dtype=np.float64).reshape(-1, 8)
     notes = values.pop("notes")
     if left_out := [problem for problem in annotations.problems if not problem.training_only]:
-        # A report travels: it names the file, not the folders of this machine.
+        # Reports are passed on, so they name the file without the folders of this machine.
         first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
         notes.append(f"{len(left_out)} faults in the ground truth, their records are left out: {first}")
-    if flat := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
-        notes.append(f"{flat} ground-truth boxes have zero area and cannot be matched")
-    named = geometry_of(geometry).name != "box"
+    if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
+        notes.append(f"{zero_area} ground-truth boxes have zero area and cannot be matched")
+    has_shapes = geometry_of(geometry).name != "box"
     return GroundTruth(
         **{**values, "sizes_I2": np.array(values["sizes_I2"], dtype=np.float64).reshape(-1, 2)},
         categories=tuple(category.name for category in annotations.categories),
@@ -135,46 +133,46 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
         crowd_N=table[:, 7].astype(bool),
         root=annotations.root,
         notes=tuple(notes),
-        shapes=_shapes(annotations, table, values["image_ids"], geometry) if named else None,
+        shapes=_shapes(annotations, table, values["image_ids"], geometry) if has_shapes else None,
     )
 
 
 def _shapes(
     annotations: AnnotationSet, table: np.ndarray, image_ids: Sequence[ImageId], geometry: str | Geometry
 ) -> tuple[Shape | None, ...]:
-    """Return the shape of each row of objects: the targets of an image stand in both in the same order."""
+    """Return the shape of each row of `table`, in which the targets of an image have the order of its instance."""
     ids = [i if item.image_id is None else item.image_id for i, item in enumerate(annotations.instances)]
     targets = {key: iter(item.targets) for key, item in zip(ids, annotations.instances, strict=True)}
-    taught = None if annotations.tables is None else [row.is_target for row in annotations.tables.annotations]
+    is_target_N = None if annotations.tables is None else [row.is_target for row in annotations.tables.annotations]
     shapes: list[Shape | None] = []
     for number, (image, crowd) in enumerate(zip(table[:, 0].astype(int), table[:, 7], strict=True)):
-        is_target = not crowd if taught is None else taught[number]
-        found = next(targets[image_ids[image]], None) if is_target and image_ids[image] in targets else None
-        shapes.append(None if found is None else shape_of(found, geometry))
+        is_target = not crowd if is_target_N is None else is_target_N[number]
+        shape_object = next(targets[image_ids[image]], None) if is_target and image_ids[image] in targets else None
+        shapes.append(None if shape_object is None else shape_of(shape_object, geometry))
     return tuple(shapes)
 
 
 def _from_tables(tables: CocoTables) -> dict[str, Any]:
     """Return images, rows `(image, category, x, y, w, h, area, crowd)` and notes of a COCO file."""
     unsized = sum(image.width is None for image in tables.images)
-    nan = float("nan")
+    unknown = float("nan")
     return {
         "image_ids": tuple(image.id for image in tables.images),
         "file_names": tuple(image.file_name for image in tables.images),
-        "sizes_I2": [(image.width or nan, image.height or nan) for image in tables.images],
-        # Boxes and areas are pixels already, so small, medium and large need no image size.
+        "sizes_I2": [(image.width or unknown, image.height or unknown) for image in tables.images],
+        # Boxes and areas are in pixels already, so that small, medium and large do not depend on the image size.
         "sizes_known": True,
         "rows": [(a.image, a.category, *a.bbox_xywh, a.area, a.iscrowd) for a in tables.annotations],
-        "notes": [f"{unsized} images state no size: text answers cannot be placed there"] if unsized else [],
+        "notes": [f"{unsized} images state no size: boxes of text answers cannot be placed there"] if unsized else [],
     }
 
 
 def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) -> dict[str, Any]:
-    """Return the same of instances; missing ids count from 0."""
+    """Return the same values as `_from_tables` for instances; a missing id becomes the index of the instance."""
     ids: list[ImageId] = [i if item.image_id is None else item.image_id for i, item in enumerate(instances)]
     if len(set(ids)) < len(ids):
-        double = next(i for n, i in enumerate(ids) if i in ids[:n])
-        raise InputError(f"ground truth: image_id {double!r} occurs twice; ids must be unique")
+        repeated = next(i for n, i in enumerate(ids) if i in ids[:n])
+        raise InputError(f"ground truth: image_id {repeated!r} occurs twice; ids must be unique")
     order = sorted(range(len(ids)), key=lambda i: (isinstance(ids[i], str), ids[i]))
     unsized = sum(item.width is None or item.height is None for item in instances)
     sizes, rows = [], []
@@ -193,5 +191,5 @@ def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) 
         "sizes_I2": sizes,
         "sizes_known": not unsized,
         "rows": rows,
-        "notes": [f"{unsized} images state no size: no small, medium and large figures"] if unsized else [],
+        "notes": [f"{unsized} images state no size: no metrics by object size"] if unsized else [],
     }

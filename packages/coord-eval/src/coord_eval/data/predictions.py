@@ -1,4 +1,4 @@
-"""Predictions of a model: text answers or boxes from files and records, and detections as flat arrays.
+"""Predictions of a model: text answers or boxes of files and records, and detections as flat arrays.
 
 Shapes: D detections; boxes are `xywh` in pixels, as in COCO.
 """
@@ -23,26 +23,26 @@ FINISH_REASONS = ("stop", "length", "error")
 
 @dataclass(frozen=True)
 class Prediction:
-    """One answer as text.
+    """The text of one answer, with optional data about its tokens.
 
     Attributes:
-        text: what the model generated
+        text: generated text
         image_id: id of the image, None when only `image` names it
         image: file name of the image
-        width: width of the image in pixels, where the producer states it
-        height: height of the image in pixels, where the producer states it
+        width: width of the image in pixels, None if the record does not state it
+        height: height of the image in pixels, None if the record does not state it
         input_size: width and height of the image that the model was given (`input_width`, `input_height`)
         finish_reason: `stop`, `length` (cut off), `error` (no answer), None when unknown
         coord_logprobs: log-probability of each coordinate token of the text, in order
         desc_logprobs: log-probabilities of the description tokens, one tuple for each start marker in order.
-            Files hold lists of lists, or one flat list beside `desc_token_counts` (how many tokens belong to
-            each start marker), since a text does not tell where its tokens end.
+            Files contain a list of lists, or one flat list and `desc_token_counts` (the number of tokens of each
+            start marker), since token boundaries cannot be inferred from the text.
         where: file and line, for messages
-        coord_expected: expectation in [0, 1] of each coordinate token of the text, in order
-        coord_spread: standard deviation in [0, 1] of each, in order
-        coord_quantiles: quantiles in [0, 1] of each, in order: the midpoints of so many equal shares of its
-            distribution, an odd number, the median in the middle
-        label: what the prompt asked for, the label of boxes that the answer gives none
+        coord_expected: expected value in [0, 1] of each coordinate token of the text, in order
+        coord_spread: standard deviation in [0, 1] of each coordinate token, in order
+        coord_quantiles: quantiles in [0, 1] of each coordinate token, in order: the midpoints of an odd number of
+            equal shares of its distribution, with the median in the middle
+        label: label that the prompt asked for, given to boxes without a label of their own
         tile: `x, y, width, height` in pixels of the part of the image that the model was given, None for all of it
     """
 
@@ -64,7 +64,7 @@ class Prediction:
 
 
 class CocoResult(NamedTuple):
-    """One box of a COCO results list: pixels `xywh` and a score. A tuple, since there may be millions."""
+    """One box of a COCO results list: pixels `xywh` and a score. A tuple saves memory, since there may be millions."""
 
     image_id: int | str
     category_id: int | str
@@ -90,7 +90,7 @@ def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
 def from_records(
     records: Iterable[Mapping[str, Any]], source: str = "predictions"
 ) -> list[Prediction] | list[CocoResult]:
-    """Turn dictionaries into predictions, or into COCO results when they have no `text` but a `bbox`.
+    """Turn dictionaries into predictions, or into COCO results if they have a `bbox` and no `text`.
 
     An empty list is an empty results list.
 
@@ -130,10 +130,10 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
             size[key] = finite_numbers([record[key]], 1, f"{where}, {key}")[0]
             if size[key] <= 0:
                 raise InputError(f"{where}, {key}: expected a length above 0, found {record[key]!r}")
-    seen_width, seen_height = size.get("input_width"), size.get("input_height")
+    input_width, input_height = size.get("input_width"), size.get("input_height")
     label, tile = record.get("label"), record.get("tile")
     if label is not None and not (isinstance(label, str) and label.strip()):
-        raise InputError(f"{where}, label: expected what the prompt asked for, found {label!r:.80}")
+        raise InputError(f"{where}, label: expected the label that the prompt asked for, found {label!r:.80}")
     if tile is not None:
         tile = finite_numbers(tile, 4, f"{where}, tile")
         if min(tile) < 0 or min(tile[2:]) <= 0:
@@ -153,7 +153,7 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
         tile=tile,
         width=size.get("width"),
         height=size.get("height"),
-        input_size=(seen_width, seen_height) if seen_width and seen_height else None,
+        input_size=(input_width, input_height) if input_width and input_height else None,
     )
 
 
@@ -185,13 +185,13 @@ def _quantiles(value: object, where: str) -> tuple[tuple[float, ...], ...] | Non
     for i, row in enumerate(rows):
         if len(row) % 2 == 0 or len(row) != len(rows[0]) or list(row) != sorted(row):
             raise InputError(
-                f"{where}[{i}]: expected as many rising quantiles for each coordinate, an odd number, found {list(row)}"
+                f"{where}[{i}]: expected an odd number of ascending quantiles, equal for all tokens, found {list(row)}"
             )
     return rows
 
 
 def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, ...], ...] | None:
-    """Read nested lists, or a flat list cut up by `desc_token_counts`; without those it is one object's."""
+    """Read nested lists, or a flat list split by `desc_token_counts`, without which it belongs to one object."""
     value, counts = record.get("desc_logprobs"), record.get("desc_token_counts")
     field = f"{where}, desc_logprobs"
     if value is None:
@@ -211,7 +211,7 @@ def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, 
 
 
 def _plain_result(record: Mapping[str, Any]) -> CocoResult | None:
-    """Return a record of the usual types, which nearly every one is, without further checks; None for any other."""
+    """Convert a record of the usual types quickly, without further checks; None for any other record."""
     box: Any = record.get("bbox")
     score: Any = record.get("score")
     image_id, category_id = record.get("image_id"), record.get("category_id")
@@ -246,13 +246,13 @@ class Detections:
 
     Attributes:
         image_D: index of the image in the ground truth
-        category_D: index of the category; a label that the ground truth does not have gets an index of
-            its own, from K on
+        category_D: index of the category; each label that the ground truth does not have gets its own index of K or
+            above
         boxes_D4: `x, y, width, height` in pixels
         scores_D: score by which detections are sorted
         rank_D: position of the object within its answer, from 0
         unknown: the labels that the ground truth does not have, indexed by `category_D - K`
-        shapes: points in pixels of each detection, empty for a box; empty as a whole where there are boxes alone
+        shapes: points in pixels of each detection, empty for a box; an empty tuple if all detections are boxes
     """
 
     image_D: np.ndarray
@@ -267,7 +267,7 @@ class Detections:
         return len(self.image_D)
 
     def take(self, rows: np.ndarray) -> Detections:
-        """Return the detections of these rows."""
+        """Return the selected detections; `rows` is an index array, a mask or a slice."""
         columns = ("image_D", "category_D", "boxes_D4", "scores_D", "rank_D")
         shapes = tuple(self.shapes[d] for d in np.arange(len(self))[rows]) if self.shapes else ()
         return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=shapes)

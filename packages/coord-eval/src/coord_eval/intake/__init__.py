@@ -1,1 +1,1 @@
-"""Takes ground truth and predictions, returns one table of scored detections and counts of all that was left out."""
+"""Turns predictions into one table of scored detections of the ground truth's images, and counts what is left out."""

@@ -1,7 +1,7 @@
-"""From predictions to parsed answers, on one scale of coordinates for the whole set.
+"""Parses all predictions of a set, with one scale of coordinates for the whole set.
 
-What plain numbers have to be divided by is named, assumed, or inferred with the evidence. The whole set has one scale,
-since a single answer can look right on a wrong one.
+The scale, the divisor of plain numbers, is given by the caller, assumed, or inferred from the whole set with the
+evidence noted, since a single answer can look right on a wrong scale.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from coord_eval.parse.parser import candidate_formats, parse_answer
 from coord_eval.parse.scalars import plain
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]]
-"""A path, or the records that the file would hold."""
+"""A path, or the records that such a file contains."""
 Scale = float | Literal["pixels", "input_pixels", "infer"] | None
 Progress = Callable[[str, int, int], None]
 _NAMED_SCALES = ("pixels", "input_pixels", "infer")
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Report no progress."""
+    """Ignore progress."""
 
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How the text of answers becomes boxes; `coord_eval.score` explains each field.
+    """Options for turning the text of answers into boxes; `coord_eval.score` documents each field.
 
     Raises:
-        InputError: for values that do not exist
+        InputError: for an unknown value
     """
 
     boxes: str = "tokens"
@@ -58,7 +58,7 @@ class AnswerOptions:
 
     @property
     def of_text(self) -> list[str]:
-        """Names of the fields that were given and act on text alone; the grid is that of the ceiling too."""
+        """Names of the changed fields that affect text answers only; the grid also affects the ceiling."""
         names = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
         return [name for name in names if name != "grid"]
 
@@ -77,44 +77,44 @@ def parse_all(
     *,
     keep_flat: bool = False,
 ) -> tuple[list[Answer], list[str]]:
-    """Parse every answer on the scale that was named, or on the one that fits the whole set.
+    """Parse every answer with the scale of the options, or with the inferred scale of the whole set.
 
     Args:
         ground_truth: the images
-        predictions: the answers as text
-        images: index of the image of each, -1 for unknown ones
-        options: how the text becomes boxes
-        progress: called with the name of a stage, what is done and what there is to do
-        keep_flat: whether boxes without area are kept
+        predictions: the text answers
+        images: image index of each answer, -1 for unknown images
+        options: options for turning the text into boxes
+        progress: called with the name of a stage, the number of steps done and their total
+        keep_flat: whether to keep boxes without area
 
     Returns:
         The parsed answers, and notes about how they were parsed.
     """
     notes: list[str] = []
-    scale, stated = options.scale, STATED_IN.get(options.boxes)
+    scale, field = options.scale, STATED_IN.get(options.boxes)
     if scale == "infer":
         choice = infer_scale(ground_truth, predictions, images, options.format, options.grid)
         scale, notes = choice.scale, choice.lines()
-    bare = 0
-    if stated is not None:
+    count = 0
+    if field is not None:
         notes.append(f"boxes are taken from {BOX_SOURCES[options.boxes]}, not from the tokens")
-        bare = sum(getattr(prediction, stated) is None for prediction in predictions)
-        if 0 < bare < len(predictions):  # a server may leave its probabilities out now and then
-            notes.append(f"{bare} of {len(predictions)} answers state no {stated}: their boxes are those of the tokens")
+        count = sum(getattr(prediction, field) is None for prediction in predictions)
+        if 0 < count < len(predictions):  # a server may omit its probabilities for some answers
+            notes.append(f"{count} of {len(predictions)} answers state no {field}: their boxes are those of the tokens")
     answers: list[Answer] = []
-    whole_set: Counter[str] = Counter()
+    objects_by_format: Counter[str] = Counter()
     ambiguous = []
 
     def parse(prediction: Prediction, image: int, preferred: Sequence[str] = ()) -> Answer:
-        size = _seen_size(ground_truth, prediction, image, scale) if isinstance(scale, str) else None
-        from_text = stated is None or (bare < len(predictions) and getattr(prediction, stated) is None)
+        size = _size_for(ground_truth, prediction, image, scale) if isinstance(scale, str) else None
+        from_text = field is None or (count < len(predictions) and getattr(prediction, field) is None)
         answer = parse_answer(
             prediction.text,
             options.format,
             scale=(size and "pixels") if isinstance(scale, str) else scale,
             image_size=size,
             grid=options.grid,
-            # The sides may differ where the tokens are the same.
+            # Sides with equal tokens can still have different expectations.
             keep_flat=keep_flat or not from_text,
             preferred=preferred,
             geometry=options.geometry,
@@ -127,20 +127,20 @@ def parse_all(
         if options.format == "auto" and len(candidate_formats(prediction.text)) > 1:
             ambiguous.append(len(answers) - 1)
         else:
-            whole_set[answers[-1].format] += len(answers[-1])
+            objects_by_format[answers[-1].format] += len(answers[-1])
         progress("parse", len(answers), len(predictions))
-    # A label can hold the tokens of another format: the answers that hold one format only decide.
-    if preferred := [name for name, _ in whole_set.most_common()]:
+    # A label can contain the tokens of another format, so unambiguous answers decide for the ambiguous ones.
+    if preferred := [name for name, _ in objects_by_format.most_common()]:
         for i in ambiguous:
             answers[i] = parse(predictions[i], images[i], preferred)
     return answers, notes
 
 
-def _seen_size(ground_truth: GroundTruth, prediction: Prediction, image: int, scale: str) -> tuple[float, float] | None:
-    """Return the size of the image that pixel coordinates refer to, None for an unknown image."""
+def _size_for(ground_truth: GroundTruth, prediction: Prediction, image: int, scale: str) -> tuple[float, float] | None:
+    """Return the size of the image to which pixel coordinates refer, None for an unknown image."""
     if scale == "input_pixels":
         if prediction.input_size is None:
-            raise InputError(f"{prediction.where}, input_width: scale input_pixels needs input_width and _height")
+            raise InputError(f"{prediction.where}, input_width: scale input_pixels needs input_width and input_height")
         return prediction.input_size
     if prediction.tile:
         return (prediction.tile[2], prediction.tile[3])
@@ -150,29 +150,29 @@ def _seen_size(ground_truth: GroundTruth, prediction: Prediction, image: int, sc
         return None
     width, height = ground_truth.sizes_I2[image].tolist()
     if not ground_truth.sizes_known or math.isnan(width):
-        raise InputError(f"{prediction.where}: pixels need an image size, and neither file states one")
+        raise InputError(f"{prediction.where}: scale pixels needs an image size, and neither file states one")
     return (width, height)
 
 
 def assumed_scale_notes(answers: Sequence[Answer]) -> list[str]:
-    """Count the answers that were parsed on a scale that the caller did not name."""
+    """Return a note with the number of answers parsed with an assumed scale."""
     assumed = [answer for answer in answers if answer.scale_assumed]
     if not assumed:
         return []
     scale = assumed[0].scale
     divisor = f"/{scale[0]:g}" if scale else "a scale"
-    return [f"{len(assumed)} answers give plain numbers; {divisor} was assumed, name the scale to be sure"]
+    return [f"{len(assumed)} answers contain plain numbers; {divisor} was assumed, set the scale to be sure"]
 
 
 def unrecognised_notes(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> list[str]:
-    """Count the answers in which no format found anything, with the words of the first."""
-    found = [
+    """Return a note with the number of answers in which no format is recognised, and the text of the first."""
+    unrecognised = [
         (prediction.text[slice(*answer.dropped[0].span)], prediction.where)
         for answer, prediction in zip(answers, predictions, strict=True)
         if not answer.objects and [drop.reason for drop in answer.dropped] == ["unrecognised"]
     ]
-    if not found:
+    if not unrecognised:
         return []
-    text, where = found[0]
-    shown = ascii(text[:80]) + ("…" if len(text) > 80 else "")
-    return [f"{len(found)} answers hold nothing that a format reads; the first ({where}): {shown}"]
+    text, where = unrecognised[0]
+    excerpt = ascii(text[:80]) + ("…" if len(text) > 80 else "")
+    return [f"{len(unrecognised)} answers have no recognised format; the first ({where}): {excerpt}"]

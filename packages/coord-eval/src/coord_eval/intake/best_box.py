@@ -1,7 +1,7 @@
 """The box of the highest expected IoU, given quantiles of the distribution of each of its sides.
 
-Each side takes its quantiles with equal probability, independently of the others; nothing is assumed of the shape of a
-distribution, which a mean and a spread describe badly where it has two peaks.
+The quantiles of a side are equally probable and independent of the other sides. No shape of the distribution is
+assumed, since mean and spread describe a distribution with two peaks badly.
 
 Shapes: D boxes, Q quantiles of a side, P = Q * Q pairs of quantiles along one axis.
 """
@@ -13,15 +13,15 @@ from numpy.typing import ArrayLike
 
 _SWEEPS = 3
 _CHUNK = 64
-"""Boxes that are computed together."""
+"""Number of boxes that are computed together."""
 
 
 def best_boxes(quantiles_D4Q: ArrayLike) -> np.ndarray:
-    """Return the boxes [D, 4] of the highest expected IoU, found side by side from the medians on.
+    """Return the boxes [D, 4] of the highest expected IoU, by coordinate ascent from the medians.
 
     Args:
-        quantiles_D4Q: in [0, 1], rising, the midpoints of Q equal shares of the distribution of `x1, y1, x2, y2`; Q is
-            odd. A true box whose corners come out swapped counts with them sorted.
+        quantiles_D4Q: ascending values in [0, 1], the midpoints of Q equal shares of the distribution of `x1, y1, x2,
+            y2`; Q is odd. Swapped corners of a sampled true box are sorted.
 
     Example:
         >>> best_boxes([[[0.1, 0.2, 0.9], [0.2] * 3, [0.95] * 3, [0.6] * 3]])[0].tolist()
@@ -47,21 +47,21 @@ def _best(sides_D4Q: np.ndarray) -> np.ndarray:
     for _ in range(_SWEEPS):
         before_D4 = box_D4.copy()
         for side in range(4):
-            tried_DQ4 = np.repeat(box_D4[:, None], sides_D4Q.shape[2], axis=1)
-            tried_DQ4[:, :, side] = sides_D4Q[:, side]
-            found_DQ = _expected_iou(true_DAP2, tried_DQ4)
-            choice_D = found_DQ.argmax(axis=1)
-            found_D = found_DQ[np.arange(count), choice_D]
-            is_better_D = found_D > best_D
-            box_D4[is_better_D] = tried_DQ4[np.arange(count), choice_D][is_better_D]
-            best_D = np.maximum(best_D, found_D)
+            candidate_DQ4 = np.repeat(box_D4[:, None], sides_D4Q.shape[2], axis=1)
+            candidate_DQ4[:, :, side] = sides_D4Q[:, side]
+            iou_DQ = _expected_iou(true_DAP2, candidate_DQ4)
+            choice_D = iou_DQ.argmax(axis=1)
+            iou_D = iou_DQ[np.arange(count), choice_D]
+            is_better_D = iou_D > best_D
+            box_D4[is_better_D] = candidate_DQ4[np.arange(count), choice_D][is_better_D]
+            best_D = np.maximum(best_D, iou_D)
         if (box_D4 == before_D4).all():
             break
     return box_D4
 
 
 def _expected_iou(true_DAP2: np.ndarray, box_DC4: np.ndarray) -> np.ndarray:
-    """Return the mean IoU [D, C] of C answered boxes with all true ones; 0 for a box without area."""
+    """Return the mean IoU [D, C] of C candidate boxes with all possible true boxes; 0 for a box without area."""
     low_DCA1, high_DCA1 = box_DC4[:, :, :2, None], box_DC4[:, :, 2:, None]
     true_D1AP2 = true_DAP2[:, None]
     common_DCAP = np.minimum(high_DCA1, true_D1AP2[..., 1]) - np.maximum(low_DCA1, true_D1AP2[..., 0])

@@ -1,8 +1,8 @@
-"""The IoU that a box is expected to have, given the mean and the standard deviation of each of its sides.
+"""Expected IoU of a box, given the mean and the standard deviation of each of its sides.
 
-The true sides are taken as independent normal variables, clipped to the image. IoU has a kink where a true side crosses
-the answered one, so each side is integrated by Gauss-Legendre quadrature on both sides of it; for the probability of an
-IoU above .5 the last side is integrated in closed form. Nodes are fixed: a score has no sampling noise.
+The true sides are modelled as independent normal variables, clipped to the image. IoU has a kink where a true side
+crosses the predicted one, so Gauss-Legendre quadrature is applied on both sides of the kink; for the probability of an
+IoU above .5 the last side is integrated in closed form. The nodes are fixed, so that scores have no sampling noise.
 
 Shapes: D boxes, Q nodes of a side, P = Q * Q pairs of nodes along one axis.
 """
@@ -14,19 +14,19 @@ from numpy.typing import ArrayLike
 
 _HALF_NODES = 5
 _REACH = 3.6
-"""Deviations on either side of the mean that are integrated; beyond lie .03 % of the probability."""
+"""Range of integration on either side of the mean in standard deviations; .03 % of the probability lie beyond it."""
 _LEGENDRE, _WEIGHTS = np.polynomial.legendre.leggauss(_HALF_NODES)
 _CHUNK = 256
-"""Boxes that are computed together."""
+"""Number of boxes that are computed together."""
 
 
 def box_quality(boxes_D4: ArrayLike, means_D4: ArrayLike, spreads_D4: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Return the expected IoU [D] of answered boxes and the probability [D] that it is above .5.
+    """Return the expected IoU [D] of predicted boxes and the probability [D] that their IoU is above .5.
 
     Args:
-        boxes_D4: answered `x1, y1, x2, y2` in [0, 1]
+        boxes_D4: predicted `x1, y1, x2, y2` in [0, 1]
         means_D4: mean of the distribution of each side; swapped corners are sorted
-        spreads_D4: standard deviation of each
+        spreads_D4: standard deviation of each side
 
     Example:
         >>> iou, hit = box_quality([(0.2, 0.2, 0.6, 0.6)], [(0.2, 0.2, 0.6, 0.6)], [(0.0, 0.0, 0.0, 0.0)])
@@ -42,9 +42,9 @@ def box_quality(boxes_D4: ArrayLike, means_D4: ArrayLike, spreads_D4: ArrayLike)
 
 
 def _widest_last(box_D4: np.ndarray, mean_D4: np.ndarray, spread_D4: np.ndarray) -> list[np.ndarray]:
-    """Mirror and transpose the image so that the side of the largest spread, relative to the box, is the lower one.
+    """Mirror and transpose the image so that the side with the largest spread relative to the box is the bottom one.
 
-    IoU stays the same, and the side that is integrated in closed form is the one that needs the finest nodes.
+    IoU is invariant under this. The bottom side is integrated in closed form, and a large spread needs that most.
     """
     sorted_D4 = np.argsort(mean_D4.reshape(-1, 2, 2), axis=1, kind="stable")
     mean_D22, spread_D22 = (np.take_along_axis(t.reshape(-1, 2, 2), sorted_D4, axis=1) for t in (mean_D4, spread_D4))
@@ -61,13 +61,13 @@ def _widest_last(box_D4: np.ndarray, mean_D4: np.ndarray, spread_D4: np.ndarray)
 
 
 class _Axis:
-    """One axis: the nodes of the two true sides, and common and true length [D, P] of each pair of nodes."""
+    """One axis: nodes of the two true sides, and the lengths [D, P] of intersection and true box for each node pair."""
 
     def __init__(self, box_D2: np.ndarray, mean_D2: np.ndarray, spread_D2: np.ndarray) -> None:
         self.mean_D2, self.spread_D2 = mean_D2, np.maximum(spread_D2, 1e-9)
         self.box_D2 = box_D2
         kink_D2 = np.clip((box_D2 - self.mean_D2) / self.spread_D2, -_REACH, _REACH)[:, :, None]
-        # The two intervals from the kink outwards.
+        # The two intervals on either side of the kink.
         half_D2 = np.concatenate([kink_D2 + _REACH, _REACH - kink_D2], axis=2) / 2
         middle_D2 = np.concatenate([kink_D2 - half_D2[:, :, :1], kink_D2 + half_D2[:, :, 1:]], axis=2)
         z_D2Q = (middle_D2[..., None] + half_D2[..., None] * _LEGENDRE).reshape(len(box_D2), 2, -1)
@@ -94,8 +94,8 @@ def _chunk(box_D4: np.ndarray, mean_D4: np.ndarray, spread_D4: np.ndarray) -> tu
 def _hit_probability(x: _Axis, y: _Axis, area_D: np.ndarray) -> np.ndarray:
     """Return P(IoU > .5) [D].
 
-    Given the other three sides, 3 * common > answered + true area is a concave, piecewise linear condition on the
-    lower true side: it holds on one interval, if at all around the answered side.
+    Given the other three sides, 3 * common > predicted + true area is a concave, piecewise linear condition on the
+    bottom true side: it holds on at most one interval, which contains the predicted side.
     """
     common_DP1, true_DP1 = x.common_DP[:, :, None], x.true_DP[:, :, None]
     top_D1Q, area_D11 = y.side_D2Q[:, None, 0, :], area_D[:, None, None]
@@ -109,9 +109,9 @@ def _hit_probability(x: _Axis, y: _Axis, area_D: np.ndarray) -> np.ndarray:
     mean, spread = y.mean_D2[:, 1, None, None], y.spread_D2[:, 1, None, None]
     # A side beyond the border of the image lies on the border.
     below = [np.where(v >= 1, 1.0, np.where(v <= 0, 0.0, _normal_cdf((v - mean) / spread))) for v in (from_, to)]
-    given = np.where(possible, np.maximum(below[1] - below[0], 0.0), 0.0)
-    found: np.ndarray = np.einsum("dp,dpq,dq->d", x.weight_DP, given, y.weight_D2Q[:, 0])
-    return found.clip(0.0, 1.0)
+    interval_probability = np.where(possible, np.maximum(below[1] - below[0], 0.0), 0.0)
+    probability_D: np.ndarray = np.einsum("dp,dpq,dq->d", x.weight_DP, interval_probability, y.weight_D2Q[:, 0])
+    return probability_D.clip(0.0, 1.0)
 
 
 def _normal_cdf(z: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Boxes from what a producer states of each coordinate's distribution, instead of from the tokens of the text."""
+"""Boxes from the distributions of the coordinate tokens that a prediction gives, instead of from the tokens."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ BOX_SOURCES = {
     "median": "the medians of coord_quantiles",
     "best_iou": "the box of the highest expected IoU under coord_quantiles",
 }
-"""What a box can be taken from."""
+"""Sources of boxes by name."""
 
 STATED_IN = {"expected": "coord_expected", "median": "coord_quantiles", "best_iou": "coord_quantiles"}
-"""The field of a prediction that each source but the tokens reads."""
+"""The field of a prediction that each source other than `tokens` uses."""
 
 
 def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answer:
-    """Return the answer with the box of each object taken from what is known of its coordinates' distributions.
+    """Return the answer with the box of each object taken from the distributions of its coordinates.
 
-    Softmax over the coordinate tokens gives each side a distribution in [0, 1], which is not bound to the grid; a
-    producer that knows it states mean, standard deviation and quantiles beside the text. Corners that come out swapped
-    are sorted without a mark, since the text may have them right; a box without area is dropped.
+    Softmax over the coordinate tokens gives each side a distribution in [0, 1]; the prediction contains its mean,
+    standard deviation and quantiles, which do not lie on the grid. Swapped corners are sorted without counting as a
+    repair, since the corners in the text may be in order; a box without area is dropped.
 
     Args:
-        source: one of `BOX_SOURCES` but `tokens`
-        answer: as parsed
-        prediction: what the producer states
+        source: one of `BOX_SOURCES` other than `tokens`
+        answer: the parsed answer
+        prediction: the record of the answer, with the field that the source uses
 
     Raises:
-        InputError: the prediction does not state one value for each coordinate token of its text
+        InputError: if the prediction does not have one value for each coordinate token of its text
     """
     if not answer.objects:
         return answer
-    stated = _sides(answer, prediction, STATED_IN[source])
-    boxes: list[Sequence[float]] = stated
+    sides_by_object = _sides(answer, prediction, STATED_IN[source])
+    boxes: list[Sequence[float]] = sides_by_object
     if source == "best_iou":
-        boxes = best_boxes(stated).tolist()
+        boxes = best_boxes(sides_by_object).tolist()
     elif source == "median":
-        boxes = [[side[len(side) // 2] for side in sides] for sides in stated]
+        boxes = [[side[len(side) // 2] for side in sides] for sides in sides_by_object]
     objects, dropped = [], list(answer.dropped)
     for item, (x1, y1, x2, y2) in zip(answer.objects, boxes, strict=True):
         box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
@@ -59,17 +59,17 @@ def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answ
 
 
 def _sides(answer: Answer, prediction: Prediction, name: str) -> list[Any]:
-    """Return a field's values at the four sides of each object, as `x1, y1, x2, y2`."""
-    given = getattr(prediction, name)
-    if given is None or len(given) != answer.coord_count:
-        found = "nothing" if given is None else f"{len(given)} values"
+    """Return the values of a field at the four sides of each object, as `x1, y1, x2, y2`."""
+    values = getattr(prediction, name)
+    if values is None or len(values) != answer.coord_count:
+        found = "nothing" if values is None else f"{len(values)} values"
         raise InputError(
             f"{prediction.where}, {name}: expected one value for each of {answer.coord_count} coordinate tokens, "
             f"found {found}"
         )
     rows = []
     for item in answer.objects:
-        sides = [given[i] for i in item.coord_indices]
+        sides = [values[i] for i in item.coord_indices]
         if not sides or not item.order:
             raise InputError(
                 f"{prediction.where}: an object without four coordinate tokens has no distribution to take its box from"

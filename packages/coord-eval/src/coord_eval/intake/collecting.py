@@ -1,4 +1,4 @@
-"""Collects answers or results in one table of detections, and counts what happened to each of them."""
+"""Collects the boxes of text answers or a results list in one table of detections, and counts what is left out."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from coord_eval.parse.answer import Answer
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause Python's garbage collector where millions of small objects are made and none is garbage.
+    """Pause Python's garbage collector while millions of small objects are created, none of which is garbage.
 
-    Its search for cycles would visit every record again and again, a fifth of the time of a large set.
+    Its repeated search for reference cycles would take a fifth of the time for a large set.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -47,16 +47,16 @@ def collector_paused() -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """Detections and where they came from.
+    """Detections of a set of predictions, and counts about them.
 
     Attributes:
         detections: the boxes
-        score_source: what they are ranked by
-        format: format health, see `format_health`; empty counts for results lists
-        labels: objects by the layer that matched their label
-        unknown_labels: how often each unknown label occurs
-        join: which answers were joined with images
-        notes: conditions to know when reading the metrics
+        score_source: source of the scores by which they are sorted
+        format: counts of parsed and dropped answers, see `format_health`; all 0 for results lists
+        labels: number of objects by the layer that matched their label
+        unknown_labels: number of occurrences of each unknown label
+        join: how answers were assigned to images
+        notes: conditions that matter when interpreting the metrics
     """
 
     detections: Detections
@@ -78,42 +78,42 @@ def collect(
     score_source: str = "auto",
     progress: Progress = silent,
 ) -> tuple[Collected, dict[int, tuple[str, Answer]]]:
-    """Turn text answers or a COCO results list into detections in their images.
+    """Turn text answers or a COCO results list into detections.
 
-    Results state boxes, categories and scores themselves: options that were given for text are named in a note.
+    A results list states boxes, categories and scores itself: a note lists options that affect text answers only.
 
     Returns:
-        The detections, and for each image the text and the parsed answer; none for results.
+        The detections, and by image index the text and the parsed answer; empty for a results list.
     """
-    answered = load_predictions(predictions)
+    loaded_records = load_predictions(predictions)
     progress("read", 2, 2)
-    results = [item for item in answered if isinstance(item, CocoResult)]
-    if len(results) == len(answered):
-        more = {"score_source": score_source != "auto", "synonyms": synonyms, "label_callback": label_callback}
-        idle = [*options.of_text, *(name for name, is_given in more.items() if is_given)] if results else []
-        stated = "a COCO results list, which states boxes, labels and scores itself"
-        notes = (f"{stated}: {', '.join(idle)} had no effect",) if idle else ()
+    results = [item for item in loaded_records if isinstance(item, CocoResult)]
+    if len(results) == len(loaded_records):
+        text_options = {"score_source": score_source != "auto", "synonyms": synonyms, "label_callback": label_callback}
+        unused = [*options.of_text, *(name for name, is_given in text_options.items() if is_given)] if results else []
+        reason = "a COCO results list, which states boxes, labels and scores itself"
+        notes = (f"{reason}: {', '.join(unused)} had no effect",) if unused else ()
         collected = collect_results(ground_truth, results)
         return replace(collected, notes=(*collected.notes, *notes)), {}
-    loaded = [item for item in answered if isinstance(item, Prediction)]
-    images, joined = join(ground_truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in loaded))
+    text_predictions = [item for item in loaded_records if isinstance(item, Prediction)]
+    images, joined = join(ground_truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in text_predictions))
     labels = LabelMatcher(ground_truth.categories, synonyms or {}, label_callback)
-    answers, how = parse_all(ground_truth, loaded, images, options, progress)
+    answers, notes_of_parsing = parse_all(ground_truth, text_predictions, images, options, progress)
     collected = collect_answers(
-        ground_truth, loaded, answers, images=images, joined=joined, labels=labels, score_source=score_source
+        ground_truth, text_predictions, answers, images=images, joined=joined, labels=labels, score_source=score_source
     )
     by_image: dict[int, tuple[str, Answer]] = {}
-    for p, a, i in zip(loaded, answers, images, strict=True):
+    for p, a, i in zip(text_predictions, answers, images, strict=True):
         if i in by_image:
             before, first = by_image[i]
             by_image[i] = (f"{before}\n{p.text}", replace(first, objects=first.objects + a.objects))
         elif i >= 0:
             by_image[i] = (p.text, a)
-    if silent_images := joined.images - joined.answered:
-        how.append(
-            f"{silent_images} of {joined.images} images are without an answer and count as answered with nothing"
+    if unanswered := joined.images - joined.answered:
+        notes_of_parsing.append(
+            f"{unanswered} of {joined.images} images are without an answer, which counts as an empty answer"
         )
-    return replace(collected, notes=(*how, *collected.notes)), by_image
+    return replace(collected, notes=(*notes_of_parsing, *collected.notes)), by_image
 
 
 def collect_answers(
@@ -126,12 +126,12 @@ def collect_answers(
     labels: LabelMatcher,
     score_source: str,
 ) -> Collected:
-    """Place parsed answers in their images, as `join` found them, and find the categories of their labels."""
-    known = [i for i, image in enumerate(images) if image >= 0]
-    source, notes = choose_source(score_source, [answers[i] for i in known], [predictions[i] for i in known])
+    """Convert the boxes of parsed answers to pixels and assign categories; `join` returned `images` and `joined`."""
+    indices = [i for i, image in enumerate(images) if image >= 0]
+    source, notes = choose_source(score_source, [answers[i] for i in indices], [predictions[i] for i in indices])
     table = _Table(len(ground_truth.categories))
     ranks: Counter[int] = Counter()
-    for i in known:
+    for i in indices:
         image, prediction = images[i], predictions[i]
         width, height = ground_truth.sizes_I2[image]
         if answers[i].objects and math.isnan(width):
@@ -148,7 +148,7 @@ def collect_answers(
             table.add(image, category, layer, item.desc, box, score, ranks[image])
             table.shapes.append(tuple((left + x * width, top + y * height) for x, y in item.points))
             ranks[image] += 1
-    health = format_health([answers[i] for i in known], [predictions[i] for i in known])
+    health = format_health([answers[i] for i in indices], [predictions[i] for i in indices])
     notes = [
         *notes,
         *assumed_scale_notes(answers),
@@ -159,7 +159,7 @@ def collect_answers(
 
 
 def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) -> Collected:
-    """Convert a COCO results list, which keeps its pixels, category ids and scores."""
+    """Convert a COCO results list, keeping its pixels, categories and scores."""
     index = ImageIndex(ground_truth)
     categories: dict[int | str, int] = {category_id: k for k, category_id in enumerate(ground_truth.category_ids)}
     table = _Table(len(ground_truth.categories))
@@ -181,7 +181,7 @@ def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) ->
 
 
 class _Table:
-    """Rows of detections; a label that the data set does not have gets a category index of its own."""
+    """Rows of detections; each label that the data set does not have gets its own category index."""
 
     def __init__(self, categories: int) -> None:
         self.categories = categories
@@ -194,7 +194,7 @@ class _Table:
     def add(
         self, image: int, category: int | None, layer: str, label: str, box: Sequence[float], score: float, rank: int
     ) -> None:
-        """Add a box `x, y, width, height`; `layer` says how the category was found, None for an unknown label."""
+        """Add a box `x, y, width, height`; `category` is None for an unknown label, `layer` is the matching layer."""
         self.layers[layer] += 1
         if category is None:
             self.unknown[label] += 1
@@ -202,7 +202,7 @@ class _Table:
         self.rows.append((image, category, *box, score, rank))
 
     def finish(self, source: str, health: dict[str, Any], joined: JoinReport, notes: Sequence[str]) -> Collected:
-        """Return the table as detections, with the counts."""
+        """Return the rows as detections, with the counts."""
         table = np.array(self.rows, dtype=np.float64).reshape(-1, 8)
         image_D, category_D, rank_D = table.T[[0, 1, 7]].astype(np.int64)
         shapes = tuple(self.shapes) if any(self.shapes) else ()
@@ -214,10 +214,10 @@ class _Table:
 
 
 def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict[str, Any]:
-    """Count how well answers keep to their format.
+    """Count parsed, truncated, dropped and repaired answers and objects.
 
-    `parsed` counts the answers with at least one object, or empty on purpose; `truncated` those that were cut off,
-    as their text or `finish_reason: length` shows; `clean` those without a drop or repair.
+    `parsed` counts the answers with at least one object or explicitly without any; `truncated` those that were cut off,
+    according to their text or `finish_reason: length`; `clean` those without a drop or repair.
     """
     objects = [item for answer in answers for item in answer.objects]
     dropped = Counter(drop.reason for answer in answers for drop in answer.dropped)
@@ -243,11 +243,11 @@ def _counts(values: Iterable[str]) -> dict[str, int]:
 
 
 def _size_notes(ground_truth: GroundTruth, predictions: Sequence[Prediction], images: Sequence[int]) -> list[str]:
-    """Count the answers that state another aspect ratio than the annotated image has."""
-    odd = 0
+    """Return a note with the number of answers whose image size has another aspect ratio than the ground truth's."""
+    count = 0
     for prediction, image in zip(predictions, images, strict=True):
         if image < 0 or not ground_truth.sizes_known or not prediction.width or not prediction.height:
             continue
         width, height = ground_truth.sizes_I2[image]
-        odd += abs(prediction.width * height / (prediction.height * width) - 1) > 0.1
-    return [f"{odd} answers state other proportions than the ground truth: rotated images?"] if odd else []
+        count += abs(prediction.width * height / (prediction.height * width) - 1) > 0.1
+    return [f"{count} answers state another aspect ratio than the ground truth: rotated images?"] if count else []

@@ -1,4 +1,4 @@
-"""Finds the image that each answer is about, and the category that each label names."""
+"""Finds the image of each answer and the category of each label."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from coord_eval.parse.formats import LISTS
 
 _SHOWN = 5
 LABEL_LAYERS = ("exact", "normalized", "synonym", "callback", "unknown")
-"""Layers in the order in which they are tried; a label that none of them finds is `unknown`."""
+"""Matching layers in the order in which they are tried; a label that none of them matches is `unknown`."""
 
 
 @dataclass(frozen=True)
 class JoinReport:
-    """Which answers were joined with images.
+    """How answers were assigned to images.
 
     Attributes:
-        images: images of the ground truth
-        answered: images with an answer; the others count as answered with nothing
-        by_name: answers without an image id, joined by file name
-        unknown: answers about images that the ground truth does not have, left out
-        unknown_examples: the first few of those
+        images: number of images of the ground truth
+        answered: number of images with an answer; the others count as empty answers
+        by_name: number of answers without an image id, assigned by file name
+        unknown: number of answers for images that the ground truth does not have, left out
+        unknown_examples: ids or names of the first few of those images
     """
 
     images: int
@@ -37,11 +37,11 @@ class JoinReport:
 
 
 class ImageIndex:
-    """Looks images up by id, or by file name where an answer has no id."""
+    """Index of the images by id and by file name."""
 
     def __init__(self, ground_truth: GroundTruth) -> None:
         self._ids: dict[ImageId, int] = {image_id: i for i, image_id in enumerate(ground_truth.image_ids)}
-        # "42" and 42 are one image, unless the data set has both.
+        # "42" and 42 denote the same image, unless the data set has both.
         for i, image_id in enumerate(ground_truth.image_ids):
             self._ids.setdefault(str(image_id), i)
         self._names: dict[str, int | None] = {}
@@ -51,14 +51,14 @@ class ImageIndex:
 
     def by_id(self, image_id: ImageId) -> int | None:
         """Return the index of the image with that id."""
-        found = self._ids.get(image_id)
-        return self._ids.get(str(image_id)) if found is None else found
+        index = self._ids.get(image_id)
+        return self._ids.get(str(image_id)) if index is None else index
 
     def by_name(self, name: str) -> int | None:
-        """Return the index of the image with that path, or with that last part of it if only one image has it."""
+        """Return the index of the image with that path, or else with that base name if it is unique."""
         path = _path(name)
-        found = self._names.get(path)
-        return self._names.get(PurePosixPath(path).name) if found is None else found
+        index = self._names.get(path)
+        return self._names.get(PurePosixPath(path).name) if index is None else index
 
 
 def join(
@@ -68,18 +68,18 @@ def join(
 
     Args:
         ground_truth: the images
-        keys: image id, file name, place in the file and part of each answer: the label or tile that the model was asked
-            about, in which answers about one image differ
+        keys: image id, file name, position in the file and part of each answer: the label or tile that the model was
+            asked for, which distinguishes several answers for one image
 
     Returns:
         The image index of each answer, -1 for unknown images, and the report.
 
     Raises:
-        InputError: if two answers are about one part of an image, if none is about any image, or if id and name
+        InputError: if two answers are for the same part of an image, if none is for a known image, or if id and name
             disagree
     """
     index = ImageIndex(ground_truth)
-    owner: dict[tuple[int, object], str] = {}
+    first_answer: dict[tuple[int, object], str] = {}
     images: list[int] = []
     by_name, unknown = 0, []
     for image_id, name, where, part in keys:
@@ -94,24 +94,24 @@ def join(
                 f"{where}: image_id {image_id!r} is {ground_truth.file_names[image]!r} in the ground truth, and not "
                 f"{name!r}; are these files of one data set?"
             )
-        if (image, part) in owner:
+        if (image, part) in first_answer:
             raise InputError(
                 f"{where}: a second answer for image {ground_truth.image_ids[image]!r}, the first is at "
-                f"{owner[image, part]}; keep one answer an image, or give each its `label` or `tile`"
+                f"{first_answer[image, part]}; keep one answer an image, or give each its `label` or `tile`"
             )
-        owner[image, part] = where
+        first_answer[image, part] = where
         images.append(image)
     check_any_known(len(images), unknown, ground_truth)
     return images, JoinReport(len(ground_truth), len({*images} - {-1}), by_name, len(unknown), tuple(unknown[:_SHOWN]))
 
 
 def check_any_known(total: int, unknown: Sequence[str], ground_truth: GroundTruth) -> None:
-    """Raise when there are answers and none of them is about an image of the ground truth."""
+    """Raise if there are answers and none of them is for an image of the ground truth."""
     if total and len(unknown) == total:
         raise InputError(
-            f"none of the {total} predictions is about an image of the ground truth: they say {unknown[0]}, "
-            f"it has {ground_truth.image_ids[0] if len(ground_truth) else 'no images'!r}; are these files of one "
-            "data set?"
+            f"none of the {total} predictions is about an image of the ground truth: the first is about {unknown[0]}, "
+            f"the ground truth begins with {ground_truth.image_ids[0] if len(ground_truth) else 'no image'!r}; are "
+            "these files of one data set?"
         )
 
 
@@ -120,7 +120,7 @@ def _path(name: str) -> str:
 
 
 def with_prompt_label(answer: Answer, label: str | None) -> Answer:
-    """Give the boxes without a label, and those whose label is a guess, the one that the prompt asked for."""
+    """Give boxes without a label, or with an uncertain one (format `lists`), the label that the prompt asked for."""
     if label is None:
         return answer
 
@@ -135,7 +135,7 @@ def with_prompt_label(answer: Answer, label: str | None) -> Answer:
 
 
 def without_labels(answer: Answer, labels: Sequence[str]) -> Answer:
-    """Leave out, as drops, the objects with one of these labels; an answer of nothing else is empty."""
+    """Drop the objects with one of these labels; an answer with no other objects or drops becomes empty."""
     left_out = [item for item in answer if item.desc in labels]
     if not left_out:
         return answer
@@ -146,7 +146,7 @@ def without_labels(answer: Answer, labels: Sequence[str]) -> Answer:
 
 
 def normalize_label(label: str) -> str:
-    """Return the label in NFKC, case-folded, with each run of `_`, `-` and white space as one space.
+    """Return the label in NFKC, case-folded, with each run of `_`, `-` and white space replaced by one space.
 
     Example:
         >>> normalize_label("Traffic_Light.")
@@ -161,7 +161,7 @@ class LabelMatcher:
     """Finds the category of a label.
 
     Attributes:
-        categories: the names of the data set
+        categories: the category names of the data set
         synonyms: other names, from category to names: `{"tv": ["television", "tv set"]}`
         callback: called with a label that no other layer matches; returns a category or None
     """
@@ -173,14 +173,14 @@ class LabelMatcher:
     def __post_init__(self) -> None:
         self._exact = {name: i for i, name in enumerate(self.categories)}
         if len(self._exact) != len(self.categories):
-            double = next(n for i, n in enumerate(self.categories) if n in self.categories[:i])
+            repeated = next(n for i, n in enumerate(self.categories) if n in self.categories[:i])
             raise InputError(
-                f"categories: two are called {double!r}; the labels of text answers cannot tell them apart"
+                f"categories: two are called {repeated!r}, and text answers cannot distinguish them; rename one"
             )
         self._normalized: dict[str, int | None] = {}
         for name, index in self._exact.items():
             key = normalize_label(name)
-            # Two categories that normalise alike (Polish and polish) are told apart by the exact layer alone.
+            # Two categories with the same normalised name (Polish and polish) are matched by the exact layer only.
             self._normalized[key] = None if key in self._normalized else index
         self._synonyms: dict[str, int] = {}
         for name, others in self.synonyms.items():
@@ -193,11 +193,11 @@ class LabelMatcher:
         self._cache: dict[str, tuple[int | None, str]] = {}
 
     def match(self, label: str) -> tuple[int | None, str]:
-        """Return the index of the category, None when unknown, and the layer that found it."""
-        found = self._cache.get(label)
-        if found is None:
-            found = self._cache[label] = self._look_up(label)
-        return found
+        """Return the index of the category, None if unknown, and the layer that matched it."""
+        result = self._cache.get(label)
+        if result is None:
+            result = self._cache[label] = self._look_up(label)
+        return result
 
     def _look_up(self, label: str) -> tuple[int | None, str]:
         if label in self._exact:

@@ -1,7 +1,7 @@
 """Scores by which detections are sorted, since a text states none.
 
-Average precision depends on the order of all detections of a data set. Every result names the source of the scores,
-and stands beside AP with a constant score.
+Average precision depends on the order of all detections of a data set. Every result states the source of its scores,
+and AP with a constant score is given for comparison.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from coord_eval.parse.answer import Answer, ParsedObject
 
 SCORE_SOURCES = {
     "expected_iou": "P(label) times the expected IoU of the box, from coord_expected and coord_spread",
-    "hit_probability": "P(label) times the probability of an IoU above .5, from the same",
+    "hit_probability": "P(label) times the probability of an IoU above .5, from coord_expected and coord_spread",
     "coord_logprobs": "exp(mean log p) of the object's coordinate tokens",
     "coord_desc_logprobs": "exp(mean log p) of its coordinate and description tokens together",
     "coord_min": "smallest probability among its coordinate tokens",
     "stated": "the confidence that the answer itself states for each object",
     "emission_rank": "1 / (1 + position in the answer)",
     "constant": "1 for every object",
-    "results": "the score given with each box",
+    "results": "the score that the results list states for each box",
 }
 """Score sources by name. `exp(mean log p)` is the geometric mean of the token probabilities."""
 
@@ -33,12 +33,12 @@ def choose_source(
 ) -> tuple[str, list[str]]:
     """Return the score source to use and notes about the choice.
 
-    `auto` chooses the first that every answer states in full: the expected IoU, the probabilities of coordinates and
-    descriptions, those of coordinates, the confidences in the text; else the constant, since scores of two kinds cannot
-    be compared.
+    `auto` chooses the first source for which every answer has the data: the expected IoU, the probabilities of
+    coordinates and descriptions, those of coordinates, the confidences in the text. Otherwise it chooses the constant,
+    since scores of two kinds cannot be compared.
 
     Raises:
-        InputError: if an answer lacks what the requested source needs, naming the answer
+        InputError: if an answer lacks the data of the requested source; the message names the answer
     """
     if requested not in ("auto", *SCORE_SOURCES) or requested == "results":
         known = ", ".join(["auto", *(name for name in SCORE_SOURCES if name != "results")])
@@ -46,15 +46,15 @@ def choose_source(
     if requested in ("emission_rank", "constant"):
         return requested, []
     pairs = list(zip(answers, predictions, strict=True))
-    given = [source for source in _AUTO if any(_states(source, *pair) for pair in pairs)]
+    available = [source for source in _AUTO if any(_has_data(source, *pair) for pair in pairs)]
     notes: list[str] = []
-    for source in given if requested == "auto" else [requested]:
-        misfits = [problem for pair in pairs if (problem := _misfit(source, *pair))]
-        if not misfits:
+    for source in available if requested == "auto" else [requested]:
+        problems = [problem for pair in pairs if (problem := _data_problem(source, *pair))]
+        if not problems:
             return source, notes
         if requested != "auto":
-            raise InputError(f"score_source {requested}: {misfits[0]}; {len(misfits)} answers cannot be scored")
-        notes.append(f"{_AUTO[source]} unused, {len(misfits)} answers lack a full set: {misfits[0]}")
+            raise InputError(f"score_source {requested}: {problems[0]}; {len(problems)} answers cannot be scored")
+        notes.append(f"{_AUTO[source]} unused, {len(problems)} answers lack a full set: {problems[0]}")
     return "constant", notes or ["no token probabilities: all boxes have the same score"]
 
 
@@ -64,17 +64,17 @@ _AUTO = {
     "coord_logprobs": "token probabilities",
     "stated": "stated confidences",
 }
-"""Sources that `auto` tries, in order, and what they need."""
+"""Sources that `auto` tries, in order, and the data that each needs, for messages."""
 
 
 def object_scores(source: str, answer: Answer, prediction: Prediction) -> list[float]:
     """Return the score in [0, 1] of each object of an answer."""
-    if source in _SPREAD:
+    if source in _FROM_SPREAD:
         return _box_quality(source, answer, prediction)
     return [_object_score(source, item, rank, prediction) for rank, item in enumerate(answer)]
 
 
-_SPREAD = ("expected_iou", "hit_probability")
+_FROM_SPREAD = ("expected_iou", "hit_probability")
 
 
 def _box_quality(source: str, answer: Answer, prediction: Prediction) -> list[float]:
@@ -94,7 +94,7 @@ def _box_quality(source: str, answer: Answer, prediction: Prediction) -> list[fl
 
 
 def _label_probability(item: ParsedObject, prediction: Prediction) -> float:
-    """Return the probability of the description, 1 where the producer does not state it."""
+    """Return the probability of the description, 1 if the prediction does not contain it."""
     if (
         prediction.desc_logprobs is None
         or item.start_index is None
@@ -111,8 +111,8 @@ def _object_score(source: str, item: ParsedObject, rank: int, prediction: Predic
         return 1.0 / (1.0 + rank)
     if source == "stated":
         return item.score or 0.0
-    given = prediction.coord_logprobs or ()
-    logs = [given[i] for i in item.coord_indices]
+    coord_logprobs = prediction.coord_logprobs or ()
+    logs = [coord_logprobs[i] for i in item.coord_indices]
     if source == "coord_min":
         return math.exp(min(logs))
     if source == "coord_desc_logprobs" and item.start_index is not None:
@@ -120,18 +120,18 @@ def _object_score(source: str, item: ParsedObject, rank: int, prediction: Predic
     return math.exp(math.fsum(logs) / len(logs))
 
 
-def _states(source: str, answer: Answer, prediction: Prediction) -> bool:
-    """Return whether a producer states anything of what a source needs."""
+def _has_data(source: str, answer: Answer, prediction: Prediction) -> bool:
+    """Return whether a prediction contains any of the data that a source needs."""
     if source == "stated":
         return any(item.score is not None for item in answer)
-    if source in _SPREAD:
+    if source in _FROM_SPREAD:
         return prediction.coord_spread is not None
-    wanted = prediction.desc_logprobs if source == "coord_desc_logprobs" else True
-    return bool(prediction.coord_logprobs) and wanted is not None
+    needs_desc = source == "coord_desc_logprobs"
+    return bool(prediction.coord_logprobs) and not (needs_desc and prediction.desc_logprobs is None)
 
 
-def _misfit(source: str, answer: Answer, prediction: Prediction) -> str | None:
-    """Return why what a producer states does not fit an answer, None if it fits."""
+def _data_problem(source: str, answer: Answer, prediction: Prediction) -> str | None:
+    """Return why the data of a prediction do not fit its parsed answer, None if they fit."""
     if not answer.objects:
         return None
     where = prediction.where
@@ -140,17 +140,17 @@ def _misfit(source: str, answer: Answer, prediction: Prediction) -> str | None:
         return f"{where}: {without} objects state no confidence" if without else None
     if any(item.first_coord_index is None for item in answer.objects):
         return f"{where}: objects in plain numbers have no coordinate tokens"
-    fields = ("coord_expected", "coord_spread") if source in _SPREAD else ("coord_logprobs",)
+    fields = ("coord_expected", "coord_spread") if source in _FROM_SPREAD else ("coord_logprobs",)
     for field in fields:
-        given = len(getattr(prediction, field) or ())
-        if given != answer.coord_count:
-            return f"{where}: {given} {field} for {answer.coord_count} coordinate tokens"
-    if source in _SPREAD and any(len(item.coord_indices) != 4 for item in answer):
+        count = len(getattr(prediction, field) or ())
+        if count != answer.coord_count:
+            return f"{where}: {count} {field} for {answer.coord_count} coordinate tokens"
+    if source in _FROM_SPREAD and any(len(item.coord_indices) != 4 for item in answer):
         return f"{where}: an object that is no box of four coordinate tokens has no expected IoU"
-    return _desc_misfit(answer, prediction) if source == "coord_desc_logprobs" else None
+    return _desc_problem(answer, prediction) if source == "coord_desc_logprobs" else None
 
 
-def _desc_misfit(answer: Answer, prediction: Prediction) -> str | None:
+def _desc_problem(answer: Answer, prediction: Prediction) -> str | None:
     if prediction.desc_logprobs is None:
         return f"{prediction.where}: no desc_logprobs"
     if len(prediction.desc_logprobs) != answer.start_count:

@@ -1,4 +1,4 @@
-"""What four numbers may mean: their order, their unit, and how the image they refer to was turned or resized.
+"""Transforms of boxes: the order of four numbers, the EXIF orientation of the image, and its resized size.
 
 Shapes: N boxes; corners are x1, y1, x2, y2.
 """
@@ -40,7 +40,7 @@ LAYOUTS: dict[str, Callable[[Boxes], Boxes]] = {
     "yxhw": lambda b: _from_size(swap_axes(b)),
     "cycxhw": lambda b: _from_centre(swap_axes(b)),
 }
-"""From four numbers in each order to corners."""
+"""Functions that convert four numbers in each order to corners."""
 
 TURNS: dict[int, Callable[[Boxes], Boxes]] = {
     1: lambda b: b,
@@ -52,22 +52,22 @@ TURNS: dict[int, Callable[[Boxes], Boxes]] = {
     7: lambda b: 1 - b[:, [3, 2, 1, 0]],
     8: lambda b: np.stack([b[:, 1], 1 - b[:, 2], b[:, 3], 1 - b[:, 0]], axis=1),
 }
-"""From corners in [0, 1] of a stored image to those of the image that is shown, by its EXIF orientation."""
+"""Functions that convert corners in [0, 1] of a stored image to those of the upright image, by EXIF orientation."""
 
 INVERSE_TURN = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 8, 7: 7, 8: 6}
-"""The orientation that undoes another."""
+"""The inverse of each orientation."""
 
 
 def smart_resize(width: int, height: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """Return the size at which a Qwen-VL image processor shows an image to the model.
+    """Return the size to which a Qwen-VL image processor resizes an image.
 
     Both sides become multiples of `factor` (28 for Qwen2.5-VL, 32 for Qwen3-VL) whose product lies within the limits.
     Source: `smart_resize` of transformers' `Qwen2VLImageProcessor`.
 
     Args:
-        width: in pixels
-        height: in pixels
-        factor: side of the square that becomes one token
+        width: width in pixels
+        height: height in pixels
+        factor: side in pixels of the square that becomes one token
         min_pixels: smaller images are enlarged
         max_pixels: larger images are reduced
 
@@ -93,11 +93,11 @@ COMMON_INPUTS = tuple(
     for factor, low in _LIMITS.items()
     for high in sorted({*(side * side for side in _SIDES), *(tokens * factor * factor for tokens in _TOKENS)})
 )
-"""Side of a token's square and limits of pixels to which Qwen-VL processors are commonly set."""
+"""Common settings of Qwen-VL image processors: side of a token's square, minimum and maximum number of pixels."""
 
 
 def resized_sizes(size_B2: np.ndarray, factor: int, min_pixels: int, max_pixels: int) -> np.ndarray:
-    """Return `smart_resize` of each row, width and height."""
+    """Return `smart_resize` of each row of widths and heights."""
     sizes, index_B = np.unique(size_B2, axis=0, return_inverse=True)
     limits = {"factor": factor, "min_pixels": min_pixels, "max_pixels": max_pixels}
     resized = [smart_resize(int(w), int(h), **limits) for w, h in sizes]

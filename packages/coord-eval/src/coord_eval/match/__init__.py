@@ -1,1 +1,1 @@
-"""Ground truth and detections in, out comes which detection finds which object, one to one and as COCO ranks them."""
+"""Matches detections with ground-truth objects: one to one by IoU, and greedily by descending score as COCO does."""

@@ -1,7 +1,7 @@
-"""Which detection finds which object: one to one and free of scores, and greedily by descending score as in COCO.
+"""Matches detections with objects: one to one by IoU without scores, and greedily by descending score as in COCO.
 
-The greedy matching gives what the backend's twelve numbers do not: AP under image weights, error kinds, score
-thresholds.
+The greedy matching serves metrics that the backends do not offer: AP under image weights, error kinds, F1 by score
+threshold.
 
 Shapes: I images, T IoU thresholds, N objects, D detections, P pairs.
 """
@@ -21,17 +21,17 @@ from coord_eval.match.overlaps import Pairs, overlapping_pairs
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """Pairs of detections and objects.
+    """One-to-one pairs of detections and objects.
 
-    Pairs are taken in order of descending IoU, each object and each detection once. A pair of the matching at a
-    threshold t is therefore a pair here whose IoU is at least t, and the order of the detections has no effect.
+    Pairs are chosen by descending IoU, with each object and each detection in at most one pair. The matching at a
+    threshold t is therefore the pairs with an IoU of at least t, and the order of the detections has no effect.
 
     Attributes:
         iou_D: IoU of each detection with its object, 0 without one
         object_D: index of that object, -1 without one
         iou_N: IoU of each object with its detection, 0 without one
         best_D: highest IoU of each detection with any object of its label, paired or not
-        crowd_D: highest share of a detection that lies in a crowd region of its label
+        crowd_D: largest share of a detection's area that lies in a crowd region of its label
     """
 
     iou_D: np.ndarray
@@ -41,18 +41,18 @@ class Matches:
     crowd_D: np.ndarray
 
     def at(self, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return which detections are hits at an IoU threshold, and which count: hits, and those in no crowd region."""
+        """Return masks of the hits at an IoU threshold and of the detections that count: hits or in no crowd region."""
         hit_D = self.iou_D >= threshold
         return hit_D, hit_D | (self.crowd_D < threshold)
 
 
 @dataclass(frozen=True, eq=False)
 class ShapePairs:
-    """Pairs of found and true shapes, as pycocotools makes them at the lowest threshold.
+    """Pairs of predicted and ground-truth shapes, matched by pycocotools at the lowest threshold.
 
     Attributes:
-        similarity_D: of each detection to its object, 0 without one
-        similarity_N: of each object to its detection, 0 without one
+        similarity_D: similarity of each detection to its object, 0 without one
+        similarity_N: similarity of each object to its detection, 0 without one
     """
 
     similarity_D: np.ndarray
@@ -60,7 +60,7 @@ class ShapePairs:
 
 
 def match(truth: GroundTruth, detections: Detections, use_categories: bool = True) -> Matches:
-    """Match detections with objects, image by image; without categories any label matches any object."""
+    """Match detections with objects of the same image and label; with `use_categories=False` of any label."""
     pairs = overlapping_pairs(truth, detections, use_categories)
     crowd_P = truth.crowd_N[pairs.object_P]
     in_crowd, regular = pairs.take(crowd_P), pairs.take(~crowd_P)
@@ -68,11 +68,11 @@ def match(truth: GroundTruth, detections: Detections, use_categories: bool = Tru
     np.maximum.at(crowd_D, in_crowd.det_P, in_crowd.iou_P)
     np.maximum.at(best_D, regular.det_P, regular.iou_P)
     ranked = regular.take(np.argsort(-regular.iou_P, kind="stable"))
-    free_d, free_n = bytearray(b"\1") * len(detections), bytearray(b"\1") * len(truth.image_N)
+    is_free_D, is_free_N = bytearray(b"\1") * len(detections), bytearray(b"\1") * len(truth.image_N)
     chosen = []
     for p, (d, n) in enumerate(zip(ranked.det_P.tolist(), ranked.object_P.tolist(), strict=True)):
-        if free_d[d] and free_n[n]:
-            free_d[d] = free_n[n] = False
+        if is_free_D[d] and is_free_N[n]:
+            is_free_D[d] = is_free_N[n] = False
             chosen.append(p)
     partners = ranked.take(np.array(chosen, np.int64))
     iou_D, object_D = np.zeros(len(detections)), np.full(len(detections), -1)
@@ -92,17 +92,17 @@ MAX_DETECTIONS = (1, 10, 100)
 
 @dataclass(frozen=True, eq=False)
 class RankedMatches:
-    """Which detections find an object when detections choose in order of descending score.
+    """Greedy matching by descending score, as COCO defines it.
 
     Attributes:
         thresholds: the T IoU thresholds
-        hit_TD: the detection found a free object of its label
-        ignored_TD: it counts neither way: in a crowd region, on an object outside the area range or of such an area
-            itself, or beyond the limit of its label and image
-        object_TD: index of the object it found, -1 without one
+        hit_TD: whether the detection is matched with an object of its label that counts
+        ignored_TD: whether the detection is neither a hit nor a false positive: it lies in a crowd region, matches an
+            object outside the area range, is outside that range itself, or exceeds the limit of its label and image
+        object_TD: index of the matched object, -1 without one
         order_D: detections by descending score, ties in the order of image and answer
-        place_D: place of the detection among those of its label and image by descending score, from 0
-        counted_N: objects that count: no crowd regions, and of the area range
+        place_D: rank of the detection among those of its label and image by descending score, from 0
+        counted_N: whether the object counts: it is no crowd region and within the area range
     """
 
     thresholds: tuple[float, ...]
@@ -120,7 +120,7 @@ def ranked_matches(
     thresholds: Sequence[float] = IOU_THRESHOLDS,
     limit: int = MAX_DETECTIONS[-1],
 ) -> RankedMatches:
-    """Match as COCO does, objects of all areas."""
+    """Match as COCO does, with objects of all areas."""
     return ranked_matches_by_area(truth, detections, thresholds, limit, AREAS[:1])[0]
 
 
@@ -139,14 +139,14 @@ def ranked_matches_by_area(
     pairs = overlapping_pairs(truth, detections)
     pairs = pairs.take((pairs.iou_P >= min(thresholds)) & (place_D[pairs.det_P] < limit))
     area_D = detections.boxes_D4[:, 2:].prod(axis=1)
-    found = []
+    results = []
     for low, high in areas:
         counted_N = ~truth.crowd_N & (truth.area_N >= low) & (truth.area_N <= high)
         outside_D = (area_D < low) | (area_D > high)
         ranked = _in_order_of_choice(pairs, place_D, counted_N)
         object_TD = np.stack([_choose(ranked, truth.crowd_N, total, t) for t in thresholds])
         hit_TD = np.append(counted_N, False)[object_TD]
-        found.append(
+        results.append(
             RankedMatches(
                 thresholds=tuple(thresholds),
                 hit_TD=hit_TD,
@@ -157,43 +157,43 @@ def ranked_matches_by_area(
                 counted_N=counted_N,
             )
         )
-    return found
+    return results
 
 
 def _in_order_of_choice(pairs: Pairs, place_D: np.ndarray, counted_N: np.ndarray) -> Pairs:
-    """Sort pairs so that the first one that is free is the one COCO takes.
+    """Sort pairs in the order in which COCO matches them.
 
-    The best ranked detection chooses first; an object that counts goes before one that does not, then the larger
-    overlap, and of equal overlaps the last object.
+    Detections come by descending score; for each detection objects that count precede those that do not, then a larger
+    IoU precedes a smaller one, and of equal IoUs the last object comes first.
     """
     keys = (-pairs.object_P, -pairs.iou_P, ~counted_N[pairs.object_P], pairs.det_P, place_D[pairs.det_P])
     return pairs.take(np.lexsort(keys))
 
 
 def _choose(pairs: Pairs, crowd_N: np.ndarray, total: int, threshold: float) -> np.ndarray:
-    """Return the object that each detection finds, -1 without one; crowd regions can be found many times."""
+    """Return the object matched with each detection, -1 without one; a crowd region can match many detections."""
     chosen_D = np.full(total, -1)
     near = pairs.take(pairs.iou_P >= min(threshold, 1 - 1e-10))
-    taken, waiting = bytearray(len(crowd_N)), bytearray(b"\1") * total
-    found = []
+    is_matched_N, is_free_D = bytearray(len(crowd_N)), bytearray(b"\1") * total
+    chosen = []
     crowd_P = crowd_N[near.object_P].tolist()
     rows = zip(near.det_P.tolist(), near.object_P.tolist(), crowd_P, strict=True)
     for p, (d, n, crowd) in enumerate(rows):
-        if waiting[d] and (crowd or not taken[n]):
-            taken[n], waiting[d] = True, False
-            found.append(p)
-    matched = near.take(np.array(found, np.int64))
+        if is_free_D[d] and (crowd or not is_matched_N[n]):
+            is_matched_N[n], is_free_D[d] = True, False
+            chosen.append(p)
+    matched = near.take(np.array(chosen, np.int64))
     chosen_D[matched.det_P] = matched.object_P
     return chosen_D
 
 
 def _places(detections: Detections) -> np.ndarray:
-    """Return each detection's place by descending score among those of its label and image."""
+    """Return the rank of each detection by descending score among those of its label and image."""
     order = np.lexsort((-detections.scores_D, detections.category_D, detections.image_D))
     keys = np.stack([detections.image_D[order], detections.category_D[order]])
-    fresh = np.ones(len(order), bool)
-    fresh[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
-    starts = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
+    starts = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
     place_D = np.empty(len(order), np.int64)
     place_D[order] = np.arange(len(order)) - starts
     return place_D
@@ -204,13 +204,13 @@ class Scored:
     """Matched detections of one set of images.
 
     Attributes:
-        truth: the objects
+        truth: the ground truth
         detections: the boxes to score
         matches: one-to-one pairs of the same label
         matches_any_label: one-to-one pairs when any label may match any object
-        score_source: what detections are ranked by
-        bins: units per image side in which errors are given: the grid's scale
-        shape_pairs: pairs of shapes that are no boxes; None for boxes
+        score_source: source of the scores by which detections are sorted
+        bins: bins per image side, the unit of localisation errors: the grid's scale
+        shape_pairs: pairs of shapes other than boxes; None for boxes
     """
 
     truth: GroundTruth = field(repr=False)
@@ -232,11 +232,11 @@ class Scored:
         return self.sum_objects(~self.truth.crowd_N)
 
     def sum_objects(self, chosen_N: np.ndarray, values_N: np.ndarray | None = None) -> np.ndarray:
-        """Count the chosen objects of each image, or sum their values."""
+        """Count the chosen objects of each image, or sum `values_N` over them."""
         values_n = None if values_N is None else values_N[chosen_N]
         return np.bincount(self.truth.image_N[chosen_N], values_n, minlength=len(self.truth))
 
     def sum_detections(self, chosen_D: np.ndarray, values_D: np.ndarray | None = None) -> np.ndarray:
-        """Count the chosen detections of each image, or sum their values."""
+        """Count the chosen detections of each image, or sum `values_D` over them."""
         values_d = None if values_D is None else values_D[chosen_D]
         return np.bincount(self.detections.image_D[chosen_D], values_d, minlength=len(self.truth))

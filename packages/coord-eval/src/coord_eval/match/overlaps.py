@@ -1,4 +1,4 @@
-"""Intersection over union, and every pair of a detection and an object that overlap.
+"""Intersection over union, and all overlapping pairs of a detection and an object.
 
 Shapes: N objects, D detections, P pairs; boxes are `xywh`.
 """
@@ -23,11 +23,11 @@ def box_iou(a: np.ndarray, b: np.ndarray, crowd_b: np.ndarray | bool = False) ->
     Args:
         a: boxes, in the unit of `b`
         b: boxes
-        crowd_b: where true, intersection over the area of `a`: COCO's rule for crowd regions, by which a box inside a
-            region is right however large the region
+        crowd_b: where true, divide the intersection by the area of `a`: COCO's rule for crowd regions, by which a box
+            inside a region has an IoU of 1, however large the region is
 
     Returns:
-        Values in [0, 1], 0 where the union has no area.
+        Values in [0, 1]; 0 where the union has no area.
 
     Example:
         >>> box_iou(np.array([0.0, 0, 2, 2]), np.array([[1.0, 0, 2, 2], [4, 4, 1, 1]])).round(3).tolist()
@@ -48,7 +48,7 @@ class Pairs:
     Attributes:
         det_P: index of the detection
         object_P: index of the object
-        iou_P: their IoU, above 0; with a crowd region the share of the detection that lies in it
+        iou_P: their IoU, above 0; for a crowd region the share of the detection's area that lies in it
     """
 
     det_P: np.ndarray
@@ -61,23 +61,22 @@ class Pairs:
 
 
 def overlapping_pairs(truth: GroundTruth, detections: Detections, use_categories: bool = True) -> Pairs:
-    """Return every pair of a detection and an object of its image and label that overlap.
+    """Return all overlapping pairs of a detection and an object of the same image and label.
 
-    Pairs come image by image and label by label, in the order of the detections, then of the objects. Without
-    categories any label is paired with any object.
+    Pairs are sorted by image, label, detection and object. With `use_categories=False` labels are not compared.
     """
-    found = [Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
+    parts = [Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
     for det_P, object_P in _candidates(truth, detections, use_categories):
         iou_P = box_iou(detections.boxes_D4[det_P], truth.boxes_N4[object_P], truth.crowd_N[object_P])
         keep = np.nonzero(iou_P)[0]
-        found.append(Pairs(det_P[keep], object_P[keep], iou_P[keep]))
-    return Pairs(*(np.concatenate([getattr(p, key) for p in found]) for key in ("det_P", "object_P", "iou_P")))
+        parts.append(Pairs(det_P[keep], object_P[keep], iou_P[keep]))
+    return Pairs(*(np.concatenate([getattr(p, key) for p in parts]) for key in ("det_P", "object_P", "iou_P")))
 
 
 def _candidates(
     truth: GroundTruth, detections: Detections, use_categories: bool
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield detections and objects of the same image and label, every one with every one, in chunks."""
+    """Yield all pairs of a detection and an object of the same image and label, in chunks."""
     width = len(truth.categories) + len(detections.unknown) + 1
     key_N = truth.image_N * width + (truth.category_N if use_categories else 0)
     key_D = detections.image_D * width + (detections.category_D if use_categories else 0)
@@ -88,11 +87,11 @@ def _candidates(
     ends = np.cumsum(objects * boxes)
     start = 0
     while start < len(keys):
-        done = ends[start - 1] if start else 0
-        stop = max(int(np.searchsorted(ends, done + _CHUNK, side="right")), start + 1)
+        pairs_before = ends[start - 1] if start else 0
+        stop = max(int(np.searchsorted(ends, pairs_before + _CHUNK, side="right")), start + 1)
         sizes = (objects * boxes)[start:stop]
         group = np.repeat(np.arange(start, stop), sizes)
-        place = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        row, column = place // objects[group], place % objects[group]
+        offset = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        row, column = offset // objects[group], offset % objects[group]
         yield order_D[first_D[group] + row], order_N[first_N[group] + column]
         start = stop

@@ -1,5 +1,5 @@
-"""Matched detections and image weights in, metrics out: the row of ones gives the point values, a resample its own.
+"""Computes metrics from matched detections, under weights of the images.
 
-A metric is prepared once for a set and returns a function of weights [B, I], how often each of I images counts in each
-of B weightings, whose values are arrays [B].
+A metric is prepared once for a set of matches. It is a function of weights [B, I], the number of times that each of I
+images counts in each of B weightings, and returns arrays [B]. Weights of one give the metrics of the set itself.
 """

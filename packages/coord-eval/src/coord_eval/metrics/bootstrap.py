@@ -1,9 +1,9 @@
-"""Every metric by name under image weights, and bootstrap confidence intervals over images (Efron 1979).
+"""All metrics by name under image weights, and bootstrap confidence intervals over images (Efron 1979).
 
-An interval is of the value that the metric has on average over sets of as many images of the same kind. It is the
-central part of the resamples, moved so that their mean stands at the value: resampling adds the bias that a metric has
-on few objects once more, and the move takes that out again. It is not of the value on endlessly many images: AP of a
-label with few objects is too high, and no resample shows by how much. `benchmarks/interval_coverage.py` measures this.
+An interval covers the mean of the metric over data sets with the same number of images. It is the central part of the
+resamples, shifted so that their mean is the value on the data set: resampling adds the bias that a metric has for few
+objects a second time, and the shift removes it. It does not cover the value for infinitely many images: AP of a label
+with few objects is too high, and resamples do not show by how much. `benchmarks/interval_coverage.py` measures this.
 
 Shapes: B weightings or resamples, I images.
 """
@@ -23,7 +23,7 @@ from coord_eval.metrics.detection import ScoreCurve, are_probabilities, calibrat
 from coord_eval.metrics.errors import ERROR_KINDS, confused_shares, error_costs
 
 HEADLINE = ("AP", "AP50", "AP75", "precision", "recall", "f1", "f1_75", "f1_miou", "mean_iou")
-"""Metrics that are shown first; there are about a hundred in all."""
+"""Metrics that are shown first, out of about a hundred."""
 _CONSTANT = ("AP_constant_score",)
 _ANY_LABEL = ("AP_any_label", "AP50_any_label", "AP75_any_label")
 _COSTS = tuple(f"cost_{kind}" for kind in ERROR_KINDS)
@@ -34,11 +34,11 @@ Named = Callable[[np.ndarray], dict[str, np.ndarray]]
 
 
 def figures(scored: Scored, weights_BI: np.ndarray, metrics: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Return each metric [B], NaN where there is nothing to measure.
+    """Return each metric [B], NaN where it is undefined.
 
     Args:
         scored: the matched set, for example an `Evaluation`
-        weights_BI: how often each image counts, whole numbers; a row of ones gives the metrics of the set
+        weights_BI: number of times that each image counts; a row of ones gives the metrics of the set
         metrics: names to compute; None for all
 
     Raises:
@@ -48,7 +48,7 @@ def figures(scored: Scored, weights_BI: np.ndarray, metrics: Collection[str] | N
 
 
 def prepare(scored: Scored, metrics: Collection[str] | None = None) -> Named:
-    """Return `figures` as a function of the weights, with everything computed once that does not depend on them."""
+    """Return `figures` as a function of the weights; all that does not depend on the weights is computed once."""
     wanted = None if metrics is None else set(metrics)
 
     def wants(names: Collection[str]) -> bool:
@@ -71,29 +71,29 @@ def prepare(scored: Scored, metrics: Collection[str] | None = None) -> Named:
         costs = error_costs(scored)
         parts.append(lambda weights_BI: {f"cost_{kind}": row["cost"] for kind, row in costs(weights_BI).items()})
     if wanted is None or wanted - {*COCO_KEYS, *_CONSTANT, *_ANY_LABEL, *_COSTS}:
-        parts.append(_without_ap(scored))
+        parts.append(_other_metrics(scored))
 
-    def named(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
-        found = {name: values for part in parts for name, values in part(weights_BI).items()}
-        if unknown := sorted((wanted or set()) - set(found)):
-            raise InputError(f"bootstrap: unknown metric {unknown[0]!r}; known are {', '.join(found)}")
-        return {name: values for name, values in found.items() if wants([name])}
+    def compute(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        result = {name: values for part in parts for name, values in part(weights_BI).items()}
+        if unknown := sorted((wanted or set()) - set(result)):
+            raise InputError(f"bootstrap: unknown metric {unknown[0]!r}; known are {', '.join(result)}")
+        return {name: values for name, values in result.items() if wants([name])}
 
-    return named
+    return compute
 
 
-def _without_ap(scored: Scored) -> Named:
-    """Prepare the metrics that are quick: all but average precision."""
+def _other_metrics(scored: Scored) -> Named:
+    """Prepare all metrics other than average precision."""
     micro, macro = micro_rates(scored, scored.matches), macro_rates(scored)
     any_label = micro_rates(scored, scored.matches_any_label)
     bias, counts, sizes = edge_bias(scored), count_errors(scored), by_size(scored)
     object_counts, ranks, confused = by_object_count(scored), by_rank(scored), confused_shares(scored)
-    judged = are_probabilities(scored)
-    curve, calibrated = (ScoreCurve(scored), calibration(scored)) if judged else (None, None)
+    has_probabilities = are_probabilities(scored)
+    curve, calibrated = (ScoreCurve(scored), calibration(scored)) if has_probabilities else (None, None)
 
-    def named(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+    def compute(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
         of_label, of_any = micro(weights_BI), any_label(weights_BI)
-        found = {
+        result = {
             f"{start}{key}{_SUFFIXES[iou]}{end}": values
             for start, rows, end in (
                 ("", of_label["rates"], ""),
@@ -103,25 +103,25 @@ def _without_ap(scored: Scored) -> Named:
             for iou, row in rows.items()
             for key, values in row.items()
         }
-        found["mean_iou"], found["mean_iou_any_label"] = of_label["mean_iou"], of_any["mean_iou"]
+        result["mean_iou"], result["mean_iou_any_label"] = (of_label["mean_iou"], of_any["mean_iou"])
         errors = counts(weights_BI)
-        found["count_error"], found["count_absolute_error"] = (errors["mean_error"], errors["mean_absolute_error"])
-        found["count_exact_share"], found["duplicates"] = errors["exact_share"], errors["duplicates"]
+        result["count_error"], result["count_absolute_error"] = (errors["mean_error"], errors["mean_absolute_error"])
+        result["count_exact_share"], result["duplicates"] = errors["exact_share"], errors["duplicates"]
         edges = bias(weights_BI)
         for unit in ("pixels", "bins"):
-            found |= {f"bias_{edge}_{unit}": values for edge, values in edges[unit].items()}
+            result |= {f"bias_{edge}_{unit}": values for edge, values in edges[unit].items()}
         for size, row in sizes(weights_BI).items():
-            found |= {f"recall_{size}": row["recall"], f"mean_iou_{size}": row["mean_iou"]}
-        found |= {f"f1_of_{name}_objects": row["f1"] for name, row in object_counts(weights_BI).items()}
-        found |= {f"precision_at_place_{name}": row["precision"] for name, row in ranks(weights_BI).items()}
+            result |= {f"recall_{size}": row["recall"], f"mean_iou_{size}": row["mean_iou"]}
+        result |= {f"f1_of_{name}_objects": row["f1"] for name, row in object_counts(weights_BI).items()}
+        result |= {f"precision_at_place_{name}": row["precision"] for name, row in ranks(weights_BI).items()}
         if curve and calibrated:
-            found |= curve.at_thresholds(weights_BI)
-        found |= confused(weights_BI)
+            result |= curve.at_thresholds(weights_BI)
+        result |= confused(weights_BI)
         if calibrated:
-            found["ece"] = calibrated(weights_BI)["ece"]
-        return found
+            result["ece"] = calibrated(weights_BI)["ece"]
+        return result
 
-    return named
+    return compute
 
 
 CONFIDENCE = 0.95
@@ -134,9 +134,9 @@ class Resamples:
     """Metrics of the data set and of its resamples.
 
     Attributes:
-        point: each metric on the images as they are; NaN where there is nothing to measure
-        draws: each metric [B] on the resamples; NaN likewise
-        seed: seed of the random draws
+        point: each metric on the data set; NaN where it is undefined
+        draws: each metric [B] on the resamples; NaN where it is undefined
+        seed: seed of the resamples
     """
 
     point: dict[str, float]
@@ -146,7 +146,7 @@ class Resamples:
     def intervals(self) -> dict[str, dict[str, float]]:
         """Return `value`, `low` and `high` of each metric's 95 % interval.
 
-        Metrics with nothing to measure are left out, as are the single resamples in which there is nothing.
+        Undefined metrics are left out, and so are resamples in which a metric is undefined.
         """
         return {
             name: interval(value, self.draws[name], not name.startswith(_UNBOUNDED))
@@ -156,40 +156,40 @@ class Resamples:
 
 
 _UNBOUNDED = ("bias_", "count_error", "count_absolute", "duplicates", "cost_")
-"""Beginnings of the names of metrics that are no shares."""
+"""Prefixes of the metrics that are not limited to [0, 1]."""
 
 
 def interval(value: float, draws_B: np.ndarray, share: bool = False) -> dict[str, float]:
-    """Return a value with the central 95 % of its resamples, moved so that their mean is the value.
+    """Return a value and the central 95 % of its resamples, shifted so that their mean is the value.
 
     Args:
-        value: the metric on the images as they are
-        draws_B: the same on the resamples; NaN where there is nothing to measure
+        value: the metric on the data set
+        draws_B: the metric on the resamples; NaN where it is undefined
         share: whether values lie in [0, 1]
     """
     tail = 100 * (1 - CONFIDENCE) / 2
     present_B = draws_B[~np.isnan(draws_B)]
-    moved_B = present_B + (value - present_B.mean()) if len(present_B) else np.array([value])
+    shifted_B = present_B + (value - present_B.mean()) if len(present_B) else np.array([value])
     low, high = (
         min(float(v), value) if i == 0 else max(float(v), value)
-        for i, v in enumerate(np.percentile(moved_B, [tail, 100 - tail]))
+        for i, v in enumerate(np.percentile(shifted_B, [tail, 100 - tail]))
     )
     return {"value": value, "low": max(low, 0.0) if share else low, "high": min(high, 1.0) if share else high}
 
 
 FEW_OBJECTS = 10
-"""A label with fewer objects than this has an AP that is too high on average."""
+"""A label with fewer objects has an AP that is too high on average."""
 
 
 def few_objects_note(scored: Scored) -> list[str]:
-    """Say how many labels have so few objects that their AP is too high, which no interval shows."""
+    """Return a note with the number of labels whose AP is too high because they have few objects."""
     objects_K = np.bincount(scored.truth.category_N[~scored.truth.crowd_N], minlength=len(scored.truth.categories))
     few, present = int(((objects_K > 0) & (objects_K < FEW_OBJECTS)).sum()), int((objects_K > 0).sum())
     if not few:
         return []
     return [
         f"{few} of {present} labels have fewer than {FEW_OBJECTS} objects: their AP, and so the mean over labels, is "
-        "higher than on more images; the intervals are of sets of this size"
+        "higher than it would be on more images; the intervals are for sets of this size"
     ]
 
 
@@ -202,31 +202,31 @@ def resample(
 ) -> Resamples:
     """Draw the images with replacement and recompute every metric.
 
-    The same seed draws the same images from any evaluation of the same ground truth, so differences of two are
+    The same seed draws the same images for any evaluation of the same ground truth, so that differences of two are
     paired. The README lists the names. Precision, recall and F1 are at IoU .5, with `_75` at .75 and with `_miou` the
-    mean over .5:.95. A label that a resample leaves out takes no part in its AP, as COCO has it; where many labels are
-    rare that shifts AP's resamples as a whole, and the paired difference of two runs is the more reliable figure. An
-    image drawn twice has the boxes of both among equal scores side by side.
+    mean over .5:.95. A label without objects in a resample is left out of its mean AP, as in COCO; with many rare
+    labels this shifts all resamples of AP, and the paired difference of two runs is more reliable. The boxes of an
+    image drawn twice are sorted next to each other among equal scores.
 
     Args:
         evaluation: the scored answers
-        resamples: number of draws of the images
-        seed: seed of the draws
-        progress: called with a stage's name, what is done and what there is to do
-        metrics: names to compute; None for all. AP by size and AP of any label take the longest.
+        resamples: number of resamples of the images
+        seed: seed of the resamples
+        progress: called with the name of a stage, the number of steps done and their total
+        metrics: names to compute; None for all. AP by size and AP of any label take the longest
 
     Raises:
-        InputError: if there are no images, fewer than one resample is asked for, or a name is unknown
+        InputError: if there are no images, `resamples` is below 1, or a name is unknown
     """
     images = len(evaluation.truth)
     if not images or resamples < 1:
         raise InputError(f"bootstrap: expected images and at least one resample, found {images} and {resamples}")
     figures = prepare(evaluation, metrics)
     point = {name: float(values_B[0]) for name, values_B in figures(np.ones((1, images), np.int32)).items()}
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     parts = []
     for start in range(0, resamples, _CHUNK):
-        drawn = (draw.integers(0, images, images) for _ in range(min(_CHUNK, resamples - start)))
+        drawn = (rng.integers(0, images, images) for _ in range(min(_CHUNK, resamples - start)))
         parts.append(figures(np.stack([np.bincount(chosen, minlength=images) for chosen in drawn])))
         if progress:
             progress("bootstrap", min(start + _CHUNK, resamples), resamples)

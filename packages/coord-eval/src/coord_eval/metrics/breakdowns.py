@@ -1,4 +1,4 @@
-"""Localisation bias, number of objects, and which kinds of objects and answers do well.
+"""Localisation bias, errors of the object count, and metrics by object size, object count and position.
 
 Shapes: B weightings, I images, N objects, D detections.
 """
@@ -19,18 +19,18 @@ RANKS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
 
 
 def edge_bias(scored: Scored) -> Metric:
-    """Prepare the signed mean error of each edge over pairs with IoU of at least .5, answer minus ground truth.
+    """Prepare the mean signed error of each edge, prediction minus ground truth, over pairs with an IoU of at least .5.
 
-    A pipeline that is off by a pixel, a bin or half of one shows here as four equal signs long before AP changes.
+    A pipeline that shifts boxes by a pixel, a bin or half of one gives four errors of equal sign before AP changes.
 
     Returns:
         A metric with `pixels` and `bins`, the mean error by edge, NaN without pairs, and `pairs`, their `count`; images
-        of unknown size have no part in `bins`.
+        of unknown size are left out of `bins`.
     """
     truth, detections, matches = scored.truth, scored.detections, scored.matches
-    found_D = matches.at(0.5)[0]
-    image_d = detections.image_D[found_D]
-    a, b = detections.boxes_D4[found_D], truth.boxes_N4[matches.object_D[found_D]]
+    hit_D = matches.at(0.5)[0]
+    image_d = detections.image_D[hit_D]
+    a, b = detections.boxes_D4[hit_D], truth.boxes_N4[matches.object_D[hit_D]]
     error = np.concatenate([a[:, :2] - b[:, :2], (a[:, :2] + a[:, 2:]) - (b[:, :2] + b[:, 2:])], axis=1)
     units = {"pixels": error, "bins": error / np.tile(truth.sizes_I2[image_d], 2) * scored.bins}
     sums: dict[str, np.ndarray] = {}
@@ -50,10 +50,10 @@ def edge_bias(scored: Scored) -> Metric:
 
 
 def count_errors(scored: Scored) -> Metric:
-    """Prepare how the number of answered objects differs from the true one, image by image, and duplicates.
+    """Prepare the error of the number of predicted objects per image, and the number of duplicates.
 
-    A duplicate is a box without a partner that overlaps, with IoU of at least .5, an object of its label that another
-    box found. Boxes in crowd regions take no part.
+    A duplicate is an unmatched box with an IoU of at least .5 with an object of its label that is matched with another
+    box. Boxes in crowd regions are left out.
     """
     matches = scored.matches
     outside_D = matches.crowd_D < 0.5
@@ -76,9 +76,9 @@ def count_errors(scored: Scored) -> Metric:
 
 
 def by_size(scored: Scored) -> Metric:
-    """Prepare recall at IoU .5 and mean IoU of small, medium and large objects; nothing where sizes are unknown.
+    """Prepare recall at IoU .5 and mean IoU of small, medium and large objects.
 
-    The areas are COCO's, the upper end excluded, so that each object has one size.
+    The area ranges are COCO's without their upper ends, so that each object belongs to one range.
     """
     truth, iou_N = scored.truth, scored.matches.iou_N
     sums = {}
@@ -99,7 +99,7 @@ def by_size(scored: Scored) -> Metric:
 
 
 def by_object_count(scored: Scored) -> Metric:
-    """Prepare precision, recall and F1 at IoU .5 of images with so many objects, NaN without any."""
+    """Prepare precision, recall and F1 at IoU .5 by the number of objects in the image, NaN without such images."""
     hits_I, counted_I = (scored.sum_detections(chosen_D) for chosen_D in scored.matches.at(0.5))
     columns = (np.ones(len(scored.truth)), hits_I, counted_I, scored.objects_per_image)
     sums = {
@@ -117,7 +117,7 @@ def by_object_count(scored: Scored) -> Metric:
 
 
 def by_rank(scored: Scored) -> Metric:
-    """Prepare precision at IoU .5 of the first, second, ... object of the answers, NaN without any."""
+    """Prepare precision at IoU .5 by position of the object in the answer, NaN without such objects."""
     hit_D, counted_D = scored.matches.at(0.5)
     sums = {
         name: np.stack([scored.sum_detections(chosen_D & hit_D), scored.sum_detections(chosen_D & counted_D)], axis=1)
@@ -138,7 +138,7 @@ def _columns(weights_BI: np.ndarray, sums: dict[str, np.ndarray]) -> Iterator[tu
 
 
 def _buckets(ranges: Sequence[tuple[int, int | None]], values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield name (`2-3`, `16+`) and members of each range; both ends belong to it."""
+    """Yield the name (`2-3`, `16+`) of each range, ends included, and a mask of the values in it."""
     for low, high in ranges:
         name = f"{low}+" if high is None else str(low) if low == high else f"{low}-{high}"
         yield name, (values >= low) & (values <= (np.inf if high is None else high))

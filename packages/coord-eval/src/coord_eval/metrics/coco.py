@@ -1,13 +1,13 @@
 """The twelve COCO metrics (Lin et al. 2014, https://cocodataset.org/#detection-eval), in two ways.
 
-- `coco_scores` runs a backend, pycocotools or faster-coco-eval. pycocotools is the reference to the last digit: `coco`,
-  `per_class` and `ceiling` of an evaluation are its values.
-- `ApTable` and `CocoTable` compute the same from our own matching (`match/matching`), three times as fast as the faster
-  backend, and under image weights, which no backend knows: intervals, AP under a constant score, AP of any label and
-  error costs come from them.
+- `coco_scores` runs a backend, pycocotools or faster-coco-eval. `coco`, `per_class` and `ceiling` of an evaluation are
+  its values, so that they equal those of pycocotools to the last digit.
+- `ApTable` and `CocoTable` compute the same metrics from our own matching (`match/matching`), three times as fast as
+  the faster backend, and under image weights, which no backend supports. They serve intervals, AP with a constant
+  score, AP of any label and error costs.
 
-Tests hold the two equal within 1e-12: every label, threshold, area, limit, tie and crowd region, and weights against
-pycocotools run on real copies of the images.
+Tests verify that both agree within 1e-12 for labels, thresholds, areas, limits, ties and crowd regions, and that
+weights agree with pycocotools on copies of the images.
 
 Shapes: B weightings, I images, T IoU thresholds, R recall points, K categories, A area ranges, M detection limits,
 d detections of one category by descending score, h those of them that are hits.
@@ -29,13 +29,13 @@ from coord_eval.match.matching import MAX_DETECTIONS, RankedMatches, ranked_matc
 from coord_eval.metrics.sums import LabelSums, mean_of_present, ratio
 
 RECALL_POINTS = np.linspace(0.0, 1.0, 101)
-"""COCO's 101 recalls at which precision is taken."""
+"""COCO's 101 recall values at which precision is sampled."""
 
 
 class ApTable:
     """COCO's precision and recall of one set of matches.
 
-    An image of weight 2 counts as two copies of it. Among equal scores its boxes stand side by side, box by box.
+    An image of weight 2 counts as two copies of it, whose boxes are next to each other among equal scores.
     """
 
     def __init__(self, truth: GroundTruth, detections: Detections, matches: RankedMatches) -> None:
@@ -43,9 +43,9 @@ class ApTable:
         self._matches, self._detections = matches, detections
         counted_N = matches.counted_N
         self._objects = LabelSums(truth.category_N[counted_N], truth.image_N[counted_N], self.names, self.images)
-        # What is ignored at every threshold is left out from the start.
-        of_use_D = (detections.category_D < self.names) & ~matches.ignored_TD.all(axis=0)
-        order = matches.order_D[of_use_D[matches.order_D]]
+        # Detections that are ignored at every threshold do not change the result.
+        relevant_D = (detections.category_D < self.names) & ~matches.ignored_TD.all(axis=0)
+        order = matches.order_D[relevant_D[matches.order_D]]
         order = order[np.argsort(detections.category_D[order], kind="stable")]
         bounds = np.searchsorted(detections.category_D[order], np.arange(self.names + 1))
         self._labels = [_Label(matches, detections, order[bounds[k] : bounds[k + 1]]) for k in range(self.names)]
@@ -56,8 +56,8 @@ class ApTable:
         objects_BK = self._objects(weights_BI)
         ap_BTK = np.full((len(weights_BI), len(self._matches.thresholds), self.names), np.nan)
         for k in np.nonzero(objects_BK.any(axis=0))[0]:
-            there_B = objects_BK[:, k] > 0
-            ap_BTK[there_B, :, k] = self._labels[k].average_precision(weights_BI[there_B], objects_BK[there_B, k])
+            rows_B = objects_BK[:, k] > 0
+            ap_BTK[rows_B, :, k] = self._labels[k].average_precision(weights_BI[rows_B], objects_BK[rows_B, k])
         return ap_BTK
 
     def average_recall(self, limit: int, weights_BI: np.ndarray | None = None) -> np.ndarray:
@@ -73,7 +73,7 @@ class ApTable:
 
 
 class _Label:
-    """The ranking of one category's boxes."""
+    """The boxes of one category by descending score."""
 
     def __init__(self, matches: RankedMatches, detections: Detections, rows_d: np.ndarray) -> None:
         self._image_d = detections.image_D[rows_d]
@@ -81,20 +81,20 @@ class _Label:
         self._hit_Th = [np.nonzero(hit_d)[0] for hit_d in matches.hit_TD[:, rows_d]]
 
     def average_precision(self, weights_BI: np.ndarray, objects_B: np.ndarray) -> np.ndarray:
-        """Return AP [B, T]: the mean over 101 recalls of the highest precision at that recall or beyond.
+        """Return AP [B, T]: the mean over 101 recalls of the highest precision at that recall or a higher one.
 
-        Both change at hits alone, so only hits are considered: a hit stands for the recalls above that of the hit
-        before it, up to its own.
+        Recall increases only at hits, so only hits are considered: each covers the recall values above the recall at
+        the previous hit, up to its own.
         """
         weights_Bd = weights_BI[:, self._image_d]
         ap_BT = np.zeros((len(weights_BI), len(self._hit_Th)))
-        before: np.ndarray | None = None
+        counted_d: np.ndarray | None = None
         for t, hit_h in enumerate(self._hit_Th):
             if not len(hit_h):
                 continue
-            if before is None or not np.array_equal(before, self._counted_Td[t]):
-                before = self._counted_Td[t]
-                boxes_Bd = np.cumsum(weights_Bd * before, axis=1, dtype=np.int32)
+            if counted_d is None or not np.array_equal(counted_d, self._counted_Td[t]):
+                counted_d = self._counted_Td[t]
+                boxes_Bd = np.cumsum(weights_Bd * counted_d, axis=1, dtype=np.int32)
             hits_Bh = np.cumsum(weights_Bd[:, hit_h], axis=1, dtype=np.int32)
             precision_Bh = hits_Bh / np.maximum(boxes_Bd[:, hit_h], 1)
             best_Bh = np.maximum.accumulate(precision_Bh[:, ::-1], axis=1)[:, ::-1]
@@ -107,7 +107,7 @@ class _Label:
 COCO_KEYS = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
 """Names of the twelve metrics, in the order of `COCOeval.stats`."""
 BACKENDS = ("pycocotools", "faster-coco-eval")
-"""Libraries that can compute the twelve; the second needs the extra `fast` and gives the same values."""
+"""Libraries that compute the twelve metrics; the second needs the extra `fast` and gives the same values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,7 @@ class CocoScores:
     """Result of one evaluation by a backend.
 
     Attributes:
-        summary: the twelve metrics; -1 where no object of that kind exists, as pycocotools has it
+        summary: the twelve metrics; -1 where no object of that kind exists, as in pycocotools
         precision_TRKAM: interpolated precision, -1 for categories without objects
         recall_TKAM: highest recall, -1 for categories without objects
     """
@@ -137,9 +137,9 @@ class CocoScores:
 def coco_scores(truth: GroundTruth, detections: Detections, backend: str = "pycocotools") -> CocoScores:
     """Compute the twelve metrics with a backend.
 
-    Detections whose label the ground truth does not have belong to no category that COCO averages over. Image and
-    annotation ids are replaced by 1, 2, ... in the order in which pycocotools would visit the originals, since it takes
-    id 0 for "no match".
+    Detections with labels that the ground truth does not have belong to no category that COCO averages over. Image and
+    annotation ids are replaced by 1, 2, ... in the order in which pycocotools would process the original ids, since it
+    interprets id 0 as "no match".
 
     Raises:
         InputError: for an unknown backend, or one that is not installed
@@ -159,33 +159,33 @@ def coco_scores(truth: GroundTruth, detections: Detections, backend: str = "pyco
 
 
 class CocoTable:
-    """The twelve metrics of one set of boxes from our own matching; `sized=False` leaves out the six by size.
+    """The twelve metrics of one set of boxes from our own matching.
 
-    Images of unknown size leave them out as well.
+    The six metrics by object size are left out with `sized=False` and if image sizes are unknown.
     """
 
     def __init__(self, truth: GroundTruth, detections: Detections, sized: bool = True) -> None:
         if sized and truth.sizes_known:
-            found = ranked_matches_by_area(truth, detections)
+            matches_by_area = ranked_matches_by_area(truth, detections)
         else:
-            found = [ranked_matches(truth, detections)]
-        self._every, *self._sized = (ApTable(truth, detections, matches) for matches in found)
+            matches_by_area = [ranked_matches(truth, detections)]
+        self._all_areas, *self._sized = (ApTable(truth, detections, matches) for matches in matches_by_area)
 
     def __call__(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
-        """Return each metric [B], NaN where there is nothing to measure."""
-        found = ap_summary(self._every, weights_BI)
+        """Return each metric [B], NaN where it is undefined."""
+        values = ap_summary(self._all_areas, weights_BI)
         for limit in MAX_DETECTIONS:
-            found[f"AR{limit}"] = mean_of_present(self._every.average_recall(limit, weights_BI))
+            values[f"AR{limit}"] = mean_of_present(self._all_areas.average_recall(limit, weights_BI))
         for size, table in zip("sml", self._sized, strict=False):
-            found[f"AP{size}"] = mean_of_present(table.average_precision(weights_BI))
-            found[f"AR{size}"] = mean_of_present(table.average_recall(MAX_DETECTIONS[-1], weights_BI))
-        return {key: found[key] for key in COCO_KEYS if key in found}
+            values[f"AP{size}"] = mean_of_present(table.average_precision(weights_BI))
+            values[f"AR{size}"] = mean_of_present(table.average_recall(MAX_DETECTIONS[-1], weights_BI))
+        return {key: values[key] for key in COCO_KEYS if key in values}
 
     def summary(self) -> dict[str, float]:
-        """Return all twelve with each image counted once, -1 where there is nothing to measure."""
-        found = self(np.ones((1, self._every.images), np.int32))
-        values = {key: float(found[key][0]) if key in found else np.nan for key in COCO_KEYS}
-        return {key: -1.0 if np.isnan(value) else value for key, value in values.items()}
+        """Return all twelve metrics with each image counted once, -1 where one is undefined."""
+        values = self(np.ones((1, self._all_areas.images), np.int32))
+        floats = {key: float(values[key][0]) if key in values else np.nan for key in COCO_KEYS}
+        return {key: -1.0 if np.isnan(value) else value for key, value in floats.items()}
 
 
 def ap_summary(table: ApTable, weights_BI: np.ndarray, ending: str = "") -> dict[str, np.ndarray]:
@@ -198,8 +198,8 @@ def ap_summary(table: ApTable, weights_BI: np.ndarray, ending: str = "") -> dict
 def one_label(truth: GroundTruth, detections: Detections) -> tuple[GroundTruth, Detections]:
     """Return objects and detections with every label, unknown ones included, replaced by the same one.
 
-    Scored as usual the result has the values of COCO's `useCats=0`. Among equal scores and equal overlaps order
-    decides; within an image it is that of the labels, as COCO has it, unknown ones last.
+    Scoring the result gives the values of COCO's `useCats=0`. Order decides among equal scores and equal IoUs; within
+    an image it is the order of the categories, as in COCO, with unknown labels last.
     """
     by_N = np.argsort(truth.category_N, kind="stable")
     merged = replace(
@@ -218,7 +218,7 @@ def one_label(truth: GroundTruth, detections: Detections) -> tuple[GroundTruth, 
 
 
 def beyond_limit(detections: Detections) -> int:
-    """Count the detections that COCO leaves out: beyond 100 of each image and category."""
+    """Count the detections that COCO leaves out: those beyond the best 100 of each image and category."""
     if not len(detections):
         return 0
     pairs = np.stack([detections.image_D, detections.category_D], axis=1)
@@ -227,13 +227,13 @@ def beyond_limit(detections: Detections) -> int:
 
 
 def mean_present(values: np.ndarray) -> float:
-    """Return the mean of the values that exist, neither NaN nor pycocotools' -1; -1 when none does."""
+    """Return the mean of the values other than NaN and -1, which pycocotools uses for undefined; -1 without any."""
     present = values[values > -1]
     return float(present.mean()) if present.size else -1.0
 
 
 def _summarize(precision_TRKAM: np.ndarray, recall_TKAM: np.ndarray, sizes_known: bool) -> dict[str, float]:
-    """Return the twelve metrics as `COCOeval.summarize` computes them; sized ones are -1 without image sizes."""
+    """Return the twelve metrics as `COCOeval.summarize` computes them; those by size are -1 without image sizes."""
     values = [
         mean_present(precision_TRKAM[:, :, :, 0, 2]),
         mean_present(precision_TRKAM[0, :, :, 0, 2]),
@@ -262,7 +262,7 @@ def _backend(name: str) -> tuple[type, type]:
 
 
 def _index(coco_class: type, truth: GroundTruth, annotations: list[dict[str, Any]]) -> Any:
-    """Return an indexed `COCO` object, built by hand since `loadRes` cannot take an empty list."""
+    """Return an indexed `COCO` object; it is built here since `loadRes` does not accept an empty list."""
     coco = coco_class()
     coco.dataset = {
         "images": [{"id": i + 1} for i in range(len(truth))],
@@ -274,7 +274,7 @@ def _index(coco_class: type, truth: GroundTruth, annotations: list[dict[str, Any
 
 
 def _records(key: str, *columns: np.ndarray) -> list[dict[str, Any]]:
-    """Return a record for each box of the columns image, category, box, area and `key`."""
+    """Return a COCO record for each box, from the columns image, category, box, area and `key`."""
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [
         {"id": n, "image_id": image + 1, "category_id": category + 1, "bbox": box, "area": area, key: value}

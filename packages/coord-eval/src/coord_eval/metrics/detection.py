@@ -1,4 +1,4 @@
-"""Precision, recall, F1 and mean IoU from the one-to-one matching, where no score enters; F1 by score; calibration.
+"""Precision, recall, F1 and mean IoU from the one-to-one matching without scores; F1 by score threshold; calibration.
 
 Shapes: B weightings, I images, T IoU thresholds, K categories, D detections, S distinct scores.
 """
@@ -13,16 +13,16 @@ from coord_eval.match.matching import IOU_THRESHOLDS, Matches, Scored
 from coord_eval.metrics.sums import LabelSums, Metric, rates, ratio, weighted
 
 ROWS = {"0.5": slice(0, 1), "0.75": slice(5, 6), "0.5:0.95": slice(None)}
-"""Rows of the tables, each with the IoU thresholds that it is the mean over."""
+"""Rows of the tables, each with the indices of the IoU thresholds over which it is the mean."""
 
 
 def micro_rates(scored: Scored, matches: Matches) -> Metric:
     """Prepare micro precision, recall and F1, pooled over images and labels, and `mean_iou`.
 
-    A hit is a detection with a partner at the threshold; false are the others, unknown labels included, those inside
-    crowd regions not. `mean_iou` is the mean over objects of the IoU with their partner, missed ones counting 0:
-    superfluous detections do not lower it. All are 0 where there is nothing to divide by. `matches` are the set's
-    one-to-one pairs, of the same label or of any.
+    A hit is a detection that is matched at the threshold. All others are false positives, including those with unknown
+    labels, but not those in crowd regions. `mean_iou` is the mean over objects of the IoU with the matched detection, 0
+    for missed objects; superfluous detections do not lower it. A metric with denominator 0 is 0. `matches` are the
+    one-to-one pairs of the set, of the same label or of any label.
 
     Returns:
         A metric with `rates`, rows `"0.5"`, `"0.75"` and `"0.5:0.95"` (the mean over ten thresholds), and `mean_iou`.
@@ -47,11 +47,11 @@ def micro_rates(scored: Scored, matches: Matches) -> Metric:
 
 
 def macro_rates(scored: Scored) -> Metric:
-    """Prepare macro precision, recall and F1: the plain mean over labels, in the rows of `micro_rates`.
+    """Prepare macro precision, recall and F1: the unweighted mean over labels, in the rows of `micro_rates`.
 
-    F1 of the row `0.5:0.95` is what Rex-Omni (Jiang et al. 2025) calls F1@mIoU. The mean is over labels that have at
-    least one object; of those, one without a hit scores 0 and one without a detection has precision 0. Labels without
-    objects take no part, unknown labels neither: both are in the micro figures.
+    F1 of the row `0.5:0.95` is what Rex-Omni (Jiang et al. 2025) calls F1@mIoU. The mean is over labels with at least
+    one object; a label without a hit scores 0, and one without a detection has precision 0. Labels without objects and
+    unknown labels are left out; both are part of the micro metrics.
     """
     truth, detections = scored.truth, scored.detections
     names, images = len(truth.categories), len(truth)
@@ -62,22 +62,22 @@ def macro_rates(scored: Scored) -> Metric:
     objects = sums_of(truth.category_N, truth.image_N, ~truth.crowd_N)
     known_D = detections.category_D < names
     by_threshold: list[tuple[LabelSums, LabelSums]] = []
-    last_D = None
+    previous_D = None
     for t in IOU_THRESHOLDS:
         hit_D, counted_D = scored.matches.at(t)
         counted_D = counted_D & known_D
-        # Without crowd regions the same boxes count at every threshold, and they are many.
-        if last_D is None or not np.array_equal(last_D, counted_D):
-            answered = sums_of(detections.category_D, detections.image_D, counted_D)
-        last_D = counted_D
-        by_threshold.append((sums_of(detections.category_D, detections.image_D, hit_D), answered))
+        # Without crowd regions the same boxes count at every threshold, so their sums are computed only once.
+        if previous_D is None or not np.array_equal(previous_D, counted_D):
+            predicted = sums_of(detections.category_D, detections.image_D, counted_D)
+        previous_D = counted_D
+        by_threshold.append((sums_of(detections.category_D, detections.image_D, hit_D), predicted))
 
     def metric(weights_BI: np.ndarray) -> dict[str, Any]:
         objects_BK = objects(weights_BI)
         present_BK = objects_BK > 0
         labels_B = np.maximum(present_BK.sum(axis=1), 1)
-        counted_BK = {answered: answered(weights_BI) for _, answered in by_threshold}
-        rows = [rates(hits(weights_BI), counted_BK[answered], objects_BK) for hits, answered in by_threshold]
+        counted_BK = {predicted: predicted(weights_BI) for _, predicted in by_threshold}
+        rows = [rates(hits(weights_BI), counted_BK[predicted], objects_BK) for hits, predicted in by_threshold]
         means = {key: [np.where(present_BK, row[key], 0.0).sum(axis=1) / labels_B for row in rows] for key in rows[0]}
         return _by_row({key: np.stack(values, axis=1) for key, values in means.items()})
 
@@ -85,7 +85,7 @@ def macro_rates(scored: Scored) -> Metric:
 
 
 def _by_row(values: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """Return the mean over the thresholds of each row, of values [B, T]."""
+    """Return for each row the mean of the values [B, T] over its thresholds."""
     return {
         row: {key: values_BT[:, chosen].mean(axis=1) for key, values_BT in values.items()}
         for row, chosen in ROWS.items()
@@ -93,9 +93,9 @@ def _by_row(values: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
 
 
 def image_table(scored: Scored) -> list[dict[str, Any]]:
-    """Return a row for each image: objects, boxes, hits and F1 at IoU .5, mean IoU.
+    """Return a row for each image: number of objects, boxes and hits, F1 at IoU .5, mean IoU.
 
-    F1 is 1 where there was no object and no detection. Crowd regions and boxes in them take no part.
+    F1 is 1 without objects and detections. Crowd regions and boxes in them are left out.
     """
     truth, matches = scored.truth, scored.matches
     hits_I, counted_I = (scored.sum_detections(chosen_D) for chosen_D in matches.at(0.5))
@@ -118,14 +118,14 @@ SCORE_THRESHOLDS = tuple(b / BINS for b in range(1, BINS))
 PROBABILITIES = (
     *("expected_iou", "hit_probability", "coord_logprobs", "coord_desc_logprobs", "coord_min", "stated", "results"),
 )
-"""Score sources whose values claim to be probabilities; a rank or a constant does not."""
+"""Score sources whose values are meant as probabilities, unlike a rank or a constant."""
 _POINTS = 50
 
 
 class ScoreCurve:
     """Precision, recall and F1 at IoU .5 of the detections with at least a given score.
 
-    Detections are matched in order of descending score, so leaving out low scores changes nothing for the others.
+    Detections are matched in order of descending score, so that leaving out low scores does not affect the others.
     Detections of equal score are kept or left out together.
     """
 
@@ -140,7 +140,7 @@ class ScoreCurve:
         self._kept = np.concatenate([[0], last + 1])
 
     def __call__(self, weights_BI: np.ndarray, empty: float = 0.0) -> dict[str, np.ndarray]:
-        """Return `precision`, `recall` and `f1` [B, 1 + S]: without detections, then from each of `scores_S` on."""
+        """Return `precision`, `recall` and `f1` [B, 1 + S]: without detections, then at each of `scores_S`."""
         weights_Bd = weights_BI[:, self._image_d]
         counted_BS, hits_BS = (
             np.pad(np.cumsum(chosen_Bd, axis=1), ((0, 0), (1, 0)))[:, self._kept]
@@ -149,7 +149,7 @@ class ScoreCurve:
         return rates(hits_BS, counted_BS, (weights_BI @ self._objects_I)[:, None], empty)
 
     def table(self) -> dict[str, Any]:
-        """Return the curve with each image counted once, at most 50 points, and its best F1.
+        """Return at most 50 points of the curve with each image counted once, and its best F1.
 
         Returns:
             `best`: threshold, precision, recall and F1 where F1 is highest; `points`: rows
@@ -157,36 +157,36 @@ class ScoreCurve:
         """
         if not len(self.scores_S) or not self._objects_I.any():
             return {"best": None, "points": []}
-        found = self(np.ones((1, len(self._objects_I)), np.int32))
-        curve = {"threshold": self.scores_S} | {key: values_BS[0, 1:] for key, values_BS in found.items()}
+        values = self(np.ones((1, len(self._objects_I)), np.int32))
+        curve = {"threshold": self.scores_S} | {key: values_BS[0, 1:] for key, values_BS in values.items()}
         rows = np.stack(list(curve.values()), axis=1)
         best = rows[int(curve["f1"].argmax())]
         shown = np.unique(np.linspace(0, len(rows) - 1, min(_POINTS, len(rows))).round().astype(int))
         return {"best": dict(zip(curve, best.tolist(), strict=True)), "points": rows[shown].tolist()}
 
     def at_thresholds(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
-        """Return F1 [B] from each of `SCORE_THRESHOLDS` on, NaN where there are neither objects nor detections."""
+        """Return F1 [B] at each of `SCORE_THRESHOLDS`, NaN without objects and detections."""
         f1_BS = self(weights_BI, empty=np.nan)["f1"]
         return {f1_name(t): f1_BS[:, (self.scores_S >= t).sum()] for t in SCORE_THRESHOLDS}
 
 
 def f1_name(threshold: float) -> str:
-    """Return the name of a metric: F1 at IoU .5 of the detections from a score on."""
+    """Return the name of the metric: F1 at IoU .5 of the detections with at least this score."""
     return f"f1_from_{threshold:.1f}"
 
 
 def are_probabilities(scored: Scored) -> bool:
-    """Return whether scores claim to be probabilities and lie in [0, 1]."""
+    """Return whether scores are meant as probabilities and lie in [0, 1]."""
     score_d = scored.detections.scores_D[~scored.ranked.ignored_TD[0]]
-    claimed = scored.score_source in PROBABILITIES
-    return bool(claimed and len(score_d) and score_d.min() >= 0 and score_d.max() <= 1)
+    meant = scored.score_source in PROBABILITIES
+    return bool(meant and len(score_d) and score_d.min() >= 0 and score_d.max() <= 1)
 
 
 def calibration(scored: Scored) -> Metric:
     """Prepare the reliability diagram and expected calibration error of scores in [0, 1].
 
-    ECE (Naeini et al. 2015) is the mean over ten equal score intervals, weighted by their boxes, of the gap between
-    mean score and share of hits at IoU .5.
+    ECE (Naeini et al. 2015) is the mean gap between mean score and share of hits at IoU .5 over ten equal score
+    intervals, weighted by their numbers of boxes.
 
     Returns:
         A metric with `ece` [B] and `boxes`, mean `score` and share of `hits` of each interval [B, 10], NaN where empty.
@@ -217,7 +217,7 @@ def reliability(scored: Scored) -> dict[str, Any] | None:
     """Return `ece` and `bins`, rows `[from, to, boxes, mean score, share of hits]`; None if not `are_probabilities`."""
     if not are_probabilities(scored):
         return None
-    found = calibration(scored)(np.ones((1, len(scored.truth)), np.int32))
-    columns = zip(*(found[key][0].tolist() for key in ("boxes", "score", "hits")), strict=True)
+    values = calibration(scored)(np.ones((1, len(scored.truth)), np.int32))
+    columns = zip(*(values[key][0].tolist() for key in ("boxes", "score", "hits")), strict=True)
     bins = [[b / BINS, (b + 1) / BINS, int(n), score, hits] for b, (n, score, hits) in enumerate(columns) if n]
-    return {"ece": float(found["ece"][0]), "bins": bins}
+    return {"ece": float(values["ece"][0]), "bins": bins}

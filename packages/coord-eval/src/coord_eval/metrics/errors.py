@@ -1,12 +1,12 @@
 """AP50 lost to each kind of error, after TIDE (Bolya et al. 2020, https://arxiv.org/abs/2008.08115), and confusions.
 
-Every false detection has one kind, every missed object that no other error explains is `missed`; the cost of a kind is
+Every false detection has one kind, and a missed object that no other error explains is `missed`. The cost of a kind is
 the AP50 gained if only its errors were repaired. The confusion matrix of labels includes background.
 
-The costs are those of tidecv 1.0.1 where every label that is answered has objects, and some are left when the missed
-ones are removed. Elsewhere tidecv counts a label without objects as AP 0 in its mean over labels, where COCO leaves it
-out: that lowers its AP and its costs by the same share, and hides what the repair of missed objects gains. Here the
-mean over labels is COCO's, before and after a repair.
+The costs equal those of tidecv 1.0.1 if every predicted label has objects, and still has some after the missed ones are
+removed. Otherwise tidecv counts a label without objects as AP 0 in the mean over labels, where COCO leaves it out: this
+lowers its AP and its costs by the same share, and hides the gain from repairing missed objects. Here the mean over
+labels is COCO's, before and after a repair.
 
 Shapes: B weightings, I images, D detections, N objects, K categories, E entries of the confusion matrix.
 """
@@ -29,18 +29,18 @@ _FOREGROUND, _BACKGROUND = 0.5, 0.1
 ERROR_KINDS = {
     "localisation": "right label, IoU between .1 and .5",
     "label": "IoU of at least .5 with an object of another label",
-    "duplicate": "right label and place, but the object was found already",
-    "background": "no object of any label with an IoU of .1",
+    "duplicate": "right label and IoU of at least .5, but the object is matched with another box",
+    "background": "IoU below .1 with every object",
     "label_and_localisation": "another label, IoU between .1 and .5",
     "missed": "an object that no detection and no error above explains",
 }
-"""Kinds in the order in which they are tested."""
+"""Kinds of errors in the order in which they are tested."""
 _LOCALISATION, _LABEL = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
 class _Kinds:
-    """Kind of each false detection, the object it would have hit, and which objects are found or missed."""
+    """Kind of each false detection, its intended object, and masks of the found and the missed objects."""
 
     kind_D: np.ndarray
     target_D: np.ndarray
@@ -49,10 +49,10 @@ class _Kinds:
 
 
 def error_costs(scored: Scored) -> Metric:
-    """Prepare count and cost in AP50 of each error kind; a cost is NaN without objects.
+    """Prepare the count and the cost in AP50 of each error kind; a cost is NaN without objects.
 
-    A repair stays within its image, so it is made once and holds for any image weights. Unknown labels are errors of
-    the label, or of background.
+    A repair concerns a single image, so it is independent of the image weights and made once. A box with an unknown
+    label is an error of the label, or background.
     """
     truth, detections, ranked = scored.truth, scored.detections, scored.ranked
     kinds = _classify(scored)
@@ -69,7 +69,7 @@ def error_costs(scored: Scored) -> Metric:
         rows = {}
         for name, table in repaired.items():
             after_BK = table.average_precision(weights_BI)[:, 0]
-            # A label of which everything was missed has nothing left to find: repaired, it is perfect.
+            # If all objects of a label were missed, none is left after the repair; its AP is then 1.
             after_BK = np.where(np.isnan(after_BK) & ~np.isnan(before_BK), 1.0, after_BK)
             rows[name] = {"count": count[name], "cost": mean_of_present(after_BK) - mean_of_present(before_BK)}
         return rows
@@ -86,11 +86,11 @@ def _repair(name: str, scored: Scored, kinds: _Kinds) -> tuple[Detections, Ranke
     hit_D, ignored_D = matches.hit_TD[0].copy(), matches.ignored_TD[0] | wrong_D
     label_D = detections.category_D.copy()
     if name in ("localisation", "label"):
-        # Of all errors of place or label on an object that no detection found, the best ranked one hits it when its
-        # kind is repaired; the others are removed.
+        # Of all localisation and label errors on an unmatched object, the one with the highest score becomes a hit when
+        # its kind is repaired; the others are removed.
         claimed_N = kinds.found_N.copy()
-        meant_D = (kinds.kind_D == _LOCALISATION) | (kinds.kind_D == _LABEL)
-        for d in matches.order_D[meant_D[matches.order_D]]:
+        candidate_D = (kinds.kind_D == _LOCALISATION) | (kinds.kind_D == _LABEL)
+        for d in matches.order_D[candidate_D[matches.order_D]]:
             target = kinds.target_D[d]
             if claimed_N[target]:
                 continue
@@ -146,55 +146,55 @@ _PAIRS = 15
 
 
 def confusion(scored: Scored) -> dict[str, dict[str, int]]:
-    """Return how often each true label was answered as which.
+    """Return the confusion matrix of labels.
 
-    Pairs are those of the matching in which any label may match any object, from IoU .5 on. An object without partner
-    counts as answered with background, a box without partner answers background; crowd regions take no part.
+    Pairs are those of the matching in which any label may match any object, with an IoU of at least .5. An unmatched
+    object counts as predicted background, an unmatched box as true background; crowd regions are left out.
 
     Returns:
-        `{true label: {answered label: count}}`, without zeros.
+        `{true label: {predicted label: count}}`, without zeros.
     """
-    names, (true_E, answered_E, _) = _names(scored), _entries(scored)
+    names, (true_E, predicted_E, _) = _names(scored), _entries(scored)
     table: dict[str, Counter[str]] = {}
-    for true, answered in zip(true_E.tolist(), answered_E.tolist(), strict=True):
-        table.setdefault(names[true], Counter())[names[answered]] += 1
+    for true, predicted in zip(true_E.tolist(), predicted_E.tolist(), strict=True):
+        table.setdefault(names[true], Counter())[names[predicted]] += 1
     return {true: dict(row.most_common()) for true, row in sorted(table.items())}
 
 
 def confused_shares(scored: Scored) -> Metric:
-    """Prepare the share of a label's objects that were answered as another, of the most frequent such pairs."""
-    names, (true_E, answered_E, image_E) = _names(scored), _entries(scored)
-    # Categories that share a name are one label here, as in the table.
+    """Prepare the share of a label's objects that were predicted as another, for the most frequent such pairs."""
+    names, (true_E, predicted_E, image_E) = _names(scored), _entries(scored)
+    # Categories with the same name are one label here, as in the confusion matrix.
     first_K = np.array([names.index(name) for name in names])
-    true_E, answered_E = first_K[true_E], first_K[answered_E]
+    true_E, predicted_E = first_K[true_E], first_K[predicted_E]
     pairs = confused_pairs(confusion(scored))
 
     def metric(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
         weights_BE = weights_BI[:, image_E]
         shares = {}
-        for true, answered, _ in pairs:
+        for true, predicted, _ in pairs:
             of_true_E = true_E == names.index(true)
-            both_E = of_true_E & (answered_E == names.index(answered))
+            both_E = of_true_E & (predicted_E == names.index(predicted))
             share_B = ratio(weights_BE[:, both_E].sum(axis=1), weights_BE[:, of_true_E].sum(axis=1))
-            shares[confused_name(true, answered)] = share_B
+            shares[confused_name(true, predicted)] = share_B
         return shares
 
     return metric
 
 
 def confused_pairs(table: dict[str, dict[str, int]]) -> list[tuple[str, str, int]]:
-    """Return the most frequent pairs of different labels: true, answered, count; background is none."""
+    """Return the most frequent pairs of different labels without background: true label, predicted label, count."""
     pairs = [
-        (count, true, answered)
+        (count, true, predicted)
         for true, row in table.items()
-        for answered, count in row.items()
-        if BACKGROUND not in (true, answered) and true != answered
+        for predicted, count in row.items()
+        if BACKGROUND not in (true, predicted) and true != predicted
     ]
-    return [(true, answered, count) for count, true, answered in sorted(pairs, reverse=True)[:_PAIRS]]
+    return [(true, predicted, count) for count, true, predicted in sorted(pairs, reverse=True)[:_PAIRS]]
 
 
 def confused_name(true: str, answered: str) -> str:
-    """Return the name of a metric: the share of a label's objects that are answered as another."""
+    """Return the name of the metric: the share of a label's objects that are predicted as another."""
     return f"confused_{true}_as_{answered}"
 
 
@@ -203,9 +203,9 @@ def _names(scored: Scored) -> list[str]:
 
 
 def _entries(scored: Scored) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return true label, answered label (indices of `_names`) and image of every entry of the confusion matrix.
+    """Return true label, predicted label (indices of `_names`) and image of every entry of the confusion matrix.
 
-    Detections come first, in their order, then the objects without partner.
+    Detections come first, in their order, then the unmatched objects.
     """
     truth, detections, matches = scored.truth, scored.detections, scored.matches_any_label
     unknown, background = len(truth.categories), len(truth.categories) + 1

@@ -1,4 +1,4 @@
-"""All numbers of one set of answers: what `evaluation.json` holds, and the matched boxes they were computed from."""
+"""All metrics of one set of answers, the contents of `evaluation.json`, and the matched boxes behind them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coord_eval.metrics.sums import Metric
 from coord_eval.parse.answer import Answer
 
 SCHEMA_VERSION = 1
-"""Raised when a key of `evaluation.json` changes its meaning."""
+"""Increased when a key of `evaluation.json` changes its meaning."""
 _JSON_KEYS = (
     *("coco", "coco_constant_score", "coco_class_agnostic", "score_source", "backend"),
     *("detection", "detection_class_agnostic", "mean_iou", "mean_iou_class_agnostic"),
@@ -33,7 +33,7 @@ _COUNTS = ("count", "objects", "images", "detections", "duplicates")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EvaluationData(Scored):
-    """All numbers of one set of answers; keys that end in a number are IoU thresholds.
+    """All metrics of one set of answers; numeric keys of dictionaries are IoU thresholds.
 
     `Scored` documents `truth`, `detections`, `matches`, `matches_any_label`, `score_source` and `bins`.
 
@@ -41,26 +41,26 @@ class EvaluationData(Scored):
         coco: the twelve COCO metrics under `score_source`; -1 where no object of that kind exists
         coco_constant_score: the twelve COCO metrics with all scores set to 1, from our own matching
         coco_class_agnostic: the twelve COCO metrics when any label may match any object, from our own matching: COCO's
-            `useCats=0`, unknown labels included, the 100 best boxes of an image
+            `useCats=0`, including unknown labels, for the 100 best boxes of an image
         backend: library that computed `coco`, `per_class` and `ceiling`
-        detection: micro precision, recall and F1 at .5, .75 and over .5:.95; no score enters
+        detection: micro precision, recall and F1 at IoU .5, .75 and over .5:.95, independent of scores
         detection_class_agnostic: likewise, when any label may match any object
-        mean_iou: mean over objects of the IoU with their one-to-one partner of the same label, missed ones 0
+        mean_iou: mean over objects of the IoU with the matched detection of the same label, 0 for missed objects
         mean_iou_class_agnostic: likewise, when any label may match any object
         format: counts of parsed, truncated and dropped answers and objects
-        labels: objects by the layer that matched their label; `unknown` ones count as false
-        unknown_labels: how often each unknown label occurs
+        labels: number of objects by the layer that matched their label; `unknown` ones count as false positives
+        unknown_labels: number of occurrences of each unknown label
         ceiling: the twelve COCO metrics of the ground truth itself, encoded and parsed back, with all scores 1; empty
             if it cannot be computed
         counts: images, those without an answer, objects, crowd regions, detections, detections beyond COCO's limit
         join: how answers were assigned to images
         per_class: AP, AP50, objects and detections of each category
-        notes: conditions to know when reading the metrics
+        notes: conditions that matter when interpreting the metrics
         answers: text and parsed answer by image index; empty for results lists
         pr_curves: precision at 101 recalls, mean over labels, at IoU .5, .75 and over .5:.95, and the recalls
-        coco_own: AP and AR with parameters of the caller, empty without any
-        intervals: metrics with their 95 % confidence intervals over images, if a bootstrap was asked for
-        shapes: scores of shapes that are no boxes, see `coord_eval.shapes.scores.score_shapes`; empty for boxes
+        coco_own: AP and AR with the caller's parameters, empty without any
+        intervals: metrics with their 95 % confidence intervals over images, empty without a bootstrap
+        shapes: scores of shapes other than boxes, see `coord_eval.shapes.scores.score_shapes`; empty for boxes
     """
 
     coco: dict[str, float]
@@ -91,7 +91,7 @@ class EvaluationData(Scored):
         return analyse(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `evaluation.json` holds: plain types, values unrounded."""
+        """Return the contents of `evaluation.json`: plain types, unrounded values."""
         values = {name: getattr(self, name) for name in _JSON_KEYS}
         if self.shapes:
             values["shapes"] = self.shapes
@@ -103,25 +103,25 @@ class EvaluationData(Scored):
 
 
 def join_lines(evaluation: EvaluationData) -> Iterator[str]:
-    """Yield what the ground truth does not have: labels, whose boxes are false, and images, which are left out."""
+    """Yield a line about unknown labels, whose boxes are false positives, and one about unknown images, left out."""
     if unknown := evaluation.counts["unknown_label_detections"]:
-        found = [f"{label!r} ({times})" for label, times in evaluation.unknown_labels.items()]
-        more = f" and {len(found) - _LABELS_SHOWN} more" if len(found) > _LABELS_SHOWN else ""
-        named = f"{', '.join(found[:_LABELS_SHOWN])}{more}"
-        yield f"{unknown} boxes with labels that the ground truth does not have, counted as false: {named}"
+        labels = [f"{label!r} ({times})" for label, times in evaluation.unknown_labels.items()]
+        more = f" and {len(labels) - _LABELS_SHOWN} more" if len(labels) > _LABELS_SHOWN else ""
+        listed = f"{', '.join(labels[:_LABELS_SHOWN])}{more}"
+        yield f"{unknown} boxes with labels that the ground truth does not have, counted as false: {listed}"
     if evaluation.join.unknown:
         yield f"{evaluation.join.unknown} predictions about unknown images, left out"
 
 
 def point(metric: Metric, scored: Scored) -> dict[str, Any]:
-    """Return the values of a metric with each image counted once, as plain numbers; 0 where nothing can be measured."""
+    """Return the values of a metric with each image counted once, as plain numbers; 0 where one is undefined."""
     return _plain(metric(np.ones((1, len(scored.truth)), np.int32)))
 
 
 def analyse(scored: Scored) -> dict[str, Any]:
-    """Return macro rates, counts, bias, breakdowns, F1 by score, calibration, errors and confusions.
+    """Return macro rates, count errors, edge bias, breakdowns, F1 by score, calibration, error costs and confusions.
 
-    The function of each key documents it.
+    The function that computes a key documents it.
     """
     with_objects = bool(scored.objects_per_image.any())
     rows = point(by_object_count(scored), scored)

@@ -1,6 +1,6 @@
-"""COCO's AP and AR with IoU thresholds, areas and detection limits of your own, and precision-recall curves.
+"""COCO's AP and AR with the caller's IoU thresholds, areas and detection limits, and precision-recall curves.
 
-From our own matching, which the tests hold equal to pycocotools with the same parameters.
+They are computed from our own matching; tests verify that they equal pycocotools with the same parameters.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from coord_eval.metrics.sums import mean_of_present
 
 @dataclass(frozen=True)
 class CocoParams:
-    """What COCO fixes and a data set may need otherwise; the defaults are COCO's.
+    """Parameters of COCO's metrics; the defaults are COCO's.
 
     Attributes:
-        iou_thresholds: IoU from which a box is a hit
-        areas: smallest and largest area in square pixels by name, both included
-        max_detections: limits on the boxes of one label and image; the largest is that of AP
+        iou_thresholds: lowest IoU of a hit, one or more values
+        areas: smallest and largest area in square pixels by name, both inclusive
+        max_detections: limits on the boxes of one label and image; AP uses the largest
 
     Raises:
-        InputError: for values that cannot be used
+        InputError: for invalid values
 
     Example:
         >>> CocoParams(iou_thresholds=[0.5], areas={"tiny": (0, 256)}, max_detections=[300]).max_detections
@@ -50,30 +50,30 @@ class CocoParams:
 
 
 def own_scores(truth: GroundTruth, detections: Detections, params: CocoParams) -> dict[str, float]:
-    """Return `AP`, `AP@<IoU>`, `AR@<limit>`, and `AP_<area>` and `AR_<area>`; -1 where there is nothing to measure.
+    """Return `AP`, `AP@<IoU>`, `AR@<limit>`, `AP_<area>` and `AR_<area>`; -1 where a metric is undefined.
 
     Raises:
-        InputError: for areas where the ground truth states no image sizes
+        InputError: for areas if the ground truth does not state image sizes
     """
     if params.areas and not truth.sizes_known:
         raise InputError("areas: the ground truth states no image sizes")
     thresholds, limits = list(params.iou_thresholds), sorted(params.max_detections)
     ranges = [AREAS[0], *params.areas.values()]
-    found = ranked_matches_by_area(truth, detections, thresholds, limits[-1], ranges)
-    every, *sized = (ApTable(truth, detections, matches) for matches in found)
-    ap_TK = every.average_precision()[0]
+    matches_by_area = ranked_matches_by_area(truth, detections, thresholds, limits[-1], ranges)
+    all_areas, *by_area = (ApTable(truth, detections, matches) for matches in matches_by_area)
+    ap_TK = all_areas.average_precision()[0]
     values = {"AP": ap_TK}
     values |= {f"AP@{threshold:g}": ap_TK[t] for t, threshold in enumerate(thresholds)}
-    values |= {f"AR@{limit}": every.average_recall(limit)[0] for limit in limits}
-    for name, table in zip(params.areas, sized, strict=True):
+    values |= {f"AR@{limit}": all_areas.average_recall(limit)[0] for limit in limits}
+    for name, table in zip(params.areas, by_area, strict=True):
         values |= {f"AP_{name}": table.average_precision()[0], f"AR_{name}": table.average_recall(limits[-1])[0]}
     return {name: float(np.nan_to_num(mean_of_present(part[None])[0], nan=-1.0)) for name, part in values.items()}
 
 
 def pr_curves(scores: CocoScores) -> dict[str, list[float]]:
-    """Return COCO's precision at 101 recalls, the mean over labels with objects, at IoU .5, .75 and over .5:.95.
+    """Return COCO's precision at 101 recalls, averaged over labels with objects, at IoU .5, .75 and over .5:.95.
 
-    The mean of a curve is AP50, AP75 and AP; `recall` holds the recalls.
+    The means of the curves are AP50, AP75 and AP; `recall` contains the recalls.
     """
     precision_TRK = scores.precision_TRKAM[:, :, :, 0, -1]
     present_TRk = precision_TRK[:, :, (precision_TRK > -1).all(axis=(0, 1))]

@@ -1,7 +1,7 @@
-"""Paired permutation test over images (Fisher 1935): how often equal runs would differ as much.
+"""Paired permutation test over images (Fisher 1935): the probability of a difference as large between equal runs.
 
-If two runs are equal, an image's answers of the one might as well be those of the other. Each permutation exchanges the
-answers of half of the images at random and recomputes both runs; nothing else is assumed.
+If two runs are equal, their answers to an image are exchangeable. Each permutation exchanges the answers of each image
+with probability one half and recomputes the metrics of both runs; nothing else is assumed.
 
 Shapes: B permutations, I images; the doubled set has the images of the first run, then those of the second.
 """
@@ -25,18 +25,18 @@ _ROUNDING = 1e-12
 def exchange_p_values(
     first: Scored, second: Scored, permutations: int, seed: int, metrics: Collection[str]
 ) -> dict[str, float]:
-    """Return for each metric the share of permutations in which two runs differ at least as much as these do.
+    """Return for each metric the share of permutations with at least the difference of these two runs.
 
     Args:
         first: a matched run
-        second: another over the same ground truth
-        permutations: number of random exchanges; no p is below `1 / (permutations + 1)`
-        seed: seed of the exchanges
-        metrics: names, see `coord_eval.resample`; one with nothing to measure is left out
+        second: another run with the same ground truth
+        permutations: number of random permutations; no p-value is below `1 / (permutations + 1)`
+        seed: seed of the permutations
+        metrics: names, see `coord_eval.resample`; an undefined metric is left out
     """
     images = len(first.truth)
     figures = prepare(_doubled(first, second), metrics)
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
 
     def differences(swapped_BI: np.ndarray) -> dict[str, np.ndarray]:
         a, b = (figures(np.concatenate([part, 1 - part], axis=1)) for part in (1 - swapped_BI, swapped_BI))
@@ -45,17 +45,17 @@ def exchange_p_values(
     observed = differences(np.zeros((1, images), np.int32))
     extreme = dict.fromkeys(observed, 0)
     for start in range(0, permutations, _CHUNK):
-        swapped_BI = draw.integers(0, 2, (min(_CHUNK, permutations - start), images), np.int32)
-        for name, found_B in differences(swapped_BI).items():
-            # A permutation with nothing to measure counts as extreme: the test must not gain from it.
-            extreme[name] += int((~(np.abs(found_B) < abs(observed[name][0]) - _ROUNDING)).sum())
+        swapped_BI = rng.integers(0, 2, (min(_CHUNK, permutations - start), images), np.int32)
+        for name, difference_B in differences(swapped_BI).items():
+            # A permutation with an undefined metric counts as extreme, which keeps the test conservative.
+            extreme[name] += int((~(np.abs(difference_B) < abs(observed[name][0]) - _ROUNDING)).sum())
     return {
         name: (1 + extreme[name]) / (1 + permutations) for name, value in observed.items() if not np.isnan(value[0])
     }
 
 
 def _doubled(first: Scored, second: Scored) -> Scored:
-    """Return the two runs as one over two copies of each image."""
+    """Return the two runs as one run with two copies of each image."""
     truth, images = first.truth, len(first.truth)
     both: GroundTruth = replace(
         truth,
@@ -69,7 +69,7 @@ def _doubled(first: Scored, second: Scored) -> Scored:
         crowd_N=np.tile(truth.crowd_N, 2),
     )
     a, b = first.detections, second.detections
-    # Labels that the data set does not have keep numbers of their own.
+    # The unknown labels of the second run get indices after those of the first.
     unknown = b.category_D >= len(truth.categories)
     detections = Detections(
         image_D=np.concatenate([a.image_D, b.image_D + images]),

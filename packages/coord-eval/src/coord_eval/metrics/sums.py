@@ -1,6 +1,6 @@
-"""Weighted sums over images and the ratios made of them.
+"""Weighted sums over images, and ratios of such sums.
 
-Shapes: B weightings, I images, K categories, X things that are counted.
+Shapes: B weightings, I images, K categories, X counted items.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 Metric = Callable[[np.ndarray], dict[str, Any]]
-"""Function of image weights [B, I], whole numbers; its values, nested as in `evaluation.json`, are arrays [B]."""
+"""Function of integer image weights [B, I]; it returns arrays [B], nested as in `evaluation.json`."""
 
 
 def weighted(weights_BI: np.ndarray, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -23,8 +23,8 @@ def weighted(weights_BI: np.ndarray, values: Mapping[str, np.ndarray]) -> dict[s
 def ratio(numerator: np.ndarray, denominator: np.ndarray, empty: float = np.nan) -> np.ndarray:
     """Return numerator over denominator, `empty` where the denominator is 0."""
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), empty, np.float64)
-    found: np.ndarray = np.divide(numerator, denominator, out=out, where=denominator > 0)
-    return found
+    quotient: np.ndarray = np.divide(numerator, denominator, out=out, where=denominator > 0)
+    return quotient
 
 
 def rates(hits: np.ndarray, detections: np.ndarray, objects: np.ndarray, empty: float = 0.0) -> dict[str, np.ndarray]:
@@ -37,7 +37,7 @@ def rates(hits: np.ndarray, detections: np.ndarray, objects: np.ndarray, empty: 
 
 
 class LabelSums:
-    """Number of things, for example objects or hits, of each category under image weights."""
+    """Number of items, for example objects or hits, of each category under image weights."""
 
     def __init__(self, category_X: np.ndarray, image_X: np.ndarray, names: int, images: int) -> None:
         cells, self._count = np.unique(category_X * images + image_X, return_counts=True)
@@ -54,7 +54,7 @@ class LabelSums:
 
 
 def mean_of_present(values_BX: np.ndarray) -> np.ndarray:
-    """Return the mean [B] of what is not NaN, NaN where nothing is."""
+    """Return the mean [B] of the values other than NaN; NaN if there are none."""
     flat_BX = values_BX.reshape(len(values_BX), -1)
-    there_BX = ~np.isnan(flat_BX)
-    return ratio(np.where(there_BX, flat_BX, 0.0).sum(axis=1), there_BX.sum(axis=1))
+    is_present_BX = ~np.isnan(flat_BX)
+    return ratio(np.where(is_present_BX, flat_BX, 0.0).sum(axis=1), is_present_BX.sum(axis=1))

@@ -1,1 +1,1 @@
-"""Takes the text that a model wrote, returns an `Answer`; knows no file and no image."""
+"""Parses the text that a model generated into an `Answer`, independent of files and images."""

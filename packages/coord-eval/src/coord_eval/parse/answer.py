@@ -1,4 +1,4 @@
-"""The result of parsing, and the rules shared by all formats by which objects and drops are collected."""
+"""The result of parsing, and the rules for collecting objects and drops that all formats share."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ class ParsedObject:
     """One object of an answer.
 
     Attributes:
-        desc: the description as written, outer white space removed
+        desc: the description as written, without surrounding white space
         box: `(x1, y1, x2, y2)` in [0, 1] with `x1 < x2` and `y1 < y2`
-        bins: the numbers as written, in the order of the text (whole for tokens, not for pixels)
+        bins: the numbers as written, in the order of the text (integers for tokens)
         span: characters `[start, end)` of the object in the text
         completeness: `complete`; `repaired` (swapped corners, faulty syntax or no label, see `repairs`);
             `partial` (all coordinates, but no end marker)
-        first_coord_index: ordinal of the object's first coordinate token among all coordinate tokens of the
-            text, the index into `coord_logprobs`; None in formats without coordinate tokens
-        start_index: ordinal of the object's start marker (or JSON record) in the text, the index into a
+        first_coord_index: index of the object's first coordinate token among all coordinate tokens of the
+            text, and into `coord_logprobs`; None in formats without coordinate tokens
+        start_index: index of the object's start marker (or JSON record) in the text, and into a
             nested `desc_logprobs`; several boxes of one phrase share it; None for a box without phrase
-        repairs: what was repaired, empty for complete objects
+        repairs: names of the repairs made, empty for complete objects
         geometry: a name of `coord_codec.GEOMETRIES`, as written; scores of boxes always use `box`
-        points: the vertices in [0, 1] of a shape that is no box, else empty
-        order: order of `bins`, a key of `ORDERS`; empty where a bin is not one coordinate
+        points: the vertices in [0, 1] of a shape other than a box, else empty
+        order: order of `bins`, a key of `ORDERS`; empty if a bin is not a single coordinate
         score: confidence in [0, 1] that the answer itself states, None without one
     """
 
@@ -64,14 +64,14 @@ class ParsedObject:
 
     @property
     def coord_indices(self) -> range:
-        """Ordinals of the object's coordinate tokens within the text; empty where there are none."""
+        """Indices of the object's coordinate tokens within the text; empty without any."""
         first = self.first_coord_index
         return range(0) if first is None else range(first, first + len(self.bins))
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """A piece of text that looks like an object and was left out.
+    """A piece of text that resembles an object and was left out.
 
     Attributes:
         reason: one of `DROP_REASONS`
@@ -83,36 +83,36 @@ class Drop:
 
 
 DROP_REASONS = {
-    "wrong_arity": "an object with another number of coordinates than its geometry takes",
+    "wrong_arity": "an object with another number of coordinates than its geometry has",
     "invalid_coordinate": "a coordinate outside the grid, a wildcard or not a number",
-    "out_of_range": "a plain number that lies outside the image on the scale in use",
-    "no_area": "two equal sides: a box without width or height",
-    "nested_start": "an object that another one interrupted before its coordinates were complete",
-    "truncated": "an object at the end of the text that is not complete",
+    "out_of_range": "a plain number outside the image with the scale in use",
+    "no_area": "a box without width or height",
+    "nested_start": "an object that another one interrupts before its coordinates are complete",
+    "truncated": "an incomplete object at the end of the text",
     "stray_coordinates": "coordinates outside any object",
     "stray_text": "words between the coordinates of one object",
-    "no_coordinates": "an object that names something and places nothing",
-    "unclosed_thought": "a text that ends inside its <think> part; what stands in it is no answer",
-    "unrecognised": "words or numbers that no format reads",
+    "no_coordinates": "an object with a label and no coordinates",
+    "unclosed_thought": "a text that ends inside its <think> part, whose content is not part of the answer",
+    "unrecognised": "words or numbers in no known format",
     "ignored_label": "an object with a label that is not to be scored",
 }
-"""Reasons for leaving a piece of an answer out, and what each means."""
+"""Reasons for dropping a piece of an answer, and their meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The objects of one text, what was left out of it, and its state.
+    """The objects of one text, the dropped pieces, and the status of the answer.
 
     Attributes:
-        objects: the objects, in the order of the text, repeats included
-        dropped: what was left out, in the order of the text
-        status: `ok` (nothing dropped), `partial` (objects and drops), `failed` (text, but no object in
-            it), `empty` (no text, or a list that is explicitly empty)
+        objects: the objects in the order of the text, including repeats
+        dropped: the dropped pieces in the order of the text
+        status: `ok` (nothing dropped), `partial` (objects and drops), `failed` (text without an object), `empty` (no
+            text, or a list that is explicitly empty)
         format: the format of the text, `none` if `auto` recognised none
-        truncated: the text stops inside an object or inside its reasoning
-        scale: what plain numbers were divided by (`(x, y)`), None if the format has its own scale
-        scale_assumed: True if no scale was given, so that that of the grid (1000) was assumed
-        coord_count: number of coordinate tokens in the whole text, dropped objects included; the length that
+        truncated: whether the text ends inside an object or inside its reasoning
+        scale: divisors `(x, y)` of plain numbers, None if the format has its own scale
+        scale_assumed: whether no scale was given and that of the grid (1000) was assumed
+        coord_count: number of coordinate tokens in the whole text, including dropped objects; the length that
             `coord_logprobs` must have
         start_count: number of start markers (or JSON records with coordinates) in the whole text
         repeats: number of objects with the description and numbers of an earlier object of the answer
@@ -139,13 +139,13 @@ class Answer:
 _prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
 
 COORD_PATTERN = rf"{_prefix}[^|<>]{{0,24}}{_suffix}"
-"""Anything spelled like a coordinate token, valid or not (wildcard, padded, too large); bounded, so linear."""
+"""Text spelled like a coordinate token, valid or not (wildcard, padded, too large); bounded, for linear time."""
 COORD = re.compile(COORD_PATTERN)
 COORD_START = WILDCARD_TOKEN.split("*", maxsplit=1)[0]
 
 
 def corners(order: str, unit: Sequence[float]) -> list[float]:
-    """Return coordinates in [0, 1] with x before y, a box as its two corners."""
+    """Convert coordinates in [0, 1] from `order` to x before y, and a box to its two corners."""
     if order == "yxyx":
         return [value for pair in zip(unit[1::2], unit[::2], strict=True) for value in pair]
     if order in ("xywh", "cxcywh"):
@@ -156,23 +156,23 @@ def corners(order: str, unit: Sequence[float]) -> list[float]:
 
 
 OVERSHOOT = 0.01
-"""Plain numbers may exceed the image by this share (rounding of pixels) and are then clipped."""
+"""Share of the image by which plain numbers may exceed it because of rounding; they are clipped."""
 
 POINT_RADIUS = 0.0005
-"""Half the side of the square that represents a point: one cell of a grid of a thousand."""
+"""Half the side of the square that represents a point, which is one cell of a grid of 1000."""
 
 
 @lru_cache(maxsize=8)
 def token_units(grid: CoordGrid) -> Mapping[str, tuple[int, float]]:
-    """Return bin and coordinate in [0, 1] of every valid coordinate token.
+    """Return the bin and the coordinate in [0, 1] of every valid coordinate token.
 
-    A grid whose last bin lies beyond 1 (fewer units than bins) is cut off there.
+    Bins beyond 1, in a grid with fewer units than bins, are clipped to 1.
     """
     return MappingProxyType({token: (k, min(grid.dequantize(k), 1.0)) for k, token in enumerate(coord_tokens(grid))})
 
 
 def arity_fits(geometry: Geometry, count: int) -> bool:
-    """Return whether a shape can have so many numbers; polygons of other producers may be longer than ours."""
+    """Return whether a shape can have `count` numbers; polygons of other models may be longer than ours."""
     kind = GEOMETRIES[geometry]
     return kind.fits(count) or (geometry == "polygon" and count > kind.most and count % 2 == 0)
 
@@ -186,7 +186,7 @@ def _enclosing_box(geometry: Geometry, unit: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Scale:
-    """What plain numbers are divided by: `x` for abscissas, `y` for ordinates."""
+    """Divisors of plain numbers: `x` for abscissas, `y` for ordinates."""
 
     x: float
     y: float
@@ -199,8 +199,8 @@ class AnswerBuilder:
 
     Attributes:
         format: the format being parsed
-        scale: what plain numbers are divided by
-        keep_flat: whether boxes without area are kept, for callers that take their sides from elsewhere
+        scale: divisors of plain numbers
+        keep_flat: whether boxes without area are kept, for callers that replace the sides
     """
 
     format: str
@@ -218,7 +218,7 @@ class AnswerBuilder:
     _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)
 
     def drop(self, reason: str, start: int, end: int) -> None:
-        """Leave out the characters `[start, end)`."""
+        """Record the characters `[start, end)` as dropped."""
         self.dropped.append(Drop(reason, (start, end)))
 
     def add_box(
@@ -237,7 +237,7 @@ class AnswerBuilder:
         order: str = "xyxy",
         score: float | None = None,
     ) -> None:
-        """Add a box given in [0, 1]; swapped corners are repaired, boxes without area dropped."""
+        """Add a box in [0, 1]; swapped corners are repaired, boxes without area are dropped."""
         x1, y1, x2, y2 = unit
         if (x1 == x2 or y1 == y2) and not self.keep_flat:
             self.drop("no_area", *span)
@@ -252,8 +252,8 @@ class AnswerBuilder:
         box, bins = (x1, y1, x2, y2), tuple(bins)
         self.repeats += (desc, bins) in self._seen
         self._seen.add((desc, bins))
-        found = (desc, box, bins, span, state, first_coord_index, start_index, repairs, geometry, points, order, score)
-        self.objects.append(ParsedObject(*found))
+        fields = (desc, box, bins, span, state, first_coord_index, start_index, repairs, geometry, points, order, score)
+        self.objects.append(ParsedObject(*fields))
 
     def add_shape(
         self,
@@ -266,7 +266,7 @@ class AnswerBuilder:
         order: str = "xyxy",
         **details: Any,
     ) -> None:
-        """Add a box, point or polygon given in [0, 1] as `add_box` does, with the box around it."""
+        """Add a box, point or polygon in [0, 1] with its bounding box, as `add_box` does."""
         if not arity_fits(geometry, len(bins)):
             self.drop("wrong_arity", *span)
             return
@@ -292,9 +292,9 @@ class AnswerBuilder:
         repairs: tuple[str, ...] = (),
         **details: Any,
     ) -> None:
-        """Add a shape given as plain numbers on `scale`, as `add_shape` does.
+        """Add a shape in plain numbers, which are divided by `scale`, as `add_shape` does.
 
-        Where no scale was named, `own_scale` of the format counts, and fractions of a side are taken as such.
+        Without a scale from the caller, `own_scale` of the format applies, or else numbers in [0, 1] are fractions.
         """
         if not arity_fits(geometry, len(numbers)):
             self.drop("wrong_arity", *span)

@@ -1,7 +1,7 @@
-"""The registry of answer formats: each row says what an object looks like, and one of three parsers reads it.
+"""The registry of answer formats: each row describes one format, and one of three parsers applies it.
 
-Three kinds of row: a regular expression (`pattern`), a family of markers (`markers`), or keys of JSON records (`keys`).
-The numbers of each family stand beside their source.
+A row has a regular expression (`pattern`), a marker family (`markers`), or keys of JSON records (`keys`). Comments cite
+the source of each format.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ NUMBER = r"-?[0-9]{1,9}(?:\.[0-9]{1,17})?"
 
 @dataclass(frozen=True, kw_only=True)
 class TextFormat:
-    r"""How a family of models writes boxes or points.
+    r"""The format in which a family of models writes boxes or points.
 
     Attributes:
         name: the name in `parse_answer(format=…)` and `Answer.format`
         example: one object as the model writes it
-        pattern: regular expression of the coordinates of one object. Its group `box` holds them, `label` (optional)
-            the description; boxes that follow each other directly share a label. A group `end`, where it has one, is
-            empty if the answer was cut off. A repetition must not be able to run past the beginning of the next
-            object (`[^<]*`, not `.*`), so that time stays linear.
-        label: `inside` the pattern, or `before` it: what stands between the last object and this one
-        number: pattern of one coordinate, its digits in group 1 if it has groups
+        pattern: regular expression of the coordinates of one object. Its group `box` contains them, `label` (optional)
+            the description; consecutive boxes share a label. An optional group `end` is empty if the answer was cut
+            off. A repetition must not match beyond the start of the next object (`[^<]*`, not `.*`), so that parsing
+            takes linear time.
+        label: `inside` the pattern, or `before` it: the text between the previous object and this one
+        number: pattern of one coordinate, with its digits in group 1 if it has groups
         order: order of the coordinates: `xyxy`, `yxyx`, `xywh`, `cxcywh`, or `xy` for points
-        scale: what a coordinate is divided by; None for the scale that the caller names. A scale that the caller names
-            goes before this one unless `bins` is set
+        scale: divisor of a coordinate; None for the caller's scale. Without `bins`, a scale that the caller gives takes
+            precedence over this one
         bins: number of coordinate tokens; None for plain numbers
-        offset: what is added to a bin before it is divided: .5 for the centre of the bin
-        by_count: two coordinates are a point, four a box, more a polygon
+        offset: summand of a bin before the division: .5 for the centre of the bin
+        by_count: whether two coordinates are a point, four a box, and more a polygon
         arity: number of coordinates of one object, for `decode`
-        decode: maps the coordinates of one object as written to `x1, y1, x2, y2` in [0, 1], where no order and scale do
-        opening: pattern of what begins an object; where none follows, that is a drop
-        hint: pattern that an answer in this format holds; by default `opening`, else `pattern`
+        decode: maps the coordinates of one object as written to `x1, y1, x2, y2` in [0, 1], if order and scale cannot
+        opening: pattern of the start of an object; a start without an object is a drop
+        hint: pattern by which `auto` recognises the format; by default `opening`, else `pattern`
         noise: pattern that is removed from labels
         markers: a marker family instead of a pattern
         keys: JSON keys whose values are the coordinates, instead of a pattern
@@ -80,10 +80,10 @@ class TextFormat:
             raise ValueError(f"{self.name}: expected one of pattern, markers and keys")
         for name in ("pattern", "number", "opening", "hint", "noise"):
             try:
-                found = re.compile(getattr(self, name))
+                compiled_pattern = re.compile(getattr(self, name))
             except re.error as error:
                 raise ValueError(f"{self.name}: {name}: {error}") from error
-            if name == "pattern" and self.pattern and "box" not in found.groupindex:
+            if name == "pattern" and self.pattern and "box" not in compiled_pattern.groupindex:
                 raise ValueError(f"{self.name}: pattern: expected a group (?P<box>…) around the coordinates")
         if not self.arity:
             object.__setattr__(self, "arity", len(self.order))
@@ -100,7 +100,7 @@ class TextFormat:
 
 
 def _marked(name: str, example: str, marks: Sequence[str], body: str, **more: Any) -> TextFormat:
-    """Return the format `<ref>cat</ref><box>…</box>` of four marks, given what a box may hold."""
+    """Return the format `<ref>cat</ref><box>…</box>` with these four marks; `body` is the pattern inside the box."""
     ref, ref_end, box, box_end = escaped = [re.escape(mark) for mark in marks]
     label = rf"{ref}(?P<label>(?:(?!{'|'.join(escaped)})[\s\S])*){ref_end}\s*"
     pattern = rf"(?:{label})?{box}(?P<box>{body})(?P<end>{box_end}|)"
@@ -116,7 +116,7 @@ _REF_BOX = ("<ref>", "</ref>", "<box>", "</box>")
 
 
 def _patches(pair: Sequence[float]) -> tuple[float, float, float, float]:
-    """Return the box of Kosmos-2's two patches of 32 x 32: between their centres, or around them in one row or column.
+    """Return the box of Kosmos-2's two patches of 32 x 32: between their centres, or around both in one row or column.
 
     Source: `decode_string.py` of the model's demo.
     """
@@ -130,7 +130,7 @@ _PAIR = rf"\(\s*{NUMBER}\s*,\s*{NUMBER}\s*\)"
 _TRIPLE = r"[0-9]{1,5}\s+[0-9]{1,4}\s+[0-9]{1,4}"
 _TAG = r"<\|?/?[A-Za-z_]+\|?>"
 LISTS = TextFormat(
-    # Shikra (Chen et al. 2023) in [0, 1], CogVLM (Wang et al. 2023) and GLM-4.5V in thousandths, and lists alone.
+    # Shikra (Chen et al. 2023) in [0, 1], CogVLM (Wang et al. 2023) and GLM-4.5V in thousandths, and plain lists.
     name="lists",
     example="the cat[0.1,0.2,0.3,0.4] or [[100, 200, 300, 400]] or (100,200),(300,400)",
     pattern=rf"(?P<box>{_PAIR}\s*,?\s*{_PAIR}|[\[(<]\s*{_LIST}\s*[\])>])",
@@ -138,7 +138,7 @@ LISTS = TextFormat(
     noise=rf"{_TAG}|(?:(?!{_TAG})[\[\](){{}}<>\"'`*:])+|^\s*(?:[-*,;.]|[0-9]+[.)])+|\s[-=]+\s*$",
     hint=r"[\[(<]\s*-?[0-9]",
 )
-"""The format that is tried where no other finds anything, since numbers in brackets can be anything."""
+"""The format that is tried only if no other one matches, since numbers in brackets can mean anything."""
 
 _ROWS = (
     TextFormat(
@@ -289,9 +289,9 @@ FORMATS: dict[str, str] = {row.name: row.example for row in _ROWS}
 
 
 def register_format(row: TextFormat) -> TextFormat:
-    """Add a format, so that `parse_answer`, `score` and all that call them read it by its name and under `auto`.
+    """Add a format, so that `parse_answer`, `score` and their callers support it by name and with `auto`.
 
-    A row of JSON `keys` takes them over from the row that has them so far.
+    JSON `keys` of a new row override those of an existing row.
 
     Raises:
         ValueError: if the name is taken

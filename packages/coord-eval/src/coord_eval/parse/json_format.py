@@ -1,7 +1,7 @@
 """Parses objects from JSON as models write it: fenced, after prose, cut off, with numbers as strings.
 
-One tokeniser makes one pass. The text is never given to a JSON library, since most faulty answers are not JSON; objects
-are the innermost `{...}` records with a label and a geometry.
+A tokeniser processes the text in one pass. No JSON library is used, since most faulty answers are not valid JSON.
+Objects are the innermost `{...}` records with a label and a geometry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coord_eval.parse.formats import REGISTRY, TextFormat
 from coord_eval.parse.json_record import LABEL_KEYS, LISTS, MAX_NUMBERS, POLYGON_KEYS, SCORE_KEYS, SIDES, Record
 
 _NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
-# A string runs to its quote, else to the end of its line: it cannot fail, so it never backtracks.
+# A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
 _LEXEME = re.compile(
     r'"(?P<double>(?:[^"\\\n]|\\.?)*)(?:"|(?=\n)|\Z)'
     r"|'(?P<single>(?:[^'\\\n]|\\.?)*)(?:'|(?=\n)|\Z)"
@@ -30,8 +30,8 @@ _LEXEME = re.compile(
 )
 _SHORT = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _NAMED = rf'"(?:{"|".join(sorted(LABEL_KEYS))})"\s*:\s*"([^"\\\n{{}}<]*)"'
-# A record without any fault, as nearly all records of a good model are, is matched in one step.
-_WHOLE = re.compile(
+# A faultless record, as nearly all records of a good model are, is matched in one step.
+_FAULTLESS = re.compile(
     rf"\{{\s*(?:{_NAMED}\s*,\s*)?"
     rf'"(?:{"|".join(sorted(REGISTRY["json"].keys))})"\s*:\s*\['
     rf"\s*(?:(?P<numbers>{_SHORT}(?:\s*,\s*{_SHORT}){{3}})"
@@ -39,7 +39,7 @@ _WHOLE = re.compile(
     rf"\s*(?:,\s*{_NAMED}\s*)?\}}"
 )
 _MAX_OPEN = 1000
-"""Records that may be open at once; a deeper one ends the outermost. Answers nest three deep."""
+"""Maximum number of open records; a deeper one closes the outermost. Real answers have up to three."""
 _SHORT_NUMBER = re.compile(rf"\s*{_SHORT}\s*")
 _IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})")
 
@@ -59,7 +59,7 @@ class JsonParser:
         self.stack: deque[Record] = deque()
         rows = [*REGISTRY.values(), *([row] if row else [])]
         self.formats = {key: row for row in rows for key in row.keys}
-        # By key; elsewhere those of oriented boxes and keypoints may stand beside a box and mean something else.
+        # Keys of oriented boxes and keypoints count only for these geometries: else they may have another meaning.
         self.shapes: dict[str, GeometryName] = dict.fromkeys(POLYGON_KEYS, "polygon")
         if kind.name in ("oriented", "keypoints"):
             self.shapes |= dict.fromkeys(kind.keys, kind.name)
@@ -70,19 +70,19 @@ class JsonParser:
         position = begin
         while True:
             if not self.stack:
-                # Quotes and brackets of prose mean nothing: look for the next record.
+                # Quotes and brackets outside records are prose: go on with the next record.
                 opening = text.find("{", position)
-                self._stray(text, position, len(text) if opening < 0 else opening)
+                self._drop_stray(text, position, len(text) if opening < 0 else opening)
                 if opening < 0:
                     break
                 position = opening
             if (
                 self.plain
                 and text.startswith("{", position)
-                and (whole := _WHOLE.match(text, position))
-                and self._take(whole)
+                and (faultless := _FAULTLESS.match(text, position))
+                and self._add_faultless(faultless)
             ):
-                position = whole.end()
+                position = faultless.end()
                 continue
             match = _LEXEME.search(text, position)
             if match is None:
@@ -94,11 +94,11 @@ class JsonParser:
             compact = re.sub(r"\s+|```(?:json)?", "", text[begin:])
             self.builder.explicit_empty = compact.endswith(("[]", "[]}"))
 
-    def _take(self, match: re.Match[str]) -> bool:
-        """Add a faultless record; False when a token of it is not on the grid."""
+    def _add_faultless(self, match: re.Match[str]) -> bool:
+        """Add a faultless record; return False if one of its tokens is not on the grid."""
         builder = self.builder
         span, start_index = match.span(), builder.start_count
-        desc = next((label for label in (match[1], match[4]) if label is not None), self._name())
+        desc = next((label for label in (match[1], match[4]) if label is not None), self._parent_key())
         if match["numbers"]:
             numbers = [float(n) for n in match["numbers"].split(",")]
             builder.add_numbers(desc, numbers, span, start_index=start_index)
@@ -115,12 +115,12 @@ class JsonParser:
             self.stack[-1].has_children = True
         return True
 
-    def _stray(self, text: str, start: int, end: int) -> None:
-        """Count coordinate tokens outside any record."""
-        found = [m for m in COORD.finditer(text, start, end) if m.group() in self.units]
-        if found:
-            self.builder.coord_count += len(found)
-            self.builder.drop("stray_coordinates", found[0].start(), found[-1].end())
+    def _drop_stray(self, text: str, start: int, end: int) -> None:
+        """Count and drop coordinate tokens outside any record."""
+        tokens = [m for m in COORD.finditer(text, start, end) if m.group() in self.units]
+        if tokens:
+            self.builder.coord_count += len(tokens)
+            self.builder.drop("stray_coordinates", tokens[0].start(), tokens[-1].end())
 
     def _feed(self, match: re.Match[str]) -> None:
         kind = match.lastgroup
@@ -144,7 +144,7 @@ class JsonParser:
         if mark == "{":
             if self.stack:
                 self.stack[-1].has_children = True
-            self.stack.append(Record(match.start(), name=self._name()))
+            self.stack.append(Record(match.start(), name=self._parent_key()))
             if len(self.stack) > _MAX_OPEN:
                 self._emit(self.stack.popleft(), match.start(), partial=True)
             return
@@ -170,22 +170,22 @@ class JsonParser:
         elif mark == "," and record.depth == 0:
             self._close_value(record)
 
-    def _name(self) -> str:
-        """Return what the key of the innermost record names, where the next record is its value."""
+    def _parent_key(self) -> str:
+        """Return the open key of the innermost record as the label of its value, "" if the key has another meaning."""
         record = self.stack[-1] if self.stack else None
         key = record.key if record else None
-        known = key is None or key in LISTS or key in self.formats or key in LABEL_KEYS or key in self.shapes
-        return "" if known else str(key)
+        is_no_label = key is None or key in LISTS or key in self.formats or key in LABEL_KEYS or key in self.shapes
+        return "" if is_no_label else str(key)
 
     def _key(self, record: Record, key: str) -> None:
         row = self.formats.get(key)
-        reads = row is not None or key in self.shapes
-        if reads and record.geometry is None:
+        is_geometry = row is not None or key in self.shapes
+        if is_geometry and record.geometry is None:
             record.geometry = self.shapes[key] if row is None else "point" if row.order == "xy" else "box"
             record.format = row
-        elif reads and record.done:
-            record.repair("second_geometry")  # the first one stands
-        record.reads_geometry = reads and not record.done
+        elif is_geometry and record.done:
+            record.repair("second_geometry")  # the first one is kept
+        record.reads_geometry = is_geometry and not record.done
 
     def _close_value(self, record: Record) -> None:
         if record.reads_geometry and record.groups:
@@ -217,7 +217,7 @@ class JsonParser:
                 else:
                     self._number(record, part.group())
         else:
-            # Tokens in a string that is no geometry are counted, so that ordinals stay right.
+            # Tokens in other strings are counted, so that indices of coordinate tokens stay correct.
             self.builder.coord_count += sum(part in self.units for part in COORD.findall(value))
 
     def _coordinate(self, record: Record, token: str) -> None:
@@ -247,7 +247,7 @@ class JsonParser:
             record.invalid = True
 
     def _score(self, record: Record, written: str) -> None:
-        """Note a confidence, given as a share or in per cent."""
+        """Record a confidence, given as a share or in per cent."""
         digits, percent = written.strip().removesuffix("%"), written.strip().endswith("%")
         if record.score is None and _SHORT_NUMBER.fullmatch(digits):
             value = float(digits) / (100 if percent or float(digits) > 1 else 1)
@@ -257,7 +257,7 @@ class JsonParser:
         record.emit(self.builder, self.stack[-1] if self.stack else None, end, partial)
 
     def _finish(self, end: int) -> None:
-        """Close what the text left open."""
+        """Close the records that are open at the end of the text."""
         if self.stack:
             self.builder.truncated = True
         while self.stack:
@@ -269,9 +269,9 @@ def _unescape(raw: str) -> str:
     if "\\" not in raw:
         return raw
     try:
-        quoted = raw.replace("\\'", "'")  # Python's way of quoting, which JSON does not know
+        quoted = raw.replace("\\'", "'")  # an escape of Python that is invalid in JSON
         value = str(json.loads(f'"{quoted}"', strict=False))
     except ValueError:
         return raw
-    # A lone surrogate cannot be written to any file.
+    # A lone surrogate cannot be encoded in UTF-8.
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,4 +1,4 @@
-"""One `{...}` record of an answer in JSON: what its keys mean, and the objects or the drop that it becomes."""
+"""One `{...}` record of an answer in JSON: the meaning of its keys, and its conversion to objects or a drop."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ SIDES = {
     **dict.fromkeys(("y2", "ymax", "y_max", "bottom"), "y2"),
     **{"x": "x", "y": "y", "width": "w", "w": "w", "height": "h", "h": "h"},
 }
-"""Keys that hold one side of a box each."""
+"""Keys of a single side of a box."""
 LISTS = frozenset(
     {
         *("objects", "detections", "results", "annotations", "items", "predictions", "instances", "points", "data"),
         *("output", "answer", "image", "labels", "bounding_boxes", "detected_objects"),
     }
 )
-"""Keys that hold many objects and name none."""
+"""Keys of lists of objects, which are not labels."""
 
 Value = tuple[float, float | None, int | None]
-"""A coordinate: as written, in [0, 1] and the ordinal of its token, both None for plain numbers."""
+"""A coordinate as written, its value in [0, 1] and the index of its token, both None for plain numbers."""
 Group = list[Value]
 """The coordinates of one shape."""
 
 
 MAX_NUMBERS = 100_000
-"""Numbers of one record that are kept; a record with more has another arity than any shape."""
+"""Maximum number of numbers kept for one record; no shape has more."""
 
 
 @dataclass(slots=True)
 class Record:
-    """One `{...}` being read."""
+    """One `{...}` being parsed."""
 
     start: int
     end: int = -1
@@ -71,12 +71,12 @@ class Record:
     reads_geometry: bool = False
 
     def repair(self, name: str) -> None:
-        """Note a repair once, however often the text needs it."""
+        """Add the name of a repair, if it is not there yet."""
         if name not in self.repairs:
             self.repairs = (*self.repairs, name)
 
     def add(self, value: Value) -> None:
-        """Add a coordinate to the shape being read."""
+        """Add a coordinate to the current shape."""
         if not self.groups:
             self.groups.append([])
         self.count += 1
@@ -86,11 +86,11 @@ class Record:
     def emit(self, builder: AnswerBuilder, parent: Record | None, end: int, partial: bool) -> None:
         """Turn a closed or cut-off record into objects or a drop, or into the box of its parent."""
         span = (self.start, end)
-        if self._settle(parent, partial):
+        if self._assemble_sides(parent, partial):
             return
         groups = [group for group in self.groups if group]
         if self.geometry is None or not (groups or self.invalid):
-            if self._by_label(builder, span, partial) or (self.geometry is None and self.has_children):
+            if self._add_by_label(builder, span, partial) or (self.geometry is None and self.has_children):
                 return
             if partial:
                 builder.drop("truncated", *span)
@@ -115,8 +115,8 @@ class Record:
             for name, group in zip(labels, shapes, strict=True):
                 self._add(builder, name, self.geometry, group, span, partial)
 
-    def _settle(self, parent: Record | None, partial: bool) -> bool:
-        """Take the sides that have keys of their own for the geometry; True if the parent takes them for its own."""
+    def _assemble_sides(self, parent: Record | None, partial: bool) -> bool:
+        """Build the geometry from sides with keys of their own; return True if it becomes that of the parent."""
         sides = self.sides
         if self.geometry is not None or (partial and len(sides) < 4):
             return False
@@ -137,8 +137,8 @@ class Record:
         self.geometry, self.groups, self.done = ("box" if len(values) == 4 else "point"), [group], True
         return False
 
-    def _by_label(self, builder: AnswerBuilder, span: tuple[int, int], partial: bool) -> bool:
-        """Add the boxes of a dictionary by label, `{"cat": [[1, 2, 3, 4]]}`; False if it is none."""
+    def _add_by_label(self, builder: AnswerBuilder, span: tuple[int, int], partial: bool) -> bool:
+        """Add the boxes of a dictionary by label, `{"cat": [[1, 2, 3, 4]]}`; return False if it is not one."""
         groups = [
             (key, group)
             for key, groups in self.named.items()
@@ -178,7 +178,7 @@ class Record:
 
 
 def _split(geometry: Geometry, groups: list[Group]) -> list[Group]:
-    """Return the number lists of the single shapes: a list of boxes or points is several of them."""
+    """Return the numbers of each shape: a list of several boxes or points is split."""
     arity = {"box": 4, "point": 2}.get(geometry)
     if arity and len(groups) > 1 and all(len(group) == arity for group in groups):
         return groups

@@ -1,7 +1,7 @@
 """Parses objects between marker tokens: those of this project, and the two pairs of Qwen checkpoints.
 
 A regular expression of bounded alternatives splits the text into markers, coordinate tokens and complete objects, which
-a state machine consumes. Each character is visited once or twice, whatever the text.
+a state machine processes. Each character is processed at most twice.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def _lexer(tokens: tuple[str, ...], boxes: bool) -> re.Pattern[str]:
         start, ref_end, box_start, end = marks
         middle, desc = ref_end + box_start, "[^<]*"
         rest = rf"(?P<start>{start})|(?P<ref_end>{ref_end})|(?P<box_start>{box_start})|(?P<end>{end})"
-    # The first alternative is the well-formed object, as nearly all of a good model are, matched in one step.
+    # The first alternative matches a well-formed object in one step; nearly all objects of a good model are.
     inside = rf"(?:(?P<four>(?:{COORD_PATTERN}){{4}})|(?P<pairs>{_PLAIN_PAIR},{_PLAIN_PAIR}))"
-    whole = rf"(?P<whole>{start}(?P<desc>{desc}){middle}{inside}{end})"
-    return re.compile((rf"{whole}|" if boxes else "") + rf"{rest}|(?P<coord>{COORD_PATTERN})")
+    well_formed = rf"(?P<well_formed>{start}(?P<desc>{desc}){middle}{inside}{end})"
+    return re.compile((rf"{well_formed}|" if boxes else "") + rf"{rest}|(?P<coord>{COORD_PATTERN})")
 
 
 class MarkerParser:
@@ -48,8 +48,8 @@ class MarkerParser:
         units: Mapping[str, tuple[int, float]],
         kind: Geometry = GEOMETRIES["box"],
     ) -> None:
-        # Of a geometry whose shapes differ in length nobody knows that one without its end marker is whole.
-        self.whole = kind.most if kind.least == kind.most else None
+        # Without an end marker, a shape is known to be complete only if its geometry has a fixed length.
+        self.full_length = kind.most if kind.least == kind.most else None
         self.shape: dict[str, Any] = {} if kind.name == "box" else {"geometry": kind.name, "order": "xy"}
         self.builder = builder
         self.units = units
@@ -67,17 +67,17 @@ class MarkerParser:
         """Parse `text` from character `begin` on."""
         self.text = text
         handlers = {
-            "whole": self._whole,
+            "well_formed": self._well_formed,
             "start": self._start,
             "ref_end": self._ref_end,
             "box_start": self._box_start,
             "end": self._end,
             "coord": self._coord,
         }
-        self.seen = begin
+        self.last_end = begin
         for match in self.lexer.finditer(text, begin):
             handlers[str(match.lastgroup)](match)
-            self.seen = match.end()
+            self.last_end = match.end()
         if self.state not in (_OUTSIDE, _AFTER):
             self.builder.truncated = True
             self._break_off(len(text), "truncated")
@@ -91,7 +91,7 @@ class MarkerParser:
         self.stray_text = False
         self.stray: tuple[int, int] | None = None
 
-    def _whole(self, match: re.Match[str]) -> None:
+    def _well_formed(self, match: re.Match[str]) -> None:
         self._leave(match.start())
         builder, span = self.builder, match.span()
         if match["pairs"]:
@@ -114,7 +114,7 @@ class MarkerParser:
         self._remember(match["desc"])
 
     def _remember(self, desc: str) -> None:
-        """Close a complete object; more boxes may follow its phrase."""
+        """Close a complete object; further boxes may share its description."""
         self.state, self.desc = (_AFTER if self.four_marks else _OUTSIDE), desc
         self.start_index = self.builder.start_count - 1
         self._clear_box()
@@ -139,7 +139,7 @@ class MarkerParser:
             self.desc, self.repairs = self.text[self.desc_start : match.start()], ("missing_marker",)
         elif self.state in (_AFTER, _OUTSIDE):
             self._flush_stray()
-            if self.state == _OUTSIDE or not set(self.text[self.seen : match.start()]) <= _BETWEEN_PAIRS:
+            if self.state == _OUTSIDE or not set(self.text[self.last_end : match.start()]) <= _BETWEEN_PAIRS:
                 self.desc, self.start_index = "", None
             self.repairs = ()
             self.opened_at = match.start()
@@ -150,10 +150,10 @@ class MarkerParser:
         if self.state in (_OUTSIDE, _AFTER):
             return
         if self.state == _DESC and not self.four_marks:
-            # Numbers in place of tokens stand directly behind the description.
+            # Plain numbers instead of tokens follow the description directly.
             self._numbers(self.desc_start, match)
         elif self.state == _COORDS and not self.bins and not self.invalid:
-            self._numbers(self.seen, match)
+            self._numbers(self.last_end, match)
         elif self.state in (_DESC, _GAP):
             self.builder.drop("no_coordinates", self.opened_at, match.end())
         else:
@@ -187,8 +187,8 @@ class MarkerParser:
         self.unit.append(value[1])
 
     def _blank(self, end: int) -> bool:
-        """Return whether only white space stands between the last lexeme and `end`."""
-        return self.seen == end or not self.text[self.seen : end].strip()
+        """Return whether there is only white space between the last lexeme and `end`."""
+        return self.last_end == end or not self.text[self.last_end : end].strip()
 
     def _close(self, end: int, partial: bool = False) -> None:
         span = (self.opened_at, end)
@@ -210,7 +210,7 @@ class MarkerParser:
             )
 
     def _leave(self, position: int) -> None:
-        """Finish the open object, since a start marker follows."""
+        """Finish the open object before a start marker."""
         self._flush_stray()
         if self.state == _GAP:
             self.builder.drop("no_coordinates", self.opened_at, position)
@@ -218,21 +218,22 @@ class MarkerParser:
             self._break_off(position, "nested_start")
 
     def _break_off(self, position: int, reason: str) -> None:
-        """Keep an object that lacks nothing but its end marker, else drop it."""
-        if (self.whole and len(self.bins) >= self.whole) or self.invalid:
-            # Words behind the last coordinate stand in place of the end marker.
-            self._close(self.seen, partial=True)
+        """Keep an object that lacks only its end marker, else drop it."""
+        if (self.full_length and len(self.bins) >= self.full_length) or self.invalid:
+            # Words after the last coordinate replace the end marker.
+            self._close(self.last_end, partial=True)
             return
-        # Numbers in place of tokens: of two markers they follow the description, of four they stand alone.
+        # Plain numbers follow the description in families of two markers, and are on their own in those of four.
         in_desc = self.state == _DESC and not self.four_marks
-        start = self.desc_start if in_desc else self.seen
-        if (in_desc or self.state == _COORDS) and not self.bins and 2 * len(self._pairs(start, position)) == self.whole:
+        start = self.desc_start if in_desc else self.last_end
+        pairs = self._pairs(start, position) if (in_desc or self.state == _COORDS) and not self.bins else []
+        if pairs and 2 * len(pairs) == self.full_length:
             self._numbers(start, None, position)
         else:
             self.builder.drop(reason, self.opened_at, position)
 
     def _pairs(self, start: int, stop: int) -> list[re.Match[str]]:
-        """Return the last `(x,y)` pairs of a stretch that follow each other directly."""
+        """Return the last consecutive `(x,y)` pairs of a range of the text."""
         pairs = list(_PAIRS.finditer(self.text, start, stop))
         first = max(len(pairs) - 1, 0)
         while first > 0 and set(self.text[pairs[first - 1].end() : pairs[first].start()]) <= _BETWEEN_PAIRS:
@@ -240,7 +241,7 @@ class MarkerParser:
         return pairs[first:]
 
     def _numbers(self, start: int, match: re.Match[str] | None, position: int = 0) -> None:
-        """Parse `desc(x1,y1),(x2,y2)`, or the pairs alone if the description is known already."""
+        """Parse `desc(x1,y1),(x2,y2)`, or the pairs alone if the description is already known."""
         stop, end = match.span() if match else (position, position)
         span = (self.opened_at, end)
         pairs = self._pairs(start, stop)

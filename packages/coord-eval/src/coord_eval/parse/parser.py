@@ -1,4 +1,4 @@
-"""Parses the text of an answer: recognises the format and calls the parser of that format."""
+"""Parses the text of an answer: recognises its format and calls the parser of that format."""
 
 from __future__ import annotations
 
@@ -31,27 +31,26 @@ def parse_answer(
 ) -> Answer:
     """Parse the objects of one answer.
 
-    The parser makes one pass, linear in the length of the text, and no text raises an error: what cannot be parsed is
-    in `dropped` with a reason, `unrecognised` where no format finds anything. Thoughts (`<think>`, `<thinking>`) are
-    skipped. Exactly four valid coordinates make a box, and of another geometry as many as it has; of nested starts the
-    inner one counts; repeats are kept and
-    counted; swapped corners and missing labels are marked.
+    Parsing takes one pass in linear time, and no text raises an error: unparsable pieces are in `dropped` with a
+    reason, which is `unrecognised` if no format matches. Thoughts (`<think>`, `<thinking>`) are skipped. A box needs
+    exactly four valid coordinates, another geometry its own number. Of nested start markers the inner one counts.
+    Repeats are kept and counted; swapped corners and missing labels are listed as repairs.
 
     Args:
-        text: the answer, special tokens included
-        format: a name of `FORMATS`, a marker family of your own, or `auto`: the format of which the text holds tokens,
-            and of several the one that finds most objects
-        scale: what plain numbers are divided by; `"pixels"` for pixels of `image_size`; None assumes that of the grid
-            (1000) and sets `scale_assumed`. Coordinate tokens never use it.
+        text: the answer, including special tokens
+        format: a name of `FORMATS`, your own marker family, or `auto`: the format whose tokens the text contains, and
+            among several the one with the most objects
+        scale: divisor of plain numbers; `"pixels"` for pixels of `image_size`; None assumes that of the grid (1000) and
+            sets `scale_assumed`. It does not affect coordinate tokens
         image_size: `(width, height)` of the image that the model was given, for `scale="pixels"`
         grid: the grid of the coordinate tokens
-        keep_flat: keep boxes without area, which are dropped otherwise, for callers that take the sides from elsewhere
-        preferred: formats of the whole set, the most frequent first; `auto` takes the first of them that finds objects
-        geometry: what the coordinates between markers are, a name of `coord_codec.GEOMETRIES`; JSON says it by its
-            keys, to which those of oriented boxes and keypoints belong where they are named here
+        keep_flat: keep boxes without area, which are otherwise dropped, for callers that replace the sides
+        preferred: formats of the whole set, the most frequent first; `auto` chooses the first of them that has objects
+        geometry: geometry that the coordinates between markers describe, a name of `coord_codec.GEOMETRIES`; in JSON
+            the keys determine it, and those of oriented boxes and keypoints count only if named here
 
     Raises:
-        ValueError: for an unknown format or geometry, or an impossible scale, never because of the text
+        ValueError: for an unknown format or geometry or an invalid scale, never because of the text
 
     Example:
         >>> answer = parse_answer('[{"bbox_2d": [250, 200, 750, 800], "label": "dog"}, {"bbox_2d": [10, 20')
@@ -65,11 +64,11 @@ def parse_answer(
     resolved = _resolve_scale(scale, image_size, grid)
     if not isinstance(format, MarkerFamily) and format not in ("auto", *FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
-    begin, end, thought = _answer_stretch(text)
+    begin, end, thought = _answer_range(text)
 
     def parse(name: str | MarkerFamily) -> Answer:
         builder = AnswerBuilder(name.name if isinstance(name, MarkerFamily) else name, resolved, keep_flat=keep_flat)
-        # Ordinals count the whole text, reasoning included, as the producer's lists do.
+        # Token indices count the whole text, including its reasoning, like the lists of log-probabilities.
         builder.coord_count = sum(token in units for token in COORD.findall(text, 0, begin))
         _run(builder, name, units, text if end == len(text) else text[:end], begin, kind)
         builder.coord_count += sum(token in units for token in COORD.findall(text, end))
@@ -81,13 +80,13 @@ def parse_answer(
     if format != "auto":
         return parse(format)
     answers = [parse(name) for name in candidate_formats(text, (begin, end))]
-    if not any(map(_found, answers)) and LISTS.shown.search(text, begin, end):
+    if not any(map(_is_match, answers)) and LISTS.shown.search(text, begin, end):
         answers.append(parse(LISTS.name))
     return _best(answers, preferred)
 
 
-def _found(answer: Answer) -> bool:
-    """Return whether a format finds anything in a text, an empty list or faulty objects included."""
+def _is_match(answer: Answer) -> bool:
+    """Return whether parsing with a format gave objects, faulty objects or an empty list."""
     return answer.status == "empty" or any(drop.reason != "unrecognised" for drop in answer.dropped) or bool(answer)
 
 
@@ -99,7 +98,7 @@ def _run(
     begin: int,
     kind: Geometry,
 ) -> None:
-    """Parse a text from `begin` on; one in which nothing at all is found is one drop."""
+    """Parse a text from `begin` on; if nothing is recognised, drop it as a whole."""
     row = None if isinstance(format, MarkerFamily) else REGISTRY.get(format)
     family = format if isinstance(format, MarkerFamily) else row and row.markers
     if family:
@@ -117,7 +116,7 @@ def _run(
 
 
 def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
-    """Return the answer of the preferred format that finds objects; without a preference the one that finds most."""
+    """Return the answer of the first preferred format with objects, else the one with the most objects."""
     rank = {name: place for place, name in enumerate(preferred)}
 
     def cost(answer: Answer) -> tuple[bool, int, int, bool, int]:
@@ -125,47 +124,47 @@ def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
             not answer.objects,
             rank.get(answer.format, len(rank)),
             -len(answer.objects),
-            not _found(answer),
+            not _is_match(answer),
             len(answer.dropped),
         )
 
     return min(answers, key=cost)
 
 
-def _answer_stretch(text: str) -> tuple[int, int, int | None]:
-    """Return the begin and end of the answer, and where a thought begins that does not end.
+def _answer_range(text: str) -> tuple[int, int, int | None]:
+    """Return start and end of the answer, and the start of a thought that does not end.
 
-    The answer is the last stretch with words in it outside the thoughts. What stands before an end mark without a
-    beginning is a thought too, since some prompts hold the beginning.
+    The answer is the last range outside the thoughts that contains words. The text before an end mark without a start
+    mark is a thought too, since some prompts contain the start mark.
     """
-    stretches, begin, inside = [(0, 0)], 0, None
+    ranges, begin, inside = [(0, 0)], 0, None
     for mark in _THOUGHT_MARK.finditer(text):
         if mark[1]:
             if inside is None:
-                stretches = [(0, 0)]
+                ranges = [(0, 0)]
             inside, begin = None, mark.end()
         elif inside is None:
             inside = mark.start()
             if text[begin:inside].strip():
-                stretches.append((begin, inside))
-    if inside is None and (begin == 0 or len(stretches) == 1 or text[begin:].strip()):
+                ranges.append((begin, inside))
+    if inside is None and (begin == 0 or len(ranges) == 1 or text[begin:].strip()):
         return begin, len(text), None
-    return *stretches[-1], inside
+    return *ranges[-1], inside
 
 
-def candidate_formats(text: str, stretch: tuple[int, int] | None = None) -> list[str]:
-    """Return the formats whose tokens the answer in a text holds, `none` if it holds none.
+def candidate_formats(text: str, answer_range: tuple[int, int] | None = None) -> list[str]:
+    """Return the formats whose tokens the answer in a text contains, `none` if there are none.
 
-    The first ones count where several find as many objects: JSON holds no markers, but its labels may hold anything.
+    Of formats with equally many objects, `parse_answer` chooses the first of this list.
     """
-    begin, end = stretch or _answer_stretch(text)[:2]
+    begin, end = answer_range or _answer_range(text)[:2]
     tagged, braced = text.find("<", begin, end) >= 0, _JSON_HINT.search(text, begin, end)
-    found = [name for name, row in REGISTRY.items() if _holds(row, text, begin, end, tagged, bool(braced))]
-    return found or ["obj" if text.find(COORD_START, begin, end) >= 0 else "none"]
+    formats = [name for name, row in REGISTRY.items() if _is_in_text(row, text, begin, end, tagged, bool(braced))]
+    return formats or ["obj" if text.find(COORD_START, begin, end) >= 0 else "none"]
 
 
-def _holds(row: TextFormat, text: str, begin: int, end: int, tagged: bool, braced: bool) -> bool:
-    """Return whether a text holds the tokens of a format."""
+def _is_in_text(row: TextFormat, text: str, begin: int, end: int, tagged: bool, braced: bool) -> bool:
+    """Return whether a text contains the tokens of a format."""
     if row is LISTS or row.keys:
         return row.name == "json" and braced
     if row.markers:

@@ -1,4 +1,4 @@
-"""Numbers of NumPy and torch as Python's own, without importing either."""
+"""Converts NumPy and torch values to plain Python numbers and lists, without importing either library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PLAIN = frozenset({int, float, str, bool, list, dict, tuple, type(None)})
 
 
 def plain(value: Any) -> Any:
-    """Return a scalar or an array of NumPy or torch as a number or a list; anything else as it is.
+    """Convert a NumPy or torch scalar or array to a number or list; return any other value unchanged.
 
     Example:
         >>> import numpy as np
@@ -20,14 +20,14 @@ def plain(value: Any) -> Any:
 
 
 def plain_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a record whose values are `plain`; the record itself where they are already."""
+    """Return a record with `plain` values; the record itself if its values are plain already."""
     if _PLAIN.issuperset(map(type, record.values())):
         return record
     return {key: plain(value) for key, value in record.items()}
 
 
 def plain_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a COCO dictionary whose records are `plain_record`."""
+    """Return a COCO dictionary with `plain_record` applied to its records."""
     return {key: _plain_rows(rows) if isinstance(rows, list) else rows for key, rows in document.items()}
 
 

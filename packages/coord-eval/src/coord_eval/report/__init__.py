@@ -1,1 +1,1 @@
-"""An evaluation or a comparison in, one HTML file out, without scripts or outside references."""
+"""Builds HTML reports: single files without scripts or external resources."""

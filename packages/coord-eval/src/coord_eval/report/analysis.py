@@ -1,4 +1,4 @@
-"""The report's sections on what lies behind the scores: intervals, errors, localisation, calibration, confusions."""
+"""Report sections that explain the scores: intervals, error kinds, localisation, calibration, confusions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _Intervals = Mapping[str, Mapping[str, float]]
 
 
 def analysis_sections(evaluation: EvaluationData) -> list[str]:
-    """Return the sections on intervals, errors, localisation, scores and confusions; empty ones are left out."""
-    found, intervals = evaluation.analysis, evaluation.intervals
+    """Return the sections on intervals, errors, localisation, scores and confusions, without empty ones."""
+    analysis, intervals = evaluation.analysis, evaluation.intervals
     contents = {
         "95 % confidence intervals (bootstrap over images)": headline_first(
             ("", "value", "interval"),
@@ -25,16 +25,16 @@ def analysis_sections(evaluation: EvaluationData) -> list[str]:
                 for name, row in intervals.items()
             },
         ),
-        "Error kinds and their cost": _errors(found["errors"]),
-        "AP and AR with own parameters": table(
+        "Error kinds and their cost": _errors(analysis["errors"]),
+        "AP and AR with your parameters": table(
             ("metric", "value"), [(name, number(value)) for name, value in evaluation.coco_own.items()]
         )
         if evaluation.coco_own
         else "",
         "Precision and recall": _pr_curves(evaluation.pr_curves),
-        "Localisation and counts": _breakdowns(found),
-        "F1 by score, and calibration": _curves(found, intervals),
-        "Confusion of labels": _confusions(found["confusion"], intervals),
+        "Localisation and counts": _breakdowns(analysis),
+        "F1 by score, and calibration": _curves(analysis, intervals),
+        "Confusion of labels": _confusions(analysis["confusion"], intervals),
     }
     return [section(title, html) for title, html in contents.items() if html]
 
@@ -45,7 +45,7 @@ def _errors(errors: dict[str, Any]) -> str:
     rows = [(name.replace("_", " "), row["count"], f"{row['cost']:.3f}") for name, row in errors.items()]
     kinds = "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in ERROR_KINDS.items())
     return (
-        "<p>AP50 gained if the errors of one kind alone were repaired, after TIDE. Every false box has one kind.</p>"
+        "<p>AP50 gained if only the errors of one kind were repaired, after TIDE. Every false box has one kind.</p>"
         + table(("kind", "count", "AP50 lost"), rows)
         + f"<p>{safe(kinds)}.</p>"
     )
@@ -55,21 +55,21 @@ def _pr_curves(curves: Mapping[str, list[float]]) -> str:
     lines = {f"IoU {name}": (curves["recall"], ys) for name, ys in curves.items() if name != "recall"}
     if not lines:
         return ""
-    caption = "precision at each recall, mean over labels; the mean of a curve is its AP"
+    caption = "precision by recall, averaged over labels; the mean of a curve is its AP"
     svg = line_chart(lines, caption, x_label="recall", y_label="precision")
     names = legend(dict(zip(lines, PALETTE, strict=False)))
     return f"{svg}{names}<p>{safe(caption)}.</p>"
 
 
-def _breakdowns(found: dict[str, Any]) -> str:
-    bias, count = found["edge_bias"], found["count"]
+def _breakdowns(analysis: dict[str, Any]) -> str:
+    bias, count, by_count = analysis["edge_bias"], analysis["count"], analysis["by_object_count"]
     rates = ("precision", "recall", "f1")
     counts = [
         ("predicted minus ground-truth objects per image", f"{count['mean_error']:+.2f}"),
-        ("the same, absolute", f"{count['mean_absolute_error']:.2f}"),
+        ("absolute difference per image", f"{count['mean_absolute_error']:.2f}"),
         ("images with the exact number", f"{100 * count['exact_share']:.1f} %"),
         ("duplicates", count["duplicates"]),
-        ("recall for any label, IoU .50", number(found["class_agnostic_recall"])),
+        ("recall for any label, IoU .50", number(analysis["class_agnostic_recall"])),
     ]
     tables = [
         table(
@@ -79,10 +79,10 @@ def _breakdowns(found: dict[str, Any]) -> str:
         table(("counts", ""), counts),
     ]
     for head, rows, keys in (
-        (("mean over labels, IoU", "precision", "recall", "F1"), found["macro"], rates),
-        (("size", "objects", "recall", "mean IoU"), found["by_size"], ("objects", "recall", "mean_iou")),
-        (("objects in the image", "images", "precision", "recall", "F1"), found["by_object_count"], ("images", *rates)),
-        (("position in the answer", "boxes", "precision"), found["by_rank"], ("detections", "precision")),
+        (("mean over labels, IoU", "precision", "recall", "F1"), analysis["macro"], rates),
+        (("size", "objects", "recall", "mean IoU"), analysis["by_size"], ("objects", "recall", "mean_iou")),
+        (("objects in the image", "images", "precision", "recall", "F1"), by_count, ("images", *rates)),
+        (("position in the answer", "boxes", "precision"), analysis["by_rank"], ("detections", "precision")),
     ):
         if rows:
             tables.append(table(head, [(name, *_cells(row, keys)) for name, row in rows.items()]))
@@ -93,10 +93,10 @@ def _cells(row: Mapping[str, float], keys: tuple[str, ...]) -> list[object]:
     return [row[key] if isinstance(row[key], int) else number(row[key]) for key in keys]
 
 
-def _curves(found: dict[str, Any], intervals: _Intervals) -> str:
-    """Draw F1 against the score threshold and the reliability diagram, where scores differ."""
+def _curves(analysis: dict[str, Any], intervals: _Intervals) -> str:
+    """Draw F1 against the score threshold, and the reliability diagram; empty if all scores are equal."""
     figures = []
-    curve = found["f1_against_threshold"]
+    curve = analysis["f1_against_threshold"]
     if len(curve["points"]) > 1:
         best = curve["best"]
         caption = f"F1 against score threshold; best {best['f1']:.3f} at {best['threshold']:.3g}"
@@ -112,11 +112,11 @@ def _curves(found: dict[str, Any], intervals: _Intervals) -> str:
                 drawn.axes.fill_between(list(bounds), low, high, alpha=0.2)
                 caption += "; band: 95 % confidence interval over images"
         figures.append((drawn.svg, caption))
-    if found["reliability"]:
-        caption = f"reliability; expected calibration error {found['reliability']['ece']:.3f}"
+    if analysis["reliability"]:
+        caption = f"reliability; expected calibration error {analysis['reliability']['ece']:.3f}"
         with chart(caption, width=374, height=230) as drawn:
             drawn.axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1)
-            bins = found["reliability"]["bins"]
+            bins = analysis["reliability"]["bins"]
             drawn.axes.plot([row[3] for row in bins], [row[4] for row in bins], marker="o", color=PALETTE[0])
             drawn.axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.02), xlabel="mean score", ylabel="share of hits at IoU .50")
         figures.append((drawn.svg, caption))
@@ -125,12 +125,12 @@ def _curves(found: dict[str, Any], intervals: _Intervals) -> str:
 
 
 def _confusions(confusion: dict[str, dict[str, int]], intervals: _Intervals) -> str:
-    """List the most frequent pairs of different labels; background is left to the table of errors."""
+    """List the most frequent pairs of different labels; the table of error kinds covers background."""
     rows: list[tuple[object, ...]] = []
-    for true, answered, count in confused_pairs(confusion):
-        row = intervals.get(confused_name(true, answered))
+    for true, predicted, count in confused_pairs(confusion):
+        row = intervals.get(confused_name(true, predicted))
         share = f"{count / sum(confusion[true].values()):.3f}"
         shown = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
-        rows.append((true, answered, count, share + shown))
+        rows.append((true, predicted, count, share + shown))
     head = ("ground-truth label", "predicted label", "count", "share of the label")
     return table(head, rows) if rows else ""

@@ -39,7 +39,7 @@ class ReportSection:
 
     Attributes:
         title: heading, plain text
-        html: content, inserted unescaped: the caller escapes it and refers to nothing outside the file
+        html: content, inserted unescaped: the caller must escape it and embed all resources
     """
 
     title: str
@@ -77,7 +77,7 @@ def write_report(
 
 
 def has_boxes(evaluation: EvaluationData) -> bool:
-    """Return whether the scores of boxes say something: those around points are without area."""
+    """Return whether scores of boxes are meaningful, which they are not for the boxes around points."""
     return bool(evaluation.shapes.get("geometry") != "point")
 
 
@@ -91,7 +91,7 @@ def _box_sections(evaluation: EvaluationData) -> list[str]:
 
 
 def _tiles(evaluation: EvaluationData) -> str:
-    """Return the five numbers that a reader looks for first."""
+    """Return the headline numbers at the top of the report."""
     health = evaluation.format
     coco, ceiling = evaluation.coco, evaluation.ceiling
     shapes = evaluation.shapes
@@ -99,11 +99,11 @@ def _tiles(evaluation: EvaluationData) -> str:
         (f"{k} of shapes", number(shapes[k]), f"ceiling {number(shapes['ceiling'][k])}") for k in _ap_names(shapes)[:2]
     ]
     if has_boxes(evaluation):
-        around = " of boxes around" * bool(shapes)
+        suffix = " of boxes around" * bool(shapes)
         tiles += [
-            *((key + around, number(coco[key]), f"ceiling {number(ceiling.get(key, -1))}") for key in ("AP", "AP50")),
+            *((key + suffix, number(coco[key]), f"ceiling {number(ceiling.get(key, -1))}") for key in ("AP", "AP50")),
             ("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores"),
-            ("Mean IoU", number(evaluation.mean_iou), "over objects, missed ones 0"),
+            ("Mean IoU", number(evaluation.mean_iou), "over objects, 0 for missed ones"),
         ]
     if health["answers"]:
         share = 100 * health["parsed"] / health["answers"]
@@ -121,19 +121,19 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def _shape_table(shapes: Mapping[str, Any]) -> str:
-    """Return the scores of shapes that are no boxes, beside their ceiling."""
+    """Return the scores of shapes other than boxes, and their ceiling."""
     ceiling = shapes["ceiling"]
-    names = {"AP": "AP", "mean": "mean over objects, missed ones 0"}
+    names = {"AP": "AP", "mean": "mean similarity over objects, 0 for missed ones"}
     rows = [
         (names.get(name, name), number(shapes[name]), number(ceiling[name])) for name in (*_ap_names(shapes), "mean")
     ]
     text = (
         f"<p>{shapes['objects']} objects of the geometry {safe(shapes['geometry'])}, compared by "
-        f"{safe(shapes['measure'])}. Ceiling: the ground truth itself as a target text holds it, "
+        f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "
         f"{ceiling['simplified']} outlines simplified."
     )
-    after = " What follows is of the boxes around the shapes." if shapes["geometry"] != "point" else ""
-    return f"{text}{after}</p>{table(('', 'score', 'ceiling'), rows)}"
+    note = " The sections below are about the bounding boxes of the shapes." if shapes["geometry"] != "point" else ""
+    return f"{text}{note}</p>{table(('', 'score', 'ceiling'), rows)}"
 
 
 def _ap_names(shapes: Mapping[str, Any]) -> list[str]:
@@ -154,7 +154,7 @@ def _coco_table(evaluation: EvaluationData) -> str:
 def _detection_table(evaluation: EvaluationData) -> str:
     keys = ("precision", "recall", "f1")
     both = (evaluation.detection, evaluation.detection_class_agnostic)
-    rows = [(t, *(number(found[t][key]) for found in both for key in keys)) for t in evaluation.detection]
+    rows = [(t, *(number(rates[t][key]) for rates in both for key in keys)) for t in evaluation.detection]
     head = ("IoU", "precision", "recall", "F1", "precision, any label", "recall, any label", "F1, any label")
     iou = f"{number(evaluation.mean_iou)}, {number(evaluation.mean_iou_class_agnostic)} for any label"
     return table(head, rows) + f"<p>Mean IoU over objects: {iou}.</p>"
@@ -197,7 +197,7 @@ def _class_table(evaluation: EvaluationData) -> str:
 
 
 def _f1_of_shapes(evaluation: EvaluationData) -> np.ndarray:
-    """Return F1 of each image at the lowest threshold of the shapes' own measure, 1 where there is nothing."""
+    """Return F1 of each image at the lowest threshold of the shapes' measure, 1 without objects and detections."""
     pairs = evaluation.shape_pairs
     assert pairs is not None
     hits_I = evaluation.sum_detections(pairs.similarity_D > 0)
@@ -206,7 +206,7 @@ def _f1_of_shapes(evaluation: EvaluationData) -> np.ndarray:
 
 
 def _images(evaluation: EvaluationData, root: Path | None, limit: int) -> str:
-    """Return the images with the lowest and the highest F1, drawn with ground truth and answer."""
+    """Draw the images with the lowest and the highest F1, with ground truth and answer."""
     f1_I = _f1_of_shapes(evaluation) if evaluation.shapes else np.array([r["f1"] for r in image_table(evaluation)])
     order = np.argsort(f1_I, kind="stable")
     if len(order) > limit:

@@ -1,4 +1,4 @@
-"""The elements of a page: escaped text, numbers, tables, sections, images with boxes, and the frame around them."""
+"""Elements of an HTML page: escaped text, numbers, tables, sections, images with boxes, and the page itself."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from coord_eval.report.photograph import photograph
 
 
 def printable(value: object, keep: str = "") -> str:
-    r"""Write out control, bidirectional and surrogate characters as `\u202e`.
+    r"""Escape control, bidirectional and surrogate characters, as in `\u202e`.
 
-    Nothing in an answer can then rearrange the text around it.
+    They could otherwise rearrange the text around an answer.
 
     Args:
         value: any text, for example from a model or a file
-        keep: characters that stay as they are
+        keep: characters that are not escaped
     """
     return "".join(c if c.isprintable() or c in keep else f"\\u{ord(c):04x}" for c in str(value))
 
 
 def safe(value: object, keep: str = "") -> str:
-    """Escape for HTML content and attributes, after `printable`; characters in `keep` stay.
+    """Escape text for HTML content and attributes, after `printable`; characters in `keep` are not escaped.
 
     Example:
         >>> safe('<b>"')
@@ -36,7 +36,7 @@ def safe(value: object, keep: str = "") -> str:
 
 
 def number(value: float) -> str:
-    """Format a metric with three decimals; COCO's -1 for what cannot be measured becomes n/a.
+    """Format a metric with three decimals; COCO's -1 for an undefined one becomes n/a.
 
     Example:
         >>> number(0.25), number(-1)
@@ -62,12 +62,12 @@ def section(title: str, html: str) -> str:
 
 
 def columns(*parts: str) -> str:
-    """Return tables or figures side by side, wrapped where the page is narrow."""
+    """Return tables or figures side by side, wrapped on a narrow page."""
     return f'<div class="columns">{"".join(parts)}</div>'
 
 
 def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]) -> str:
-    """Return a table of the headline metrics and, folded, one of the others; rows by the name of the metric."""
+    """Return a table of the headline metrics and a folded one of the others; `rows` has the row of each metric."""
     first = [row for name, row in rows.items() if name in HEADLINE]
     others = [row for name, row in rows.items() if name not in HEADLINE]
     more = f"<details><summary>all metrics</summary>{table(head, others)}</details>" if others else ""
@@ -75,18 +75,18 @@ def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]
 
 
 MAX_SIDE = 480
-"""Longer side of a drawing, in its own units."""
+"""Longer side of a drawing, in units of the SVG."""
 LEGEND = (
     '<i class="truth"></i>ground truth <i class="hit"></i>answer, IoU ≥ .50 with an object of its label '
     '<i class="false"></i>answer, false'
 )
-"""HTML that explains the colours, for a paragraph of the class `legend`."""
+"""HTML that explains the colours, for a paragraph of the CSS class `legend`."""
 _LONGEST_NAME = 120
 _TRUTH, _HIT, _FALSE = "#0f766e", "#2563eb", "#dc2626"
 
 
 def overlay(evaluation: Scored, image: int, root: Path | None = None) -> tuple[str, str | None]:
-    """Draw ground truth and answer over one image: objects dashed, hits and false boxes in colours of their own.
+    """Draw ground truth and answer over one image: objects dashed, hits and false boxes in different colours.
 
     Args:
         evaluation: the scored answers
@@ -94,14 +94,14 @@ def overlay(evaluation: Scored, image: int, root: Path | None = None) -> tuple[s
         root: folder of the images; None draws on an empty background
 
     Returns:
-        The SVG, and why the image is not in it, None when it is.
+        The SVG, and the reason why it does not contain the image, None if it does.
     """
     svg, problem = draw(evaluation, image, root)
     return svg, problem and f"{shown_name(evaluation, image)}: {problem}"
 
 
 def shown_name(evaluation: Scored, image: int) -> str:
-    """Return the file name of an image for a reader: short, and without the folders of an absolute path."""
+    """Return the file name of an image for display: shortened, and without the folders of an absolute path."""
     name = evaluation.truth.file_names[image].replace("\\", "/") or str(evaluation.truth.image_ids[image])
     if name.startswith("/") or ":/" in name[:3] or ".." in name.split("/"):
         name = name.rpartition("/")[2]
@@ -109,7 +109,7 @@ def shown_name(evaluation: Scored, image: int) -> str:
 
 
 def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | None]:
-    """Return what `overlay` returns, the reason without the name of the image."""
+    """Draw like `overlay`; the reason does not contain the name of the image."""
     truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches
     objects_n, rows_d = np.nonzero(truth.image_N == image)[0], np.nonzero(detections.image_D == image)[0]
     width, height = _size(evaluation, image, objects_n, rows_d)
@@ -123,10 +123,10 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
     if data:
         parts.append(f'<image width="{w}" height="{h}" href="{data}"/>')
     pairs = evaluation.shape_pairs
-    # Pairs of shapes are made at a threshold of their own measure, so that whatever has a partner is a hit.
+    # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
     hit_D = matches.iou_D >= 0.5 if pairs is None else pairs.similarity_D > 0
     hit_N = matches.iou_N >= 0.5 if pairs is None else pairs.similarity_N > 0
-    apart = any(shape is not None and shape.type in ("point", "keypoints") for shape in truth.shapes or ())
+    as_points = any(shape is not None and shape.type in ("point", "keypoints") for shape in truth.shapes or ())
     for n in objects_n:
         name = truth.categories[truth.category_N[n]]
         style = f'stroke="{_TRUTH}" stroke-dasharray="{"2 3" if truth.crowd_N[n] else "7 4"}"'
@@ -134,7 +134,7 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
         tip = f"ground truth: {name}" + (", missed" if missed else "")
         label = name if missed else ""
         box, shape = truth.boxes_N4[n] * zoom, truth.shapes[n] if truth.shapes else None
-        outline = outline_svg(scaled(shape.coordinates, (w, h)), apart) if shape else ""
+        outline = outline_svg(scaled(shape.coordinates, (w, h)), as_points) if shape else ""
         parts.append(_box(box, style=style, tip=tip, label=label, colour=_TRUTH, size=(w, h), outline=outline))
     names = [*truth.categories, *detections.unknown]
     for d in rows_d:
@@ -143,13 +143,13 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
         tip = f"answer: {name}, {fits}, score {detections.scores_D[d]:.3g}"
         box = detections.boxes_D4[d] * zoom
         points = [(x * zoom, y * zoom) for x, y in detections.shapes[d]] if detections.shapes else []
-        outline, style = outline_svg(points, apart) if points else "", f'stroke="{colour}"'
+        outline, style = outline_svg(points, as_points) if points else "", f'stroke="{colour}"'
         parts.append(_box(box, style=style, tip=tip, label=name, colour=colour, size=(w, h), outline=outline))
     return "".join([*parts, "</svg>"]), problem
 
 
 def _size(evaluation: Scored, image: int, objects_n: np.ndarray, rows_d: np.ndarray) -> tuple[float, float]:
-    """Return width and height of an image; of one of unknown size the extent of its boxes."""
+    """Return width and height of an image; if they are unknown, the extent of its boxes."""
     truth = evaluation.truth
     width, height = truth.sizes_I2[image].tolist()
     if not truth.sizes_known:
@@ -162,13 +162,13 @@ def _size(evaluation: Scored, image: int, objects_n: np.ndarray, rows_d: np.ndar
 
 
 def scaled(coordinates: Sequence[float], size: tuple[float, float]) -> list[tuple[float, float]]:
-    """Return the points of coordinates in [0, 1] on a drawing of that size."""
+    """Scale coordinates in [0, 1] to points of a drawing of this size."""
     return [(x * size[0], y * size[1]) for x, y in zip(coordinates[::2], coordinates[1::2], strict=True)]
 
 
-def outline_svg(points: Sequence[tuple[float, float]], apart: bool) -> str:
-    """Return the beginning of a closed outline, or of a cross at each point; none at 0, 0, which is no label."""
-    if not apart:
+def outline_svg(points: Sequence[tuple[float, float]], as_points: bool) -> str:
+    """Return the start of an SVG element: an outline, or a cross at each point other than 0, 0, which is unlabelled."""
+    if not as_points:
         return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"'
     crosses = "".join(f"M{x - 5:.1f},{y:.1f}h10M{x:.1f},{y - 5:.1f}v10" for x, y in points if (x, y) != (0, 0))
     return f'<path d="{crosses}"'
@@ -177,19 +177,19 @@ def outline_svg(points: Sequence[tuple[float, float]], apart: bool) -> str:
 def _box(
     box: np.ndarray, *, style: str, tip: str, label: str, colour: str, size: tuple[int, int], outline: str = ""
 ) -> str:
-    """Draw one box, or in its place an outline, with its label above it, kept inside the drawing."""
+    """Draw a box, or `outline` instead, with its label above it and inside the drawing."""
     x, y, w, h = (float(v) for v in box)
     outline = outline or f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}"'
     drawn = f'<g><title>{safe(tip)}</title>{outline} fill="none" stroke-width="2" {style}/>'
     if label:
-        short = label if len(label) <= 28 else label[:27] + "…"
+        shown_label = label if len(label) <= 28 else label[:27] + "…"
         # East Asian characters are about twice as wide as Latin ones.
-        wide = sum(11.5 if ord(c) > 0x2E7F else 6.6 for c in short) + 8
-        left = min(max(x, 0.0), max(size[0] - wide, 0.0))
+        label_width = sum(11.5 if ord(c) > 0x2E7F else 6.6 for c in shown_label) + 8
+        left = min(max(x, 0.0), max(size[0] - label_width, 0.0))
         top = y - 16 if y >= 16 else min(y, size[1] - 16.0)
         drawn += (
-            f'<rect x="{left:.1f}" y="{top:.1f}" width="{wide:.1f}" height="16" fill="{colour}"/>'
-            f'<text x="{left + 4:.1f}" y="{top + 12:.1f}">{safe(short)}</text>'
+            f'<rect x="{left:.1f}" y="{top:.1f}" width="{label_width:.1f}" height="16" fill="{colour}"/>'
+            f'<text x="{left + 4:.1f}" y="{top + 12:.1f}">{safe(shown_label)}</text>'
         )
     return drawn + "</g>"
 
@@ -257,9 +257,9 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); p
 
 
 def page(title: str, body: str, style: str = "") -> str:
-    """Return a whole HTML document.
+    """Return a complete HTML document.
 
-    Its content security policy allows inline styles and images inside the file, no scripts and no requests.
+    Its content security policy allows inline styles and embedded images, and no scripts or requests.
 
     Args:
         title: heading, plain text

@@ -1,7 +1,7 @@
-"""Finds the file of an image inside the folder of the images, and reads it at the size of a drawing.
+"""Finds an image file inside the folder of the images, and decodes it at the size of a drawing.
 
-Names come from a file of annotations, which may be anyone's: nothing outside the folder is read, no file can take much
-memory, and only formats that Pillow decodes itself are opened.
+File names come from annotations, which are untrusted: no file outside the folder is read, memory is bounded, and only
+formats that Pillow decodes itself are opened.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from coord_eval.images import ImageError, decode_image
 
 MAX_PIXELS = 40_000_000
-"""Largest image that is decoded, 120 MB as RGB; JPEG files are decoded at a reduced size and may be larger."""
+"""Largest decoded image, 120 MB as RGB; JPEG files may be larger, since they are decoded at a reduced size."""
 SHARPNESS = 1.5
 """Pixels of the embedded image per unit of the drawing."""
 NOT_FOUND = "not found; name the folder of the images (--images, image_root)"
@@ -24,12 +24,12 @@ _MAX_FOLDERS = 100
 
 
 def photograph(root: Path | None, name: str, size: tuple[int, int]) -> tuple[str | None, str | None]:
-    """Return an image as a data URL, or why there is none.
+    """Return an image as a data URL, or None and the reason why it cannot be shown.
 
     Args:
-        root: folder of the images; of a folder `annotations`, as COCO has it, the folders beside it are searched too
+        root: folder of the images; for a folder `annotations`, as in COCO, its sibling folders are searched too
         name: path of the image relative to the folder
-        size: width and height of the drawing, in its own units
+        size: width and height of the drawing, in units of the SVG
     """
     if root is None:
         return None, NOT_FOUND
@@ -37,7 +37,7 @@ def photograph(root: Path | None, name: str, size: tuple[int, int]) -> tuple[str
         return None, "no file name"
     try:
         path, problem = _find(root, name)
-    except (OSError, ValueError, RuntimeError):  # a name that no file can have, or links in a circle
+    except (OSError, ValueError, RuntimeError):  # an invalid file name, or a cycle of symbolic links
         return None, NOT_FOUND
     return _read(path, size) if path else (None, problem)
 
@@ -47,42 +47,42 @@ def _find(root: Path, name: str) -> tuple[Path | None, str | None]:
     folders = [base, base / "images"]
     if base.name == "annotations":
         base = base.parent
-        beside = [base / "images", *_subfolders(base), *_subfolders(base / "images")]
+        sibling_folders = [base / "images", *_subfolders(base), *_subfolders(base / "images")]
     else:
-        beside = []
+        sibling_folders = []
     parts = PurePosixPath(name.replace("\\", "/"))
-    found, outside = _inside([*(folder / parts for folder in folders), folders[0] / parts.name], base)
-    if not found and beside:
-        found, there = _inside([base / parts, *(folder / parts for folder in beside)], base)
-        outside |= there
-        if len(found) > 1:
+    files, outside = _inside([*(folder / parts for folder in folders), folders[0] / parts.name], base)
+    if not files and sibling_folders:
+        files, outside_siblings = _inside([base / parts, *(folder / parts for folder in sibling_folders)], base)
+        outside |= outside_siblings
+        if len(files) > 1:
             return None, AMBIGUOUS
-    return (found[0], None) if found else (None, OUTSIDE if outside or _leaves(parts) else NOT_FOUND)
+    return (files[0], None) if files else (None, OUTSIDE if outside or _leads_outside(parts) else NOT_FOUND)
 
 
-def _leaves(parts: PurePosixPath) -> bool:
+def _leads_outside(parts: PurePosixPath) -> bool:
     return parts.is_absolute() or ".." in parts.parts
 
 
 def _subfolders(folder: Path) -> list[Path]:
-    """Return the folders in a folder that images may stand in: not `annotations`, and not too many."""
+    """Return up to 100 subfolders that may contain images; `annotations` and `images` are left out."""
     if not folder.is_dir():
         return []
-    found = sorted(path for path in folder.iterdir() if path.is_dir() and path.name not in ("annotations", "images"))
-    return found[:_MAX_FOLDERS]
+    folders = sorted(path for path in folder.iterdir() if path.is_dir() and path.name not in ("annotations", "images"))
+    return folders[:_MAX_FOLDERS]
 
 
 def _inside(candidates: list[Path], base: Path) -> tuple[list[Path], bool]:
-    """Return the files that exist inside a folder, links followed, and whether one exists outside it."""
-    found: dict[Path, None] = {}
+    """Return the existing files among the candidates inside a folder, and whether a candidate leads outside it."""
+    files: dict[Path, None] = {}
     outside = False
     for candidate in candidates:
         path = candidate.resolve()
         inside = path.is_relative_to(base)
         if inside and path.is_file():
-            found[path] = None
+            files[path] = None
         outside |= not inside
-    return list(found), outside
+    return list(files), outside
 
 
 def _read(path: Path, size: tuple[int, int]) -> tuple[str | None, str | None]:

@@ -1,7 +1,7 @@
-"""Charts as static SVG text, drawn with matplotlib in the colours and type of the report.
+"""Charts as static SVG text, drawn with matplotlib in the colours and fonts of the report.
 
-The same calls give the same text: no date, no random ids, coordinates rounded to a hundredth of a pixel. matplotlib is
-imported by the first chart, never by `import coord_eval`, and its global settings stay as they were.
+The output is deterministic: no date, no random ids, coordinates truncated to hundredths of a pixel. matplotlib is
+imported with the first chart, not by `import coord_eval`, and its global settings do not change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PALETTE = ("#2563eb", "#d97706", "#0f766e", "#b91c5c", "#6d28d9", "#0284c7", "#65a30d", "#78350f", "#475569")
-"""Colours of series, in order; told apart also with colour-blindness (after Okabe and Ito 2008, darkened)."""
+"""Colours of series, in order; distinguishable with colour blindness (after Okabe and Ito 2008, darkened)."""
 INK = "#5c6878"
 """Default colour of axes and text: the page's colour of secondary text."""
 
@@ -32,7 +32,7 @@ class Chart:
     """Panels to draw in, and the finished SVG.
 
     Attributes:
-        panels: one matplotlib `Axes` each, from left to right
+        panels: the matplotlib `Axes` of each panel, from left to right
         svg: an `<svg>` element; empty until the `with` block of `chart` ends
     """
 
@@ -49,15 +49,15 @@ class Chart:
 def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220, ink: str = INK) -> Iterator[Chart]:
     """Draw on matplotlib axes and get an SVG element, for a page or a file of its own.
 
-    Series take their colours from `PALETTE`, lines in turn and filled areas in turn: give `color` where both share a
-    panel. A panel whose series have a `label` gets a legend below it. Text is never read as mathematics, and text of a
-    model or a file is safe in it.
+    Series take their colours from `PALETTE`, lines and filled areas independently: set `color` if a panel has both. A
+    panel whose series have a `label` gets a legend below it. Text is not parsed as mathematics, and text from a model
+    or a file is escaped.
 
     Args:
         alt: description for screen readers
         panels: number of panels side by side
-        width: of each panel, in pixels
-        height: of the chart, in pixels
+        width: width of each panel in pixels
+        height: height of the chart in pixels
         ink: colour of axes and text; `"#888888"` is legible on light and on dark pages
 
     Example:
@@ -94,15 +94,15 @@ def line_chart(
     width: float = 460,
     height: float = 220,
 ) -> str:
-    """Return named curves over a common axis as SVG.
+    """Draw named curves over a common axis and return the SVG.
 
     Args:
-        series: x and y of each curve, by name
+        series: x and y values of each curve by name
         alt: description for screen readers
         x_label: name and unit of the x axis
         y_label: name and unit of the y axis
-        width: in pixels
-        height: in pixels
+        width: width in pixels
+        height: height in pixels
 
     Example:
         >>> line_chart({"total": ([0, 1, 2], [3.0, 2.0, 1.5])}, "Loss", x_label="step")[:4]
@@ -116,15 +116,15 @@ def line_chart(
 
 
 def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequence[str] = PALETTE) -> None:
-    """Draw a horizontal box plot, one row for each sample, the first at the top.
+    """Draw a horizontal box plot with one row for each sample, the first at the top.
 
-    The line goes from the 5th to the 95th percentile, the box from the first to the third quartile, the thick stroke
-    marks the median. An empty sample keeps its row.
+    The line extends from the 5th to the 95th percentile and the box from the first to the third quartile; the thick
+    stroke marks the median. An empty sample has an empty row.
 
     Args:
         axes: a panel of a chart
         samples: values by the name of the row
-        colours: of the rows, repeated when there are more rows
+        colours: colours of the rows, repeated if there are more rows
     """
     for row, values in enumerate(samples.values()):
         if len(values):
@@ -139,7 +139,7 @@ def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequen
 
 
 def legend(colours: Mapping[str, str]) -> str:
-    """Return the colour of each name, shown once above the charts that share the colours."""
+    """Return an HTML legend of names and colours, for several charts that share them."""
     items = (f'<span><i style="background:{safe(colour)}"></i>{safe(name)}</span>' for name, colour in colours.items())
     return f'<p class="key">{"".join(items)}</p>'
 
@@ -172,7 +172,7 @@ def _style(ink: str) -> dict[Any, Any]:
 
 
 def _svg(figure: Figure, alt: str) -> str:
-    """Render to an element that can stand several times in one page: no declarations, group ids or style sheet."""
+    """Render to an element that can occur several times in one page, without declarations, group ids or style sheet."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -195,7 +195,7 @@ def _svg(figure: Figure, alt: str) -> str:
 
 
 def _short_tag(match: re.Match[str]) -> str:
-    """Shorten one tag: coordinates to a hundredth, no line breaks in paths, the page's fonts."""
+    """Shorten one tag: two decimals for coordinates, no line breaks in paths, no fonts of its own."""
     tag = re.sub(r"(\.\d\d)\d+", r"\1", match[0])
     tag = re.sub(r" ?font-family: [^;\"]*;| transform=\"rotate\(-?0 [^\"]*\"", "", tag)
     return re.sub(r"\s+", " ", tag).replace(' "', '"')

@@ -1,1 +1,1 @@
-"""True shapes and those of the answers go in; average precision by what compares them comes out, and its ceiling."""
+"""Scores shapes other than boxes: similarity measures, average precision and its quantisation ceiling."""

@@ -1,6 +1,6 @@
-"""Average precision of shapes as COCO has it for masks and keypoints: pycocotools' matching over another similarity.
+"""Average precision of shapes as in COCO for masks and keypoints: pycocotools' matching with another similarity.
 
-The ceiling is the score of the ground truth itself, simplified and rounded as a target text holds it.
+The ceiling is the score of the ground truth itself, simplified and quantised as in a target text.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from coord_eval.match.matching import ShapePairs
 from coord_eval.shapes.similarity import Points, keypoint_similarity, mask_iou, nearness, oriented_iou
 
 DISTANCES = (0.01, 0.02, 0.05)
-"""Distances at which a point is found, as fractions of the image's diagonal."""
+"""Largest distances of a hit for points, as fractions of the image's diagonal."""
 MEASURES = {
     "polygon": "IoU of masks (pycocotools, 8 x 8 cells a pixel)",
-    "oriented": "IoU of turned boxes (shapely)",
+    "oriented": "IoU of oriented boxes (shapely)",
     "keypoints": "object keypoint similarity (COCO)",
     "point": "distance as a fraction of the image's diagonal",
 }
-"""What compares the shapes of a geometry."""
+"""Similarity measure of each geometry."""
 
 
 def score_shapes(
@@ -38,16 +38,16 @@ def score_shapes(
     """Score the shapes of the answers.
 
     Args:
-        truth: with its shapes
-        detections: with theirs
+        truth: ground truth with shapes
+        detections: detections with shapes
         kind: the geometry of both
-        grid: on which the ceiling is quantised
+        grid: grid that quantises the ceiling
 
     Returns:
         Scores and pairs; empty and None for boxes. The scores are `geometry`, `measure`, `objects`, `without_shape`
-        (detections without one), `mean` (similarity of objects to their partner, missed ones 0), `AP` with `AP50` and
-        `AP75`, of points `AP@.01`, `AP@.02` and `AP@.05`, and `ceiling` with the same scores, and how many outlines are
-        `simplified`.
+        (number of detections without a shape), `mean` (mean similarity of objects to the matched shape, 0 for missed
+        ones), `AP` with `AP50` and `AP75`, or for points `AP@.01`, `AP@.02` and `AP@.05`, and `ceiling` with the same
+        scores and the number of `simplified` outlines.
     """
     if kind.name == "box" or truth.shapes is None:
         return {}, None
@@ -55,17 +55,17 @@ def score_shapes(
     shapes = [shape for shape in truth.shapes if shape is not None]
     sizes = [tuple(truth.sizes_I2[truth.image_N[n]]) for n in objects]
     true = [_in_pixels(shape, size) for shape, size in zip(shapes, sizes, strict=True)]
-    seen = [np.array([v > 0 for v in s.visibility] or [True] * len(p)) for s, p in zip(shapes, true, strict=True)]
+    visible = [np.array([v > 0 for v in s.visibility] or [True] * len(p)) for s, p in zip(shapes, true, strict=True)]
     index = {n: i for i, n in enumerate(objects)}
-    table = _Table(truth, objects, true, seen, kind.name)
+    table = _Table(truth, objects, true, visible, kind.name)
     rows = [d for d, points in enumerate(detections.shapes) if points and detections.category_D[d] < table.categories]
-    found, chosen = table.score(
+    scores, matched = table.score(
         [detections.shapes[d] for d in rows],
         detections.image_D[rows],
         detections.category_D[rows],
         detections.scores_D[rows],
     )
-    written, places, simplified = [], [], 0
+    encoded, encoded_objects, simplified = [], [], 0
     for n, shape, size in zip(objects, shapes, sizes, strict=True):
         try:
             coordinates = kind.written(shape.coordinates, grid)
@@ -73,21 +73,21 @@ def score_shapes(
             continue
         simplified += len(coordinates) < len(shape.coordinates)
         bins = tuple(grid.dequantize(grid.quantize(c)) for c in coordinates)
-        written.append(_in_pixels(Shape(kind.name, bins), size))
-        places.append(n)
-    own = np.array(places, dtype=np.int64)
-    ceiling, _ = table.score(written, truth.image_N[own], truth.category_N[own], np.ones(len(own)))
-    loss = table.pairwise(written, [index[n] for n in places])
+        encoded.append(_in_pixels(Shape(kind.name, bins), size))
+        encoded_objects.append(n)
+    encoded_N = np.array(encoded_objects, dtype=np.int64)
+    ceiling, _ = table.score(encoded, truth.image_N[encoded_N], truth.category_N[encoded_N], np.ones(len(encoded_N)))
+    similarities = table.pairwise(encoded, [index[n] for n in encoded_objects])
     pairs = ShapePairs(np.zeros(len(detections)), np.zeros(len(truth.image_N)))
-    for d, i, similarity in chosen:
+    for d, i, similarity in matched:
         pairs.similarity_D[rows[d]] = pairs.similarity_N[objects[i]] = similarity
     return {
         "geometry": kind.name,
         "measure": MEASURES[kind.name],
         "objects": len(objects),
         "without_shape": len(detections) - len([points for points in detections.shapes if points]),
-        **found,
-        "ceiling": {**ceiling, "mean": float(np.sum(loss) / max(len(objects), 1)), "simplified": simplified},
+        **scores,
+        "ceiling": {**ceiling, "mean": float(np.sum(similarities) / max(len(objects), 1)), "simplified": simplified},
     }, pairs
 
 
@@ -97,42 +97,43 @@ def _in_pixels(shape: Shape, size: Sequence[float]) -> list[tuple[float, float]]
 
 
 class _Table:
-    """The true shapes, against which found ones are scored."""
+    """The ground-truth shapes, against which predicted ones are scored."""
 
     def __init__(
-        self, truth: GroundTruth, objects: list[int], true: list[Any], seen: list[np.ndarray], geometry: str
+        self, truth: GroundTruth, objects: list[int], true: list[Any], visible: list[np.ndarray], geometry: str
     ) -> None:
-        self.truth, self.true, self.seen, self.geometry = truth, true, seen, geometry
+        self.truth, self.true, self.visible, self.geometry = truth, true, visible, geometry
         self.categories = len(truth.categories)
         rows = [(truth.image_N[n], truth.category_N[n], truth.area_N[n], i) for i, n in enumerate(objects)]
         self.area = np.array([row[2] for row in rows])
         self.image = [int(row[0]) for row in rows]
         self.annotations = [_record(*row) for row in rows]
 
-    def compare(self, found: Sequence[Points], mine: Sequence[int], image: int) -> np.ndarray:
-        """Return the similarity of found shapes to the true ones of these numbers."""
-        true = [self.true[i] for i in mine]
+    def compare(self, predicted: Sequence[Points], indices: Sequence[int], image: int) -> np.ndarray:
+        """Return the similarity [D, G] of predicted shapes to the ground-truth shapes with these indices."""
+        true = [self.true[i] for i in indices]
         size = (float(self.truth.sizes_I2[image][0]), float(self.truth.sizes_I2[image][1]))
         if self.geometry == "polygon":
-            return mask_iou(found, true, size)
+            return mask_iou(predicted, true, size)
         if self.geometry == "oriented":
-            return oriented_iou(found, true)
+            return oriented_iou(predicted, true)
         if self.geometry == "point":
-            return nearness(found, true, size)
-        counts = {len(self.seen[i]) for i in mine}
-        if len(counts) > 1:  # categories differ in their keypoints, and are compared one at a time
-            return np.concatenate([self.compare(found, [i], image) for i in mine], axis=1)
-        seen = np.array([self.seen[i] for i in mine]).reshape(len(mine), -1)
-        return keypoint_similarity(found, true, seen, self.area[list(mine)])
+            return nearness(predicted, true, size)
+        counts = {len(self.visible[i]) for i in indices}
+        if len(counts) > 1:  # with different numbers of keypoints, objects are compared one at a time
+            return np.concatenate([self.compare(predicted, [i], image) for i in indices], axis=1)
+        visible = np.array([self.visible[i] for i in indices]).reshape(len(indices), -1)
+        return keypoint_similarity(predicted, true, visible, self.area[list(indices)])
 
-    def pairwise(self, found: Sequence[Points], mine: Sequence[int]) -> list[float]:
-        """Return the similarity of each found shape to one true one."""
-        return [float(self.compare([points], [i], self.image[i])[0, 0]) for points, i in zip(found, mine, strict=True)]
+    def pairwise(self, predicted: Sequence[Points], indices: Sequence[int]) -> list[float]:
+        """Return the similarity of each predicted shape to the ground-truth shape that `indices` assigns to it."""
+        pairs = zip(predicted, indices, strict=True)
+        return [float(self.compare([points], [i], self.image[i])[0, 0]) for points, i in pairs]
 
     def score(
-        self, found: Sequence[Points], image_D: np.ndarray, category_D: np.ndarray, scores_D: np.ndarray
+        self, predicted: Sequence[Points], image_D: np.ndarray, category_D: np.ndarray, scores_D: np.ndarray
     ) -> tuple[dict[str, float], list[tuple[int, int, float]]]:
-        """Return average precision, the mean similarity of the pairs that pycocotools makes, and these pairs."""
+        """Return average precision and mean similarity, and the pairs that pycocotools matched."""
         detected = [
             {**_record(image, category, 1.0, d), "score": float(score)}
             for d, (image, category, score) in enumerate(zip(image_D, category_D, scores_D, strict=True))
@@ -140,7 +141,7 @@ class _Table:
         with contextlib.redirect_stdout(io.StringIO()):
             indexed = [self._index(rows) for rows in (self.annotations, detected)]
             evaluator = _Evaluator(*indexed, "bbox")
-            evaluator.compare = lambda dets, objects, image: self.compare([found[d] for d in dets], objects, image)
+            evaluator.compare = lambda dets, objects, image: self.compare([predicted[d] for d in dets], objects, image)
             points = self.geometry == "point"
             if points:
                 evaluator.params.iouThrs = 1 - np.array(DISTANCES)
@@ -173,12 +174,12 @@ def _record(image: Any, category: Any, area: Any, number: int) -> dict[str, Any]
 
 
 def _mean(precision: np.ndarray) -> float:
-    there = precision[precision > -1]
-    return float(there.mean()) if len(there) else -1.0
+    present = precision[precision > -1]
+    return float(present.mean()) if len(present) else -1.0
 
 
 class _Evaluator(COCOeval):  # type: ignore[misc]  # pycocotools has no types
-    """pycocotools' evaluation over a similarity of our own."""
+    """pycocotools' evaluation with a similarity function of ours."""
 
     compare: Any
 
@@ -190,16 +191,16 @@ class _Evaluator(COCOeval):  # type: ignore[misc]  # pycocotools has no types
         return self.compare([dets[i]["number"] for i in order], [o["number"] for o in objects], imgId - 1)
 
     def pairs(self) -> Iterator[tuple[int, int, float]]:
-        """Yield detection, object and similarity of the pairs at the lowest threshold, both by `number`."""
-        for found in self.evalImgs:
-            if found is None:
+        """Yield the indices of detection and object and the similarity of each pair at the lowest threshold."""
+        for result in self.evalImgs:
+            if result is None:
                 continue
-            place = found["image_id"], found["category_id"]
-            ious, ids = self.ious[place], [o["id"] for o in self._gts[place]]
-            number = {o["id"]: o["number"] for o in self._gts[place]}
-            place_of = {d: i for i, d in enumerate(found["dtIds"])}
-            for g, det in enumerate(found["gtMatches"][0]):
+            key = result["image_id"], result["category_id"]
+            ious, ids = self.ious[key], [o["id"] for o in self._gts[key]]
+            number = {o["id"]: o["number"] for o in self._gts[key]}
+            row_of = {d: i for i, d in enumerate(result["dtIds"])}
+            for g, det in enumerate(result["gtMatches"][0]):
                 if det:
-                    truth = found["gtIds"][g]
-                    similarity = float(ious[place_of[int(det)]][ids.index(truth)])
+                    truth = result["gtIds"][g]
+                    similarity = float(ious[row_of[int(det)]][ids.index(truth)])
                     yield int(det) - 1, number[truth], similarity

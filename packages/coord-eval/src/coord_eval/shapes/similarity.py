@@ -1,4 +1,4 @@
-"""How alike two shapes are: IoU of masks, IoU of turned boxes, OKS of keypoints, distance of points.
+"""Similarity of shapes: IoU of masks, IoU of oriented boxes, OKS of keypoints, distance of points.
 
 Shapes: D detections and G objects of one image and label; points in pixels.
 """
@@ -15,19 +15,19 @@ from pycocotools.cocoeval import Params
 Points = Sequence[tuple[float, float]]
 
 _SUBPIXELS = 8
-"""Masks are drawn on a grid of so many cells a pixel, since pycocotools' outlines are drawn to a pixel."""
+"""Cells per pixel along each axis of a mask; pycocotools alone would round outlines to whole pixels."""
 COCO_SIGMAS = Params(iouType="keypoints").kpt_oks_sigmas
-"""Of COCO's 17 keypoints of a person."""
+"""OKS constants of COCO's 17 keypoints of a person."""
 OTHER_SIGMA = 0.05
-"""Of keypoints that are not COCO's 17, about the mean of those."""
+"""OKS constant of other keypoints, about the mean of COCO's."""
 
 
 def mask_iou(found_D: Sequence[Points], true_G: Sequence[Points], size: tuple[float, float]) -> np.ndarray:
-    """Return IoU [D, G] of the areas inside outlines, by pycocotools' masks.
+    """Return IoU [D, G] of the areas inside outlines, with pycocotools' masks.
 
     Args:
-        found_D: outlines
-        true_G: outlines
+        found_D: predicted outlines
+        true_G: ground-truth outlines
         size: width and height of the image in pixels
 
     Example:
@@ -48,7 +48,7 @@ def mask_iou(found_D: Sequence[Points], true_G: Sequence[Points], size: tuple[fl
 
 
 def oriented_iou(found_D: Sequence[Points], true_G: Sequence[Points]) -> np.ndarray:
-    """Return IoU [D, G] of turned boxes, exact up to rounding; a box that crosses itself has none.
+    """Return IoU [D, G] of oriented boxes, exact up to rounding; 0 for a self-intersecting box.
 
     Example:
         >>> diamond, square = [(1, 0), (2, 1), (1, 2), (0, 1)], [(0, 0), (2, 0), (2, 2), (0, 2)]
@@ -56,12 +56,12 @@ def oriented_iou(found_D: Sequence[Points], true_G: Sequence[Points]) -> np.ndar
         [[0.5]]
     """
     iou = np.zeros((len(found_D), len(true_G)))
-    found, true = ([shapely.Polygon(points) for points in shapes] for shapes in (found_D, true_G))
-    for d, one in enumerate(found):
-        for g, other in enumerate(true):
-            if one.is_valid and other.is_valid and one.intersects(other):
-                inner = one.intersection(other).area
-                iou[d, g] = inner / (one.area + other.area - inner)
+    predicted, true = ([shapely.Polygon(points) for points in shapes] for shapes in (found_D, true_G))
+    for d, box in enumerate(predicted):
+        for g, true_one in enumerate(true):
+            if box.is_valid and true_one.is_valid and box.intersects(true_one):
+                inner = box.intersection(true_one).area
+                iou[d, g] = inner / (box.area + true_one.area - inner)
     return iou
 
 
@@ -70,12 +70,12 @@ def keypoint_similarity(
 ) -> np.ndarray:
     """Return object keypoint similarity [D, G]: mean over labelled points of exp(-d² / (2 · area · (2σ)²)).
 
-    That is COCO's OKS; detections of another number of points have 0.
+    That is COCO's OKS; it is 0 for detections with another number of points.
 
     Args:
-        found_D: points
-        true_G: points
-        seen_GP: which of them are labelled
+        found_D: predicted points
+        true_G: ground-truth points
+        seen_GP: whether each ground-truth point is labelled
         area_G: areas of the objects in square pixels
     """
     similarity = np.zeros((len(found_D), len(true_G)))
@@ -92,13 +92,13 @@ def keypoint_similarity(
 
 
 def nearness(found_D: Sequence[Points], true_G: Sequence[Points], size: tuple[float, float]) -> np.ndarray:
-    """Return 1 less the distance of single points as a fraction of the image's diagonal [D, G].
+    """Return 1 minus the distance [D, G] of single points as a fraction of the image's diagonal.
 
     Example:
         >>> nearness([[(0, 0)]], [[(3, 4)]], (6, 8)).tolist()
         [[0.5]]
     """
-    found = np.array([points[0] for points in found_D]).reshape(-1, 1, 2)
+    predicted = np.array([points[0] for points in found_D]).reshape(-1, 1, 2)
     true = np.array([points[0] for points in true_G]).reshape(1, -1, 2)
-    distance: np.ndarray = np.hypot(*np.moveaxis(found - true, -1, 0))
+    distance: np.ndarray = np.hypot(*np.moveaxis(predicted - true, -1, 0))
     return 1 - distance / float(np.hypot(*size))

@@ -1,1 +1,1 @@
-"""Takes the ground truth and predictions of a benchmark, returns its own metrics."""
+"""Computes the metrics of particular benchmarks: LVIS and RefCOCO."""

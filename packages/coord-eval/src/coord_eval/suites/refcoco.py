@@ -1,7 +1,6 @@
-"""Referring expressions: one phrase, one box, right or wrong.
+"""Accuracy on referring expressions, as in RefCOCO (Yu et al. 2016, https://arxiv.org/abs/1608.00272).
 
-RefCOCO (Yu et al. 2016, https://arxiv.org/abs/1608.00272) reports the share of phrases whose box has an IoU of at
-least .5 with the box of the phrase, Acc@.5.
+Acc@.5 is the share of phrases for which the predicted box has an IoU of at least .5 with the box of the phrase.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ class ExpressionScores:
 
     Attributes:
         phrases: number of phrases
-        accuracy: share of phrases whose IoU reaches the threshold, for each threshold
-        mean_iou: mean IoU, an answer without a box counting 0
+        accuracy: share of phrases whose IoU is at least the threshold, for each threshold
+        mean_iou: mean IoU, which is 0 for an answer without a box
         without_box: number of answers without a box, which count as wrong
         several_boxes: number of answers with more than one box; the first one counts
         intervals: `value`, `low` and `high` of each accuracy (`"Acc@0.5"`) and of `"mean_iou"`: the central
             95 % of resamples of the images, each with all its phrases; empty without resamples
-        notes: conditions to know when reading the metrics
+        notes: conditions that matter when interpreting the metrics
     """
 
     phrases: int
@@ -68,19 +67,19 @@ def score_expressions(
     resamples: int = 1000,
     seed: int = 0,
 ) -> ExpressionScores:
-    """Score answers to referring expressions by their first box; its description plays no part.
+    """Score answers to referring expressions by their first box, regardless of its description.
 
     Args:
         boxes: `(x1, y1, x2, y2)` of each phrase in [0, 1]; IoU is the same in pixels
         answers: the parsed answer to each phrase, in the same order
-        thresholds: IoU from which a box is right
-        images: the image of each phrase, by any name, since intervals resample images; None if every phrase has an
-            image of its own
+        thresholds: lowest IoU of a correct box, one or more values
+        images: any identifier of the image of each phrase, since intervals resample images; None if every phrase has
+            its own image
         resamples: number of resamples of the images, 0 for no intervals
         seed: seed of the resamples
 
     Raises:
-        InputError: if there are not as many answers, or images, as boxes
+        InputError: if the numbers of answers or images differ from that of boxes
 
     Example:
         >>> from coord_eval import parse_answer
@@ -114,10 +113,10 @@ def _intervals(
     """Return intervals of means over phrases when images are resampled with all their phrases."""
     if not resamples:
         return {}
-    places = {image: place for place, image in enumerate(dict.fromkeys(images))}
-    image_N = np.array([places[image] for image in images])
-    # How often each image is drawn in each resample.
-    drawn_BI = np.random.default_rng(seed).multinomial(len(places), np.full(len(places), 1 / len(places)), resamples)
+    index = {image: i for i, image in enumerate(dict.fromkeys(images))}
+    image_N = np.array([index[image] for image in images])
+    # Number of times that each image is drawn in each resample.
+    drawn_BI = np.random.default_rng(seed).multinomial(len(index), np.full(len(index), 1 / len(index)), resamples)
     phrases_B = drawn_BI @ np.bincount(image_N)
     return {
         name: interval(float(value_N.mean()), drawn_BI @ np.bincount(image_N, value_N) / phrases_B, True)
@@ -142,18 +141,18 @@ def score_expression_files(
     Args:
         ground_truth: instance JSON lines with one object each, whose description is the phrase; an image with several
             phrases has several lines
-        predictions: `predictions.jsonl`, the answer to each phrase in the same order; where both sides name the image
-            or its id they have to agree
-        thresholds: IoU from which a box is right
+        predictions: `predictions.jsonl`, the answer to each phrase in the same order; if both files state the image or
+            its id, they have to agree
+        thresholds: lowest IoU of a correct box, one or more values
         format: format of the answers, see `coord_eval.parse_answer`
-        scale: what plain numbers are divided by, see `coord_eval.score`
+        scale: divisor of plain numbers, see `coord_eval.score`
         grid: grid of the coordinate tokens
         resamples: number of resamples of the images for intervals, 0 for none
         seed: seed of the resamples
-        progress: called with the name of a stage, what is done and what there is to do
+        progress: called with the name of a stage, the number of steps done and their total
 
     Raises:
-        InputError: if the files do not fit each other, naming the line
+        InputError: if the files do not match; the message names the line
     """
     instances = _read_phrases(ground_truth)
     for number, item in enumerate(instances, 1):
@@ -162,20 +161,20 @@ def score_expression_files(
                 f"ground truth, phrase {number} ({item.image}): expected one object, found {len(item.objects)}; "
                 "give each phrase a line of its own"
             )
-    answered = load_predictions(predictions)
-    loaded = [item for item in answered if isinstance(item, Prediction)]
-    if len(loaded) < len(answered):
+    loaded_records = load_predictions(predictions)
+    texts = [item for item in loaded_records if isinstance(item, Prediction)]
+    if len(texts) < len(loaded_records):
         raise InputError("expressions: expected answers as text, found a COCO results list")
-    if len(loaded) != len(instances):
+    if len(texts) != len(instances):
         raise InputError(
-            f"expressions: {len(instances)} phrases and {len(loaded)} answers; give one answer a phrase, in order"
+            f"expressions: {len(instances)} phrases and {len(texts)} answers; give one answer a phrase, in order"
         )
-    for prediction, item in zip(loaded, instances, strict=True):
+    for prediction, item in zip(texts, instances, strict=True):
         _check_same_image(prediction, item)
-    # Images recur, phrases do not: each line is an image of its own here.
+    # Several phrases can share an image, so each line is treated as a separate image.
     lines = load_ground_truth([item.model_copy(update={"image_id": None}) for item in instances])
     options = AnswerOptions(format=format, scale=scale, grid=grid)
-    answers, notes = parse_all(lines, loaded, range(len(loaded)), options, progress or silent)
+    answers, notes = parse_all(lines, texts, range(len(texts)), options, progress or silent)
     boxes = [item.objects[0].bbox for item in instances]
     images = [item.image for item in instances]
     scores = score_expressions(boxes, answers, thresholds, images=images, resamples=resamples, seed=seed)
@@ -186,24 +185,24 @@ def _read_phrases(source: str | Path | Sequence[Instance]) -> list[Instance]:
     if not isinstance(source, str | Path):
         return list(source)
     try:
-        # Not the reader of annotations: an image with several phrases has several lines.
+        # `read_annotations` would refuse the repeated images.
         return list(read_instances(source, strict=True).instances)
     except OSError as error:
         raise InputError(f"{source}: cannot be read ({error.strerror}); check the path") from error
 
 
 def _check_same_image(prediction: Prediction, item: Instance) -> None:
-    """Raise an error if an answer names another image than the phrase in its place."""
-    named = prediction.image is not None
-    found, expected = (prediction.image, item.image) if named else (prediction.image_id, item.image_id)
-    if named:
+    """Raise an error if an answer names another image than the phrase at the same position."""
+    has_name = prediction.image is not None
+    found, expected = (prediction.image, item.image) if has_name else (prediction.image_id, item.image_id)
+    if has_name:
         same = PurePath(str(found)).name == PurePath(item.image).name
     else:
         same = expected is None or str(found) == str(expected)
     if not same:
         raise InputError(
-            f"{prediction.where}: about {found!r}, where the phrase in its place is about {expected!r}; "
-            "answers must come in the order of the phrases"
+            f"{prediction.where}: about {found!r}, but the phrase at this position is about {expected!r}; "
+            "answers must have the order of the phrases"
         )
 
 
