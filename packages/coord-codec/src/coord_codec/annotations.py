@@ -30,7 +30,7 @@ ImageSize = Callable[[str], "tuple[int, int] | None"]
 
 _EXPECTED = (
     "expected COCO JSON (an object with the lists images, annotations and categories) or instance JSONL "
-    '(one {"image": ..., "objects": [...]} a line)'
+    '(one {"image": ..., "objects": [...]} per line)'
 )
 
 

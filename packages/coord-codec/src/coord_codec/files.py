@@ -124,7 +124,7 @@ def read_json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[st
                     except ValueError as error:
                         if number == 1 and line.startswith(_ARCHIVE_PREFIXES):
                             raise InputError(f"{path}: {_ARCHIVE_MESSAGE}") from None
-                        raise InputError(f"{path}, line {number}: {error}; one object a line") from error
+                        raise InputError(f"{path}, line {number}: {error}; write one object per line") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
 

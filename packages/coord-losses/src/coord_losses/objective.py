@@ -18,11 +18,11 @@ from coord_losses.fused.head import LinearHead
 from coord_losses.fused.sharded import (
     ShardedHead,
     copy_to_ranks,
+    gather_logits,
     gathered,
     is_dtensor,
     local_part,
     shard_range,
-    whole_logits,
 )
 from coord_losses.inputs import TermInputs, diagnostic_terms, needs_coord_logits, needs_of
 from coord_losses.output import ObjectiveOutput
@@ -105,7 +105,7 @@ class CoordObjective:
                 the coordinate tokens, or the target of an object's row is not a coordinate
         """
         if vocab_group is not None or is_dtensor(logits_NV):
-            logits_NV = whole_logits(logits_NV, vocab_group)
+            logits_NV = gather_logits(logits_NV, vocab_group)
         batch, vocab = Batch.sort(targets_N, objects, self.vocab, *logits_NV.shape), self.vocab
         needs = needs_of(self.config)
         quantities: dict[Need, Tensor] = {}
@@ -198,13 +198,13 @@ class CoordObjective:
         Raises:
             ValueError: as in the readable form, or if the shapes of the head's parts do not match
         """
-        vocab, own_range = self.vocab, None
+        vocab, token_range = self.vocab, None
         if vocab_group is None:
             weight_VH, bias_V, offsets_KH = gathered(head_weight_VH), gathered(bias_V), gathered(offsets_KH)
             size = len(weight_VH)
         else:
             weight_VH, bias_V = local_part(head_weight_VH), local_part(bias_V)
-            own_range, size = shard_range(len(weight_VH), vocab_group, weight_VH.device)
+            token_range, size = shard_range(len(weight_VH), vocab_group, weight_VH.device)
             hidden_NH, offsets_KH = copy_to_ranks(hidden_NH, vocab_group), copy_to_ranks(offsets_KH, vocab_group)
         if hidden_NH.shape[1:] != weight_VH.shape[1:]:
             raise ValueError(
@@ -216,10 +216,10 @@ class CoordObjective:
             hidden_NH = hidden_NH * logit_scale
             bias_V = None if bias_V is None else bias_V * logit_scale
         options = chunk_rows, chunk_vocab, bias_V, softcap, kernel, gradient_filter
-        if own_range is None or vocab_group is None:
+        if token_range is None or vocab_group is None:
             head = LinearHead(coord, weight_VH, offsets_KH, offset_ids_K, *options)
         else:
-            head = ShardedHead(own_range, size, vocab_group, coord, weight_VH, offsets_KH, offset_ids_K, *options)
+            head = ShardedHead(token_range, size, vocab_group, coord, weight_VH, offsets_KH, offset_ids_K, *options)
         batch = Batch.sort(targets_N, objects, vocab, len(hidden_NH), size)
         needs = needs_of(self.config)
         if vocab is None:

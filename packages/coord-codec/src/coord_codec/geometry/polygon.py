@@ -128,9 +128,9 @@ def find_crossing(points: list[Point]) -> tuple[int, int] | None:
     sides = [(points[i], points[(i + 1) % count]) for i in range(count)]
     # Sorted by their left ends, so that a side is compared only with sides that overlap it in x.
     order = sorted(range(count), key=lambda i: min(sides[i][0][0], sides[i][1][0]))
-    for place, i in enumerate(order):
+    for position, i in enumerate(order):
         right = max(sides[i][0][0], sides[i][1][0])
-        for j in order[place + 1 :]:
+        for j in order[position + 1 :]:
             if min(sides[j][0][0], sides[j][1][0]) > right:
                 break
             gap = abs(i - j)

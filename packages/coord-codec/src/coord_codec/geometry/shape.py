@@ -46,8 +46,8 @@ class Shape:
     def moved(self, left: float, top: float, width: float, height: float) -> Shape:
         """Return the shape relative to a window of the image, given in fractions; points outside are clamped to it."""
         moved = [(_clamp((x - left) / width), _clamp((y - top) / height)) for x, y in pairs(self.coordinates)]
-        kept = [new if seen else (0.0, 0.0) for new, seen in zip(moved, self._seen(), strict=True)]
-        return Shape(self.type, geometry_of(self.type).arrange(flat(kept)), self.names, self.visibility)
+        points = [new if labelled else (0.0, 0.0) for new, labelled in zip(moved, self._is_labelled(), strict=True)]
+        return Shape(self.type, geometry_of(self.type).arrange(flat(points)), self.names, self.visibility)
 
     def flip(self) -> Shape:
         """Return the shape in the image mirrored left to right; left and right keypoints are swapped."""
@@ -59,7 +59,7 @@ class Shape:
         points = pairs(coordinates)
         return Shape(self.type, flat([points[i] for i in order]), self.names, tuple(self.visibility[i] for i in order))
 
-    def _seen(self) -> list[bool]:
+    def _is_labelled(self) -> list[bool]:
         points = pairs(self.coordinates)
         return [v > 0 for v in self.visibility] if self.visibility else [True] * len(points)
 

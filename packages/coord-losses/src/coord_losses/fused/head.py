@@ -77,7 +77,7 @@ class LinearHead:
             if list(offsets_KH.shape) != expected:
                 raise ValueError(
                     f"offsets_KH must be {expected}, one row per offset id, got "
-                    f"{list(offsets_KH.shape)}; pass offset_ids_K if they are not the coordinate tokens alone"
+                    f"{list(offsets_KH.shape)}; pass offset_ids_K if their ids are not exactly the coordinate tokens"
                 )
             if order is not None:  # autograd restores the order of the table in the gradient
                 offsets_KH = offsets_KH[torch.tensor(order, device=offsets_KH.device)]

@@ -124,12 +124,12 @@ def shard_range(rows: int, group: ProcessGroup, device: torch.device) -> tuple[s
     return slice(start, start + rows), sum(counts)
 
 
-def whole_logits(logits_NL: Tensor, group: ProcessGroup | None) -> Tensor:
+def gather_logits(logits_NL: Tensor, group: ProcessGroup | None) -> Tensor:
     """Gather the logits of the full vocabulary [N, V] on every rank; `group` is None if they are a `DTensor`."""
     if group is None:
         return cast("DTensor", logits_NL).full_tensor()
-    own, size = shard_range(logits_NL.shape[1], group, logits_NL.device)
-    return sum_over_ranks(pad(logits_NL, (own.start, size - own.stop)), group)
+    token_range, size = shard_range(logits_NL.shape[1], group, logits_NL.device)
+    return sum_over_ranks(pad(logits_NL, (token_range.start, size - token_range.stop)), group)
 
 
 class ShardedHead(LinearHead):
@@ -139,7 +139,7 @@ class ShardedHead(LinearHead):
     its own rows; they exchange maxima, sums of exponentials, target logits and the logits of the coordinate tokens.
 
     Args:
-        own: range of token ids of this rank
+        token_range: token ids of this rank
         size: size V of the full vocabulary
         group: the ranks
         coord: see `LinearHead`, in the full vocabulary
@@ -151,7 +151,7 @@ class ShardedHead(LinearHead):
 
     def __init__(
         self,
-        own: slice,
+        token_range: slice,
         size: int,
         group: ProcessGroup,
         coord: slice,
@@ -160,8 +160,8 @@ class ShardedHead(LinearHead):
         offset_ids_K: Tensor | Iterable[int] | None = None,
         *options: Any,
     ) -> None:
-        self.own, self.size, self.group, self.all_coord = own, size, group, coord
-        self.own_coord, local_coord = shared_columns(coord, own)
+        self.token_range, self.size, self.group, self.all_coord = token_range, size, group, coord
+        self.own_coord, local_coord = shared_columns(coord, token_range)
         assert isinstance(local_coord, slice)
         # The gate needs a non-empty set of tokens: a rank without coordinate tokens uses its first token.
         local_coord = local_coord if local_coord.stop > local_coord.start else slice(0, 1)
@@ -175,10 +175,10 @@ class ShardedHead(LinearHead):
                 raise ValueError(f"offset_ids_K must lie in 0..{size - 1}, got {min(ids)}..{max(ids)}")
             if len(ids) != len(offsets_KH):
                 raise ValueError(f"offsets_KH must have {len(ids)} rows, one per offset id, got {len(offsets_KH)}")
-            local_indices = [i for i, token in enumerate(ids) if own.start <= token < own.stop]
+            local_indices = [i for i, token in enumerate(ids) if token_range.start <= token < token_range.stop]
             self.unused_offsets = None if local_indices else offsets_KH
             offsets_KH = offsets_KH[local_indices] if local_indices else None
-            offset_ids_K = [ids[i] - own.start for i in local_indices] if local_indices else None
+            offset_ids_K = [ids[i] - token_range.start for i in local_indices] if local_indices else None
         super().__init__(local_coord, weight_LH, offsets_KH, offset_ids_K, *options)
 
     def apply(
@@ -222,13 +222,13 @@ class ShardedHead(LinearHead):
 
     def mean_logits(self, hidden_RH: Tensor) -> Tensor:
         """See `LinearHead.mean_logits`."""
-        sum_R = super().mean_logits(hidden_RH) * (self.own.stop - self.own.start)
+        sum_R = super().mean_logits(hidden_RH) * (self.token_range.stop - self.token_range.start)
         return sum_over_ranks(sum_R, self.group) / self.size
 
     def _local_targets(self, targets_R: Tensor) -> tuple[Tensor, Tensor]:
         """Return which targets are on this rank, and their rows in its weight; 0 for targets on other ranks."""
-        is_local_R = (targets_R >= self.own.start) & (targets_R < self.own.stop)
-        return is_local_R, torch.where(is_local_R, targets_R - self.own.start, 0)
+        is_local_R = (targets_R >= self.token_range.start) & (targets_R < self.token_range.stop)
+        return is_local_R, torch.where(is_local_R, targets_R - self.token_range.start, 0)
 
     def _logsumexp(self, local_R: Tensor) -> Tensor:
         """Combine the ranks' logsumexps."""

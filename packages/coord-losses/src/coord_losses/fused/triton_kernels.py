@@ -51,13 +51,13 @@ def _logits(hidden, weight, bias, added, slot, factor, rows, cols, R, V, H, K, c
     if OFFSETS:
         k = tl.load(slot + cols, mask=cols < V, other=-1)
         z += tl.load(added + rows64[:, None] * K + k[None, :], mask=(rows[:, None] < R) & (k[None, :] >= 0), other=0)
-    own = tl.load(factor + rows, mask=rows < R, other=1)
+    row_factor = tl.load(factor + rows, mask=rows < R, other=1)
     if BIAS:
-        z += own[:, None] * tl.load(bias + cols, mask=cols < V, other=0)[None, :]
+        z += row_factor[:, None] * tl.load(bias + cols, mask=cols < V, other=0)[None, :]
     slope = tl.full((BR, BV), 1, tl.float32)
     if CAP:
-        tanh = 2 * tl.sigmoid(2 * z / (cap * own[:, None])) - 1
-        z = cap * own[:, None] * tanh
+        tanh = 2 * tl.sigmoid(2 * z / (cap * row_factor[:, None])) - 1
+        z = cap * row_factor[:, None] * tanh
         slope = 1 - tanh * tanh
     return z, slope
 
@@ -65,9 +65,9 @@ def _logits(hidden, weight, bias, added, slot, factor, rows, cols, R, V, H, K, c
 @triton.jit
 def _in_set(target, rows, cols, T, first, last):
     """Return whether a column belongs to the set of its row: the target, or all coordinates in rows of the gate."""
-    aim = tl.load(target + rows, mask=rows < T, other=-1)
+    row_target = tl.load(target + rows, mask=rows < T, other=-1)
     gate = (rows[:, None] >= T) & (cols[None, :] >= first) & (cols[None, :] < last)
-    return (cols[None, :] == aim[:, None]) | gate
+    return (cols[None, :] == row_target[:, None]) | gate
 
 
 @triton.jit
@@ -97,7 +97,7 @@ def _lse_kernel(hidden, weight, bias, added, slot, factor, target, largest, tota
 
 @triton.jit
 def _gradient_kernel(hidden, weight, bias, added, slot, factor, target, others, set_lse, scale, upstream, grad_hidden,
-                     grad_weight, grad_bias, R, T, V, H, K, first, last, row_blocks, cap, least, BR: tl.constexpr,
+                     grad_weight, grad_bias, R, T, V, H, K, first, last, row_blocks, cap, min_gradient, BR: tl.constexpr,
                      BV: tl.constexpr, BH: tl.constexpr, BIAS: tl.constexpr, OFFSETS: tl.constexpr, CAP: tl.constexpr, WIDEN: tl.constexpr,
                      TRAINED: tl.constexpr, FILTER: tl.constexpr):  # fmt: skip
     """Add the contribution of one tile of logits to the gradients."""
@@ -116,14 +116,14 @@ def _gradient_kernel(hidden, weight, bias, added, slot, factor, target, others, 
     grad = tl.where(row[:, None] & (cols[None, :] < V), grad, 0.0)
     wanted = True
     if FILTER:
-        wanted = tl.max(tl.max(tl.abs(grad), 1), 0) >= least
+        wanted = tl.max(tl.max(tl.abs(grad), 1), 0) >= min_gradient
     if wanted:
         grad = grad * tl.load(upstream + rows, mask=row, other=0)[:, None]
         rows64, cols64 = rows.to(tl.int64), cols.to(tl.int64)
         narrow = grad.to(weight.dtype.element_ty)
         if TRAINED and BIAS:
-            own = tl.load(factor + rows, mask=row, other=0)
-            tl.atomic_add(grad_bias + cols, tl.sum(grad * own[:, None], 0), mask=cols < V)
+            row_factor = tl.load(factor + rows, mask=row, other=0)
+            tl.atomic_add(grad_bias + cols, tl.sum(grad * row_factor[:, None], 0), mask=cols < V)
         for start in range(0, H, BH):
             units = start + tl.arange(0, BH)
             unit = units[None, :] < H
@@ -221,14 +221,14 @@ class TritonPass:
         """
         arguments, row_blocks, column_blocks = self._common()
         grad_RH = torch.zeros_like(self.hidden_RH, dtype=torch.float32)
-        least = self.rows.spec.gradient_filter
+        min_gradient = self.rows.spec.gradient_filter
         placeholder = self.factor_R.new_zeros(1)
         if len(grad_RH):
             _gradient_kernel[(row_blocks * column_blocks,)](
                 others=lse.others_R, set_lse=lse.set_R, scale=lse.others_prob, upstream=upstream_R.contiguous(),
                 grad_hidden=grad_RH, grad_weight=placeholder if grad_VH is None else grad_VH,
-                grad_bias=placeholder if grad_V is None else grad_V, row_blocks=row_blocks, least=least,
-                TRAINED=grad_VH is not None, FILTER=least > 0, **arguments,
+                grad_bias=placeholder if grad_V is None else grad_V, row_blocks=row_blocks, min_gradient=min_gradient,
+                TRAINED=grad_VH is not None, FILTER=min_gradient > 0, **arguments,
             )  # fmt: skip
         if self.head.offsets_KH is None:
             return grad_RH, None

@@ -42,13 +42,13 @@ class LogitTransform:
         scale = found.get("logit_scale", 1.0) * found.get("lm_head_multiplier", 1.0) / found.get("logits_scaling", 1.0)
         return list(dict.fromkeys([cls(scale, found.get("final_logit_softcapping")), cls()]))
 
-    def explains(self, given: Tensor, returned: Tensor) -> bool:
+    def explains(self, before: Tensor, after: Tensor) -> bool:
         """Return whether this transformation of the head's logits gives the logits that the model returned."""
-        expected = given.double() * self.logit_scale
+        expected = before.double() * self.logit_scale
         if self.softcap is not None:
             expected = self.softcap * torch.tanh(expected / self.softcap)
-        error = 2 * torch.finfo(given.dtype).eps
-        return returned.shape == given.shape and torch.allclose(returned.double(), expected, rtol=2 * error, atol=error)
+        error = 2 * torch.finfo(before.dtype).eps
+        return after.shape == before.shape and torch.allclose(after.double(), expected, rtol=2 * error, atol=error)
 
 
 @dataclass
