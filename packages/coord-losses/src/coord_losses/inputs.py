@@ -65,7 +65,7 @@ class TermInputs:
 
     def _get(self, need: Need) -> Tensor:
         if need not in self.given:
-            raise ValueError(f"the term uses an input that was not computed: register it with {need!r} in its needs")
+            raise ValueError(f"the term uses an input that was not computed: register it with {need!r} among its needs")
         return self.given[need]
 
     @property
