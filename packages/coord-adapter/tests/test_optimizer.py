@@ -117,7 +117,7 @@ def test_register_adds_a_name_once():
     model, groups = both()
     everything = [{"params": [p for group in groups for p in group["params"]]}]
     assert build_param_groups("test_only_first", model, everything, CoordOffsetConfig()) == everything
-    with pytest.raises(ValueError, match="registered already"):
+    with pytest.raises(ValueError, match="already registered"):
         register_param_groups("multimodal")(first)
     with pytest.raises(ValueError, match=r"'sgd' is not registered, expected one of .*multimodal"):
         build_param_groups("sgd", model, groups, CoordOffsetConfig())

@@ -59,7 +59,7 @@ def test_read_annotations_gives_instances_and_the_rows_of_the_file():
         (0, 0, (0, 0, 64, 48), 64 * 48, False, True),
         (0, 0, (8, 8, 16, 16), 77, True, False),
     ]
-    assert found.problems == () and found.notes == {"crowd regions, which are no training targets": 1}
+    assert found.problems == () and found.notes == {"crowd regions, which are not training targets": 1}
 
 
 def test_read_annotations_makes_the_instances_that_validation_would():
@@ -156,8 +156,8 @@ def test_ids_that_differ_as_text_and_number_are_the_same(ids, found):
     read = read_annotations(document)
     assert [len(i.objects) for i in read.instances] == found and len(read.problems) == 3 - sum(found)
     matched = sum(isinstance(i, str) and i.isdigit() for i in ids)
-    assert read.notes["annotations whose image_id is the id of an image but for being text or a number"] == matched
-    assert read.notes["annotations whose category_id is the id of a category but for being text or a number"] == 1
+    assert read.notes["annotations whose image_id is the id of an image only if text is read as a number"] == matched
+    assert read.notes["annotations whose category_id is the id of a category only if text is read as a number"] == 1
 
 
 def test_id_that_may_be_two_images_is_none():

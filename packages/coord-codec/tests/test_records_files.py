@@ -97,7 +97,7 @@ def test_strict_raises_one_error_that_lists_the_first_few(tmp_path):
     with pytest.raises(ValueError) as caught:
         read_instances(path, strict=True)
     message = str(caught.value)
-    assert message.startswith(f"7 bad lines in {path}:\n{path}:2: objects[0].bbox: coordinate 2 is outside [0, 1]")
+    assert message.startswith(f"7 invalid lines in {path}:\n{path}:2: objects[0].bbox: coordinate 2 is outside [0, 1]")
     assert message.endswith("and 2 more") and message.count("\n") == 6
     assert read_instances(write_lines(tmp_path / "good.jsonl", GOOD), strict=True).problems == ()
 

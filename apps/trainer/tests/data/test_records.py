@@ -157,7 +157,7 @@ def test_large_coco_file_whose_annotations_have_no_image_is_an_error(tmp_path, c
     for row in coco["annotations"][:41]:
         row["image_id"] = f"{row['image_id']}.png"
     (tmp_path / "a.json").write_text(json.dumps(coco))
-    with pytest.raises(InputError, match=r"\.png' is not the id .*; nor has any other"):
+    with pytest.raises(InputError, match=r"\.png' is not the id .*; no other annotation"):
         load_annotated(tmp_path / "a.json", None, "train", False)
 
 

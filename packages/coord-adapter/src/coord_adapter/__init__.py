@@ -45,8 +45,7 @@ __all__ = [
     "with_offset_modules",
 ]
 
-# Importing peft and transformers takes many seconds of processor time, torch and pydantic less of it: a name is
-# imported when it is first asked for.
+# peft and transformers take many seconds to import, torch and pydantic less: names are imported on first use.
 _MODULES = {
     "config": ("CoordOffsetConfig", "IdRange"),
     "files": ("load_adapter", "save_as_trainable_tokens"),
@@ -56,13 +55,13 @@ _MODULES = {
     "peft": ("check_peft_config", "with_offset_modules"),
     "tables": ("CoordOffsetAdapter",),
 }
-_WHERE = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

@@ -1,4 +1,4 @@
-"""Settings of the offsets: the `custom.coord_offset` section of a run's configuration."""
+"""Settings of the offsets, the `custom.coord_offset` section of a run's configuration."""
 
 from collections.abc import Iterable
 from typing import Annotated, Literal
@@ -30,14 +30,14 @@ class CoordOffsetConfig(BaseModel):
     """Whether and how the coordinate rows are trained.
 
     Attributes:
-        enabled: false creates no parameter
-        ids: the rows to train: None for the tokenizer's coordinates, a list, or a range with both ends
-            included
-        tie_head: one table for embedding and head; false trains two
-        embed_lr: learning rate of the embedding's table (in tied mode of the one table); None is the run's
-        head_lr: learning rate of the head's table; None is the run's
-        weight_decay: of the offsets; it moves them towards zero, that is the rows towards the base's
-        dtype: of the tables; see `install_coord_offset_adapter`
+        enabled: whether offsets are trained; if false, no parameters are created
+        ids: token ids of the rows to train: None for the tokenizer's coordinates, a list, or a range including both
+            ends
+        tie_head: whether embedding and head share one table; if false, two tables are trained
+        embed_lr: learning rate of the embedding's table, or of the shared table; None for the run's learning rate
+        head_lr: learning rate of the head's table; None for the run's learning rate
+        weight_decay: weight decay of the offsets, which moves the rows towards those of the base
+        dtype: dtype of the tables; see `install_coord_offset_adapter`
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -60,7 +60,7 @@ class CoordOffsetConfig(BaseModel):
         """Return the ids to train.
 
         Args:
-            coord_ids: the tokenizer's coordinates (and markers that train along), used when `ids` is None
+            coord_ids: the tokenizer's coordinates (and markers trained with them), used if `ids` is None
         """
         if self.ids is None:
             return list(coord_ids)

@@ -1,4 +1,4 @@
-"""Load an adapter folder onto a base model, and write one that loads with none of this package."""
+"""Loads an adapter folder onto a base model, and writes adapters that can be loaded without this package."""
 
 import copy
 import tempfile
@@ -36,28 +36,28 @@ def load_adapter(
     is_trainable: bool = False,
     **kwargs: Any,
 ) -> PeftModel:
-    """Load an adapter with coordinate offsets onto a base model, prepared or not.
+    """Load an adapter with coordinate offsets onto a base model, with or without installed tables.
 
-    Ids, sizes and tie mode come from the file; a base model without tables gets them.
+    Ids, sizes and tie mode come from the file; tables are installed if the base model has none.
 
     Args:
-        base_model: the base model; if tables are installed already, their fingerprint is compared
+        base_model: the base model; if tables are already installed, their fingerprint is compared
         path: a local adapter folder
-        fingerprint: that of the tokenizer in use, compared with the file's
+        fingerprint: fingerprint of the tokenizer in use, compared with that of the file
         adapter_name: name of the adapter in the PEFT model
-        is_trainable: whether training continues
+        is_trainable: whether the adapter will be trained further
         **kwargs: passed to `PeftModel.from_pretrained`
 
     Returns:
         The PEFT model with the adapter active.
 
     Raises:
-        FileNotFoundError: if there is no adapter.
-        ValueError: if the file holds no offsets, or offsets of another size or vocabulary, or if PEFT wraps the
-            base already.
+        FileNotFoundError: if there is no adapter
+        ValueError: if the file contains no offsets, or offsets of another size or vocabulary, or if PEFT already
+            wraps the base model
     """
     if isinstance(base_model, PeftModel):
-        raise ValueError("base_model is wrapped by PEFT already: call its load_adapter(path, adapter_name) instead.")
+        raise ValueError("base_model is already wrapped by PEFT: call its load_adapter(path, adapter_name) instead.")
     file = weights_file(path)
     saved = read_stored(file)
     installed = next((module for module in base_model.modules() if isinstance(module, CoordOffsetAdapter)), None)
@@ -77,7 +77,7 @@ def load_adapter(
         installed = install_coord_offset_adapter(
             base_model, saved.ids, tie_head=saved.head is None, fingerprint=fingerprint or saved.fingerprint
         )
-    # PEFT asks the file for every key of the module; a file of another writer may lack the descriptive ones.
+    # PEFT expects every key of the module in the file; files from other programs may lack the descriptive parts.
     installed._non_persistent_buffers_set.update(saved.lacking)
     model = PeftModel.from_pretrained(
         base_model, str(file.parent), adapter_name=adapter_name, is_trainable=is_trainable, **kwargs
@@ -92,23 +92,22 @@ def load_adapter(
 def save_as_trainable_tokens(model: PeftModel, path: str | Path) -> None:
     """Save the active adapter with its offsets as PEFT's `trainable_token_indices`.
 
-    PEFT stores the rows themselves, not their difference to the base, in the base's dtype. The result gives
-    equal logits in float32 (in bfloat16 up to the rounding of the rows), merged or not, and loads with
-    `PeftModel.from_pretrained` alone.
+    PEFT stores the rows themselves, not their difference to the base, in the base's dtype. The logits are equal in
+    float32 (in bfloat16 up to the rounding of the rows), merged or not, and the adapter can be loaded with
+    `PeftModel.from_pretrained`.
 
     Args:
         model: a PEFT model whose active adapter has offsets
         path: a folder that does not exist yet
 
     Raises:
-        FileExistsError: if there is something at `path` already.
-        ValueError: if no offsets are active; if embedding or head carry LoRA; for two tables on a base that ties
-            embedding and head, which PEFT can hold apart but merges into one weight; for weights partitioned by
-            ZeRO-3.
+        FileExistsError: if `path` already exists
+        ValueError: if no offsets are active; if embedding or head carry LoRA; if there are two tables but the base
+            ties embedding and head, which PEFT merges into one weight; if weights are partitioned by ZeRO-3
     """
     path = Path(path)
     if path.exists():
-        raise FileExistsError(f"{path}: exists already; choose a new folder.")
+        raise FileExistsError(f"{path}: already exists; choose a new folder.")
     owner = find_owner(model)
     wrapper = None if owner is None else owner._modules[MODULE_NAME]
     active = active_copy(wrapper) if wrapper is not None and is_wrapped(wrapper) else None
@@ -139,14 +138,14 @@ def save_as_trainable_tokens(model: PeftModel, path: str | Path) -> None:
 
 
 def _rows_by_layer(owner: nn.Module, adapter: CoordOffsetAdapter) -> dict[str, Tensor]:
-    """Return the moved rows [K, H] by layer name; a tied head follows the embedding and is left out."""
+    """Return the rows with offsets [K, H] by layer name, without the head if it is tied to the embedding."""
     embedding, head = owner.get_input_embeddings(), owner.get_output_embeddings()
     for layer in (embedding, head):
         if has_lora(layer):
             raise ValueError("embedding or head carry LoRA, which PEFT cannot combine with trainable_token_indices.")
         if layer.weight.shape[0] == 0:
             raise ValueError(
-                "the weights are partitioned by ZeRO-3: load the saved adapter on a whole base model first."
+                "the weights are partitioned by ZeRO-3: load the saved adapter on an unpartitioned base model first."
             )
     names = {module: name for name, module in owner.named_modules()}
     rows = {names[embedding]: moved_rows(embedding.weight[adapter.token_ids], adapter.embed_offset)}

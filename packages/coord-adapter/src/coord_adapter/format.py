@@ -1,19 +1,18 @@
-"""The adapter file's format: which tensors hold the offsets, reading and writing them, and what makes them unusable.
+"""The format of the adapter file: reads, writes and validates the tensors of the offsets.
 
-The offsets travel in PEFT's `adapter_model.safetensors` as tensors named `....coord_offset_adapter.PART`:
+The offsets are stored in PEFT's `adapter_model.safetensors` as tensors named `....coord_offset_adapter.PART`:
 
 | part             | type       | shape  | meaning                                                            |
 |------------------|------------|--------|--------------------------------------------------------------------|
 | `token_ids`      | int64      | [K]    | row k of the tables belongs to `token_ids[k]`; any order, distinct |
-| `embed_offset`   | floating   | [K, H] | added to the embeddings, in tied mode to the rows of the head too  |
+| `embed_offset`   | floating   | [K, H] | added to the embeddings, in tied mode also to the rows of the head |
 | `head_offset`    | floating   | [K, H] | added to the rows of the head; [0, H] in tied mode                 |
 | `fingerprint`    | uint8      | [n]    | optional: the vocabulary's fingerprint in UTF-8, empty if unknown  |
 | `format_version` | uint8      | [1]    | optional: 1                                                        |
 
-`adapter_config.json` names `coord_offset_adapter` in `modules_to_save` and the guard in `trainable_token_indices`
-(see `coord_adapter.peft`). Importing this module imports neither torch nor safetensors; of the functions only
-`read_offsets`, `offset_tensors` and `encode_fingerprint` do. `find_offsets` works on anything that has a shape, so
-that a reader of headers needs no tensors.
+`adapter_config.json` lists `coord_offset_adapter` in `modules_to_save` and the guard in `trainable_token_indices`
+(see `coord_adapter.peft`). Only the functions `read_offsets`, `offset_tensors` and `encode_fingerprint` import torch
+and safetensors. `find_offsets` works on any objects with a shape, so that reading headers requires no tensors.
 
 Shapes: K offset rows, H hidden size, V vocabulary.
 """
@@ -31,30 +30,30 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MODULE_NAME = "coord_offset_adapter"
-"""Name of the submodule on the owner model; what PEFT's `modules_to_save` must contain."""
+"""Name of the submodule on the owner model; PEFT's `modules_to_save` must contain it."""
 
 GUARD_NAME = "needs_load_adapter_of_coord_adapter__coord_offset_guard"
-"""Entry of `trainable_token_indices` by which plain PEFT refuses an unprepared base; it trains no token.
+"""Entry of `trainable_token_indices` that makes plain PEFT refuse a base without tables; it trains no token.
 
-PEFT's message quotes it, so it says what to do. PEFT finds modules by the end of their names: files with the former
-name, `coord_offset_guard`, find it too.
+The name contains an instruction because PEFT's error message quotes it. PEFT matches module names by their ends, so
+files with the former name, `coord_offset_guard`, still work.
 """
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 """PEFT's file name for an adapter's tensors."""
 
 FORMAT_VERSION = 1
-"""The newest version that is understood, and the one that is written."""
+"""The version that is written, and the newest one that can be read."""
 
 TABLES = ("token_ids", "embed_offset", "head_offset")
-"""The parts that every file has."""
+"""The parts that every file must have."""
 
 DESCRIPTIVE = ("fingerprint", "format_version")
-"""The parts that a file of another writer may lack."""
+"""Optional parts, which files from other programs may lack."""
 
 
 class Shaped(Protocol):
-    """What stands for a tensor: `torch.Tensor` itself, or the entry of a safetensors header."""
+    """An object with a shape: a `torch.Tensor` or an entry of a safetensors header."""
 
     @property
     def shape(self) -> Sequence[int]:
@@ -66,14 +65,14 @@ T = TypeVar("T", bound=Shaped)
 
 @dataclass(frozen=True)
 class StoredOffsets(Generic[T]):
-    """Where the offsets stand among the tensors of a file.
+    """The offsets of a file, as tensors or header entries.
 
     Attributes:
         ids: the token ids [K], in the order of the rows
-        embed: the table [K, H] of the embedding, in tied mode of the head too
+        embed: the table [K, H] of the embedding, in tied mode also of the head
         head: the table [K, H] of the head, or None in tied mode
-        fingerprint: the vocabulary that the offsets were trained with, None if the file does not say
-        lacking: which of the descriptive parts the file does not have
+        fingerprint: fingerprint of the vocabulary that the offsets were trained with; None if the file has none
+        lacking: the descriptive parts that the file lacks
     """
 
     ids: tuple[int, ...]
@@ -89,9 +88,9 @@ class SavedOffsets:
 
     Attributes:
         ids: int64 token ids [K], in the order of the rows
-        embed: [K, H], added to the embeddings; in tied mode to the head's rows too
-        head: [K, H], added to the head's rows, or None in tied mode
-        fingerprint: the vocabulary that the offsets were trained with, None if the file does not say
+        embed: offsets [K, H] of the embeddings, in tied mode also of the head's rows
+        head: offsets [K, H] of the head's rows, or None in tied mode
+        fingerprint: fingerprint of the vocabulary that the offsets were trained with; None if the file has none
     """
 
     ids: Tensor
@@ -101,12 +100,12 @@ class SavedOffsets:
 
     @property
     def tied(self) -> bool:
-        """Whether one table serves embedding and head."""
+        """Whether embedding and head share one table."""
         return self.head is None
 
 
 def is_guard(name: str) -> bool:
-    """Tell whether an entry of `trainable_token_indices` is the guard, of this or of an older file.
+    """Return whether an entry of `trainable_token_indices` is the guard, under its current or former name.
 
     Example:
         >>> is_guard("coord_offset_guard"), is_guard(GUARD_NAME), is_guard("embed_tokens")
@@ -116,7 +115,7 @@ def is_guard(name: str) -> bool:
 
 
 def offset_part(name: str) -> str | None:
-    """Return the part that a tensor of an adapter file holds, or None if it does not belong to the offsets.
+    """Return the part name of a tensor in an adapter file, or None if it does not belong to the offsets.
 
     Example:
         >>> offset_part("base_model.model.coord_offset_adapter.token_ids")
@@ -129,18 +128,18 @@ def offset_part(name: str) -> str | None:
 def find_offsets(
     tensors: Mapping[str, T], integers: Callable[[T], Iterable[int]], file: str | Path
 ) -> StoredOffsets[T] | None:
-    """Find the offsets among the tensors of an adapter file and check that they belong together.
+    """Find the offsets among the tensors of an adapter file and check that they are consistent.
 
     Args:
-        tensors: the tensors of the file by name, or what stands for them
-        integers: reads the values of a tensor of whole numbers
-        file: for messages
+        tensors: the tensors of the file by name, or objects with a shape in their place
+        integers: function that returns the values of an integer tensor
+        file: the file's path for messages
 
     Returns:
         The offsets, or None if no tensor of the file belongs to them.
 
     Raises:
-        InputError: if the offsets are incomplete, of a newer format, or their shapes contradict each other.
+        InputError: if the offsets are incomplete, of a newer format, or their shapes contradict each other
     """
     parts = {part: tensor for name, tensor in tensors.items() if (part := offset_part(name)) is not None}
     if not parts:
@@ -166,20 +165,20 @@ def find_offsets(
 
 
 def problem_with_version(version: int) -> str | None:
-    """Say that a file is too new to be understood, or None; a file without a version has the first one."""
+    """Return an error message if the file's version is not supported, else None; files without a version have 1."""
     if version > FORMAT_VERSION:
         return f"format_version is {version}, expected at most {FORMAT_VERSION}: update coord-adapter."
     return None
 
 
 def problem_with_shapes(rows: int, embed: Shaped, head: Shaped | None, hidden_size: int | None = None) -> str | None:
-    """Say why the tables do not belong to the token ids, or do not fit a model, or None.
+    """Return an error message if the tables do not match the token ids or the model, else None.
 
     Args:
-        rows: how many token ids there are, K
+        rows: number of token ids, K
         embed: the embedding's table
-        head: the head's table; None or one without rows in tied mode
-        hidden_size: H of the base model; None takes that of `embed`
+        head: the head's table; None or a table without rows in tied mode
+        hidden_size: hidden size H of the base model; None for that of `embed`
     """
     shape = tuple(embed.shape)
     if rows and shape[:1] == (0,):
@@ -198,7 +197,7 @@ def problem_with_shapes(rows: int, embed: Shaped, head: Shaped | None, hidden_si
 
 
 def problem_with_ids(ids: Sequence[int], vocab_rows: int | None) -> str | None:
-    """Say that an id has no row in a vocabulary of `vocab_rows` rows (V; None skips the check), or None."""
+    """Return an error message if an id has no row in a vocabulary of `vocab_rows` rows (V, unless None), else None."""
     if vocab_rows is None or not ids or max(ids) < vocab_rows:
         return None
     return (
@@ -208,7 +207,7 @@ def problem_with_ids(ids: Sequence[int], vocab_rows: int | None) -> str | None:
 
 
 def problem_with_fingerprint(saved: str | None, expected: str | None) -> str | None:
-    """Say that offsets were trained with another vocabulary, or None; an unknown one is no problem."""
+    """Return an error message if two known fingerprints differ, else None."""
     if not saved or not expected or saved == expected:
         return None
     return (
@@ -218,14 +217,14 @@ def problem_with_fingerprint(saved: str | None, expected: str | None) -> str | N
 
 
 def encode_fingerprint(text: str | None) -> Tensor:
-    """Return a fingerprint as a uint8 tensor [n] of its UTF-8, empty for none."""
+    """Return a fingerprint as a uint8 tensor [n] of its UTF-8 bytes; empty for None."""
     import torch
 
     return torch.tensor(list((text or "").encode()), dtype=torch.uint8)
 
 
 def decode_fingerprint(values: Iterable[int]) -> str | None:
-    """Return the text of a fingerprint's bytes, None if there are none."""
+    """Return the text of a fingerprint's bytes; None if there are none."""
     return bytes(values).decode(errors="replace") or None
 
 
@@ -233,9 +232,9 @@ def read_offsets(path: str | Path) -> SavedOffsets:
     """Read the offsets of an adapter folder (or its `adapter_model.safetensors`) without a model.
 
     Raises:
-        FileNotFoundError: if there is no such file (a pickled `adapter_model.bin` is never read).
-        InputError: a ValueError; if the file is not safetensors, holds no complete set of offsets, or is of a
-            newer format.
+        FileNotFoundError: if there is no such file (a pickled `adapter_model.bin` is never read)
+        InputError: (a ValueError) if the file is not safetensors, does not contain all parts of the offsets, or has a
+            newer format version
 
     Example:
         >>> import tempfile, torch
@@ -249,12 +248,12 @@ def read_offsets(path: str | Path) -> SavedOffsets:
     """
     import torch
 
-    found = read_stored(weights_file(path))
-    return SavedOffsets(torch.tensor(found.ids), found.embed, found.head, found.fingerprint)
+    stored = read_stored(weights_file(path))
+    return SavedOffsets(torch.tensor(stored.ids), stored.embed, stored.head, stored.fingerprint)
 
 
 def read_stored(file: Path) -> StoredOffsets[Tensor]:
-    """Read the offsets of a safetensors file, with what it lacks; see `read_offsets`."""
+    """Read the offsets of a safetensors file, including which parts it lacks; see `read_offsets`."""
     import torch
     from safetensors import SafetensorError, safe_open
 
@@ -264,18 +263,18 @@ def read_stored(file: Path) -> StoredOffsets[Tensor]:
             tensors = {name: weights.get_tensor(name) for name in names}
     except SafetensorError as error:
         raise InputError(f"{file}: not a readable safetensors file ({error}); save the adapter again") from None
-    found = find_offsets(tensors, torch.Tensor.tolist, file)
-    if found is None:
+    stored = find_offsets(tensors, torch.Tensor.tolist, file)
+    if stored is None:
         raise InputError(
             f"{file}: no coordinate offsets: the adapter was trained without them, or saved without "
             f"{MODULE_NAME} in modules_to_save. An adapter without offsets is loaded with "
             "PeftModel.from_pretrained."
         )
-    return found
+    return stored
 
 
 def offset_tensors(offsets: SavedOffsets) -> dict[str, Tensor]:
-    """Return the offsets as PEFT writes them: each part's tensor by its name in `adapter_model.safetensors`.
+    """Return the tensors of the offsets by their names in PEFT's `adapter_model.safetensors`.
 
     Args:
         offsets: ids [K] and tables [K, H]
@@ -296,7 +295,7 @@ def weights_file(path: str | Path) -> Path:
     """Return the safetensors file of an adapter folder, or the file itself.
 
     Raises:
-        FileNotFoundError: if there is none.
+        FileNotFoundError: if there is none
     """
     path = Path(path)
     file = path if path.suffix == ".safetensors" else path / WEIGHTS_FILE

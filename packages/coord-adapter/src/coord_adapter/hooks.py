@@ -1,8 +1,8 @@
-"""The hooks by which the offsets reach the model: where they sit, how they find the tables, what they check.
+"""Hooks that add the offsets in a model's forward pass, and checks that the offsets take effect.
 
-Hooks are objects that know their owner and follow it through `deepcopy`; a closure would keep adding the original's
-tables. The tables are looked up at call time, so PEFT may wrap, switch and disable them and no reattach step exists.
-Before each forward pass a check raises where offsets would be skipped, wrong or untrained.
+Hooks are objects with a reference to their owner, which `deepcopy` updates; a closure would still add the original
+model's tables. Tables are looked up at call time, so PEFT may wrap, switch and disable them without reattaching hooks.
+Before each forward pass a check raises an error if offsets would be skipped, wrong or not trained.
 """
 
 import contextlib
@@ -29,9 +29,8 @@ class ActiveOffsets:
 
     Attributes:
         ids: int64 token ids [K]; row k of the offsets belongs to `ids[k]`
-        offsets: [K, H], the head's offsets (in tied mode the one table), in the tables' own dtype, attached
-            to the graph
-        head_weight: [V, H], the frozen base head
+        offsets: offsets [K, H] of the head (in tied mode the shared table), in the tables' dtype, differentiable
+        head_weight: weight [V, H] of the frozen base head
     """
 
     ids: Tensor
@@ -40,17 +39,17 @@ class ActiveOffsets:
 
 
 def active_offsets(model: nn.Module) -> ActiveOffsets | None:
-    """Return the offsets that the model's head would add now; None without any, or while they are disabled.
+    """Return the offsets that the model's head currently adds; None if there are none or they are disabled.
 
-    Use it together with `bypass_head_hook`, inside the function that stands in for `lm_head.forward` during
-    one call: there ZeRO-3 has gathered the head's weight. The table is a copy that lives on after ZeRO-3 has
-    partitioned the parameter again; gradients flow back to it.
+    Use it together with `bypass_head_hook`, inside the function that replaces `lm_head.forward` during a call: there
+    ZeRO-3 has gathered the head's weight. The table is a differentiable copy, which remains valid after ZeRO-3 has
+    partitioned the parameter again.
 
     Args:
         model: the model in any wrapping (PEFT, DDP, DeepSpeed, compiled)
 
     Raises:
-        ValueError: if the head itself carries LoRA, so that its weight alone is not the head.
+        ValueError: if the head itself carries LoRA, so that its weight alone does not determine its output
     """
     owner = find_owner(model)
     adapter = None if owner is None else active_adapter(owner)
@@ -69,8 +68,8 @@ def active_offsets(model: nn.Module) -> ActiveOffsets | None:
 def bypass_head_hook(model: nn.Module) -> Iterator[None]:
     """Make the head return the base model's logits within this context; the caller applies the offsets.
 
-    For an objective that replaces `lm_head.forward` and takes the tables from `active_offsets`. Without
-    offsets on the model it does nothing.
+    This is for objectives that replace `lm_head.forward` and get the tables from `active_offsets`. It has no effect on
+    a model without offsets.
     """
     owner = find_owner(model)
     hook = None if owner is None else find_hook(plain_layer(owner.get_output_embeddings()), HeadHook, owner)
@@ -85,34 +84,34 @@ def bypass_head_hook(model: nn.Module) -> Iterator[None]:
 
 
 class OwnerHook:
-    """A callable that belongs to one owner model and moves to the copy when the owner is deep-copied."""
+    """A callable with a reference to its owner model, which is replaced by the copy when the owner is deep-copied."""
 
     def __init__(self, owner: nn.Module) -> None:
         self.owner = owner
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "OwnerHook":
-        twin = copy(self)
-        # When only a part of the model is copied (PEFT copies single modules), the owner is not.
-        twin.owner = memo.get(id(self.owner), self.owner)
-        return twin
+        copied = copy(self)
+        # If only a part of the model is copied (PEFT copies single modules), the owner stays the same.
+        copied.owner = memo.get(id(self.owner), self.owner)
+        return copied
 
 
 _Hook = TypeVar("_Hook", bound=OwnerHook)
 
 
 class EmbeddingHook(OwnerHook):
-    """Forward hook of the embedding: adds the offsets to the embeddings of the coordinate ids."""
+    """Forward hook of the embedding that adds the offsets to the embeddings of the coordinate ids."""
 
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], embeds_BTH: Tensor
     ) -> Tensor | None:
-        """Return the moved embeddings [..., H], or None to leave the output as it is."""
+        """Return the embeddings with offsets [..., H], or None to leave the output unchanged."""
         adapter = active_adapter(self.owner)
         return None if adapter is None else adapter(_first_input(args, kwargs), embeds_BTH, "embed")
 
 
 class HeadHook(OwnerHook):
-    """Forward hook of the head: adds the offsets to the logits of the coordinate ids, unless bypassed."""
+    """Forward hook of the head that adds the offsets to the logits of the coordinate ids, unless bypassed."""
 
     def __init__(self, owner: nn.Module) -> None:
         super().__init__(owner)
@@ -121,13 +120,13 @@ class HeadHook(OwnerHook):
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], logits_BTV: Tensor
     ) -> Tensor | None:
-        """Return the moved logits [..., V], or None to leave the output as it is."""
+        """Return the logits with offsets [..., V], or None to leave the output unchanged."""
         adapter = None if self.bypassed else active_adapter(self.owner)
         return None if adapter is None else adapter(_first_input(args, kwargs), logits_BTV, "head")
 
 
 class PlacementCheck(OwnerHook):
-    """Forward pre-hook on the model's body: PEFT calls the owner's `forward` directly, past its own hooks."""
+    """Forward pre-hook on the model's body, since PEFT calls the owner's `forward` directly, without its hooks."""
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Call `check_placement`, except while torch compiles."""
@@ -136,10 +135,14 @@ class PlacementCheck(OwnerHook):
 
 
 class SaveGuard(OwnerHook):
-    """Replaces the owner's `save_pretrained`, which would write offsets as keys that no loader reads."""
+    """Replacement of the owner's `save_pretrained`, which would write offsets under keys that no loader reads."""
 
     def __call__(self, save_directory: Any, **kwargs: Any) -> Any:
-        """Save a state dict without offsets; raise ValueError for anything else."""
+        """Save a state dict without offsets.
+
+        Raises:
+            ValueError: if no state dict is given, or it contains offsets
+        """
         state_dict = kwargs.get("state_dict")
         if state_dict is None or any(MODULE_NAME in key for key in state_dict):
             raise ValueError(
@@ -152,18 +155,12 @@ class SaveGuard(OwnerHook):
 
 
 def find_owner(model: nn.Module) -> Any:
-    """Return the module inside `model` (PEFT, DDP, DeepSpeed, compiled, or itself) with the offsets, or None.
-
-    It is a transformers model, whose attributes torch knows no types of.
-    """
+    """Return the transformers model with the offsets inside `model` (PEFT, DDP, DeepSpeed, compiled), or None."""
     return next((module for module in model.modules() if MODULE_NAME in module._modules), None)
 
 
 def active_adapter(owner: nn.Module) -> Any:
-    """Return the module to call for the active tables, or None while PEFT has them disabled or inactive.
-
-    It is a `CoordOffsetAdapter`, or PEFT's wrapper that answers for one.
-    """
+    """Return the `CoordOffsetAdapter`, or PEFT's wrapper of it; None while PEFT has it disabled or inactive."""
     module = owner._modules.get(MODULE_NAME)
     return None if module is not None and is_wrapped(module) and active_copy(module) is None else module
 
@@ -175,7 +172,7 @@ def find_hook(layer: nn.Module, kind: type[_Hook], owner: nn.Module) -> _Hook | 
 
 
 def attach_hooks(owner: Any) -> int:
-    """Register every missing hook and freeze the base rows; return how many were missing."""
+    """Register all missing hooks, freeze the base rows and return the number of missing hooks."""
     embedding, head = plain_layer(owner.get_input_embeddings()), plain_layer(owner.get_output_embeddings())
     body = owner.base_model
     attached = 0
@@ -192,7 +189,7 @@ def attach_hooks(owner: Any) -> int:
 
 
 def detach_hooks(owner: nn.Module) -> None:
-    """Remove every hook of this owner."""
+    """Remove all hooks of this owner."""
     for module in owner.modules():
         for hooks in (module._forward_hooks, module._forward_pre_hooks):
             ours = [key for key, hook in hooks.items() if isinstance(hook, OwnerHook) and hook.owner is owner]
@@ -203,11 +200,11 @@ def detach_hooks(owner: nn.Module) -> None:
 
 
 def check_placement(owner: nn.Module) -> None:
-    """Raise where the offsets of this owner would be skipped, wrong or untrained.
+    """Check that the offsets of this owner are added correctly and trained.
 
     Raises:
         ValueError: if a hook is missing, the head is not called, DoRA is on embedding or head, or the offsets
-            are not among the modules that PEFT trains.
+            are not among the modules that PEFT trains
     """
     for name, layer, kind in (
         ("input embedding", owner.get_input_embeddings(), EmbeddingHook),

@@ -1,4 +1,4 @@
-"""Put the offsets on a model, and take them off again into the rows of the vocabulary."""
+"""Installs the offsets on a model, and merges them into the rows of the vocabulary."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -24,24 +24,24 @@ def install_coord_offset_adapter(
 ) -> CoordOffsetAdapter:
     """Freeze the vocabulary of a model and give the coordinate ids trainable offsets, all zero.
 
-    Embeddings and logits of the ids get the offset; every other id keeps its bits. Install before
-    `get_peft_model` and name `coord_offset_adapter` in `modules_to_save` (`with_offset_modules` does it):
-    PEFT then trains, saves, switches and disables the offsets together with the LoRA weights.
+    The offsets are added to embeddings and logits of these ids; all other ids stay bit-identical. Install before
+    `get_peft_model` and list `coord_offset_adapter` in `modules_to_save` (`with_offset_modules` does so): PEFT then
+    trains, saves, switches and disables the offsets together with the LoRA weights.
 
     Args:
         model: a Hugging Face model with input and output embeddings; changed in place
-        coord_ids: K token ids in any order; row k of the tables belongs to the k-th
-        tie_head: one table for embedding and head, whether or not the base ties them; else two
-        dtype: "float32", "bfloat16", "float16", or "auto": the model's dtype where DeepSpeed keeps a float32
-            master, else float32, because a bfloat16 table without a master loses small updates
-        fingerprint: that of the vocabulary; it travels in the adapter file and is compared on loading
+        coord_ids: K token ids in any order; row k of the tables belongs to the k-th id
+        tie_head: whether embedding and head share one table, independently of whether the base ties them
+        dtype: "float32", "bfloat16", "float16", or "auto": the model's dtype if DeepSpeed keeps a float32 master copy,
+            else float32, because a bfloat16 table without a master copy loses small updates
+        fingerprint: fingerprint of the vocabulary; saved in the adapter file and compared on loading
 
     Returns:
         The adapter module with `embed_offset` [K, H] and `head_offset` [K, H] (no rows when tied).
 
     Raises:
-        ValueError: for a second install, a model that PEFT wraps already or without embeddings, no ids, repeated
-            ids or ids outside the vocabulary, an unknown dtype.
+        ValueError: if offsets are already installed, PEFT already wraps the model, the model has no embeddings, ids
+            are empty, repeated or outside the vocabulary, or the dtype is unknown
 
     Example:
         >>> from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -67,7 +67,7 @@ def install_coord_offset_adapter(
         vocab_rows=rows,
     )
     model.add_module(MODULE_NAME, adapter)
-    # First, so that it can object before PEFT merges anything.
+    # The guard comes first, so that it can raise an error before PEFT merges anything.
     modules = {GUARD_NAME: OffsetGuard(), **model._modules}
     model._modules.clear()
     model._modules.update(modules)
@@ -76,16 +76,16 @@ def install_coord_offset_adapter(
 
 
 def reattach_coord_offset_hooks(model: nn.Module) -> int:
-    """Verify that the hooks are in place, and put back those of an embedding or head that was replaced.
+    """Check the hooks, and attach them to an embedding or head that was replaced.
 
-    Never needed in normal use: the hooks find the tables on each call. After `resize_token_embeddings`, which
-    replaces modules, this attaches to the new ones.
+    In normal use this is not necessary, since the hooks look up the tables on each call. It is necessary after
+    `resize_token_embeddings`, which replaces modules.
 
     Returns:
-        How many hooks were missing; 0 in normal use.
+        The number of missing hooks; 0 in normal use.
 
     Raises:
-        ValueError: if no offsets are installed, or something else keeps them from working.
+        ValueError: if no offsets are installed, or they would have no effect for another reason
     """
     owner = find_owner(model)
     if owner is None:
@@ -99,7 +99,7 @@ def reattach_coord_offset_hooks(model: nn.Module) -> int:
 
 
 def resolve_dtype(dtype: str, model_dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of the tables; "auto" is explained at `install_coord_offset_adapter`."""
+    """Return the dtype of the tables; for "auto" see `install_coord_offset_adapter`."""
     if dtype == "auto":
         return model_dtype if deepspeed_keeps_master() else torch.float32
     if dtype not in DTYPES:
@@ -109,11 +109,10 @@ def resolve_dtype(dtype: str, model_dtype: torch.dtype) -> torch.dtype:
 
 @torch.no_grad()
 def bake_offsets(model: nn.Module) -> nn.Module:
-    """Add the offsets to embedding and head rows; afterwards the model is an ordinary one and can be saved.
+    """Add the offsets to embedding and head rows, so that the model becomes an ordinary one that can be saved.
 
-    `merge_and_unload` of PEFT merges LoRA weights and knows nothing of the offsets: call this on what it
-    returns. A base that ties embedding and head is untied (also in its configuration) where there are two
-    tables.
+    PEFT's `merge_and_unload` merges LoRA weights but not the offsets: call this function on its result. If there are
+    two tables, a base that ties embedding and head is untied (also in its configuration).
 
     Args:
         model: a model with offsets, no longer wrapped by PEFT; changed in place
@@ -122,7 +121,7 @@ def bake_offsets(model: nn.Module) -> nn.Module:
         The same model.
 
     Raises:
-        ValueError: if there are no offsets, or PEFT still wraps the model.
+        ValueError: if there are no offsets, or PEFT still wraps the model
     """
     owner = find_owner(model)
     if owner is None:
@@ -146,36 +145,36 @@ def bake_offsets(model: nn.Module) -> nn.Module:
 
 
 def vocabulary_rows(model: nn.Module) -> int:
-    """Return V, the smaller of embedding and head."""
-    # From the modules' own fields: under ZeRO-3 weights have no size.
+    """Return the vocabulary size V, the smaller one of embedding and head."""
+    # From the modules' attributes, since weights partitioned by ZeRO-3 have no size.
     embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
     return min(int(embedding.num_embeddings), int(head.out_features))
 
 
 def _check_model(model: nn.Module) -> None:
     if has_adapters(model):
-        raise ValueError("the model is wrapped by PEFT already: install the offsets on the base model first.")
+        raise ValueError("the model is already wrapped by PEFT: install the offsets on the base model first.")
     if find_owner(model) is not None:
-        raise ValueError("coordinate offsets are installed on this model already.")
+        raise ValueError("coordinate offsets are already installed on this model.")
     if model.get_input_embeddings() is None or model.get_output_embeddings() is None:
         raise ValueError(f"{type(model).__name__} has no input or no output embeddings to attach offsets to.")
     _check_layers(model)
 
 
 def _check_layers(model: Any) -> None:
-    """Raise where a row of embedding or head cannot be moved by adding to it."""
-    for site, layer, plain, does in (
+    """Raise an error if adding to a row of the embedding or head would not have the effect of an offset."""
+    for site, layer, plain, operation in (
         ("input embedding", model.get_input_embeddings(), nn.Embedding, "look rows up"),
         ("output head", model.get_output_embeddings(), nn.Linear, "multiply by its weight"),
     ):
         if type(layer).forward is not plain.forward:
             raise ValueError(
-                f"the {site} is a {type(layer).__name__}, which does more than {does} (it may scale or dequantize): an "
-                "offset would not be the same as a moved row. Leave it out of the quantization, if that is it."
+                f"the {site} is a {type(layer).__name__}, which does more than {operation} (it may scale or "
+                "dequantize), so an offset would differ from a changed row. If it is quantized, leave it unquantized."
             )
         if not layer.weight.is_floating_point():
             raise ValueError(
-                f"the {site} holds {layer.weight.dtype}: its rows cannot be moved; leave it out of the quantization."
+                f"the {site} holds {layer.weight.dtype}: its rows cannot be changed; leave it out of the quantization."
             )
 
 
@@ -187,7 +186,7 @@ def _check_ids(ids: list[int], rows: int) -> None:
         raise ValueError(
             f"coord_ids {_shorten(outside)} lie outside the {rows} rows of the vocabulary: expand the vocabulary first."
         )
-    repeated = [token_id for token_id, times in Counter(ids).items() if times > 1]
+    repeated = [token_id for token_id, count in Counter(ids).items() if count > 1]
     if repeated:
         raise ValueError(f"coord_ids repeat {_shorten(repeated)}; each id has one row.")
 

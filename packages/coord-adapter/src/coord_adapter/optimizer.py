@@ -1,7 +1,7 @@
-"""The optimizer registry: how the parameter groups that another optimizer made are rearranged.
+"""The optimizer registry: functions that rearrange the parameter groups made for another optimizer.
 
-A name of the registry is one function of (model, groups, config). Groups are the dictionaries that torch optimizers
-take: "params", "lr", "weight_decay" and whatever else the optimizer in use adds.
+Each registered name is a function of (model, groups, config). Groups are the dictionaries that torch optimizers take:
+"params", "lr", "weight_decay" and any other keys of the optimizer in use.
 """
 
 import warnings
@@ -24,24 +24,24 @@ _BUILDERS: dict[str, GroupBuilder] = {}
 
 def offset_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     """Return the trainable offset tables by role, "embed" and "head" (the latter empty in tied mode)."""
-    found: dict[str, list[nn.Parameter]] = {"embed": [], "head": []}
+    tables: dict[str, list[nn.Parameter]] = {"embed": [], "head": []}
     for name, parameter in model.named_parameters():
         parts = name.split(".")
         if MODULE_NAME in parts and parameter.requires_grad:
-            found["embed" if parts[-1] == "embed_offset" else "head"].append(parameter)
-    return found
+            tables["embed" if parts[-1] == "embed_offset" else "head"].append(parameter)
+    return tables
 
 
 def register_param_groups(name: str) -> Callable[[GroupBuilder], GroupBuilder]:
     """Return a decorator that adds an optimizer name to the registry.
 
     Raises:
-        ValueError: if the name is taken.
+        ValueError: if the name is already registered
     """
 
     def register(builder: GroupBuilder) -> GroupBuilder:
         if name in _BUILDERS:
-            raise ValueError(f"optimizer {name!r} is registered already ({_BUILDERS[name].__qualname__}).")
+            raise ValueError(f"optimizer {name!r} is already registered ({_BUILDERS[name].__qualname__}).")
         _BUILDERS[name] = builder
         return builder
 
@@ -64,18 +64,18 @@ def build_param_groups(
     """Rearrange parameter groups.
 
     Args:
-        name: a registered optimizer name: "multimodal" returns the groups as they are,
-            "multimodal_coord_offset" moves the offset tables into groups of their own
-        model: the model whose trainable parameters the groups hold
-        groups: what another optimizer made, for example swift's multimodal one (vision, aligner, LLM)
+        name: a registered optimizer name: "multimodal" returns the groups unchanged, "multimodal_coord_offset" moves
+            the offset tables into separate groups
+        model: the model whose trainable parameters are in the groups
+        groups: groups made for another optimizer, for example swift's multimodal one (vision, aligner, LLM)
         config: learning rates and weight decay of the offsets
 
     Returns:
-        The groups; each trainable parameter in exactly one of them, none empty unless it came so.
+        The groups, with each trainable parameter in exactly one of them; "multimodal_coord_offset" drops empty groups.
 
     Raises:
-        ValueError: for an unknown name, a name that has nothing to move, or a trainable parameter in no group or
-            in two.
+        ValueError: if the name is unknown, there are no offsets to move, or a trainable parameter is in no group or in
+            several
     """
     if name not in _BUILDERS:
         raise ValueError(f"optimizer {name!r} is not registered, expected one of {param_group_names()}.")
@@ -85,12 +85,12 @@ def build_param_groups(
 
 
 @register_param_groups("multimodal")
-def _as_they_are(model: nn.Module, groups: Sequence[Group], config: CoordOffsetConfig) -> Sequence[Group]:
+def _unchanged(model: nn.Module, groups: Sequence[Group], config: CoordOffsetConfig) -> Sequence[Group]:
     return groups
 
 
 @register_param_groups("multimodal_coord_offset")
-def _offsets_apart(model: nn.Module, groups: Sequence[Group], config: CoordOffsetConfig) -> list[Group]:
+def _separate_offsets(model: nn.Module, groups: Sequence[Group], config: CoordOffsetConfig) -> list[Group]:
     tables = offset_parameters(model)
     if not tables["embed"]:
         raise ValueError(
@@ -106,12 +106,12 @@ def _offsets_apart(model: nn.Module, groups: Sequence[Group], config: CoordOffse
     moved = {id(table) for role in tables.values() for table in role}
     kept = [{**group, "params": [p for p in group["params"] if id(p) not in moved]} for group in groups]
     rates = {"embed": config.embed_lr, "head": config.head_lr}
-    apart = [
+    separate = [
         _group_like(source, [table for table in role if _contains(source, table)], rates[name], config.weight_decay)
         for name, role in tables.items()
         for source in groups
     ]
-    return [group for group in (*kept, *apart) if group["params"]]
+    return [group for group in (*kept, *separate) if group["params"]]
 
 
 def _warn_without_master(tables: list[nn.Parameter], config: CoordOffsetConfig) -> None:
@@ -134,11 +134,11 @@ def _contains(group: Group, parameter: nn.Parameter) -> bool:
 
 
 def _check_exactly_one_group(model: nn.Module, groups: Sequence[Group]) -> None:
-    times = Counter(id(parameter) for group in groups for parameter in group["params"])
+    counts = Counter(id(parameter) for group in groups for parameter in group["params"])
     wrong = {
-        name: times[id(parameter)]
+        name: counts[id(parameter)]
         for name, parameter in model.named_parameters()
-        if parameter.requires_grad and times[id(parameter)] != 1
+        if parameter.requires_grad and counts[id(parameter)] != 1
     }
     if wrong:
         shown = ", ".join(f"{name} (in {count})" for name, count in list(wrong.items())[:5])

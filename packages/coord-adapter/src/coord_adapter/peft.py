@@ -1,10 +1,10 @@
-"""Everything of PEFT and transformers that is not their documented interface, and what PEFT is told of the offsets.
+"""All uses of private interfaces of PEFT and transformers, and the PEFT configuration of the offsets.
 
-PEFT restores `modules_to_save` only where the module exists and drops the tensors without a word where it does not.
-`trainable_token_indices` is the one entry of an adapter's configuration that PEFT treats as binding: a name it cannot
-find is a `ValueError`. So adapters with offsets name `OffsetGuard` there. On a prepared base the name resolves to a
-wrapper that already is of the class PEFT looks for; PEFT then asks it to register the adapter instead of creating
-trainable tokens. Nothing is created: no parameter that DDP would wait for, no tensor in the checkpoint.
+PEFT restores `modules_to_save` only if the module exists, and silently drops the tensors otherwise. Only for
+`trainable_token_indices` does it raise a `ValueError` if a name does not exist, so adapters with offsets list
+`OffsetGuard` there. On a base with installed tables the name resolves to a wrapper of the class that PEFT expects; PEFT
+then registers the adapter with it instead of creating trainable tokens. This creates no parameter, which DDP would wait
+for, and no tensor in the checkpoint.
 
 No other file of the package uses a private name of the two libraries:
 
@@ -47,20 +47,19 @@ GUARD_ENTRY = {GUARD_NAME: [0]}
 """The guard's entry in `trainable_token_indices`."""
 
 VOCABULARY_LAYERS = ("model.language_model.embed_tokens", "lm_head")
-"""Names by which the configuration of an adapter could reach the vocabulary."""
+"""Names of the vocabulary layers in an adapter's configuration."""
 
 TOKEN_ROWS_KEY = "base_model.model.{}.token_adapter.trainable_tokens_delta"
 """Name of a layer's trained rows in a vanilla PEFT adapter."""
 
 
 def with_offset_modules(arguments: Mapping[str, Any] | PeftConfig) -> Any:
-    """Return a copy of a PEFT configuration, or of the arguments for one, that trains and saves the offsets.
+    """Return a copy of a PEFT configuration, or of its keyword arguments, that trains and saves the offsets.
 
-    Adds `coord_offset_adapter` to `modules_to_save` and the guard that makes plain PEFT refuse an unprepared
-    base.
+    Adds `coord_offset_adapter` to `modules_to_save`, and the guard that makes plain PEFT refuse a base without tables.
 
     Raises:
-        ValueError: see `check_peft_config`.
+        ValueError: see `check_peft_config`
 
     Example:
         >>> with_offset_modules({"r": 8})  # doctest: +NORMALIZE_WHITESPACE
@@ -86,11 +85,11 @@ def check_peft_config(arguments: Mapping[str, Any] | PeftConfig, *, use_liger_ke
 
     Args:
         arguments: keyword arguments of a PEFT configuration, or the configuration
-        use_liger_kernel: the trainer's switch for Liger's fused loss
+        use_liger_kernel: the trainer's option for Liger's fused loss
 
     Raises:
-        ValueError: for embedding or head in `modules_to_save` or `trainable_token_indices`, DoRA on them, or
-            Liger.
+        ValueError: if embedding or head are in `modules_to_save` or `trainable_token_indices`, or have DoRA, or Liger
+            is used
     """
     get = arguments.get if isinstance(arguments, Mapping) else lambda name: getattr(arguments, name, None)
     if use_liger_kernel:
@@ -98,40 +97,40 @@ def check_peft_config(arguments: Mapping[str, Any] | PeftConfig, *, use_liger_ke
             "use_liger_kernel computes the loss from lm_head.weight and would ignore the coordinate "
             "offsets: set it to false, or coord_offset.enabled to false."
         )
-    whole = _hit(get("modules_to_save"))
-    if whole:
+    saved_layer = _matching_layer(get("modules_to_save"))
+    if saved_layer:
         raise ValueError(
-            f"modules_to_save trains {whole} whole, coordinate offsets train its rows: remove it there, or "
+            f"modules_to_save trains all of {saved_layer}, coordinate offsets train its rows: remove it there, or "
             "set coord_offset.enabled to false."
         )
     indices = get("trainable_token_indices") or {}
-    if not isinstance(indices, Mapping) or _hit(indices):
+    if not isinstance(indices, Mapping) or _matching_layer(indices):
         raise ValueError(
-            f"trainable_token_indices ({_hit(indices) or 'a list, which means embed_tokens'}) and "
+            f"trainable_token_indices ({_matching_layer(indices) or 'a list, which means embed_tokens'}) and "
             "coordinate offsets both train vocabulary rows: use one of the two."
         )
-    dora = _hit(get("target_modules"), get("exclude_modules")) if get("use_dora") else None
-    if dora:
+    dora_layer = _matching_layer(get("target_modules"), get("exclude_modules")) if get("use_dora") else None
+    if dora_layer:
         raise ValueError(
-            f"target_modules applies DoRA to {dora}, which PEFT merges wrongly: leave {dora} out of "
+            f"target_modules applies DoRA to {dora_layer}, which PEFT merges wrongly: leave {dora_layer} out of "
             "target_modules, or set use_dora to false."
         )
 
 
 def is_wrapped(module: nn.Module) -> bool:
-    """Tell whether PEFT wraps a whole model, or holds copies of a module for its adapters."""
+    """Return whether a module is a PEFT model, or PEFT's wrapper with a copy of a module for each adapter."""
     return isinstance(module, (PeftModel, ModulesToSaveWrapper))
 
 
 def has_adapters(model: nn.Module) -> bool:
-    """Tell whether a model is wrapped by PEFT, or has had adapters put into it."""
+    """Return whether PEFT wraps a model or has added adapters to it."""
     return isinstance(model, PeftModel) or bool(getattr(model, "peft_config", None))
 
 
 def active_copy(module: Any) -> tuple[str, Any] | None:
     """Return the name of the active adapter and its copy of a module that PEFT wraps.
 
-    None while adapters are disabled, or the active one has no copy.
+    The result is None while adapters are disabled, or if the active adapter has no copy.
     """
     names = module.active_adapters
     if module.disable_adapters or not names or names[0] not in module.modules_to_save:
@@ -140,10 +139,10 @@ def active_copy(module: Any) -> tuple[str, Any] | None:
 
 
 def plain_layer(layer: nn.Module) -> nn.Module:
-    """Return the embedding or linear layer below PEFT's wrappers, the one that carries the hook.
+    """Return the embedding or linear layer inside PEFT's wrappers, to which the hook is attached.
 
     Raises:
-        ValueError: if `trainable_token_indices` trains the layer's rows.
+        ValueError: if `trainable_token_indices` trains the layer's rows
     """
     while True:
         if isinstance(layer, ModulesToSaveWrapper):
@@ -165,17 +164,17 @@ def plain_layer(layer: nn.Module) -> nn.Module:
 
 
 def has_lora(layer: nn.Module) -> bool:
-    """Tell whether a layer carries LoRA (or another tuner), so that its weight alone is not the layer."""
+    """Return whether a layer has LoRA (or another tuner), so that its weight alone does not determine its output."""
     return isinstance(layer, BaseTunerLayer)
 
 
 def has_dora(layer: nn.Module) -> bool:
-    """Tell whether a layer carries DoRA."""
+    """Return whether a layer has DoRA."""
     return bool(getattr(layer, "lora_magnitude_vector", None))
 
 
 def deepspeed_keeps_master() -> bool:
-    """Tell whether a DeepSpeed run in half precision is set up, whose optimizer holds float32 copies."""
+    """Return whether DeepSpeed is configured for half precision, so that its optimizer keeps float32 master copies."""
     from transformers.integrations.deepspeed import deepspeed_config
 
     config = deepspeed_config()
@@ -183,10 +182,10 @@ def deepspeed_keeps_master() -> bool:
 
 
 def check_adapters(owner: nn.Module) -> None:
-    """Add the guard to the adapters that have offsets; raise if none of a model in training has.
+    """Add the guard to the configurations of adapters with offsets.
 
     Raises:
-        ValueError: if the offsets would be frozen and not saved.
+        ValueError: if a model in training has no such adapter, so that the offsets would be frozen and not saved
     """
     configs = getattr(owner, "peft_config", None)
     if not configs:
@@ -206,11 +205,11 @@ def check_adapters(owner: nn.Module) -> None:
 
 
 def add_guard(config: PeftConfig) -> bool:
-    """Name the guard in an adapter's configuration (in place), so that it is saved with the adapter.
+    """Add the guard to an adapter's configuration in place, so that it is saved with the adapter.
 
     Returns:
-        Whether it is there: PEFT methods without `trainable_token_indices` (all but LoRA and its kin) have nothing to
-        bind to and stay as they are.
+        Whether the configuration has the guard; PEFT methods without `trainable_token_indices` (all but LoRA and
+        AdaLoRA) cannot have it and are left unchanged.
     """
     if not hasattr(config, "trainable_token_indices"):
         return False
@@ -222,20 +221,20 @@ def add_guard(config: PeftConfig) -> bool:
 
 def _warn_unguarded(what: str) -> None:
     warnings.warn(
-        f"{what} has no trainable_token_indices, by which plain PEFT would refuse a base without coordinate offsets: "
-        "it loads the adapter without them and says nothing. Load it with coord_adapter.load_adapter, or train LoRA.",
+        f"{what} has no trainable_token_indices, so plain PEFT cannot refuse a base without coordinate offsets: it "
+        "silently loads the adapter without them. Load it with coord_adapter.load_adapter, or train LoRA.",
         stacklevel=3,
     )
 
 
 class OffsetGuard(TrainableTokensWrapper):
-    """An empty module that answers PEFT's bookkeeping and holds neither parameter nor tensor."""
+    """An empty module, without parameters and tensors, that implements the interface which PEFT expects."""
 
     adapter_layer_names: tuple[str, ...] = ()
     other_param_names: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        # Not the parent's: it would wrap an embedding and create parameters.
+        # The parent's `__init__` would wrap an embedding and create parameters.
         nn.Module.__init__(self)
         self._active_adapter: list[str] = []
         self._disable_adapters = False
@@ -243,17 +242,17 @@ class OffsetGuard(TrainableTokensWrapper):
         self._unguarded: set[str] = set()
 
     def follow(self, active: Iterable[str], guarded: set[str], unguarded: set[str]) -> None:
-        """Learn which adapters have offsets, which are in use, and which cannot name the guard."""
+        """Record the active adapters, and the adapters with offsets whose configuration has or lacks the guard."""
         self._active_adapter, self._unguarded = list(active), unguarded
         self._adapters |= guarded
 
     @property
     def original_module(self) -> nn.Module:
-        """The guard itself, which unloading leaves in place: there is no module behind it."""
+        """The guard itself, since it wraps no module; so unloading leaves it in place."""
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Look a name up without delegating to a wrapped module, as the parent does."""
+        """Look up a name in this module only; the parent would delegate to a wrapped module."""
         return nn.Module.__getattr__(self, name)
 
     def update(self, active_adapter: str, **kwargs: Any) -> None:
@@ -274,27 +273,27 @@ class OffsetGuard(TrainableTokensWrapper):
         return next((name for name in names if name in self._adapters), None)
 
     def delete_adapter(self, adapter_name: str, new_active_adapters: list[str] | None) -> None:
-        """Forget an adapter."""
+        """Remove an adapter."""
         self._adapters.discard(adapter_name)
         self._active_adapter = [name for name in new_active_adapters or [] if name in self._adapters]
 
     def adapter_state_dict(self, adapter_name: str, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return nothing: the guard has no tensor in the checkpoint. PEFT calls this when it saves."""
+        """Return no tensors for the checkpoint; PEFT calls this when it saves."""
         if adapter_name in self._unguarded:
             _warn_unguarded(f"the configuration of adapter {adapter_name!r}")
         return {}
 
     def adapter_state_dict_load_map(self, adapter_name: str) -> dict[str, str]:
-        """Nothing is loaded."""
+        """Return no tensors to load."""
         return {}
 
     def unload_and_optionally_merge_module(
         self, merge: bool, safe_merge: bool, adapter_names: list[str] | None
     ) -> nn.Module:
-        """Stay in place; `bake_offsets` takes the guard away.
+        """Return the guard, so that it stays in place until `bake_offsets` removes it.
 
         Raises:
-            ValueError: if other adapters are merged than those in use: PEFT would leave the offsets of the latter.
+            ValueError: if other adapters than the active ones are merged: PEFT would keep the active ones' offsets
         """
         if merge and adapter_names and self._active_adapter and list(adapter_names) != self._active_adapter:
             raise ValueError(
@@ -312,14 +311,14 @@ def _with_name(modules: Iterable[str] | None) -> list[str]:
     return [*(name for name in modules or () if name != MODULE_NAME), MODULE_NAME]
 
 
-def _hit(patterns: str | Iterable[str] | None, excluded: str | Iterable[str] | None = None) -> str | None:
-    """The first vocabulary layer that matches by PEFT's rules: a pattern as a whole, or names by suffix."""
+def _matching_layer(patterns: str | Iterable[str] | None, excluded: str | Iterable[str] | None = None) -> str | None:
+    """Return the first vocabulary layer that matches by PEFT's rules: a full-match pattern, or names by suffix."""
     layers = (layer for layer in VOCABULARY_LAYERS if _matches(patterns, layer) and not _matches(excluded, layer))
     return next(layers, None)
 
 
 def _matches(patterns: str | Iterable[str] | None, layer: str) -> bool:
-    if patterns is None or patterns == "all-linear":  # PEFT leaves the head out of "all-linear" by itself
+    if patterns is None or patterns == "all-linear":  # PEFT excludes the head from "all-linear"
         return False
     if isinstance(patterns, str):
         return re.fullmatch(patterns, layer) is not None

@@ -1,4 +1,4 @@
-"""The trainable rows: offset tables [K, H] and how they are added, stored and restored.
+"""The module with the trainable offset tables [K, H]: adds, stores and restores them.
 
 Shape suffixes: B batch, T positions, H hidden size, V vocabulary, K coordinate ids (offset rows).
 """
@@ -26,12 +26,11 @@ from coord_adapter.format import (
 class CoordOffsetAdapter(nn.Module):
     """Offsets added to the embeddings and logits of K token ids.
 
-    The state-dict keys are the parts that `coord_adapter.format` lists. The set of keys never changes, so that a
-    checkpoint can be read into any model; sizes and tie mode come from the file. In tied mode `head_offset` is an
-    empty buffer.
+    The state-dict keys are the parts listed in `coord_adapter.format`. They are always the same, so that any model can
+    load a checkpoint; sizes and tie mode come from the file. In tied mode `head_offset` is an empty buffer.
 
-    The module holds no reference to the model that owns it, since PEFT deep-copies it for each adapter. It
-    does its work inside `forward`, because ZeRO-3 gathers parameters only around a module's call.
+    The module has no reference to its owner model, since PEFT deep-copies it for each adapter. All computation is
+    inside `forward`, because ZeRO-3 gathers parameters only around a module's call.
     """
 
     token_ids: Tensor
@@ -60,7 +59,7 @@ class CoordOffsetAdapter(nn.Module):
 
     @property
     def tied(self) -> bool:
-        """Whether one table serves embedding and head (a partitioned parameter has no size to ask for)."""
+        """Whether embedding and head share one table; independent of sizes, which partitioned parameters lack."""
         return "head_offset" not in self._parameters
 
     @property
@@ -70,11 +69,11 @@ class CoordOffsetAdapter(nn.Module):
 
     @property
     def fingerprint_text(self) -> str | None:
-        """The vocabulary fingerprint the offsets were trained with, if known."""
+        """Fingerprint of the vocabulary that the offsets were trained with; None if unknown."""
         return _text(self.fingerprint)
 
     def extra_repr(self) -> str:
-        """The sizes that `print(model)` shows."""
+        """Return the sizes that `print(model)` shows."""
         return f"rows={self.token_ids.numel()}, hidden_size={self.hidden_size}, tied={self.tied}"
 
     def forward(
@@ -83,13 +82,12 @@ class CoordOffsetAdapter(nn.Module):
         """Add the offsets at one site.
 
         Args:
-            inputs: what the embedding (ids [...]) or the head (hidden states [..., H]) was given
-            outputs: what it returned: embeddings [..., H], or logits [..., V], which are changed in place
-            site: "embed", "head", or "head_table" without tensors
+            inputs: input of the embedding (ids [...]) or of the head (hidden states [..., H])
+            outputs: its output: embeddings [..., H], or logits [..., V], which are changed in place
+            site: "embed", "head", or "head_table", for which the tensors are None
 
         Returns:
-            The outputs with offsets; for "head_table" a copy of the head's table [K, H] that outlives the
-            call.
+            The outputs with offsets; for "head_table" a copy of the head's table [K, H].
         """
         if site == "head_table":
             return self.head_table.clone()
@@ -100,19 +98,19 @@ class CoordOffsetAdapter(nn.Module):
 
     def _add_to_embeddings(self, ids_BT: Tensor, embeds_BTH: Tensor) -> Tensor:
         sorted_ids, order = self.token_ids.sort()
-        place_BT = torch.searchsorted(sorted_ids, ids_BT.contiguous()).clamp_(max=len(sorted_ids) - 1)
-        hit_BT1 = (sorted_ids[place_BT] == ids_BT).unsqueeze(-1)
-        offset_BTH = embedding(order[place_BT], self.embed_offset)
-        return torch.where(hit_BT1, moved_rows(embeds_BTH, offset_BTH), embeds_BTH)
+        index_BT = torch.searchsorted(sorted_ids, ids_BT.contiguous()).clamp_(max=len(sorted_ids) - 1)
+        has_offset_BT1 = (sorted_ids[index_BT] == ids_BT).unsqueeze(-1)
+        offset_BTH = embedding(order[index_BT], self.embed_offset)
+        return torch.where(has_offset_BT1, moved_rows(embeds_BTH, offset_BTH), embeds_BTH)
 
     def _add_to_logits(self, hidden_BTH: Tensor, logits_BTV: Tensor) -> Tensor:
-        # The tables live beside the embedding; with a device map the head may be elsewhere.
+        # The tables are on the embedding's device; with a device map the head may be on another one.
         delta_BTK = linear(hidden_BTH, self.head_table.to(hidden_BTH))
-        # In place: a copy of [B, T, V] would cost more memory than everything else here together.
+        # In place, since a copy of [B, T, V] would take more memory than everything else here.
         return logits_BTV.index_add_(-1, self.token_ids.to(logits_BTV.device), delta_BTK.to(logits_BTV.dtype))
 
     def _set_head_rows(self, rows: int) -> None:
-        """Make `head_offset` a parameter or, without rows, a buffer: optimizers trip on empty parameters."""
+        """Make `head_offset` a parameter or, if it has no rows, a buffer: some optimizers fail on empty parameters."""
         self._parameters.pop("head_offset", None)
         self._buffers.pop("head_offset", None)
         table = self.embed_offset.new_zeros(rows, self.hidden_size)
@@ -122,12 +120,12 @@ class CoordOffsetAdapter(nn.Module):
             self.register_buffer("head_offset", table)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Take sizes and tie mode from the checkpoint, refuse what does not fit, then load as usual."""
+        """Take sizes and tie mode from the checkpoint, report incompatible tensors as errors, then load as usual."""
         saved = {name: state_dict[prefix + name] for name in self.state_dict() if prefix + name in state_dict}
-        # PEFT's `original_module` is frozen, so DeepSpeed's checkpoints of a PEFT model leave its tables out.
-        aside = prefix.endswith(".original_module.") and "embed_offset" not in saved
-        # Parameters that DeepSpeed has partitioned are restored from its own shards; here they have no size.
-        if saved and not aside and not hasattr(self.embed_offset, "ds_id"):
+        # PEFT's `original_module` is frozen, so its tables are missing in DeepSpeed's checkpoints of a PEFT model.
+        is_frozen_original = prefix.endswith(".original_module.") and "embed_offset" not in saved
+        # Parameters partitioned by DeepSpeed have no size here; DeepSpeed restores them from its own shards.
+        if saved and not is_frozen_original and not hasattr(self.embed_offset, "ds_id"):
             problem = self._problem_with(saved)
             if problem:
                 error_messages: list[str] = rest[-1]
@@ -141,7 +139,7 @@ class CoordOffsetAdapter(nn.Module):
         absent = [name for name in TABLES if name not in saved]
         if absent:
             return (
-                f"the checkpoint brings only {sorted(saved)}; {absent} are missing. Sizes are taken from "
+                f"the checkpoint has only {sorted(saved)}; {absent} are missing. Sizes are taken from "
                 "the file, so load without ignore_mismatched_sizes, which drops tensors of another size."
             )
         ids_K = saved["token_ids"]
@@ -164,10 +162,10 @@ class CoordOffsetAdapter(nn.Module):
             self._set_head_rows(saved["head_offset"].shape[0])
 
     def _reconcile_fingerprint(self, state_dict: dict[str, Any], key: str) -> None:
-        there = _text(state_dict.get(key))
-        if there is None:
+        saved = _text(state_dict.get(key))
+        if saved is None:
             warnings.warn(
-                "The saved coordinate offsets carry no vocabulary fingerprint: nothing can check that they "
+                "The saved coordinate offsets have no vocabulary fingerprint: it cannot be checked that they "
                 f"were trained with this tokenizer (expected: {self.fingerprint_text or 'unknown'}).",
                 stacklevel=2,
             )
@@ -178,8 +176,8 @@ class CoordOffsetAdapter(nn.Module):
 
 
 def moved_rows(rows_KH: Tensor, offset_KH: Tensor) -> Tensor:
-    """Return rows plus their offsets [..., H]; summed in float32 (or wider) and rounded once to the rows' dtype."""
-    # In bfloat16 a small offset would be lost.
+    """Return rows plus their offsets [..., H], summed in float32 or wider and rounded once to the rows' dtype."""
+    # In bfloat16 small offsets would be lost.
     wide = torch.promote_types(torch.promote_types(rows_KH.dtype, offset_KH.dtype), torch.float32)
     return (rows_KH.to(wide) + offset_KH.to(wide)).to(rows_KH.dtype)
 

@@ -72,8 +72,8 @@ __all__ = [
     "write_instances",
 ]
 
-# Records need pydantic, whose import takes longer than everything else here together: it is put off until one of
-# these names is asked for.
+# These names need pydantic, which takes longer to import than the rest of the package together: they are imported on
+# first use.
 _WITH_PYDANTIC = {
     **dict.fromkeys(("AnnotationSet", "read_annotations"), "annotations"),
     **dict.fromkeys(("Category", "CocoAnnotation", "CocoImage", "CocoTables"), "coco.tables"),

@@ -1,4 +1,4 @@
-"""Coordinate tokens, bins and coordinates of a record's objects, written into the record."""
+"""Adds coordinate tokens, bins and coordinates to the objects of a record."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _DEFAULT_GRID = CoordGrid()
 def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
     """Add to each object the tokens, bins and coordinates of its box, in place.
 
-    An object whose box is given in coordinate tokens, or in bins, gains three dicts keyed by geometry
-    ("bbox"; the type of a `geometry` that stands beside it or in its place): `_coord_tokens`, `_coord_token_ints` and
-    `_coord_token_norm` (k / 1000). Numbers are read as bins only when all of them are whole and the record says
-    `coord_space: "bins"`: `[0, 0, 1, 1]` is otherwise the full image. The record is left as it was if any box is wrong.
+    An object whose box is given as coordinate tokens or as bins gains three dicts: `_coord_tokens`,
+    `_coord_token_ints` and `_coord_token_norm` (k / 1000). Their key is "bbox", and the `type` of the object's
+    `geometry` if it has one. Numbers are read as bins only if all of them are integers and the record has
+    `coord_space: "bins"`; otherwise `[0, 0, 1, 1]` is the full image. If any box is invalid the record is not changed.
 
     Args:
-        record: an instance record, `{"objects": [{"bbox": [...]}, ...]}`; boxes may be NumPy arrays.
+        record: an instance record, `{"objects": [{"bbox": [...]}, ...]}`; boxes may be NumPy arrays
 
     Returns:
-        Whether any box was found to annotate.
+        Whether any box was annotated.
 
     Raises:
-        ValueError: for a box that mixes coordinate tokens with anything else, has not four of them (a
-            shape: not as many as its type has), or a bin outside the grid.
+        ValueError: if a box mixes coordinate tokens with other values, has the wrong number of coordinates (four
+            for a box, otherwise as many as its geometry requires), or has a bin outside the grid
 
     Example:
         >>> record = {"objects": [{"desc": "cat", "bbox": ints_to_tokens([1, 2, 3, 4])}]}
@@ -40,27 +40,27 @@ def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
         {'bbox': [0.001, 0.002, 0.003, 0.004]}
     """
     in_bins = record.get("coord_space") == "bins"
-    found: list[tuple[MutableMapping[str, Any], str, list[int]]] = []
+    annotated: list[tuple[MutableMapping[str, Any], str, list[int]]] = []
     for i, obj in enumerate(record.get("objects") or ()):
         if not isinstance(obj, MutableMapping):
             continue
-        shape = obj.get("geometry")
-        stated = [("bbox", "bbox", GEOMETRIES["box"], obj.get("bbox"))]
-        if isinstance(shape, Mapping) and shape.get("type") in GEOMETRIES:
-            kind = GEOMETRIES[shape["type"]]
-            stated.append(("geometry.coordinates", kind.name, kind, shape.get("coordinates")))
-        for field, key, kind, values in stated:
+        geometry = obj.get("geometry")
+        candidates = [("bbox", "bbox", GEOMETRIES["box"], obj.get("bbox"))]
+        if isinstance(geometry, Mapping) and geometry.get("type") in GEOMETRIES:
+            kind = GEOMETRIES[geometry["type"]]
+            candidates.append(("geometry.coordinates", kind.name, kind, geometry.get("coordinates")))
+        for field, key, kind, values in candidates:
             try:
                 bins = _read_bins(values, in_bins, kind)
             except ValueError as error:
                 raise ValueError(f"objects[{i}].{field}: {error}") from None
             if bins:
-                found.append((obj, key, bins))
-    for obj, geometry, bins in found:
-        obj.setdefault("_coord_tokens", {})[geometry] = ints_to_tokens(bins, _DEFAULT_GRID)
-        obj.setdefault("_coord_token_ints", {})[geometry] = bins
-        obj.setdefault("_coord_token_norm", {})[geometry] = [_DEFAULT_GRID.dequantize(k) for k in bins]
-    return bool(found)
+                annotated.append((obj, key, bins))
+    for obj, key, bins in annotated:
+        obj.setdefault("_coord_tokens", {})[key] = ints_to_tokens(bins, _DEFAULT_GRID)
+        obj.setdefault("_coord_token_ints", {})[key] = bins
+        obj.setdefault("_coord_token_norm", {})[key] = [_DEFAULT_GRID.dequantize(k) for k in bins]
+    return bool(annotated)
 
 
 def _read_bins(values: Any, in_bins: bool, kind: Geometry) -> list[int] | None:
@@ -74,6 +74,6 @@ def _read_bins(values: Any, in_bins: bool, kind: Geometry) -> list[int] | None:
     else:
         return None
     if not kind.fits(len(bins)):
-        wanted = "four coordinates x1, y1, x2, y2" if kind.name == "box" else f"the coordinates of a {kind.name}"
-        raise ValueError(f"expected {wanted}, found {len(bins)}: {list(values)!r}")
+        expected = "four coordinates x1, y1, x2, y2" if kind.name == "box" else f"the coordinates of a {kind.name}"
+        raise ValueError(f"expected {expected}, found {len(bins)}: {list(values)!r}")
     return bins

@@ -1,7 +1,7 @@
-"""The one reader of annotations: COCO JSON and instance JSONL become an `AnnotationSet`.
+"""Reads COCO JSON and instance JSONL into an `AnnotationSet`.
 
-Training, scoring, preparing and inspecting read the same set: what is left out of one is left out of the other, and
-listed as a problem.
+Training, scoring, preparation and inspection all use this reader, so that they use the same records. Every record that
+is left out is listed as a problem.
 """
 
 from __future__ import annotations
@@ -26,26 +26,25 @@ from coord_codec.records import Instance, Object, Problem, parse_objects, parse_
 _GRID = CoordGrid()
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
-"""Looks up width and height in pixels of an image that states none, by its file name."""
+"""Function that returns width and height in pixels for an image's file name, or None if they are unknown."""
 
 _EXPECTED = (
     "expected COCO JSON (an object with the lists images, annotations and categories) or instance JSONL "
-    '(one {"image": ..., "objects": [...]} a line)'
+    '(one {"image": ..., "objects": [...]} per line)'
 )
 
 
 @dataclass(frozen=True)
 class AnnotationSet:
-    """The annotated images of a file, and everything that was left out of it.
+    """The annotated images of a file, and a list of what was left out.
 
     Attributes:
-        instances: the images with their objects, boxes in [0, 1], in the order of the file.
-        problems: what was left out, and why.
-        categories: the categories by ascending id; for instance records the distinct descriptions, sorted, with ids
-            from 1.
-        notes: counted facts that are no faults, such as clipped boxes and crowd regions.
-        root: the folder that image paths are relative to; None if unknown.
-        tables: the pixel rows of a COCO file as it states them; None for instance records.
+        instances: images and their objects, with boxes in [0, 1], in the order of the file
+        problems: what was left out, and why
+        categories: categories by ascending id; for instance records the distinct descriptions, sorted, with ids from 1
+        notes: counts of events that are not faults, such as clipped boxes and crowd regions
+        root: folder that image paths are relative to; None if unknown
+        tables: rows of a COCO file in pixels; None for instance records
     """
 
     instances: Sequence[Instance]
@@ -56,25 +55,25 @@ class AnnotationSet:
     tables: CocoTables | None = None
 
     def select(self, instances: Sequence[Instance]) -> AnnotationSet:
-        """Return the set of some of its images, as training uses them.
+        """Return the subset with these images, as training uses them.
 
-        Of a COCO file's rows those remain that are training targets or crowd regions of the chosen images.
+        From `tables` it keeps the training targets and crowd regions of the selected images.
 
         Args:
-            instances: instances of this set.
+            instances: instances of this set
         """
-        chosen = tuple(instances)
-        tables = self.tables and self.tables.select({instance.image_id for instance in chosen})
-        return replace(self, instances=chosen, tables=tables)
+        selected = tuple(instances)
+        tables = self.tables and self.tables.select({instance.image_id for instance in selected})
+        return replace(self, instances=selected, tables=tables)
 
     def check(self, *, training: bool = True) -> None:
         """Raise an error if anything was left out.
 
         Args:
-            training: whether faults count that concern training alone, see `Problem.training_only`.
+            training: whether to count faults that matter for training only, see `Problem.training_only`
 
         Raises:
-            InputError: listing the first few problems.
+            InputError: listing the first few problems
         """
         faults = [problem for problem in self.problems if training or not problem.training_only]
         raise_for(faults, f"{len(faults)} problems in the annotations; mend or remove these records")
@@ -89,25 +88,24 @@ def read_annotations(
     on_bad_box: OnBadBox | None = None,
     geometry: str | Geometry = "box",
 ) -> AnnotationSet:
-    """Read annotations; bad records are left out and listed.
+    """Read annotations; invalid records are left out and listed as problems.
 
-    The format is told by the content, not by the suffix. In a COCO file a box that reaches out of its image by at
-    most a pixel is clipped and counted; a record with any other fault is left out, an image with all its annotations.
+    The format is detected from the content, not the file name. In a COCO file a box that extends beyond its image by
+    at most one pixel is clipped and counted; a record with any other fault is left out, an image with its annotations.
 
     Args:
         source: path of COCO JSON, of instance JSONL or of a JSON list of instance records; a COCO dictionary; or
-            instances.
-        images: folder that image paths are relative to; the file's own folder if None.
-        strict: raise instead of leaving anything out.
-        image_size: looks up the size of an image that states none.
-        on_bad_box: what a refused object does to its image, see `OnBadBox`, and leave out boxes that are thinner than
-            a bin; None as scoring reads a file: a bad annotation of COCO alone, a bad line of an instance file whole.
-        geometry: the shape that each target must have, a name of `GEOMETRIES`: of a COCO file from `segmentation` or
-            `keypoints`, else from the box. What is no such shape is left out, and what only a box stands for is
-            counted in the notes.
+            instances
+        images: folder that image paths are relative to; the file's own folder if None
+        strict: raise an error instead of leaving anything out
+        image_size: looks up the size of images that have none in the file
+        on_bad_box: how to treat images with invalid boxes, see `OnBadBox`; boxes thinner than a bin are then left out
+            too. None, as in scoring, leaves out single COCO annotations, or whole lines of an instance file
+        geometry: the shape of every target, a name of `GEOMETRIES`. In a COCO file it is taken from `segmentation` or
+            `keypoints`, or derived from the box, which the notes count. Objects without such a shape are left out
 
     Raises:
-        InputError: if the source cannot be read or is neither format; in strict mode if anything is wrong in it.
+        InputError: if the source cannot be read or has neither format; in strict mode if any record is invalid
 
     Example:
         >>> coco = {
@@ -122,36 +120,36 @@ def read_annotations(
         >>> found.instances[0].objects[0].bbox
         (0.1, 0.1, 0.6, 0.6)
         >>> print(*found.problems)
-        annotations: annotations[1]: image_id: 8 is not the id of an image of this file, or of one that was left out
+        annotations: annotations[1]: image_id: 8 is not the id of an image of this file, or that row was left out
     """
     if images is not None and not Path(images).is_dir():
-        raise InputError(f"{images}: expected a folder of images, found {_kind(Path(images))}")
+        raise InputError(f"{images}: expected a folder of images, found {_describe_path(Path(images))}")
     root = None if images is None else Path(images)
     kind = None if geometry_of(geometry).name == "box" else geometry_of(geometry)
     if isinstance(source, Mapping):
-        found = _from_coco(source, "annotations", image_size, on_bad_box, kind, root)
+        annotations = _from_coco(source, "annotations", image_size, on_bad_box, kind, root)
     elif isinstance(source, (str, os.PathLike)):
         root = root or Path(source).parent
-        found = _read_file(Path(source), image_size, on_bad_box, kind, root)
+        annotations = _read_file(Path(source), image_size, on_bad_box, kind, root)
     else:
-        found = with_shapes(_from_records(source, on_bad_box), kind, on_bad_box)
-    found = replace(found if found.tables else _on_disk(found, root), root=root)
+        annotations = with_shapes(_from_records(source, on_bad_box), kind, on_bad_box)
+    annotations = replace(annotations if annotations.tables else _with_existing_names(annotations, root), root=root)
     if on_bad_box == "error":
-        refused = [problem for problem in found.problems if problem.is_box]
+        refused = [problem for problem in annotations.problems if problem.is_box]
         raise_for(refused, f"{len(refused)} objects are refused; mend them, or let on_bad_box leave them out")
     if strict:
-        found.check()
-    return found
+        annotations.check()
+    return annotations
 
 
-def _on_disk(found: AnnotationSet, folder: Path | None) -> AnnotationSet:
-    """Return a set whose images have the names of their files."""
-    names = [name_on_disk(folder, instance.image) for instance in found.instances]
-    changed = sum(name != instance.image for name, instance in zip(names, found.instances, strict=True))
+def _with_existing_names(annotations: AnnotationSet, folder: Path | None) -> AnnotationSet:
+    """Return the set with image paths as `name_on_disk` finds them in the folder."""
+    names = [name_on_disk(folder, instance.image) for instance in annotations.instances]
+    changed = sum(name != instance.image for name, instance in zip(names, annotations.instances, strict=True))
     if not changed:
-        return found
-    instances = (i.model_copy(update={"image": name}) for i, name in zip(found.instances, names, strict=True))
-    return replace(found, instances=tuple(instances), notes={**found.notes, BACKSLASHES: changed})
+        return annotations
+    instances = (i.model_copy(update={"image": name}) for i, name in zip(annotations.instances, names, strict=True))
+    return replace(annotations, instances=tuple(instances), notes={**annotations.notes, BACKSLASHES: changed})
 
 
 def _read_file(
@@ -159,14 +157,14 @@ def _read_file(
 ) -> AnnotationSet:
     if path.is_dir():
         raise InputError(f"{path}: expected a file of annotations, found a folder")
-    first, single = _first_record(path)
-    if first is not None and not (single and is_coco(first)):
-        if single and "image" not in first and "objects" not in first:
-            raise InputError(f"{path}: {_EXPECTED}, found an object with the keys {sorted(first)[:8]}")
+    first_record, only_record = _first_record(path)
+    if first_record is not None and not (only_record and is_coco(first_record)):
+        if only_record and "image" not in first_record and "objects" not in first_record:
+            raise InputError(f"{path}: {_EXPECTED}, found an object with the keys {sorted(first_record)[:8]}")
         return with_shapes(_from_lines(path, on_bad_box), kind, on_bad_box)
-    if first is None and path.suffix == ".jsonl" and not _is_list(path):
+    if first_record is None and path.suffix == ".jsonl" and not _is_list(path):
         return with_shapes(_from_lines(path, on_bad_box), kind, on_bad_box)
-    document = read_json(path) if first is None else first
+    document = read_json(path) if first_record is None else first_record
     if isinstance(document, dict):
         return _from_coco(document, str(path), image_size, on_bad_box, kind, root)
     if isinstance(document, list) and (not document or any(isinstance(r, dict) and "objects" in r for r in document)):
@@ -176,10 +174,10 @@ def _read_file(
 
 
 def _is_list(path: Path) -> bool:
-    """Return whether a file is a JSON list, and not lines of which the first is one."""
+    """Return whether the whole file is one JSON list."""
     with path.open("rb") as lines:
-        first = next((line for line in lines if line.strip()), b"")
-    if first.removeprefix(BOM_UTF8).lstrip()[:1] != b"[":
+        first_line = next((line for line in lines if line.strip()), b"")
+    if first_line.removeprefix(BOM_UTF8).lstrip()[:1] != b"[":
         return False
     try:
         return isinstance(read_json(path), list)
@@ -188,7 +186,7 @@ def _is_list(path: Path) -> bool:
 
 
 def _first_record(path: Path) -> tuple[dict[str, Any] | None, bool]:
-    """Return the object on the first line that is not blank, and whether nothing follows it; None if it is none."""
+    """Return the JSON object on the first non-blank line (None if it is none), and whether it is the only line."""
     try:
         with path.open("rb") as lines:
             for line in lines:
@@ -199,7 +197,7 @@ def _first_record(path: Path) -> tuple[dict[str, Any] | None, bool]:
                         return None, False
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    return {"image": ""}, False  # an empty file is an instance file without lines
+    return {"image": ""}, False  # an empty file is an instance file without records
 
 
 def _from_coco(
@@ -213,15 +211,15 @@ def _from_coco(
     if not is_coco(document):
         raise InputError(f"{source}: {_EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
     instances, problems, notes, categories, tables = read_coco(document, source, image_size, on_bad_box, kind, root)
-    found = AnnotationSet(instances, problems, categories, notes, None, tables)
-    return found.select(instances) if on_bad_box else found
+    annotations = AnnotationSet(instances, problems, categories, notes, None, tables)
+    return annotations.select(instances) if on_bad_box else annotations
 
 
 def _from_lines(path: Path, on_bad_box: OnBadBox | None) -> AnnotationSet:
-    return _collect(_lines(path), on_bad_box)
+    return _collect(_numbered_lines(path), on_bad_box)
 
 
-def _lines(path: Path) -> Iterator[tuple[bytes, str]]:
+def _numbered_lines(path: Path) -> Iterator[tuple[bytes, str]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
@@ -235,7 +233,7 @@ def _from_records(records: Sequence[Any], on_bad_box: OnBadBox | None, prefix: s
 def _collect(records: Any, on_bad_box: OnBadBox | None) -> AnnotationSet:
     instances: list[Instance] = []
     problems: list[Problem] = []
-    for instance, faults in _judge(records, on_bad_box):
+    for instance, faults in _parse_records(records, on_bad_box):
         problems += faults
         if instance is not None:
             instances.append(instance)
@@ -247,68 +245,68 @@ def _collect(records: Any, on_bad_box: OnBadBox | None) -> AnnotationSet:
 def with_shapes(
     annotations: AnnotationSet, geometry: str | Geometry | None, on_bad_box: OnBadBox | None = None
 ) -> AnnotationSet:
-    """Return a set of instance records whose targets have a shape of that geometry; others are left out and listed.
+    """Return the set with every target in a geometry; objects without such a shape are left out and listed.
 
     Args:
-        annotations: without the rows of a COCO file.
-        geometry: a name of `GEOMETRIES`, or None for no change.
-        on_bad_box: what an object without such a shape does to its image; one that is too small goes alone.
+        annotations: annotations read from instance records
+        geometry: a name of `GEOMETRIES`, or None for no change
+        on_bad_box: how to treat images with an object without such a shape; if it is too small, only it is left out
 
     Example:
         >>> from coord_codec import Instance
         >>> boxes = [{"desc": "cat", "bbox": [0.1, 0.2, 0.3, 0.6]}]
         >>> found = with_shapes(read_annotations([Instance(image="a.jpg", objects=boxes)]), "point")
         >>> found.instances[0].objects[0].geometry.coordinates, *found.notes
-        ((0.2, 0.4), 'objects that state no point geometry: the centre of the box is taught')
+        ((0.2, 0.4), 'objects without a point geometry: the centre of the box is used')
     """
     if geometry is None or geometry_of(geometry).name == "box":
         return annotations
     kind = geometry_of(geometry)
     notes, problems, kept = Counter(annotations.notes), list(annotations.problems), []
     for number, instance in enumerate(annotations.instances):
-        shaped = [found if found.iscrowd else _shaped(found, kind, notes) for found in instance.objects]
+        results = [obj if obj.iscrowd else _with_shape(obj, kind, notes) for obj in instance.objects]
         where = f"instances[{number}] ({instance.image})"
-        for place, found in enumerate(shaped):
-            if isinstance(found, InputError):
-                problems.append(Problem(where, f"objects[{place}].geometry", str(found), True, is_box=True))
-        if on_bad_box == "drop_image" and any(_is_wrong(found) for found in shaped):
+        for i, result in enumerate(results):
+            if isinstance(result, InputError):
+                problems.append(Problem(where, f"objects[{i}].geometry", str(result), True, is_box=True))
+        if on_bad_box == "drop_image" and any(_is_invalid(result) for result in results):
             continue
-        objects = tuple(found for found in shaped if isinstance(found, Object))
-        refused = (o.desc for o, found in zip(instance.objects, shaped, strict=True) if isinstance(found, InputError))
+        objects = tuple(result for result in results if isinstance(result, Object))
+        refused = (o.desc for o, r in zip(instance.objects, results, strict=True) if isinstance(r, InputError))
         kept.append(with_uncertain(instance.model_copy(update={"objects": objects}), refused))
     return replace(annotations, instances=tuple(kept), problems=tuple(problems), notes=dict(+notes))
 
 
-def _is_wrong(found: Object | InputError) -> bool:
-    """Whether an object was refused for more than being too small."""
-    return isinstance(found, InputError) and not isinstance(found, SmallBoxError)
+def _is_invalid(result: Object | InputError) -> bool:
+    """Return whether an object was refused for another reason than being too small."""
+    return isinstance(result, InputError) and not isinstance(result, SmallBoxError)
 
 
-def _shaped(found: Object, kind: Geometry, notes: Counter[str]) -> Object | InputError:
+def _with_shape(obj: Object, kind: Geometry, notes: Counter[str]) -> Object | InputError:
     try:
-        shape = shape_of(found, kind)
+        shape = shape_of(obj, kind)
         kind.written(shape.coordinates, _GRID)
     except InputError as error:
         return error
-    if found.geometry is None or found.geometry.type != kind.name:
+    if obj.geometry is None or obj.geometry.type != kind.name:
         notes[in_place_of(kind)] += 1
-    return found if found.geometry is shape else found.model_copy(update={"geometry": shape})
+    return obj if obj.geometry is shape else obj.model_copy(update={"geometry": shape})
 
 
-def _judge(records: Any, on_bad_box: OnBadBox | None) -> Iterator[tuple[Instance | None, list[Problem]]]:
-    seen: dict[int | str, str] = {}
+def _parse_records(records: Any, on_bad_box: OnBadBox | None) -> Iterator[tuple[Instance | None, list[Problem]]]:
+    first_uses: dict[int | str, str] = {}  # where each image id first occurs
     for record, where in records:
         if on_bad_box:
             instance, faults = parse_objects(record, where, on_bad_box)
         else:
             instance, faults = (record, []) if isinstance(record, Instance) else parse_record(record, where)
         if instance is not None and instance.image_id is not None:
-            first = seen.setdefault(instance.image_id, where)
+            first = first_uses.setdefault(instance.image_id, where)
             if first is not where:
                 message = f"expected an id of its own, found {instance.image_id!r}, which {first} has already"
                 instance, faults = None, [*faults, Problem(where, "image_id", message)]
         yield instance, faults
 
 
-def _kind(path: Path) -> str:
+def _describe_path(path: Path) -> str:
     return "a file" if path.exists() else "nothing there"

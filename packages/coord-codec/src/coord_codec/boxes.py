@@ -1,4 +1,4 @@
-"""Where a box may lie in its image: one rule for every format of annotations."""
+"""Validation and clipping of boxes, shared by all annotation formats."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from coord_codec.grid import CoordGrid
 from coord_codec.tokens import tokens_to_ints
 
 CLIP_PIXELS = 1.0
-"""Annotators' boxes overshoot the image by rounding: within this many pixels they are clipped and counted."""
+"""Boxes that extend beyond their image by at most this many pixels, as rounding causes, are clipped and counted."""
 
 OnBadBox = Literal["drop_image", "drop_box", "error"]
-"""What happens to an object that is refused.
+"""How to treat objects that are refused.
 
-`drop_image`: an object that is wrong takes its image along, so that no answer teaches to leave it out; a box that is
-too small for the grid is left out alone. `drop_box`: each is left out alone. `error`: each is an error.
+`drop_image`: leave out the whole image of an invalid object, so that no target teaches the model to skip an object; of
+a box that is too small for the grid leave out the object only. `drop_box`: leave out the object only. `error`: raise.
 """
 
 _GRID = CoordGrid()
 
 
 class SmallBoxError(InputError):
-    """A box without area, or one whose sides fall into one bin: no answer can show it."""
+    """A box of zero area, or with two opposite sides in one bin, which no answer can represent."""
 
 
 def place_box(
@@ -37,45 +37,45 @@ def place_box(
     """Return a box as fractions of its image, and whether it was clipped.
 
     Args:
-        corners_xyxy: x1, y1, x2, y2 in pixels, or in any other unit.
-        width: of the image in that unit.
-        height: of the image in that unit.
-        grid: refuse boxes that are thinner than a bin of this grid.
-        slack: how far a box may reach out horizontally and vertically to be clipped, in that unit.
+        corners_xyxy: x1, y1, x2, y2 in pixels, or in any other unit
+        width: image width in that unit
+        height: image height in that unit
+        grid: refuse boxes that are thinner than a bin of this grid
+        slack: how far a box may extend beyond its image horizontally and vertically and be clipped, in that unit
 
     Raises:
-        InputError: if corners are swapped, or the box reaches out of its image by more than `slack`.
-        SmallBoxError: if it has no area inside its image, or is thinner than a bin.
+        InputError: if corners are swapped, or the box extends beyond its image by more than `slack`
+        SmallBoxError: if it has no area inside its image, or is thinner than a bin
 
     Example:
         >>> place_box((20, 10, 100.5, 50), 100, 50)
         ((0.2, 0.2, 1.0, 1.0), True)
     """
     x1, y1, x2, y2 = corners_xyxy
-    found = f"({x1:g}, {y1:g}) to ({x2:g}, {y2:g})"
+    stated = f"({x1:g}, {y1:g}) to ({x2:g}, {y2:g})"
     if x1 > x2 or y1 > y2:
-        raise InputError(f"expected x1 < x2 and y1 < y2, found {found}: swapped corners")
+        raise InputError(f"expected x1 < x2 and y1 < y2, found {stated}: swapped corners")
     if x1 < -slack[0] or y1 < -slack[1] or x2 > width + slack[0] or y2 > height + slack[1]:
         unit = "pixels" if width > 1 or height > 1 else "in these fractions"
-        raise InputError(f"{found} lies outside its image, which is {width:g} x {height:g} {unit}")
-    inside = (max(x1, 0.0), max(y1, 0.0), min(x2, width), min(y2, height))
-    if inside[0] >= inside[2] or inside[1] >= inside[3]:
-        raise SmallBoxError(f"the box has no area: {found}")
-    box = (inside[0] / width, inside[1] / height, inside[2] / width, inside[3] / height)
+        raise InputError(f"{stated} lies outside its image, which is {width:g} x {height:g} {unit}")
+    clipped = (max(x1, 0.0), max(y1, 0.0), min(x2, width), min(y2, height))
+    if clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:
+        raise SmallBoxError(f"the box has no area: {stated}")
+    box = (clipped[0] / width, clipped[1] / height, clipped[2] / width, clipped[3] / height)
     if grid is not None:
         check_shown(box, grid)
-    return box, inside != corners_xyxy
+    return box, clipped != corners_xyxy
 
 
 def check_shown(bbox: tuple[float, float, float, float], grid: CoordGrid = _GRID) -> None:
-    """Check that the bins of a box have an area.
+    """Check that a box still has an area after quantisation.
 
     Args:
-        bbox: x1, y1, x2, y2 in [0, 1].
-        grid: the grid of the coordinate tokens.
+        bbox: x1, y1, x2, y2 in [0, 1]
+        grid: the grid of the coordinate tokens
 
     Raises:
-        SmallBoxError: if two opposite sides fall into one bin.
+        SmallBoxError: if two opposite sides fall into one bin
     """
     x1, y1, x2, y2 = bbox
     if x2 - x1 > 2 / grid.scale and y2 - y1 > 2 / grid.scale:
@@ -86,23 +86,23 @@ def check_shown(bbox: tuple[float, float, float, float], grid: CoordGrid = _GRID
 
 
 class Bins(tuple[Any, ...]):
-    """A box whose numbers the record calls bins; the box's own check reads it and can name the field."""
+    """A box in bins; marking it lets the validator of `Object.bbox` convert it and name the field in errors."""
 
 
 def read_box(bbox: Any) -> tuple[float, ...]:
-    """Return x1, y1, x2, y2 in [0, 1] of what a record states: numbers, coordinate tokens or `Bins`.
+    """Return x1, y1, x2, y2 in [0, 1] for the box of a record: numbers, coordinate tokens or `Bins`.
 
     Raises:
-        InputError: corners are swapped.
-        SmallBoxError: the box has no area.
-        ValueError: anything else is wrong.
+        InputError: if corners are swapped
+        SmallBoxError: if the box has no area
+        ValueError: if the box is invalid for another reason
     """
     if hasattr(bbox, "tolist"):
         bbox = bbox.tolist()
     if not isinstance(bbox, (list, tuple)) or len(bbox) != 4:
         raise ValueError(f"expected four values x1, y1, x2, y2, found {bbox!r}")
     if all(type(v) is float for v in bbox) and 0 <= bbox[0] < bbox[2] <= 1 and 0 <= bbox[1] < bbox[3] <= 1:
-        return tuple(bbox)  # the usual case, which large files have millions of times
+        return tuple(bbox)  # fast path for the usual case: large files have millions of boxes
     if any(isinstance(v, str) for v in bbox):
         box = tuple(_GRID.dequantize(k) for k in tokens_to_ints(bbox, _GRID))
     elif not all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in bbox):
@@ -113,17 +113,17 @@ def read_box(bbox: Any) -> tuple[float, ...]:
         box = tuple(_GRID.dequantize(int(v)) for v in bbox)
     else:
         for value in bbox:
-            _GRID.quantize(value)  # raises for what the grid cannot hold
+            _GRID.quantize(value)  # raises an error for values outside [0, 1]
         box = tuple(float(v) for v in bbox)
     x1, y1, x2, y2 = box
     if not (x1 < x2 and y1 < y2):
-        kind = InputError if x1 > x2 or y1 > y2 else SmallBoxError
-        raise kind(f"expected x1 < x2 and y1 < y2, found {list(bbox)!r}: the box has no area or swapped corners")
+        error_type = InputError if x1 > x2 or y1 > y2 else SmallBoxError
+        raise error_type(f"expected x1 < x2 and y1 < y2, found {list(bbox)!r}: the box has no area or swapped corners")
     return box
 
 
 def widened(bbox: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
-    """Return a box with an area: a side of length 0 becomes half a bin to either side, within the image."""
+    """Return a box with an area: sides of length 0 are widened by half a bin in both directions, within the image."""
     x1, y1, x2, y2 = bbox
     half = 0.5 / _GRID.scale
     if x1 == x2:

@@ -14,10 +14,10 @@ from typing import IO, Any
 
 
 class InputError(ValueError):
-    """A mistake in what the user gave: a file, a field, an argument.
+    """Invalid user input: a file, a field or an argument.
 
-    The message names the field or file, what was expected, what was found and what to do next. Command lines print
-    it without a traceback and exit with code 2.
+    The message names the field or file, what was expected, what was found and what to do next. Commands print it
+    without a traceback and exit with code 2.
 
     Example:
         >>> finite_numbers([0.1, float("nan")], 2, "bbox")
@@ -30,24 +30,24 @@ def read_text(path: str | os.PathLike[str]) -> str:
     """Read a UTF-8 file, with or without byte order mark.
 
     Raises:
-        InputError: if the file is missing, unreadable or not UTF-8.
+        InputError: if the file is missing, unreadable or not UTF-8
     """
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: {_no_text(error)}") from error
+        raise InputError(f"{path}: {_decode_error_message(error)}") from error
 
 
-_PACKED = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"7z\xbc\xaf", b"\xfd7zX", b"Rar!", b"(\xb5/\xfd")
-"""How zip, gzip, bzip2, 7z, xz, rar and zstd begin."""
-_ARCHIVE = "an archive; unpack it, and name the file in it"
+_ARCHIVE_PREFIXES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"7z\xbc\xaf", b"\xfd7zX", b"Rar!", b"(\xb5/\xfd")
+"""The first bytes of zip, gzip, bzip2, 7z, xz, rar and zstd files."""
+_ARCHIVE_MESSAGE = "an archive; unpack it, and name the file in it"
 
 
-def _no_text(error: UnicodeDecodeError) -> str:
-    if error.object.startswith(_PACKED):
-        return _ARCHIVE
+def _decode_error_message(error: UnicodeDecodeError) -> str:
+    if error.object.startswith(_ARCHIVE_PREFIXES):
+        return _ARCHIVE_MESSAGE
     return f"not UTF-8 text (byte {error.start}); save the file as UTF-8"
 
 
@@ -55,7 +55,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     """Read a JSON file.
 
     Raises:
-        InputError: if the file cannot be read or is not JSON, naming the line.
+        InputError: if the file cannot be read or is not JSON, naming the line
     """
     try:
         return decode_json(read_text(path))
@@ -63,28 +63,28 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}); repair the file") from error
     except RecursionError as error:
         raise InputError(f"{path}: JSON nested too deeply; repair the file") from error
-    except ValueError as error:  # an integer of more digits than Python converts
+    except ValueError as error:  # an integer with more digits than Python converts
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not usable JSON ({error}); repair the file") from error
 
 
 def decode_json(text: str) -> Any:
-    """Return what `json.loads` makes of a text, in two fifths of its time.
+    """Return the same value as `json.loads`, decoded by pydantic in two fifths of the time.
 
     Raises:
-        ValueError: it is not JSON.
-        RecursionError: it is nested too deeply.
+        ValueError: if the text is not JSON
+        RecursionError: if it is nested too deeply
     """
     try:
         return _json_decoder()(text)
-    except (ValueError, TypeError):  # so deep, or so wrong, that Python's own says what is the matter
+    except (ValueError, TypeError):  # too deeply nested or invalid: `json` raises the better error
         return json.loads(text)
 
 
 @cache
 def _json_decoder() -> Callable[[str], Any]:
-    from pydantic import TypeAdapter  # here: the package itself imports in half the time of pydantic
+    from pydantic import TypeAdapter  # a slow import, so only when needed
 
     return TypeAdapter(Any).validate_json
 
@@ -93,7 +93,7 @@ def parse_json_line(line: str | bytes) -> dict[str, Any]:
     """Parse one line of a JSON lines file.
 
     Raises:
-        ValueError: if the line is not UTF-8, not JSON or not an object; the message does not name the file.
+        ValueError: if the line is not UTF-8, not JSON or not an object; the message does not name the file
     """
     if isinstance(line, bytes):
         try:
@@ -110,10 +110,10 @@ def parse_json_line(line: str | bytes) -> dict[str, Any]:
 
 
 def read_json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield `(line number, record)` of each line that is not blank; the file is streamed.
+    """Yield `(line number, record)` for each non-blank line; the file is streamed.
 
     Raises:
-        InputError: if the file cannot be read or a line is not a JSON object, naming the line.
+        InputError: if the file cannot be read or a line is not a JSON object, naming the line
     """
     try:
         with Path(path).open("rb") as lines:
@@ -122,9 +122,9 @@ def read_json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[st
                     try:
                         yield number, parse_json_line(line)
                     except ValueError as error:
-                        if number == 1 and line.startswith(_PACKED):
-                            raise InputError(f"{path}: {_ARCHIVE}") from None
-                        raise InputError(f"{path}, line {number}: {error}; one object a line") from error
+                        if number == 1 and line.startswith(_ARCHIVE_PREFIXES):
+                            raise InputError(f"{path}: {_ARCHIVE_MESSAGE}") from None
+                        raise InputError(f"{path}, line {number}: {error}; write one object per line") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
 
@@ -136,19 +136,19 @@ def finite_numbers(value: object, count: int | None, where: str) -> tuple[float,
     """Return a list of finite numbers as floats.
 
     Args:
-        value: what the file holds.
-        count: how many numbers are expected, None for any.
-        where: file, line and field for the message.
+        value: the value from the file
+        count: expected number of values; None for any number
+        where: file, line and field for the message
 
     Raises:
-        InputError: for another type, another length, NaN or infinity.
+        InputError: if the type or the length is different, or a value is NaN or infinite
     """
     if not isinstance(value, (list, tuple)) or (count is not None and len(value) != count):
-        wanted = "a list of numbers" if count is None else f"{count} numbers"
-        raise InputError(f"{where}: expected {wanted}, found {value!r:.80}")
+        expected = "a list of numbers" if count is None else f"{count} numbers"
+        raise InputError(f"{where}: expected {expected}, found {value!r:.80}")
     numbers = [v.item() if hasattr(v, "dtype") and hasattr(v, "item") else v for v in value]
     for number in numbers:
-        # By type and not isinstance: bool is an int to the latter.
+        # `isinstance` would accept bool, a subclass of int.
         if type(number) not in _NUMERIC or not abs(number) <= sys.float_info.max:
             raise InputError(f"{where}: expected finite numbers, found {number!r:.80}")
     return tuple(map(float, numbers))
@@ -158,7 +158,7 @@ def identifier(value: object, where: str) -> int | str:
     """Return an image or category id; `42.0` becomes 42.
 
     Raises:
-        InputError: if it is neither a whole number nor text.
+        InputError: if it is neither an integer nor text
     """
     if isinstance(value, str):
         return value
@@ -173,7 +173,7 @@ BACKSLASHES = "image paths with backslashes, found with slashes"
 
 
 def name_on_disk(folder: str | os.PathLike[str] | None, name: str) -> str:
-    r"""Return the path of a file in a folder; one that was written on Windows has slashes where only that file exists.
+    r"""Return an image path, with backslashes replaced by slashes if the file exists only under that name.
 
     Example:
         >>> name_on_disk("images", "sub\\gone.png")
@@ -181,8 +181,8 @@ def name_on_disk(folder: str | os.PathLike[str] | None, name: str) -> str:
     """
     if folder is None or "\\" not in name or _is_file(Path(folder, name)):
         return name
-    plain = PurePosixPath(name.replace("\\", "/")).as_posix()
-    return plain if _is_file(Path(folder, plain)) else name
+    with_slashes = PurePosixPath(name.replace("\\", "/")).as_posix()
+    return with_slashes if _is_file(Path(folder, with_slashes)) else name
 
 
 def _is_file(path: Path) -> bool:
@@ -193,12 +193,12 @@ def _is_file(path: Path) -> bool:
 
 
 def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) -> Path:
-    """Return the path of a file that lies inside a folder, links followed.
+    """Return the resolved path of a file that must lie inside a folder.
 
-    Names come from annotations, which may be anyone's: `../../secret.png` and links out of the folder are refused.
+    Names come from annotations, which are not trusted: `../../secret.png` and links out of the folder are refused.
 
     Raises:
-        InputError: if it lies outside, or no file can have that name.
+        InputError: if the file lies outside the folder, or the name is not a valid file name
 
     Example:
         >>> path_inside("images", "../secret.png")
@@ -208,7 +208,7 @@ def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) ->
     try:
         base = Path(folder).resolve()
         path = (base / name).resolve()
-    except (OSError, ValueError, RuntimeError) as error:  # a name that no file can have, or links in a circle
+    except (OSError, ValueError, RuntimeError) as error:  # an invalid name or a circle of links
         raise InputError(f"{name!s:.80}: no file can have this name") from error
     if not path.is_relative_to(base):
         raise InputError(f"{name}: lies outside the folder {folder}")
@@ -217,43 +217,43 @@ def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) ->
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file for writing that appears whole under its name, or not at all.
+    """Open a file for atomic writing: it appears complete under its name, or not at all.
 
-    The content goes to a temporary file in the same folder, is flushed to the disk and renamed when the block ends
-    without an error. A device or a pipe is written to directly. Half a surrogate pair, which models can emit,
-    has no UTF-8 form and is written as `?`.
+    The content is written to a temporary file in the same folder, which is flushed to disk and renamed if the block
+    ends without an error. Devices and pipes are written to directly. Lone surrogates, which models can generate, have
+    no UTF-8 form and are written as `?`.
 
     Args:
-        path: the file; its folder must exist. A symbolic link is followed.
-        mode: `"w"` for UTF-8 text, `"wb"` for bytes.
+        path: the file; its folder must exist. A symbolic link is followed
+        mode: `"w"` for UTF-8 text, `"wb"` for bytes
 
     Raises:
-        OSError: if the file cannot be written; an older file of that name stays as it was.
+        OSError: if the file cannot be written; an existing file of that name stays as it was
 
     Example:
         >>> import tempfile, pathlib
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
         >>> with atomic_write(path) as file:
-        ...     _ = file.write("whole")
+        ...     _ = file.write("text")
         >>> path.read_text()
-        'whole'
+        'text'
     """
     target = Path(path).resolve()
-    text = {} if "b" in mode else {"encoding": "utf-8", "errors": "replace"}
+    encoding = {} if "b" in mode else {"encoding": "utf-8", "errors": "replace"}
     if target.exists() and not target.is_file() and not target.is_dir():
-        with target.open(mode, **text) as file:  # type: ignore[call-overload]
+        with target.open(mode, **encoding) as file:  # type: ignore[call-overload]
             yield file
         return
-    # Opened by name and not by `tempfile`: the file gets the usual permissions. A long name leaves no room for more.
-    partial = target.with_name(f".{target.name[:64]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    # `tempfile` would restrict the permissions. The name is shortened to stay within the file system's limit.
+    temporary = target.with_name(f".{target.name[:64]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
-        with partial.open(mode.replace("w", "x"), **text) as file:  # type: ignore[call-overload]
+        with temporary.open(mode.replace("w", "x"), **encoding) as file:  # type: ignore[call-overload]
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(target)
+        temporary.replace(target)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
@@ -261,7 +261,7 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write a UTF-8 text file atomically, see `atomic_write`.
 
     Raises:
-        OSError: if the file cannot be written; an older file of that name stays as it was.
+        OSError: if the file cannot be written; an existing file of that name stays as it was
     """
     with atomic_write(path) as file:
         file.write(text)

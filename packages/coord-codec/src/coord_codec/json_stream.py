@@ -1,4 +1,4 @@
-"""The lists of a large JSON document, element by element: the document is never in memory."""
+"""Streams the lists of a large JSON document element by element, without holding the document in memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import IO, Any
 
 from coord_codec.files import InputError, decode_json
 
-_BLOCK = 1 << 20  # bytes that are read at a time
+_BLOCK = 1 << 20  # bytes read at a time
 
 
 def stream_lists(path: str | os.PathLike[str]) -> Iterator[tuple[str, int, Any]]:
-    r"""Yield `(key, position, element)` of every list that is a value of a JSON document's object, in their order.
+    r"""Yield `(key, position, element)` for the elements of every list that is a top-level value, in document order.
 
-    A value that is no list, and a list without elements, yield `(key, -1, None)` once.
+    A value that is not a list, or is an empty list, yields `(key, -1, None)` once.
 
     Args:
-        path: the file, UTF-8 with or without byte order mark.
+        path: the file, UTF-8 with or without byte order mark
 
     Raises:
-        InputError: if the file cannot be read, is no JSON or holds no object.
+        InputError: if the file cannot be read, or is not a JSON object
 
     Example:
         >>> import pathlib, tempfile
@@ -35,23 +35,23 @@ def stream_lists(path: str | os.PathLike[str]) -> Iterator[tuple[str, int, Any]]
     """
     try:
         with Path(path).open("rb") as file:
-            yield from _Text(file).lists()
+            yield from _Parser(file).lists()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
     except (ValueError, RecursionError) as error:
-        told = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InputError(f"{path}: not JSON ({told}); repair the file") from None
+        message = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise InputError(f"{path}: not JSON ({message}); repair the file") from None
 
 
-class _Text:
-    """A part of the file's text, and the place up to which it was used."""
+class _Parser:
+    """Parses the file in parts: holds the current part of the text and the position up to which it was parsed."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._decode = file, getincrementaldecoder("utf-8-sig")()
         self._scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
-        self._text, self._place, self._ended, self._tried = "", 0, False, False
+        self._text, self._place, self._ended, self._batch_tried = "", 0, False, False
 
     def lists(self) -> Iterator[tuple[str, int, Any]]:
         self._expect("{")
@@ -91,11 +91,11 @@ class _Text:
                 return
 
     def _batch(self) -> list[Any]:
-        """Return the elements that stand whole in this part, decoded at once; none where that cannot be told.
+        """Return the elements that are complete in this part of the text, decoded at once; empty if that fails.
 
-        What decodes as a list between two brackets of our own is elements and nothing else, wherever it was cut.
+        Text that decodes as a list between two added brackets consists of complete elements, wherever it was cut.
         """
-        end, self._tried = (0 if self._tried else self._text.rfind("},", self._place) + 1), True
+        end, self._batch_tried = (0 if self._batch_tried else self._text.rfind("},", self._place) + 1), True
         try:
             values: list[Any] = decode_json(f"[{self._text[self._place : end]}]")
         except ValueError:
@@ -108,17 +108,17 @@ class _Text:
         while True:
             try:
                 value, end = self._scan(self._text, self._place)
-            except (ValueError, StopIteration) as error:  # cut off by the end of the part, or no JSON
+            except (ValueError, StopIteration) as error:  # the value is cut off, or is not JSON
                 if self._ended:
                     raise error if isinstance(error, ValueError) else ValueError("expected a value") from None
             else:
-                if end < len(self._text) or self._ended:  # the digits of a number could go on
+                if end < len(self._text) or self._ended:  # a number may continue in the next part
                     self._place = end
                     return value
             self._read()
 
     def _next(self) -> str:
-        """Return the next character that is no white space, without using it up; nothing at the end."""
+        """Return the next character that is not white space without consuming it; empty at the end of the file."""
         while True:
             self._place = WHITESPACE.match(self._text, self._place).end()
             if self._place < len(self._text):
@@ -128,14 +128,14 @@ class _Text:
             self._read()
 
     def _expect(self, *characters: str) -> str:
-        found = self._next()
-        if found not in characters:
-            raise ValueError(f"expected {' or '.join(characters)}, found {found or 'the end of the file'}")
+        character = self._next()
+        if character not in characters:
+            raise ValueError(f"expected {' or '.join(characters)}, found {character or 'the end of the file'}")
         self._place += 1
-        return found
+        return character
 
     def _read(self) -> None:
         rest = self._text[self._place :]
-        block = self._file.read(max(_BLOCK, len(rest)))  # what was read in vain is read half as often
+        block = self._file.read(max(_BLOCK, len(rest)))  # doubling keeps repeated attempts at a long value linear
         self._text, self._place, self._ended = rest + self._decode.decode(block, not block), 0, not block
-        self._tried = False
+        self._batch_tried = False

@@ -1,4 +1,4 @@
-"""The sequence parser: which position of a token sequence is a coordinate, a description, or structure."""
+"""Parses token sequences: classifies each position as coordinate, description or structure, and finds the objects."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from coord_codec.geometry.base import Geometry
 from coord_codec.geometry.registry import geometry_of
 from coord_codec.vocab import CoordVocab
 
-_MIN_COORDS = 4  # where no geometry is named
+_MIN_COORDS = 4  # if no geometry is given
 
 
 @dataclass(frozen=True)
 class ObjectLayout:
-    """Where one object stands in a sequence.
+    """The positions of one object in a sequence.
 
     Attributes:
-        coord_positions: positions of its coordinate tokens, x and y in turn.
-        desc_positions: positions of its description; empty in JSON text.
-        bins: the bins at `coord_positions`.
+        coord_positions: positions of its coordinate tokens, alternating x and y
+        desc_positions: positions of its description; empty in JSON text
+        bins: the bins at `coord_positions`
     """
 
     coord_positions: tuple[int, ...]
@@ -32,17 +32,17 @@ class ObjectLayout:
 
     @property
     def logit_positions(self) -> tuple[int, ...]:
-        """The positions whose logits predict the coordinates: a causal model's position p predicts p + 1."""
+        """The positions whose logits predict the coordinates: in a causal model position p predicts p + 1."""
         return tuple(p - 1 for p in self.coord_positions)
 
 
 class Reason(str, Enum):
-    """Why something is not an object."""
+    """Why a part of the sequence is not an object."""
 
-    NESTED_START = "nested_start"  # a start marker inside an object: the inner one counts
+    NESTED_START = "nested_start"  # a start marker inside an object: the outer object is left out
     NO_DESCRIPTION = "no_description"
-    ARITY = "arity"  # more or fewer coordinates than the geometry has; none named: not an even number from four up
-    UNEXPECTED_TOKEN = "unexpected_token"  # another token than the one that had to follow
+    ARITY = "arity"  # wrong number of coordinates for the geometry; without one: not an even number of at least four
+    UNEXPECTED_TOKEN = "unexpected_token"  # a token that the syntax does not allow here
     MASKED = "masked"  # a negative id inside an object
     UNFINISHED = "unfinished"  # the sequence ends inside an object
     STRAY_MARKER = "stray_marker"  # a marker other than start outside an object
@@ -52,12 +52,12 @@ class Reason(str, Enum):
 
 @dataclass(frozen=True)
 class Omission:
-    """Something left out of the objects.
+    """A part of the sequence that is not an object.
 
     Attributes:
-        start: position where it begins.
-        position: position at which it stopped being an object; the sequence's length where that is its end.
-        reason: why.
+        start: position where it begins
+        position: position where the fault was detected; the sequence's length if that is at its end
+        reason: the fault
     """
 
     start: int
@@ -67,14 +67,14 @@ class Omission:
 
 @dataclass(frozen=True)
 class SequenceLayout:
-    """What stands where in a sequence. Positions count from 0; each non-negative id is of exactly one kind.
+    """The classified positions of a sequence, from 0; each non-negative id belongs to exactly one class.
 
     Attributes:
-        coord_positions: every coordinate token, inside objects or not.
-        desc_positions: the description tokens of the objects.
-        structure_positions: everything else: markers, punctuation, any other text, what belongs to no object.
-        objects: the objects, in the order of the sequence.
-        reasons: what was left out, where and why, in the order of the sequence.
+        coord_positions: all coordinate tokens, inside and outside objects
+        desc_positions: the description tokens of the objects
+        structure_positions: all other tokens: markers, punctuation, other text, and tokens outside objects
+        objects: the objects, in the order of the sequence
+        reasons: what was left out, where and why, in the order of the sequence
     """
 
     coord_positions: tuple[int, ...]
@@ -87,29 +87,28 @@ class SequenceLayout:
 def find_layout(
     ids: Any, vocab: CoordVocab, markers: Sequence[int] | None = None, geometry: str | Geometry | None = None
 ) -> SequenceLayout:
-    """Parse a token sequence into objects by syntax alone; corner order is not judged.
+    """Parse a token sequence into objects by syntax alone; the order of corners is not checked.
 
-    With two markers an object is start, description, coordinates, end; with four it is description start,
-    description, description end, box start, coordinates, box end; nothing may stand between. A description
-    has at least one token, the coordinates are as many as the geometry has, or where none is named an even number
-    from four up. A start inside an object begins
-    a new one and the outer is left out.
+    With two markers an object is: start, description, coordinates, end. With four it is: description start,
+    description, description end, box start, coordinates, box end. No other tokens may occur between them. A description
+    has at least one token. The number of coordinates is that of the geometry; without a geometry it is any even number
+    of at least four. A start marker inside an object begins a new one, and the outer one is left out.
 
-    Without markers (JSON text) an object is four coordinates divided by three times the same tokens, or as many as the
-    geometry has with the same tokens between them. Its
-    description cannot be told from the punctuation by ids, and counts as structure.
+    Without markers (JSON text) an object is a group of coordinates with the same tokens between all neighbours: as many
+    as the geometry has, by default four. Its description cannot be distinguished from punctuation by ids and counts as
+    structure.
 
-    Negative ids (the label -100) are no positions at all and end whatever object is open, so labels with a
-    masked prompt can be given as they are. Any sequence has a layout; time is linear.
+    Negative ids (the label -100) have no class and end an open object, so labels with a masked prompt can be passed
+    unchanged. Every sequence has a layout; the time is linear in its length.
 
     Args:
-        ids: one sequence of token ids or labels: list, NumPy array or torch tensor of shape [T].
-        vocab: the coordinate ids.
-        markers: the ids of a marker family (`MarkerFamily.ids`), two or four, or None.
-        geometry: what the objects are, see `coord_codec.geometry`.
+        ids: one sequence of token ids or labels: list, NumPy array or torch tensor of shape [T]
+        vocab: the coordinate ids
+        markers: the two or four ids of a marker family (`MarkerFamily.ids`); None for JSON text
+        geometry: the geometry of the objects, see `coord_codec.geometry`
 
     Raises:
-        ValueError: if `ids` is not one sequence, or `markers` are not two or four different ids.
+        ValueError: if `ids` is not one sequence, or `markers` are not two or four different ids
 
     Example:
         >>> vocab = CoordVocab(first_id=100)
@@ -117,7 +116,7 @@ def find_layout(
         >>> layout.objects[0].bins, layout.objects[0].logit_positions, layout.desc_positions
         ((10, 20, 30, 40), (2, 3, 4, 5), (2,))
     """
-    ids = _whole_numbers(ids, "ids: expected one sequence of token ids, shape [T] (one row of a batch at a time)")
+    ids = _to_integers(ids, "ids: expected one sequence of token ids, shape [T] (one row of a batch at a time)")
     is_coord = vocab.mask(ids)
     kind = None if geometry is None else geometry_of(geometry)
     if markers is None:
@@ -136,21 +135,21 @@ def find_layout(
 
 
 def _check_markers(markers: Any, vocab: CoordVocab) -> list[int]:
-    wanted = (
+    expected = (
         "markers: expected 2 or 4 different token ids outside the coordinates, or None "
         "(MarkerFamily.ids(tokenizer) gives them)"
     )
-    ids = _whole_numbers(markers, wanted)
+    ids = _to_integers(markers, expected)
     if len(ids) not in (2, 4) or len(set(ids)) != len(ids) or any(i < 0 or i in vocab.ids for i in ids):
-        raise ValueError(f"{wanted}, found {ids}")
+        raise ValueError(f"{expected}, found {ids}")
     return ids
 
 
-def _whole_numbers(values: Any, wanted: str) -> list[int]:
+def _to_integers(values: Any, expected: str) -> list[int]:
     try:
         return [operator.index(v) for v in (values.tolist() if hasattr(values, "tolist") else values)]
     except TypeError as error:
-        raise ValueError(f"{wanted}: {error}") from None
+        raise ValueError(f"{expected}: {error}") from None
 
 
 class _State(Enum):
@@ -158,13 +157,13 @@ class _State(Enum):
     DESC = auto()  # after start
     GAP = auto()  # four markers: between description end and box start
     COORDS = auto()
-    SKIPPING = auto()  # in what is left of a broken object: the next start or end marker leads out of it
+    SKIPPING = auto()  # in the rest of an invalid object, up to the next start or end marker
 
 
 def _find_marked_objects(
     ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab, markers: Sequence[int], kind: Geometry | None
 ) -> tuple[list[ObjectLayout], list[Omission]]:
-    """Return the objects between two or four markers and what was left out; see `find_layout`."""
+    """Return the objects and omissions of text with two or four markers; see `find_layout`."""
     scanner = _Scanner(vocab, markers, kind)
     for position, (token_id, coord) in enumerate(zip(ids, is_coord, strict=True)):
         scanner.step(position, token_id, coord)
@@ -176,9 +175,9 @@ class _Scanner:
     def __init__(self, vocab: CoordVocab, markers: Sequence[int], kind: Geometry | None) -> None:
         self.vocab, self.kind = vocab, kind
         self.start, self.end = markers[0], markers[-1]
-        inner = len(markers) == 4
-        self.desc_end = markers[1] if inner else None
-        self.box_start = markers[2] if inner else None
+        has_inner_markers = len(markers) == 4
+        self.desc_end = markers[1] if has_inner_markers else None
+        self.box_start = markers[2] if has_inner_markers else None
         self.markers = frozenset(markers)
         self.objects: list[ObjectLayout] = []
         self.omissions: list[Omission] = []
@@ -189,7 +188,7 @@ class _Scanner:
         self.bins: list[int] = []
 
     def step(self, position: int, token_id: int, coord: bool) -> None:
-        """Read one token."""
+        """Process one token."""
         if token_id == self.start:
             self._open(position)
         elif self.state is _State.SKIPPING:
@@ -214,7 +213,7 @@ class _Scanner:
             self._unexpected(position, token_id)
 
     def finish(self, length: int) -> None:
-        """End of the sequence: whatever is open is unfinished."""
+        """Process the end of the sequence: an open object is unfinished."""
         if self.state in (_State.DESC, _State.GAP, _State.COORDS):
             self._leave_out(length, Reason.UNFINISHED, _State.OUTSIDE)
 
@@ -263,7 +262,7 @@ class _Scanner:
         self._leave_out(position, Reason.UNEXPECTED_TOKEN, self._after(token_id))
 
     def _after(self, token_id: int) -> _State:
-        """A fault at the end marker is over with it; any other one drags on to the next start or end."""
+        """Return the state after a fault: an end marker ends the invalid object, other tokens do not."""
         return _State.OUTSIDE if token_id == self.end else _State.SKIPPING
 
     def _leave_out(self, position: int, reason: Reason, state: _State) -> None:
@@ -274,47 +273,48 @@ class _Scanner:
 def _find_json_objects(
     ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab, kind: Geometry
 ) -> tuple[list[ObjectLayout], list[Omission]]:
-    """Return the shapes of JSON text and what was left out; see `find_layout`."""
+    """Return the objects and omissions of JSON text; see `find_layout`."""
     coords = [p for p, c in enumerate(is_coord) if c]
-    runs = _runs(ids, coords, kind)
+    groups = _group_lengths(ids, coords, kind)
     objects: list[ObjectLayout] = []
     omissions: list[Omission] = []
-    loose: list[int] = []
+    ungrouped: list[int] = []
 
-    def leave_out_loose() -> None:
-        if loose:
-            omissions.append(Omission(loose[0], loose[-1] + 1, Reason.ARITY))
-            loose.clear()
+    def leave_out_ungrouped() -> None:
+        if ungrouped:
+            omissions.append(Omission(ungrouped[0], ungrouped[-1] + 1, Reason.ARITY))
+            ungrouped.clear()
 
     n = 0
     while n < len(coords):
-        if n not in runs:
-            loose.append(coords[n])
+        if n not in groups:
+            ungrouped.append(coords[n])
             n += 1
             continue
-        leave_out_loose()
-        shape = tuple(coords[n : n + runs[n]])
+        leave_out_ungrouped()
+        shape = tuple(coords[n : n + groups[n]])
         if shape[0] == 0:
             omissions.append(Omission(0, shape[-1] + 1, Reason.NO_LOGITS))
         else:
             objects.append(ObjectLayout(shape, (), tuple(vocab.id_to_bin(ids[p]) for p in shape)))
-        n += runs[n]  # a coordinate belongs to one shape only
-    leave_out_loose()
+        n += groups[n]  # a coordinate belongs to one shape only
+    leave_out_ungrouped()
     return objects, omissions
 
 
-def _runs(ids: Sequence[int], coords: Sequence[int], kind: Geometry) -> dict[int, int]:
-    """Return where shapes begin, as indices into `coords`, and how many coordinates each has: a run of equal gaps.
+def _group_lengths(ids: Sequence[int], coords: Sequence[int], kind: Geometry) -> dict[int, int]:
+    """Return the number of coordinates of each shape by the index in `coords` where it begins.
 
-    A point is a run of one gap, as what divides two points is: of these the shortest is taken.
+    A shape is a run of equal gaps between coordinates. A point has a single gap, like the space between two points;
+    the shorter of these gaps is the one inside a point.
     """
     gaps = [tuple(ids[a + 1 : b]) for a, b in pairwise(coords)]
     shortest = min(map(len, gaps), default=0) if kind.fits(2) else None
-    runs: dict[int, int] = {}
+    groups: dict[int, int] = {}
     n = 0
-    for gap, run in groupby(gaps):
-        length = len(list(run))
+    for gap, equal_gaps in groupby(gaps):
+        length = len(list(equal_gaps))
         if kind.fits(length + 1) and all(i >= 0 for i in gap) and (length > 1 or len(gap) == shortest):
-            runs[n] = length + 1
+            groups[n] = length + 1
         n += length
-    return runs
+    return groups

@@ -1,4 +1,4 @@
-"""Records: an image and its objects with boxes in [0, 1], and instance files with one such record a line."""
+"""Records of an image and its objects with boxes in [0, 1], and instance files with one such record per line."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from coord_codec.geometry.shape import InBins, read_shape
 from coord_codec.vocab import find_control_token
 
 UNCERTAIN = "uncertain"
-"""Further key of a record: descriptions of objects that were refused, so that nothing says they are absent."""
+"""Extra key of a record: descriptions of refused objects, which must not be treated as absent from the image."""
 ABSENT = "absent"
-"""Further key of a record: the only descriptions that are known to be absent, where not all were looked for."""
+"""Extra key of a record: the descriptions known to be absent, if annotators did not look for all of them."""
 _SHOWN = 5  # how many problems a strict error lists
 _PositiveInt = Annotated[int, Field(gt=0, strict=True)]
 
 
 def check_description(desc: str) -> str:
-    """Return a description that can stand in a target text.
+    """Return the description if it can occur in a target text.
 
     Raises:
-        ValueError: if it is empty, holds a control token or half a surrogate pair.
+        ValueError: if it is empty, or contains a control token or a lone surrogate
     """
     if not desc.strip():
         raise ValueError("expected a description, found an empty one")
     if token := find_control_token(desc):
-        raise ValueError(f"expected plain words, found the control token {token} in {desc!r}: take it out")
+        raise ValueError(f"expected plain words, found the control token {token} in {desc!r}: remove it")
     try:
         desc.encode()
     except UnicodeEncodeError:
@@ -55,15 +55,15 @@ class Object(BaseModel):
     """One object of an image. Further keys are kept.
 
     Attributes:
-        desc: what it is, in words: not empty, without markers, coordinate tokens or other control tokens.
+        desc: description in words: not empty, without markers, coordinate tokens or other control tokens
         bbox: (x1, y1, x2, y2) as fractions of the image's width and height, x1 < x2 and y1 < y2. Four
-            coordinate tokens are read as their bins' coordinates.
-        iscrowd: whether this is a region of many objects, as in COCO: no training target, and neither a hit nor a
-            miss when answers are scored.
-        area: area in square pixels by which scoring calls the object small, medium or large (in COCO the mask's);
-            the box's own area if None.
-        geometry: the object's shape where it is more than its box, see `coord_codec.geometry`; None for the box
-            alone. An object that states no `bbox` has the box around its shape.
+            coordinate tokens are converted to the coordinates of their bins
+        iscrowd: whether this is a crowd region, as in COCO: not a training target, and ignored when answers are
+            scored
+        area: area in square pixels (in COCO the mask's) by which scoring classifies the object as small, medium or
+            large; the area of the box if None
+        geometry: the object's shape, see `coord_codec.geometry`; None if it has only a box. Without `bbox`, the box
+            around the shape is used
 
     Example:
         >>> Object(desc="cat", bbox=["<|coord_100|>", "<|coord_250|>", "<|coord_500|>", "<|coord_750|>"]).bbox
@@ -93,19 +93,19 @@ class Object(BaseModel):
     def _check_geometry(cls, value: Any, info: ValidationInfo) -> Shape | None:
         shape = None if value is None else read_shape(value)
         if shape is not None and shape.type == "box" and shape.coordinates != info.data.get("bbox", shape.coordinates):
-            raise ValueError(f"expected the box of bbox, found {list(shape.coordinates)}: leave one out")
+            raise ValueError(f"expected the same box as in bbox, found {list(shape.coordinates)}: leave one out")
         return shape
 
     @model_validator(mode="before")
     @classmethod
     def _box_of_shape(cls, values: Any) -> Any:
-        """Derive the box of an object that states its shape alone."""
+        """Derive the box of an object that has only a shape."""
         if not isinstance(values, Mapping) or values.get("geometry") is None or values.get("bbox") is not None:
             return values
         try:
             shape = read_shape(values["geometry"])
         except ValueError:
-            return {"bbox": (0.0, 0.0, 1.0, 1.0), **values}  # the field's own check says what is wrong
+            return {"bbox": (0.0, 0.0, 1.0, 1.0), **values}  # the validator of `geometry` reports the error
         return {**values, "bbox": widened(shape.box)}
 
     @field_serializer("geometry")
@@ -116,15 +116,14 @@ class Object(BaseModel):
 class Instance(BaseModel):
     """One image and its objects: a line of an instance file. Further keys are kept.
 
-    A record that says `coord_space: "bins"` has its boxes read as whole bins; the instance holds them in
-    [0, 1] and no longer says so.
+    If a record has `coord_space: "bins"`, its boxes are read as bins, converted to [0, 1], and the key is dropped.
 
     Attributes:
-        image: path of the image, relative to the file the record stands in.
-        objects: the objects, crowd regions among them; an image may have none.
-        width: width of the image in pixels.
-        height: height of the image in pixels.
-        image_id: the data set's own id.
+        image: path of the image, relative to the file that contains the record
+        objects: the objects, including crowd regions; may be empty
+        width: width of the image in pixels
+        height: height of the image in pixels
+        image_id: id of the image in the data set
 
     Example:
         >>> Instance(image="a.jpg", objects=[{"desc": "cat", "bbox": [0, 0, 1, 0.5]}]).targets[0].bbox
@@ -141,7 +140,7 @@ class Instance(BaseModel):
 
     @property
     def targets(self) -> tuple[Object, ...]:
-        """The objects that an answer should name: those that are not crowd regions."""
+        """The objects that an answer should contain: all that are not crowd regions."""
         return tuple(o for o in self.objects if not o.iscrowd)
 
     @model_validator(mode="before")
@@ -154,11 +153,11 @@ class Instance(BaseModel):
         if space != "bins":
             raise ValueError(f"coord_space: expected 'bins' or no such key (boxes in [0, 1]), found {space!r}")
         if isinstance(record.get("objects"), (list, tuple)):
-            record["objects"] = [_call_bins(o) for o in record["objects"]]
+            record["objects"] = [_mark_as_bins(o) for o in record["objects"]]
         return record
 
 
-def _call_bins(obj: Any) -> Any:
+def _mark_as_bins(obj: Any) -> Any:
     if not isinstance(obj, Mapping):
         return obj
     box, shape = obj.get("bbox"), obj.get("geometry")
@@ -172,12 +171,12 @@ class Problem:
     """Something wrong with a record.
 
     Attributes:
-        where: file and line, `train.jsonl:12`.
-        field: the field, `objects[3].bbox`; empty where the line as a whole is meant.
-        message: what was expected and what was found.
-        training_only: whether the record stays in the ground truth when answers are scored against the file
-            alone, as the COCO tools have it (a box of zero area, an image without a size).
-        is_box: whether an object was refused, and not an image or a line.
+        where: file and line, `train.jsonl:12`
+        field: the field, `objects[3].bbox`; empty if the problem concerns the whole line
+        message: what was expected and what was found
+        training_only: whether only training leaves the record out; scoring against the file keeps it, as the COCO
+            tools do (a box of zero area, an image without a size)
+        is_box: whether an object was refused, rather than an image or a line
     """
 
     where: str
@@ -192,11 +191,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class InstanceFile:
-    """What `read_instances` found.
+    """The result of `read_instances`.
 
     Attributes:
-        instances: the good records, in the order of the file.
-        problems: what is wrong with the others; a line may have several.
+        instances: the valid records, in the order of the file
+        problems: the problems of the other records; a line may have several
     """
 
     instances: tuple[Instance, ...]
@@ -204,20 +203,20 @@ class InstanceFile:
 
     @property
     def skipped(self) -> int:
-        """How many lines were left out."""
+        """Number of lines that were left out."""
         return len({problem.where for problem in self.problems})
 
 
 def read_instances(path: str | os.PathLike[str], *, strict: bool = False) -> InstanceFile:
-    r"""Read an instance file. A line with anything wrong is left out whole, and every fault in it is listed.
+    r"""Read an instance file. Every invalid line is left out, and all its faults are listed.
 
     Args:
-        path: the file, UTF-8. Blank lines are passed over.
-        strict: raise instead of leaving lines out.
+        path: the file, UTF-8. Blank lines are skipped
+        strict: raise an error instead of leaving lines out
 
     Raises:
-        OSError: if the file cannot be read.
-        InputError: in strict mode, if any line is bad; lists the first few problems.
+        OSError: if the file cannot be read
+        InputError: in strict mode, if any line is invalid; lists the first few problems
 
     Example:
         >>> import pathlib, tempfile
@@ -233,28 +232,28 @@ def read_instances(path: str | os.PathLike[str], *, strict: bool = False) -> Ins
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
-            instance, found = parse_record(line, f"{path}:{number}")
-            problems += found
+            instance, line_problems = parse_record(line, f"{path}:{number}")
+            problems += line_problems
             if instance is not None:
                 instances.append(instance)
-    read = InstanceFile(tuple(instances), tuple(problems))
+    result = InstanceFile(tuple(instances), tuple(problems))
     if strict:
-        raise_for(read.problems, f"{read.skipped} bad lines in {path}")
-    return read
+        raise_for(result.problems, f"{result.skipped} invalid lines in {path}")
+    return result
 
 
 def parse_record(record: bytes | Mapping[str, Any], where: str) -> tuple[Instance | None, list[Problem]]:
-    """Return the instance of a line or a mapping, or None and every fault in it.
+    """Return the instance of a line or a mapping; if it is invalid, None and all its problems.
 
     Args:
-        record: a line of an instance file, or the mapping it holds.
-        where: file and line for the problems.
+        record: a line of an instance file, or the mapping on it
+        where: file and line for the problems
     """
     try:
         return Instance.model_validate(parse_json_line(record) if isinstance(record, bytes) else record), []
     except ValidationError as error:
         return None, [
-            Problem(where, _field(e["loc"]), _message(e), is_box=e["loc"][:1] == ("objects",) and len(e["loc"]) > 1)
+            Problem(where, _path(e["loc"]), _message(e), is_box=e["loc"][:1] == ("objects",) and len(e["loc"]) > 1)
             for e in error.errors()
         ]
     except ValueError as error:
@@ -262,12 +261,12 @@ def parse_record(record: bytes | Mapping[str, Any], where: str) -> tuple[Instanc
 
 
 def parse_objects(record: Any, where: str, on_bad_box: OnBadBox) -> tuple[Instance | None, list[Problem]]:
-    """Return the instance of a record without the objects that are refused alone, and every fault in it.
+    """Return the instance of a record without its refused objects, or None if it is left out, and all its problems.
 
     Args:
-        record: an instance, a line of an instance file, or the mapping it holds.
-        where: file and line for the problems.
-        on_bad_box: whether an object that is wrong takes its image along.
+        record: an instance, a line of an instance file, or the mapping on it
+        where: file and line for the problems
+        on_bad_box: whether an invalid object causes the whole image to be left out
     """
     faults: list[Problem] = []
     try:
@@ -275,19 +274,19 @@ def parse_objects(record: Any, where: str, on_bad_box: OnBadBox) -> tuple[Instan
         instance = values if isinstance(values, Instance) else Instance.model_validate(values)
     except ValidationError as error:
         faults = parse_record(record, where)[1]
-        found = error.errors()
+        errors = error.errors()
         if not all(fault.is_box for fault in faults):
             return None, faults
-        if on_bad_box == "drop_image" and not all(isinstance(_cause(e), SmallBoxError) for e in found):
+        if on_bad_box == "drop_image" and not all(isinstance(_cause(e), SmallBoxError) for e in errors):
             return None, faults
-        bad = {e["loc"][1] for e in found}
-        stated = values["objects"]
-        values = {**values, "objects": [o for i, o in enumerate(stated) if i not in bad]}
-        refused = (stated[i].get("desc") for i in bad if isinstance(stated[i], Mapping))
+        invalid = {e["loc"][1] for e in errors}
+        objects = values["objects"]
+        values = {**values, "objects": [o for i, o in enumerate(objects) if i not in invalid]}
+        refused = (objects[i].get("desc") for i in invalid if isinstance(objects[i], Mapping))
         instance = with_uncertain(Instance.model_validate(values), refused)
     except ValueError as error:
         return None, [Problem(where, "", str(error))]
-    thin = {i: fault for i, o in enumerate(instance.objects) if (fault := _thin(o))}
+    thin = {i: fault for i, o in enumerate(instance.objects) if (fault := _small_box_error(o))}
     if thin:
         instance = with_uncertain(instance, (instance.objects[i].desc for i in thin))
         kept = tuple(o for i, o in enumerate(instance.objects) if i not in thin)
@@ -297,27 +296,27 @@ def parse_objects(record: Any, where: str, on_bad_box: OnBadBox) -> tuple[Instan
 
 
 def with_uncertain(instance: Instance, descriptions: Iterable[Any]) -> Instance:
-    """Return a record whose further key `uncertain` names descriptions of which it lacks objects that may be there.
+    """Return the record with descriptions of refused objects added to its extra key `uncertain`.
 
     Example:
         >>> with_uncertain(Instance(image="a.jpg", objects=()), ["dog", "cat", None]).uncertain
         ['cat', 'dog']
     """
-    new = {desc for desc in descriptions if isinstance(desc, str) and _can_stand(desc)}
-    if not new:
+    added = {desc for desc in descriptions if isinstance(desc, str) and _is_valid_description(desc)}
+    if not added:
         return instance
-    return instance.model_copy(update={UNCERTAIN: sorted(new.union(descriptions_in(instance, UNCERTAIN) or ()))})
+    return instance.model_copy(update={UNCERTAIN: sorted(added.union(descriptions_in(instance, UNCERTAIN) or ()))})
 
 
 def descriptions_in(instance: Instance, key: str) -> tuple[str, ...] | None:
-    """Return the descriptions that a further key of a record lists; None where it is no list of text."""
-    found = getattr(instance, key, None)
-    if not isinstance(found, (list, tuple)) or not all(isinstance(desc, str) for desc in found):
+    """Return the descriptions listed under an extra key of a record; None if the value is not a list of text."""
+    values = getattr(instance, key, None)
+    if not isinstance(values, (list, tuple)) or not all(isinstance(desc, str) for desc in values):
         return None
-    return tuple(found)
+    return tuple(values)
 
 
-def _can_stand(desc: str) -> bool:
+def _is_valid_description(desc: str) -> bool:
     try:
         check_description(desc)
     except ValueError:
@@ -325,9 +324,9 @@ def _can_stand(desc: str) -> bool:
     return True
 
 
-def _thin(found: Object) -> str | None:
+def _small_box_error(obj: Object) -> str | None:
     try:
-        check_shown(found.bbox)
+        check_shown(obj.bbox)
     except SmallBoxError as error:
         return str(error)
     return None
@@ -337,26 +336,26 @@ def _cause(error: Mapping[str, Any]) -> Any:
     return error.get("ctx", {}).get("error")
 
 
-def raise_for(problems: Iterable[Problem], what: str) -> None:
+def raise_for(problems: Iterable[Problem], summary: str) -> None:
     """Raise an error that lists the first few problems, if there are any.
 
     Raises:
-        InputError: `what`, then a line a problem.
+        InputError: with the summary, then one line per problem
     """
     problems = list(problems)
     if problems:
-        more = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+        rest = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         listed = "\n".join(str(problem) for problem in problems[:_SHOWN])
-        raise InputError(f"{what}:\n{listed}{more}")
+        raise InputError(f"{summary}:\n{listed}{rest}")
 
 
 def write_instances(path: str | os.PathLike[str], instances: Iterable[Instance]) -> None:
-    r"""Write an instance file; under its name it is whole or not there at all.
+    r"""Write an instance file atomically.
 
     Fields that were never set are not written. The folder must exist.
 
     Raises:
-        OSError: if the file cannot be written; an older file of that name is left as it was.
+        OSError: if the file cannot be written; an existing file of that name stays as it was
 
     Example:
         >>> import pathlib, tempfile
@@ -371,7 +370,7 @@ def write_instances(path: str | os.PathLike[str], instances: Iterable[Instance])
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
 
-def _field(loc: tuple[int | str, ...]) -> str:
+def _path(loc: tuple[int | str, ...]) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 

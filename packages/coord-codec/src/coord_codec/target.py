@@ -1,6 +1,6 @@
-"""The text a model learns to answer with.
+"""Encodes the objects of an image as the target text that a model learns to generate.
 
-One object, `cat` with bins 12, 34, 56, 78, reads
+The text of one object, `cat` with bins 12, 34, 56, 78, is
 
     markers, obj, tokens:   <obj_start>cat<|coord_12|><|coord_34|><|coord_56|><|coord_78|><obj_end>
     markers, obj, numbers:  <obj_start>cat(12,34),(56,78)<obj_end>
@@ -9,11 +9,11 @@ One object, `cat` with bins 12, 34, 56, 78, reads
     json, tokens:           [{"desc": "cat", "bbox": [<|coord_12|>, ..., <|coord_78|>]}]
     json, numbers:          [{"bbox_2d": [12, 34, 56, 78], "label": "cat"}]
 
-An object of another geometry than the box has as many coordinates as `coord_codec.geometry` says, x and y in turn: a
-point writes (12,34), a polygon (12,34),(56,34),(56,78); in JSON under the keys of its geometry.
+Other geometries than the box have their own number of coordinates (`coord_codec.geometry`), alternating x and y: a
+point is (12,34), a polygon (12,34),(56,34),(56,78); JSON uses the keys of the geometry.
 
-Objects follow each other without anything between them, or with `, ` in JSON. An image without objects is the
-empty text, or `[]`. The qwen and JSON number forms are those of the Qwen-VL models.
+Objects are not separated, or by `, ` in JSON. The text of an image without objects is empty, or `[]`. The forms
+"qwen, numbers" and "json, numbers" are those of the Qwen-VL models.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from coord_codec.records import Instance, Object
 
 Order = Literal["top_left", "given", "random", "size"]
-"""How objects follow one another in the target: by (y1, x1), as they come, shuffled by a seed, largest first."""
+"""Order of the objects in the target: by (y1, x1), as in the record, shuffled with a seed, or largest first."""
 Style = Literal["markers", "json"]
 """Marker tokens around each object, or JSON text."""
 Form = Literal["tokens", "numbers"]
@@ -51,17 +51,16 @@ _T = TypeVar("_T", bound=_HasBox)
 
 
 def order_objects(objects: Iterable[_T], order: Order = "top_left", seed: int | str = 0) -> list[_T]:
-    """Return the objects in a new list, in the given order.
+    """Return the objects in a new list, sorted as requested.
 
     Args:
-        objects: anything with a `.bbox` (x1, y1, x2, y2).
-        order: "top_left": by (y1, x1), as one reads; "size": largest area first; "given": as they come;
-            "random": a shuffle that depends on `seed` and the number of objects alone. Ties keep the order
-            given.
-        seed: for "random"; use another one per image (and per epoch) to have them differ.
+        objects: anything with a `.bbox` (x1, y1, x2, y2)
+        order: "top_left": by (y1, x1); "size": largest area first; "given": unchanged; "random": a shuffle that
+            depends only on `seed` and the number of objects. Ties keep their original order
+        seed: seed for "random"; use a different one for each image (and epoch) to get different shuffles
 
     Raises:
-        ValueError: for an unknown order.
+        ValueError: for an unknown order
 
     Example:
         >>> from coord_codec import Object
@@ -84,16 +83,16 @@ def order_objects(objects: Iterable[_T], order: Order = "top_left", seed: int | 
 def select_objects(
     instance: Instance, order: Order = "top_left", max_objects: int | None = None, seed: int | str = 0
 ) -> tuple[list[Object], int]:
-    """Return the objects that are written, in order, and how many the limit leaves out; crowd regions are none.
+    """Return the objects of the target text in order, without crowd regions, and how many the limit leaves out.
 
     Args:
-        instance: the image's record.
-        order: see `order_objects`.
-        max_objects: keep the first so many of that order; None keeps all.
-        seed: see `order_objects`.
+        instance: the image's record
+        order: see `order_objects`
+        max_objects: maximum number of objects, of which the first are kept; None keeps all
+        seed: see `order_objects`
 
     Raises:
-        ValueError: for an unknown order or a limit below 1.
+        ValueError: for an unknown order or a limit below 1
 
     Example:
         >>> from coord_codec import Instance
@@ -121,23 +120,23 @@ def encode_target(
     grid: CoordGrid = _DEFAULT_GRID,
     geometry: str | Geometry = "box",
 ) -> str:
-    """Return the target text of an image; the module's docstring shows every kind.
+    """Return the target text of an image; the module's docstring shows every format.
 
     Args:
-        instance: the image's record.
-        markers: the marker family; without effect in style "json".
-        style: "markers", or "json" for JSON text.
-        form: "tokens" for coordinate tokens, "numbers" for bins as plain text.
-        order: see `order_objects`.
-        max_objects: write the first so many; `select_objects` tells how many that leaves out.
-        seed: see `order_objects`.
-        grid: the grid the boxes are quantised on.
-        geometry: what is written of each object: a name of `GEOMETRIES`, or a geometry with options of its own.
+        instance: the image's record
+        markers: the marker family; has no effect in style "json"
+        style: "markers", or "json" for JSON text
+        form: "tokens" for coordinate tokens, "numbers" for bins as plain text
+        order: see `order_objects`
+        max_objects: maximum number of objects; `select_objects` returns how many that leaves out
+        seed: see `order_objects`
+        grid: the grid on which coordinates are quantised
+        geometry: the shape to write for each object: a name of `GEOMETRIES`, or a geometry with its own options
 
     Raises:
-        InputError: an object has no such geometry, or one that is too small for the grid.
-        ValueError: for an unknown option, or a description that holds a marker of a family of your own (those of
-            the known families no `Object` can hold): the layout of such a text would be another one.
+        InputError: if an object has no such geometry, or its shape is too small for the grid
+        ValueError: for an unknown option, or a description that contains a marker of a custom family, which would
+            make the text ambiguous (`Object` already refuses markers of the families in `MARKERS`)
 
     Example:
         >>> from coord_codec import Instance
@@ -159,21 +158,21 @@ def encode_target(
         if token := next((token for token in family.tokens if token in obj.desc), None):
             raise ValueError(
                 f"expected a description without the markers of {family.name!r}, found {token} in {obj.desc!r}: "
-                "take it out, or choose other markers"
+                "remove it, or choose other markers"
             )
     return "".join(_marked_object(o, kind, family, form, grid) for o in objects)
 
 
 def coordinates_of(obj: Object, geometry: str | Geometry = "box", grid: CoordGrid = _DEFAULT_GRID) -> Coordinates:
-    """Return the true coordinates of an object whose bins its target holds, in the order of the text.
+    """Return the ground-truth coordinates of an object before quantisation, in the order of its target text.
 
     Args:
-        obj: the object.
-        geometry: as for `encode_target`.
-        grid: the grid the coordinates are quantised on.
+        obj: the object
+        geometry: see `encode_target`
+        grid: the grid on which the coordinates are quantised
 
     Raises:
-        InputError: the object has no such geometry, or one that is too small for the grid.
+        InputError: if the object has no such geometry, or its shape is too small for the grid
 
     Example:
         >>> from coord_codec import Object

@@ -1,4 +1,4 @@
-"""The text of coordinate tokens: bin 7 is written `<|coord_7|>`, without padding."""
+"""Converts between bins and the text of coordinate tokens: bin 7 is `<|coord_7|>`, without padding."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from coord_codec.grid import CoordGrid
 
 _PREFIX = "<|coord_"
 _SUFFIX = "|>"
-# ASCII digits, no sign and no leading zero: one spelling per bin.
+# Only ASCII digits, without a sign or leading zeros, so that each bin has exactly one spelling.
 _PATTERN = re.compile(re.escape(_PREFIX) + r"(0|[1-9][0-9]*)" + re.escape(_SUFFIX))
 _DEFAULT_GRID = CoordGrid()
 
 WILDCARD_TOKEN = f"{_PREFIX}*{_SUFFIX}"
-"""Stands for "some coordinate" in prompts; precedes the coordinates in Qwen3-VL vocabularies; never a target."""
+"""Means "any coordinate" in prompts and is never a target. Its id precedes bin 0 in extended Qwen3-VL vocabularies."""
 
 
 def is_coord_token(token: Any, grid: CoordGrid = _DEFAULT_GRID) -> bool:
@@ -32,7 +32,7 @@ def token_to_int(token: str, grid: CoordGrid = _DEFAULT_GRID) -> int:
     """Return the bin of a coordinate token, `<|coord_7|>` -> 7.
 
     Raises:
-        ValueError: if `token` is not a coordinate token of the grid.
+        ValueError: if `token` is not a coordinate token of the grid
 
     Example:
         >>> token_to_int("<|coord_7|>")
@@ -61,8 +61,8 @@ def int_to_token(k: int, grid: CoordGrid = _DEFAULT_GRID) -> str:
     """Return the coordinate token of a bin, 7 -> `<|coord_7|>`.
 
     Raises:
-        ValueError: if `k` is not a bin of the grid.
-        TypeError: if `k` is not an integer.
+        ValueError: if `k` is not a bin of the grid
+        TypeError: if `k` is not an integer
 
     Example:
         >>> int_to_token(7)
@@ -94,7 +94,7 @@ def coord_tokens(grid: CoordGrid = _DEFAULT_GRID) -> list[str]:
 
 def _bin_of(token: Any, grid: CoordGrid) -> int | None:
     match = _PATTERN.fullmatch(token) if isinstance(token, str) else None
-    # More digits than the last bin has are too large; int() on a very long run of digits would be slow.
+    # A number with too many digits is off the grid; int() on a very long number would be slow.
     if match is None or len(match[1]) > len(str(grid.bins)):
         return None
     k = int(match[1])

@@ -1,4 +1,4 @@
-"""Token ids: which ids are coordinates, and which are the markers around an object."""
+"""The token ids of coordinates and of the markers around an object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import WILDCARD_TOKEN, coord_tokens
 
-_NAMED = 3  # how many offenders an error names
+_NAMED = 3  # how many missing tokens an error names
 _DIGEST_LENGTH = 16
 
 
@@ -22,9 +22,9 @@ class MarkerFamily:
     """The tokens around an object's description and coordinates.
 
     Attributes:
-        name: the key in `MARKERS`.
-        tokens: (start, end), written around description and coordinates together, or
-            (description start, description end, box start, box end).
+        name: key in `MARKERS`
+        tokens: (start, end) around description and coordinates together, or
+            (description start, description end, box start, box end)
 
     Example:
         >>> MARKERS["obj"].tokens
@@ -39,10 +39,10 @@ class MarkerFamily:
             raise ValueError(f"marker family {self.name!r}: expected 2 or 4 different tokens, found {self.tokens!r}")
 
     def ids(self, tokenizer: Any) -> tuple[int, ...]:
-        """Return the ids of the tokens, in order: what `find_layout` takes.
+        """Return the ids of the tokens in order, as `find_layout` expects them.
 
         Raises:
-            ValueError: if the tokenizer lacks a marker or splits it into several tokens.
+            ValueError: if the tokenizer lacks a marker or splits it into several tokens
         """
         advice = (
             f"the marker family {self.name!r} needs them: add them with tokenizer.add_tokens(list(MARKERS"
@@ -57,20 +57,20 @@ MARKERS: Mapping[str, MarkerFamily] = MappingProxyType(
         "qwen": MarkerFamily("qwen", ("<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>", "<|box_end|>")),
     }
 )
-"""Families by name: `obj` is a pair of our own, which a vocabulary must be extended by; `qwen` is the four tokens
-that pretrained Qwen checkpoints know already."""
+"""Families by name: `obj` is a pair of tokens that must be added to the vocabulary; `qwen` consists of the four tokens
+that pretrained Qwen checkpoints already have."""
 
-# Anything spelled like a control token, known or not: a tokenizer reads it as one wherever it stands.
+# Matches all text with the form of a control token, since a tokenizer may encode it as one anywhere in a text.
 _CONTROL = re.compile(
     r"<\|[^\s<>|]+\|>|" + "|".join(re.escape(token) for family in MARKERS.values() for token in family.tokens)
 )
 
 
 def marker_family(markers: str | MarkerFamily) -> MarkerFamily:
-    """Return the family of that name; a `MarkerFamily` passes through.
+    """Return the family with this name; a `MarkerFamily` is returned unchanged.
 
     Raises:
-        ValueError: for an unknown name.
+        ValueError: for an unknown name
     """
     if isinstance(markers, MarkerFamily):
         return markers
@@ -80,7 +80,7 @@ def marker_family(markers: str | MarkerFamily) -> MarkerFamily:
 
 
 def find_control_token(text: str) -> str | None:
-    """Return the first marker, coordinate token or other `<|...|>` token spelled in `text`, or None."""
+    """Return the first marker, coordinate token or other `<|...|>` token in `text`, or None."""
     match = _CONTROL.search(text)
     return match[0] if match else None
 
@@ -90,8 +90,8 @@ class CoordVocab:
     """The coordinate tokens of a vocabulary: `grid.bins` consecutive ids, bin 0 first.
 
     Attributes:
-        first_id: id of the token of bin 0 (151670 in Qwen3-VL vocabularies extended by the specification).
-        grid: the grid the bins belong to.
+        first_id: id of the token of bin 0 (151670 in Qwen3-VL vocabularies extended as specified)
+        grid: the grid of the bins
 
     Example:
         >>> vocab = CoordVocab(first_id=151670)
@@ -112,10 +112,10 @@ class CoordVocab:
         return range(self.first_id, self.first_id + self.grid.bins)
 
     def id_to_bin(self, token_id: Any) -> Any:
-        """Return the bin of an id; arrays and tensors of ids give bins of the same kind and shape.
+        """Return the bin of an id; for an array or tensor of ids, an array or tensor of bins.
 
         Raises:
-            ValueError: if an id is not a coordinate's.
+            ValueError: if an id is not a coordinate token
         """
         if hasattr(token_id, "dtype"):
             others = token_id.reshape(-1)[~self.mask(token_id).reshape(-1)].tolist()
@@ -132,7 +132,7 @@ class CoordVocab:
         """Return the id of a bin.
 
         Raises:
-            ValueError: if `k` is not a bin of the grid.
+            ValueError: if `k` is not a bin of the grid
         """
         return self.first_id + self.grid.check_bin(k)
 
@@ -140,7 +140,7 @@ class CoordVocab:
         """Return which ids are coordinates.
 
         Args:
-            ids: a list (nested lists too), NumPy array or torch tensor of any shape.
+            ids: a list (nested lists too), NumPy array or torch tensor of any shape
 
         Returns:
             Booleans of the same kind and shape.
@@ -151,39 +151,39 @@ class CoordVocab:
 
     @classmethod
     def from_tokenizer(cls, tokenizer: Any, grid: CoordGrid | None = None) -> CoordVocab:
-        """Find the coordinate tokens and check that all are there, single, consecutive and in order.
+        """Find the coordinate tokens and check that each is a single token and that their ids are consecutive.
 
         Args:
-            tokenizer: a Hugging Face tokenizer, or a processor that holds one as `.tokenizer`.
-            grid: the grid whose tokens are looked up; the default grid if None.
+            tokenizer: a Hugging Face tokenizer, or a processor that holds one as `.tokenizer`
+            grid: the grid whose tokens are looked up; the default grid if None
 
         Raises:
-            ValueError: naming the first token that is missing, split, or not where it belongs.
+            ValueError: if a token is missing, split or out of order; the message names the first
         """
         grid = grid or CoordGrid()
         tokens = coord_tokens(grid)
-        remedy = (
+        advice = (
             f"extend the original one with tokenizer.add_tokens([{WILDCARD_TOKEN!r}, *coord_tokens()]), "
             "which adds them in order, and resize the model's embeddings"
         )
-        ids = _single_token_ids(tokenizer, tokens, what="coordinate", advice=remedy)
+        ids = _single_token_ids(tokenizer, tokens, what="coordinate", advice=advice)
         expected = range(ids[0], ids[0] + grid.bins)
         if ids != list(expected):
             k = next(k for k, token_id in enumerate(ids) if token_id != expected[k])
             fault = "are out of order" if sorted(ids) == list(range(min(ids), min(ids) + grid.bins)) else "have a gap"
             raise ValueError(
                 f"the ids of the coordinate tokens {fault}: {tokens[k]} has id {ids[k]}, expected "
-                f"{expected[k]} since {tokens[0]} has {ids[0]}; {remedy}"
+                f"{expected[k]} since {tokens[0]} has {ids[0]}; {advice}"
             )
         return cls(ids[0], grid)
 
     def fingerprint(self, markers: str | MarkerFamily | Sequence[str | int] | Mapping[str, int] | None = None) -> str:
-        """Return a short digest of what two artefacts must share to read each other's coordinates.
+        """Return a short digest of everything that two artefacts must share to have compatible coordinates.
 
         Args:
-            markers: the marker family or its name, or the marker tokens, their ids, or a mapping from one to
-                the other (which says the most); None for JSON text. Digests compare only where the same
-                kind was given.
+            markers: the marker family or its name, or the marker tokens, their ids, or a mapping from tokens to ids
+                (which is the strictest); None for JSON text. Digests are comparable only if all were made from
+                the same kind of value
 
         Returns:
             16 hexadecimal digits over grid, token text, ids and markers, the same on every machine.
@@ -204,13 +204,13 @@ def _single_token_ids(tokenizer: Any, tokens: Sequence[str], *, what: str, advic
     """Return the id of each token.
 
     Args:
-        tokenizer: a Hugging Face tokenizer, or a processor that holds one as `.tokenizer`.
-        tokens: the texts to look up.
-        what: what they are, for the error messages ("marker").
-        advice: what to do when one is missing, for the error messages.
+        tokenizer: a Hugging Face tokenizer, or a processor that holds one as `.tokenizer`
+        tokens: the texts to look up
+        what: the kind of token for error messages ("marker")
+        advice: what to do if one is missing, for error messages
 
     Raises:
-        ValueError: if a token is missing or split into several, naming it.
+        ValueError: if a token is missing or split into several, naming it
     """
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     vocab = tokenizer.get_vocab()
@@ -219,18 +219,18 @@ def _single_token_ids(tokenizer: Any, tokens: Sequence[str], *, what: str, advic
         named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
         raise ValueError(f"the tokenizer lacks {len(missing)} of {len(tokens)} {what} tokens: {named}; {advice}")
     ids = [vocab[token] for token in tokens]
-    # A listed token may still be split (an entry of the BPE table that no merge reaches). One call over all
-    # of them is a thousand times cheaper than a call each and proves that neighbours stay apart as well.
+    # A token in the vocabulary may still be split (a BPE entry that no merge produces). One call for all tokens is a
+    # thousand times faster than one call per token, and also proves that neighbours are not merged.
     if _encode(tokenizer, "".join(tokens)) != ids:
         for token, token_id in zip(tokens, ids, strict=True):
-            found = _encode(tokenizer, token)
-            if found != [token_id]:
+            encoded = _encode(tokenizer, token)
+            if encoded != [token_id]:
                 raise ValueError(
-                    f"the {what} token {token} has id {token_id} but its text is encoded as {found}: "
+                    f"the {what} token {token} has id {token_id} but its text is encoded as {encoded}: "
                     "add it with tokenizer.add_tokens so that it is never split"
                 )
         raise ValueError(
-            f"the {what} tokens are not encoded one by one side by side: check the tokenizer's added tokens"
+            f"the {what} tokens are not encoded one by one when adjacent: check the tokenizer's added tokens"
         )
     return ids
 

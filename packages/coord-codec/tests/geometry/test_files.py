@@ -84,7 +84,7 @@ def test_coco_segmentation_is_the_polygon_and_the_largest_outline_counts():
     parts = [[10, 10, 20, 10, 20, 20], [10, 10, 50, 10, 50, 40, 10, 40], [12, 12, 13, 12, 13, 13]]
     found = read_annotations(coco(segmentation=parts), geometry="polygon")
     assert found.instances[0].objects[0].geometry.coordinates == (0.1, 0.2, 0.5, 0.2, 0.5, 0.8, 0.1, 0.8)
-    assert found.notes == {"objects of several outlines: the largest one is taught": 1}
+    assert found.notes == {"objects of several outlines: the largest one is used": 1}
 
 
 @pytest.mark.parametrize(

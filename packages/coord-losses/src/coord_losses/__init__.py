@@ -1,8 +1,8 @@
-"""Distance-aware losses over coordinate tokens, undivided: whoever knows the global batch divides."""
+"""Distance-aware losses over coordinate tokens, as sums and counts that the trainer divides over the global batch."""
 
 from importlib.metadata import version as _version
 
-import coord_losses.table  # noqa: F401  # registers the terms that are there from the start
+import coord_losses.table  # noqa: F401  # registers the built-in terms
 from coord_codec import InputError
 from coord_losses.batch import supervised_rows
 from coord_losses.config import ObjectiveConfig

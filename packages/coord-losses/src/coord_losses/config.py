@@ -1,4 +1,4 @@
-"""The configuration of an objective: the weight of each term, temperatures and targets."""
+"""The configuration of an objective: loss term weights, temperatures and soft targets."""
 
 import inspect
 from collections.abc import Mapping
@@ -15,36 +15,36 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class ObjectiveConfig(BaseModel):
-    """Weights and shapes of the terms; a term of weight zero is not computed.
+    """Weights and options of the loss terms; a term of weight zero is not computed.
 
     Attributes:
-        text_weight: cross-entropy of text tokens, full vocabulary, no temperature
-        coord_ce_weight: cross-entropy of coordinate tokens, full vocabulary, no temperature
-        soft_ce_weight: soft cross-entropy over the coordinate tokens
-        w1_weight: Wasserstein-1 over the coordinate tokens
-        gate_weight: vocabulary gate at coordinate positions
-        box_weight: box loss on the expected coordinates; of objects that are no boxes four times their mean L1
-        alpha_l1: L1 inside the box loss (sum over the four sides)
-        beta_giou: 1 - GIoU inside the box loss
-        temperature: of soft CE, W1 and gate
-        expectation_temperature: of the expectation that the box loss uses
+        text_weight: weight of the cross-entropy of text tokens (full vocabulary, no temperature)
+        coord_ce_weight: weight of the cross-entropy of coordinate tokens (full vocabulary, no temperature)
+        soft_ce_weight: weight of the soft cross-entropy over the coordinate tokens
+        w1_weight: weight of Wasserstein-1 over the coordinate tokens
+        gate_weight: weight of the vocabulary gate at coordinate positions
+        box_weight: weight of the box loss on expected coordinates; for other shapes than boxes four times their mean L1
+        alpha_l1: weight of L1 in the box loss (sum over the four sides)
+        beta_giou: weight of 1 - GIoU in the box loss
+        temperature: softmax temperature of soft CE, W1 and gate
+        expectation_temperature: softmax temperature of the expected coordinates in the box loss
         target_sigma: standard deviation of the soft targets, in bins
         target_truncate: half width of the soft targets, in bins
-        z_loss_weight: squared logsumexp of all logits, which keeps them from drifting
-        label_smoothing: share of the cross-entropies' targets that is spread over the whole vocabulary
-        extra_weights: weights of the terms that have no field here: `dfl`, `huber`, `diou`, `ciou` and those of your
-            own (`register_term`)
-        term_options: keywords for the function of a term, by term
-        object_weights: factor of each object in the terms of its coordinates and box: 0.2 / side, within [1/4, 4]
+        z_loss_weight: weight of the squared logsumexp of all logits, which keeps them from drifting
+        label_smoothing: share of the cross-entropies' targets that is spread over the full vocabulary
+        extra_weights: weights of the terms without a field here: `dfl`, `huber`, `diou`, `ciou` and custom terms
+            (`register_term`)
+        term_options: keyword arguments for the function of each term
+        object_weights: factor of each object in its coordinate and box terms: 0.2 / side, within [1/4, 4]
             ("inverse_size"), or 1 / the number of objects in its image ("inverse_count")
-        matching: the true box that an expected box is compared with: that of the object as which the text has it
-            ("sequence"), or within each image the one that `hungarian_pairs` gives it ("hungarian"); coordinate terms
-            stay with the text
-        shape_boxes: whether the box loss of objects that are no boxes has, beside L1 of their coordinates, 1 - GIoU of
-            the boxes around them
+        matching: the ground-truth box that an expected box is compared with: that of the same object in the text
+            ("sequence"), or the one that `hungarian_pairs` assigns within each image ("hungarian"); coordinate terms
+            always use the text
+        shape_boxes: whether the box loss of other shapes than boxes adds 1 - GIoU of the boxes around them to the L1
+            of their coordinates
 
     Raises:
-        pydantic.ValidationError: (a ValueError) names the field and what was expected
+        pydantic.ValidationError: (a ValueError) if a value is invalid; names the field and what was expected
 
     Example:
         >>> ObjectiveConfig.soft(w1_weight=0.5).weights
@@ -77,25 +77,25 @@ class ObjectiveConfig(BaseModel):
         return hash(self.model_dump_json())
 
     @model_validator(mode="after")
-    def _known_terms(self) -> "ObjectiveConfig":
+    def _check_terms(self) -> "ObjectiveConfig":
         terms = registered_terms()
         for field in ("extra_weights", "term_options"):
             for name in getattr(self, field):
                 if name not in terms:
-                    near = "".join(f" (did you mean {term!r}?)" for term in get_close_matches(name, terms, 1))
+                    suggestion = "".join(f" (did you mean {term!r}?)" for term in get_close_matches(name, terms, 1))
                     raise ValueError(
-                        f"{field}: there is no term {name!r}{near}; the terms are {', '.join(terms)}; call "
+                        f"{field}: there is no term {name!r}{suggestion}; the terms are {', '.join(terms)}; call "
                         "register_term before the configuration is made (in YAML: custom.coord_objective.plugins)"
                     )
         for name, options in self.term_options.items():
             _check_options(terms[name], options)
         for name in self.extra_weights:
-            if own := terms[name].weight_field:
-                raise ValueError(f"extra_weights: the weight of {name!r} is the field {own}")
+            if own_field := terms[name].weight_field:
+                raise ValueError(f"extra_weights: the weight of {name!r} is the field {own_field}")
         return self
 
     @model_validator(mode="after")
-    def _something_to_train(self) -> "ObjectiveConfig":
+    def _check_any_weight(self) -> "ObjectiveConfig":
         if not self.weights:
             raise ValueError("every weight is zero, from text_weight to z_loss_weight: nothing would be trained")
         if self.box_weight and not (self.alpha_l1 or self.beta_giou):
@@ -104,7 +104,7 @@ class ObjectiveConfig(BaseModel):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Weight of each term that has one."""
+        """Weight of each term whose weight is not zero."""
         return {
             name: weight
             for name, term in registered_terms().items()
@@ -117,7 +117,7 @@ class ObjectiveConfig(BaseModel):
 
     @classmethod
     def soft(cls, **changes: Any) -> "ObjectiveConfig":
-        """Text CE + soft CE + W1 + gate: coordinates learnt as distributions, no hard CE on them."""
+        """Text CE + soft CE + W1 + gate: coordinates are learnt as distributions, without hard CE."""
         return cls(**{"soft_ce_weight": 1.0, "w1_weight": 1.0, "gate_weight": 1.0, **changes})
 
     @classmethod
@@ -127,7 +127,7 @@ class ObjectiveConfig(BaseModel):
 
     @classmethod
     def group_b(cls, **changes: Any) -> "ObjectiveConfig":
-        """Text CE + box loss on expected coordinates; nothing teaches the vocabulary (see `vocab_gate`)."""
+        """Text CE + box loss on expected coordinates; nothing teaches the model to emit them (see `vocab_gate`)."""
         return cls(**{"box_weight": 1.0, **changes})
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What the terms of an optimiser step are divided by, counted over its micro-batches and ranks."""
+"""Counts the denominators of the loss terms over all micro-batches and ranks of an optimiser step."""
 
 from collections.abc import Callable, Iterable
 
@@ -15,16 +15,16 @@ def global_denominators(
     reduce: Callable[[Tensor], Tensor] | None = None,
     ignore_index: int = -100,
 ) -> dict[str, Tensor]:
-    """Count what the terms of an optimiser step are divided by, over all its micro-batches and ranks.
+    """Count the denominators of the loss terms over all micro-batches and ranks of an optimiser step.
 
-    Hand the result to `ObjectiveOutput.total` of each micro-batch, and the gradients add up to those of one large
-    batch. Where the gradients are averaged over ranks (DDP), the loss must be multiplied by their number.
+    Pass the result to `ObjectiveOutput.total` of each micro-batch, so that the gradients add up to those of one large
+    batch. If gradients are averaged over ranks (DDP), multiply the loss by the number of ranks.
 
     Args:
         batches: labels and objects of every micro-batch of the step on this rank
         vocab: the coordinate tokens, or None
-        reduce: sums a tensor over the ranks; None for `torch.distributed` where it is initialised, else one rank
-        ignore_index: the label that is not trained on
+        reduce: function that sums a tensor over the ranks; None uses `torch.distributed` if it is initialised
+        ignore_index: the label of positions that are not supervised
 
     Returns:
         0-d int64 counts under `"tokens"`, `"coord_tokens"` and `"objects"`.
@@ -40,10 +40,10 @@ def global_denominators(
     total_3 = torch.zeros(3, dtype=torch.long)
     for labels_BT, objects in batches:
         targets_BS = labels_BT[:, 1:]
-        kept_BS = targets_BS != ignore_index
-        coord_BS = torch.zeros_like(kept_BS) if vocab is None else vocab.mask(targets_BS) & kept_BS
-        num_objects = kept_BS.new_tensor(0 if objects is None else len(objects), dtype=torch.long)
-        total_3 = total_3.to(kept_BS.device) + torch.stack([kept_BS.sum(), coord_BS.sum(), num_objects])
+        supervised_BS = targets_BS != ignore_index
+        coord_BS = torch.zeros_like(supervised_BS) if vocab is None else vocab.mask(targets_BS) & supervised_BS
+        num_objects = supervised_BS.new_tensor(0 if objects is None else len(objects), dtype=torch.long)
+        total_3 = total_3.to(supervised_BS.device) + torch.stack([supervised_BS.sum(), coord_BS.sum(), num_objects])
     if reduce is not None:
         total_3 = reduce(total_3)
     elif torch.distributed.is_available() and torch.distributed.is_initialized():

@@ -1,4 +1,4 @@
-"""What a loss term is computed from, each quantity once, and the loss terms of a batch.
+"""The inputs of the loss terms of a batch, each computed once, and the evaluation of the terms.
 
 Shapes: T text rows, C rows whose target is a coordinate, K coordinate tokens, M objects.
 """
@@ -28,7 +28,7 @@ _FROM_COORD_LOGITS: tuple[Need, ...] = ("coord_logits", "expectation", "box")
 
 
 class TermError(ValueError):
-    """A loss term whose function raises, or returns something else than one loss per element.
+    """Raised if a loss term's function fails, or does not return one loss per element.
 
     Example:
         >>> issubclass(TermError, ValueError)
@@ -38,13 +38,13 @@ class TermError(ValueError):
 
 @dataclass(frozen=True)
 class TermInputs:
-    """What the function of a loss term may read; see `register_term` for what its `needs` make available.
+    """The inputs of a loss term's function; `register_term` lists which of them each of its `needs` provides.
 
     Attributes:
-        config: temperatures and targets
+        config: temperatures and options
         grid: maps bins to coordinates
-        batch: true bins, and which of the C rows decode which box
-        given: the quantities that the form of the objective has computed, by what a term `needs`
+        batch: target bins, and which of the C rows decode which box
+        given: the quantities already computed from logits or hidden states, by need
 
     Example:
         >>> import torch
@@ -63,30 +63,30 @@ class TermInputs:
     batch: Batch
     given: Mapping[Need, Tensor]
 
-    def _read(self, need: Need) -> Tensor:
+    def _get(self, need: Need) -> Tensor:
         if need not in self.given:
-            raise ValueError(f"the term reads what was not computed: register it with {need!r} among its needs")
+            raise ValueError(f"the term uses an input that was not computed: register it with {need!r} among its needs")
         return self.given[need]
 
     @property
     def text_nll_T(self) -> Tensor:
         """Cross-entropy of each text token over the full vocabulary."""
-        return self._read("text_rows")
+        return self._get("text_rows")
 
     @property
     def coord_nll_C(self) -> Tensor:
         """Cross-entropy of each coordinate token over the full vocabulary."""
-        return self._read("coord_rows")
+        return self._get("coord_rows")
 
     @property
     def log_z_N(self) -> Tensor:
-        """Logsumexp of all logits, of each supervised token."""
-        return self._read("log_z")
+        """Logsumexp of all logits of each supervised token."""
+        return self._get("log_z")
 
     @property
     def margin_N(self) -> Tensor:
-        """Logit of the target less the mean of all logits, of each supervised token."""
-        return self._read("margin")
+        """Target logit minus the mean of all logits, for each supervised token."""
+        return self._get("margin")
 
     def smoothed(self, nll_R: Tensor, rows_R: Tensor) -> Tensor:
         """Return cross-entropies against targets smoothed by `config.label_smoothing` (Szegedy et al. 2016).
@@ -94,30 +94,30 @@ class TermInputs:
         `-(1 - ε) log p_t - ε mean log p` is the nll plus `ε · margin`.
 
         Args:
-            nll_R: the cross-entropies of some of the supervised rows
-            rows_R: which rows
+            nll_R: cross-entropies of some of the supervised rows
+            rows_R: the indices of those rows
         """
         epsilon = self.config.label_smoothing
         return nll_R + epsilon * self.margin_N[rows_R] if epsilon else nll_R
 
     @property
     def gate_C(self) -> Tensor:
-        """Minus the log of the mass on coordinate tokens, at `config.temperature`."""
-        return self._read("gate")
+        """Negative log of the probability of all coordinate tokens, at `config.temperature`."""
+        return self._get("gate")
 
     @property
     def coord_logits_CK(self) -> Tensor:
         """Logits of the coordinate tokens, float32 or better."""
-        return self._read("coord_logits")
+        return self._get("coord_logits")
 
     @property
     def bins_C(self) -> Tensor:
-        """True bins."""
+        """Target bins."""
         return self.batch.bins_C
 
     @cached_property
     def true_C(self) -> Tensor:
-        """True coordinates: of the object's box or shape where the row decodes one, else of the true bin."""
+        """Ground-truth coordinates: of the object's box or shape if the row decodes one, else of the target bin."""
         wide = torch.promote_types(self.batch.boxes_M4.dtype, torch.float32)
         true_C = self.bins_C.to(wide) / self.grid.scale
         coords, boxes = self.batch.coords, (self.batch.slots_M4.flatten(), self.batch.boxes_M4.flatten())
@@ -126,12 +126,12 @@ class TermInputs:
 
     @property
     def true_bins_C(self) -> Tensor:
-        """True coordinates in units of bins, not rounded, in 0..K-1."""
+        """Ground-truth coordinates in bins, not rounded, in 0..K-1."""
         return (self.true_C * self.grid.scale).clamp(0, self.grid.bins - 1)
 
     @cached_property
     def soft_targets_CK(self) -> Tensor:
-        """Soft targets around the true bins, see `soft_targets`."""
+        """Soft targets around the target bins, see `soft_targets`."""
         logits_CK, config = self.coord_logits_CK, self.config
         return checked_soft_targets(
             self.bins_C, logits_CK.shape[1], config.target_sigma, config.target_truncate, logits_CK.dtype
@@ -144,7 +144,7 @@ class TermInputs:
 
     @property
     def predicted_M4(self) -> Tensor:
-        """Expected boxes, corners not sorted; of another geometry those around the expected coordinates."""
+        """Expected boxes with unsorted corners; for other geometries the boxes around the expected coordinates."""
         coords = self.batch.coords
         if coords is not None:
             return boxes_around(
@@ -154,13 +154,13 @@ class TermInputs:
 
     @property
     def boxes_M4(self) -> Tensor:
-        """True boxes, each beside the expected box that it is compared with (`config.matching`)."""
+        """Ground-truth boxes in the order of the expected boxes they are compared with (`config.matching`)."""
         boxes_M4 = self.batch.boxes_M4
         return boxes_M4 if self.pairs_M is None else boxes_M4[self.pairs_M]
 
     @cached_property
     def pairs_M(self) -> Tensor | None:
-        """Which true box each expected box is compared with; None for its own one in the text."""
+        """Index of the ground-truth box that each expected box is compared with; None for that of the same object."""
         config, batch = self.config, self.batch
         if config.matching == "sequence":
             return None
@@ -183,20 +183,20 @@ class TermInputs:
         if self.config.object_weights == "none":
             return weights_M
         if self.config.object_weights == "inverse_size":
-            own_M = inverse_size(self.batch.boxes_M4)
+            factors_M = inverse_size(self.batch.boxes_M4)
         else:
-            own_M = inverse_count(self.batch.image_M)
-        return own_M if weights_M is None else weights_M * own_M
+            factors_M = inverse_count(self.batch.image_M)
+        return factors_M if weights_M is None else weights_M * factors_M
 
     def loss_term(self, term: Term, weighted: bool = True) -> LossTerm:
         """Compute a term and sum it.
 
         Args:
-            term: its row of the table
-            weighted: whether to apply the weights of objects to the terms of coordinates and boxes
+            term: the registered term
+            weighted: whether to apply object weights to coordinate and box terms
 
         Raises:
-            TermError: the function raises, or does not return one loss per element
+            TermError: if the function fails, or does not return one loss per element
         """
         options = self.config.term_options.get(term.name, {})
         try:
@@ -204,10 +204,10 @@ class TermInputs:
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
-            last = traceback.extract_tb(error.__traceback__)[-1]
+            frame = traceback.extract_tb(error.__traceback__)[-1]
             raise TermError(
                 f"term {term.name!r}{f' with options {dict(options)}' * bool(options)} raises {type(error).__name__}: "
-                f"{error} ({Path(last.filename).name}, line {last.lineno})"
+                f"{error} ({Path(frame.filename).name}, line {frame.lineno})"
             ) from error
         num_text, num_coords = len(self.batch.text_rows), len(self.bins_C)
         sizes = {"text_rows": num_text, "box": len(self.batch.slots_M4)}
@@ -219,8 +219,8 @@ class TermInputs:
                 f"term {term.name!r} must return [{expected}], one loss per element of {term.needs[0]!r}, got "
                 f"{type(values).__name__ if shape is None else list(shape)}"
             )
-        of_tokens = term.needs[0] in ("text_rows", "log_z", "margin")
-        weights_M = self.object_weights_M if weighted and not of_tokens else None
+        is_token_term = term.needs[0] in ("text_rows", "log_z", "margin")
+        weights_M = self.object_weights_M if weighted and not is_token_term else None
         if weights_M is not None and term.needs[0] == "box":
             weights_M = weights_M if self.pairs_M is None else weights_M[self.pairs_M]
             values = values * weights_M.to(values.dtype)
@@ -235,18 +235,18 @@ class TermInputs:
 
 
 def needs_coord_logits(needs: set[Need]) -> bool:
-    """Return whether any of these is computed from the logits of the coordinate tokens alone."""
+    """Return whether any of these inputs is computed from the logits of the coordinate tokens."""
     return not needs.isdisjoint(_FROM_COORD_LOGITS)
 
 
 def needs_of(config: ObjectiveConfig) -> set[Need]:
-    """Return what the terms with a weight are computed from."""
+    """Return the inputs that the terms with a weight need."""
     needs = {need for name in config.weights for need in registered_terms()[name].needs}
     return needs | {"margin"} if config.label_smoothing and needs & {"text_rows", "coord_rows"} else needs
 
 
 def diagnostic_terms(inputs: TermInputs, mass_C: Tensor) -> dict[str, LossTerm]:
-    """Return the terms registered as diagnostics, trained or not; entropy and expected error at temperature 1."""
+    """Return all terms registered as diagnostics; entropy and expected error are computed at temperature 1."""
     p_CK = inputs.coord_logits_CK.softmax(dim=1)
     distance_CK = (torch.arange(p_CK.shape[1], device=p_CK.device) - inputs.bins_C[:, None]).abs()
     terms = [t for t in registered_terms().values() if t.diagnostic and "text_rows" not in t.needs]

@@ -1,4 +1,4 @@
-"""Which true box each object is compared with: its own one in the text, or the cheapest of its image (Hungarian).
+"""Matches expected boxes to ground-truth boxes within each image (Hungarian algorithm).
 
 Shapes: M objects.
 """
@@ -19,18 +19,18 @@ def hungarian_pairs(
     alpha_l1: float = 1.0,
     beta_giou: float = 1.0,
 ) -> Tensor:
-    """Return which true box each predicted box is paired with, one to one within its image [M].
+    """Return the index of the ground-truth box that each predicted box is matched with, one to one per image [M].
 
-    The pairs have the least sum of `alpha_l1 · L1 + beta_giou · (1 - GIoU) + [other label]` (Carion et al., ECCV 2020,
-    with the label of the text for the predicted one). The true boxes of an image are sorted first, so that the order
-    in which they are given changes no pair, not even where several sums are equal.
+    The matching minimises the sum of `alpha_l1 · L1 + beta_giou · (1 - GIoU) + [labels differ]` (Carion et al., ECCV
+    2020; the predicted label is that of the text). The ground-truth boxes of an image are sorted first, so that their
+    order does not affect the result, even in case of ties.
 
     Args:
         predicted_M4: predicted boxes (x1, y1, x2, y2)
-        boxes_M4: true boxes
-        image_M: the image of each predicted and of each true box
-        said_M: label of each predicted box; None for none
-        label_M: label of each true box; None for none
+        boxes_M4: ground-truth boxes
+        image_M: the image of each predicted and of each ground-truth box
+        said_M: label of each predicted box; None ignores labels
+        label_M: label of each ground-truth box; None ignores labels
         alpha_l1: weight of L1, summed over the four sides
         beta_giou: weight of 1 - GIoU
 
@@ -40,21 +40,21 @@ def hungarian_pairs(
         >>> hungarian_pairs(boxes.flip(0), boxes, torch.zeros(2))
         tensor([1, 0])
     """
-    from scipy.optimize import linear_sum_assignment  # slow to import, and seldom needed
+    from scipy.optimize import linear_sum_assignment  # slow to import and rarely needed
 
     predicted_M4, boxes_M4 = predicted_M4.double().cpu(), boxes_M4.double().cpu()
     labels = None if said_M is None or label_M is None else (said_M.cpu(), label_M.cpu())
     pairs_M = torch.arange(len(boxes_M4))
     images_M = image_M.cpu()
     for image in set(images_M.tolist()):
-        mine = (images_M == image).nonzero()[:, 0]
-        keys = [(*boxes_M4[i].tolist(), 0 if labels is None else int(labels[1][i])) for i in mine]
-        others = mine[sorted(range(len(keys)), key=keys.__getitem__)]
-        first, second = (side.flatten() for side in torch.meshgrid(mine, others, indexing="ij"))
+        indices = (images_M == image).nonzero()[:, 0]
+        keys = [(*boxes_M4[i].tolist(), 0 if labels is None else int(labels[1][i])) for i in indices]
+        sorted_indices = indices[sorted(range(len(keys)), key=keys.__getitem__)]
+        first, second = (side.flatten() for side in torch.meshgrid(indices, sorted_indices, indexing="ij"))
         l1 = (predicted_M4[first] - boxes_M4[second]).abs().sum(dim=1)
         cost = alpha_l1 * l1 + beta_giou * (1 - generalized_iou(predicted_M4[first], boxes_M4[second]))
         if labels is not None:
             cost = cost + (labels[0][first] != labels[1][second])
-        rows, columns = linear_sum_assignment(cost.view(len(mine), -1).numpy())
-        pairs_M[mine[torch.from_numpy(rows)]] = others[torch.from_numpy(columns)]
+        rows, columns = linear_sum_assignment(cost.view(len(indices), -1).numpy())
+        pairs_M[indices[torch.from_numpy(rows)]] = sorted_indices[torch.from_numpy(columns)]
     return pairs_M.to(image_M.device)

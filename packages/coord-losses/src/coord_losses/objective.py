@@ -1,4 +1,4 @@
-"""The objective: every term of a batch, undivided, from logits (readable form) or from hidden states (fused form).
+"""Computes all loss terms of a batch as sums and counts, from logits (readable form) or hidden states (fused form).
 
 Shapes: N supervised rows, V vocabulary, H hidden, K coordinate tokens, C rows whose target is a coordinate, M objects.
 """
@@ -18,11 +18,11 @@ from coord_losses.fused.head import LinearHead
 from coord_losses.fused.sharded import (
     ShardedHead,
     copy_to_ranks,
+    gather_logits,
     gathered,
-    is_spread,
+    is_dtensor,
     local_part,
     shard_range,
-    whole_logits,
 )
 from coord_losses.inputs import TermInputs, diagnostic_terms, needs_coord_logits, needs_of
 from coord_losses.output import ObjectiveOutput
@@ -40,7 +40,7 @@ P = ParamSpec("P")
 
 
 def _not_compiled(method: Callable[P, ObjectiveOutput]) -> Callable[P, ObjectiveOutput]:
-    """Keep `torch.compile` out of a method; without importing its compiler (seconds) where nothing is compiled."""
+    """Exclude a method from `torch.compile`, importing the compiler (which takes seconds) only while compiling."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> ObjectiveOutput:
@@ -53,14 +53,14 @@ def _not_compiled(method: Callable[P, ObjectiveOutput]) -> Callable[P, Objective
 
 
 class CoordObjective:
-    """The loss terms of one batch: those of `registered_terms` that have a weight.
+    """Computes the terms of `registered_terms` that have a weight, for one batch.
 
     Args:
-        config: which terms, with what weights
-        vocab: the coordinate tokens; None where there are none, so that all tokens are text
+        config: weights and options of the terms
+        vocab: the coordinate tokens; None if there are none, so that all tokens are text
 
     Raises:
-        ValueError: a coordinate term has a weight and there are no coordinate tokens
+        ValueError: if a coordinate term has a weight but there are no coordinate tokens
 
     Example:
         >>> import torch
@@ -76,9 +76,9 @@ class CoordObjective:
 
     def __init__(self, config: ObjectiveConfig, vocab: CoordVocab | None) -> None:
         terms = registered_terms()
-        without = [name for name in sorted(config.weights) if not {"text_rows", "log_z"}.issuperset(terms[name].needs)]
-        if vocab is None and without:
-            raise ValueError(f"vocab is None, but {without[0]} has a weight: it needs coordinate tokens")
+        coord = [name for name in sorted(config.weights) if not {"text_rows", "log_z"}.issuperset(terms[name].needs)]
+        if vocab is None and coord:
+            raise ValueError(f"vocab is None, but {coord[0]} has a weight: it needs coordinate tokens")
         self.config = config
         self.vocab = vocab
 
@@ -94,53 +94,53 @@ class CoordObjective:
         """Compute the terms in the readable form, from the logits of the supervised rows (`supervised_rows`).
 
         Args:
-            logits_NV: rows, shifted already; bfloat16 and float16 are computed in float32
-            targets_N: the token id each row should predict; none is ignored
-            objects: the objects whose boxes the box term compares; None for no objects
-            vocab_group: the ranks that the vocabulary is spread over, where `logits_NV` are this rank's columns of the
-                same rows on every rank, in order of rank: they are gathered. So is a `DTensor`
+            logits_NV: logits of shifted rows; bfloat16 and float16 are computed in float32
+            targets_N: the target token id of each row; none is ignored
+            objects: the objects for the box term; None for no objects
+            vocab_group: the ranks over which the vocabulary is sharded: every rank has its own columns of `logits_NV`,
+                in order of rank, for the same rows, and they are gathered. A `DTensor` is gathered without it
 
         Raises:
-            ValueError: shapes disagree, a target lies outside the vocabulary, the vocabulary does not include
-                the coordinate tokens, or an object's row is not one whose target is a coordinate
+            ValueError: if shapes disagree, a target lies outside the vocabulary, the vocabulary does not include
+                the coordinate tokens, or the target of an object's row is not a coordinate
         """
-        if vocab_group is not None or is_spread(logits_NV):
-            logits_NV = whole_logits(logits_NV, vocab_group)
+        if vocab_group is not None or is_dtensor(logits_NV):
+            logits_NV = gather_logits(logits_NV, vocab_group)
         batch, vocab = Batch.sort(targets_N, objects, self.vocab, *logits_NV.shape), self.vocab
         needs = needs_of(self.config)
-        given: dict[Need, Tensor] = {}
+        quantities: dict[Need, Tensor] = {}
         if "text_rows" in needs:
-            given["text_rows"] = token_nll(logits_NV[batch.text_rows], targets_N[batch.text_rows])
+            quantities["text_rows"] = token_nll(logits_NV[batch.text_rows], targets_N[batch.text_rows])
         if not needs.isdisjoint(("log_z", "margin")):
             wide_NV = at_least_float32(logits_NV)
-            given["log_z"] = wide_NV.logsumexp(dim=1)
-            given["margin"] = wide_NV.gather(1, targets_N[:, None])[:, 0] - wide_NV.mean(dim=1)
+            quantities["log_z"] = wide_NV.logsumexp(dim=1)
+            quantities["margin"] = wide_NV.gather(1, targets_N[:, None])[:, 0] - wide_NV.mean(dim=1)
         if vocab is None:
-            return self._output(given, batch, dict)
+            return self._output(quantities, batch, dict)
         coord_targets_C = targets_N[batch.coord_rows_C]
         if needs_coord_logits(needs):
-            given["coord_logits"] = at_least_float32(coord_columns(logits_NV, vocab)[batch.coord_rows_C])
+            quantities["coord_logits"] = at_least_float32(coord_columns(logits_NV, vocab)[batch.coord_rows_C])
         if not needs.isdisjoint(("coord_rows", "gate")):
             coord_CV = logits_NV[batch.coord_rows_C]
             if "coord_rows" in needs:
-                given["coord_rows"] = token_nll(coord_CV, coord_targets_C)
+                quantities["coord_rows"] = token_nll(coord_CV, coord_targets_C)
             if "gate" in needs:
-                given["gate"] = vocab_gate_per_row(coord_CV, vocab.ids, self.config.temperature)
+                quantities["gate"] = vocab_gate_per_row(coord_CV, vocab.ids, self.config.temperature)
 
-        # The logits themselves: rows are copied only when diagnostics are asked for.
+        # Coordinate rows are copied only if diagnostics are requested.
         detached_NV = logits_NV.detach()
 
         def diagnose() -> dict[str, LossTerm]:
             coord_CV = at_least_float32(detached_NV[batch.coord_rows_C])
-            found: dict[Need, Tensor] = {
+            results: dict[Need, Tensor] = {
                 "coord_logits": coord_columns(coord_CV, vocab),
                 "gate": vocab_gate_per_row(coord_CV, vocab.ids, self.config.temperature),
                 "coord_rows": token_nll(coord_CV, coord_targets_C),
             }
             mass_C = coord_columns(coord_CV.softmax(1), vocab).sum(dim=1)
-            return diagnostic_terms(TermInputs(self.config, vocab.grid, batch, found), mass_C)
+            return diagnostic_terms(TermInputs(self.config, vocab.grid, batch, results), mass_C)
 
-        return self._output(given, batch, diagnose)
+        return self._output(quantities, batch, diagnose)
 
     @_not_compiled
     def fused(
@@ -164,47 +164,47 @@ class CoordObjective:
     ) -> ObjectiveOutput:
         """Compute the same terms from hidden states, with the logits of one block of the vocabulary at a time.
 
-        Terms, totals and gradients are those of the readable form on `hidden · weightᵀ` (+ offsets). With a
-        frozen weight everything is computed in the forward pass and the weight is not needed again; with a
-        trained one (`head_weight_VH.requires_grad`) logits are computed a second time in the backward pass.
-        Under autocast the products have its dtype. `diagnostics()` applies the head again.
+        Terms, totals and gradients equal those of the readable form on `hidden · weightᵀ` (+ offsets). With a frozen
+        weight everything is computed in the forward pass and the weight is not needed again; with a trained weight
+        (`head_weight_VH.requires_grad`) the backward pass computes the logits a second time. Under autocast the
+        matrix products use its dtype. `diagnostics()` applies the head again.
 
         Args:
-            hidden_NH: what the head is applied to, rows selected and shifted (see `supervised_rows`)
+            hidden_NH: input of the head, rows selected and shifted (see `supervised_rows`)
             head_weight_VH: the head's weight
-            targets_N: the token id each row should predict; none is ignored
-            objects: the objects whose boxes the box term compares; None for no objects
-            offsets_KH: added to rows of the weight, trained or not; None for no offsets
-            offset_ids_K: those rows; None for the coordinate tokens
-            chunk_rows: rows that are processed together; None for 4,096 on a CPU, 16,384 on a GPU
-            chunk_vocab: tokens whose logits exist at a time; None for 8 MiB of logits (64 on a GPU), but
+            targets_N: the target token id of each row; none is ignored
+            objects: the objects for the box term; None for no objects
+            offsets_KH: offsets added to rows of the weight, trained or not; None for no offsets
+            offset_ids_K: the token ids of those rows; None for the coordinate tokens
+            chunk_rows: number of rows processed together; None for 4,096 on a CPU, 16,384 on a GPU
+            chunk_vocab: number of tokens whose logits exist at a time; None for 8 MiB of logits (64 on a GPU), but
                 at least 1,024 tokens
             bias_V: the head's bias, frozen or trained; None for no bias
-            logit_scale: what the model multiplies its logits by, bias included (Cohere; Granite divides)
-            softcap: the model's logits are `softcap · tanh(logits / softcap)` (Gemma 2); None for no cap
-            denominators: what `total` will be given, where it is known by now: it spares a trained head one product
-                of four. Gradients are exact whatever `total` is given
-            kernel: "triton" passes over the vocabulary without logits in the device's memory; by atomic additions,
-                so that gradients differ in their last digits from run to run. Compiled for GPUs and tested in
-                Triton's interpreter, but not run on a GPU yet
-            gradient_filter: with "triton", tiles of logits whose gradients all lie below it are left out: a row's
-                gradient is then wrong by less than `gradient_filter` times the sum of the weight's rows' norms. 0
-                for none
-            vocab_group: the ranks that the vocabulary is spread over, where weight and bias are this rank's rows, in
-                order of rank, and everything else is the same on every rank. All of them call it, and `diagnostics`,
-                and get the same values; the gradients of hidden states and offsets are whole. Without it a `DTensor`
-                is gathered, for ranks with batches of their own (FSDP2), and its gradient averaged over the ranks
+            logit_scale: factor by which the model multiplies its logits, including the bias (Cohere; Granite divides)
+            softcap: cap of the logits, `softcap · tanh(logits / softcap)` (Gemma 2); None for no cap
+            denominators: the argument that `total` will get, if it is already known; saves a trained head one of four
+                matrix products. Gradients are exact even if `total` gets other values
+            kernel: "triton" keeps logits out of the device's memory; it uses atomic additions, so the last digits of
+                gradients differ from run to run. It is compiled for GPUs and tested in Triton's interpreter, but has
+                not been run on a GPU yet
+            gradient_filter: with "triton", skip tiles of logits whose gradients are all below this value; the error of
+                a row's gradient is less than `gradient_filter` times the sum of the norms of the weight's rows. 0 skips
+                none
+            vocab_group: the ranks over which the vocabulary is sharded: each has its own rows of weight and bias, in
+                order of rank, and everything else is the same on all ranks. All ranks must call this method and
+                `diagnostics`; they get the same values and the full gradients of hidden states and offsets. Without
+                it a `DTensor` is gathered, for ranks with different batches (FSDP2), and its gradient is averaged
 
         Raises:
-            ValueError: as the readable form, or the head's parts do not fit together
+            ValueError: as in the readable form, or if the shapes of the head's parts do not match
         """
-        vocab, own = self.vocab, None
+        vocab, token_range = self.vocab, None
         if vocab_group is None:
             weight_VH, bias_V, offsets_KH = gathered(head_weight_VH), gathered(bias_V), gathered(offsets_KH)
             size = len(weight_VH)
         else:
             weight_VH, bias_V = local_part(head_weight_VH), local_part(bias_V)
-            own, size = shard_range(len(weight_VH), vocab_group, weight_VH.device)
+            token_range, size = shard_range(len(weight_VH), vocab_group, weight_VH.device)
             hidden_NH, offsets_KH = copy_to_ranks(hidden_NH, vocab_group), copy_to_ranks(offsets_KH, vocab_group)
         if hidden_NH.shape[1:] != weight_VH.shape[1:]:
             raise ValueError(
@@ -216,23 +216,23 @@ class CoordObjective:
             hidden_NH = hidden_NH * logit_scale
             bias_V = None if bias_V is None else bias_V * logit_scale
         options = chunk_rows, chunk_vocab, bias_V, softcap, kernel, gradient_filter
-        if own is None or vocab_group is None:
+        if token_range is None or vocab_group is None:
             head = LinearHead(coord, weight_VH, offsets_KH, offset_ids_K, *options)
         else:
-            head = ShardedHead(own, size, vocab_group, coord, weight_VH, offsets_KH, offset_ids_K, *options)
+            head = ShardedHead(token_range, size, vocab_group, coord, weight_VH, offsets_KH, offset_ids_K, *options)
         batch = Batch.sort(targets_N, objects, vocab, len(hidden_NH), size)
         needs = needs_of(self.config)
         if vocab is None:
-            nothing = hidden_NH[:0]
-            nll_N = head.apply(hidden_NH, targets_N, nothing, nothing)[0]
-            given = {"text_rows": nll_N, **of_all_rows(needs, head, hidden_NH, targets_N, nll_N)}
-            return self._output(given, batch, dict)
+            empty = hidden_NH[:0]
+            nll_N = head.apply(hidden_NH, targets_N, empty, empty)[0]
+            quantities = {"text_rows": nll_N, **of_all_rows(needs, head, hidden_NH, targets_N, nll_N)}
+            return self._output(quantities, batch, dict)
         return self._output(*from_hidden(needs, self.config, vocab, head, hidden_NH, targets_N, batch, denominators))
 
     def _output(
-        self, given: Mapping[Need, Tensor], batch: Batch, diagnose: Callable[[], dict[str, LossTerm]]
+        self, quantities: Mapping[Need, Tensor], batch: Batch, diagnose: Callable[[], dict[str, LossTerm]]
     ) -> ObjectiveOutput:
         grid = CoordGrid() if self.vocab is None else self.vocab.grid
-        inputs, weights = TermInputs(self.config, grid, batch, given), self.config.weights
+        inputs, weights = TermInputs(self.config, grid, batch, quantities), self.config.weights
         terms = {name: inputs.loss_term(registered_terms()[name]) for name in weights}
         return ObjectiveOutput(terms, weights, batch.counts, diagnose)

@@ -1,4 +1,4 @@
-"""What an objective hands to the trainer: sums, counts, and the division the trainer decides on."""
+"""The result of an objective: the sum and count of each loss term, and their weighted total."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ def denominator_of(term: str) -> str:
     """Return the key (`"tokens"`, `"coord_tokens"` or `"objects"`) of the count that a term is divided by.
 
     Raises:
-        ValueError: there is no such term
+        ValueError: if there is no such term
 
     Example:
         >>> denominator_of("gate")
@@ -28,13 +28,13 @@ def denominator_of(term: str) -> str:
 
 @dataclass(frozen=True)
 class ObjectiveOutput:
-    """Undivided terms of one micro-batch on one rank.
+    """The undivided loss terms of one micro-batch on one rank.
 
     Attributes:
-        terms: unweighted `LossTerm` per term that has a weight, each attached to the graph
+        terms: the unweighted, differentiable `LossTerm` of each term that has a weight
         weights: the weight of each term
-        counts: this batch's own denominators, int64: `"tokens"` (supervised, of both kinds),
-            `"coord_tokens"`, `"objects"`
+        counts: this batch's own denominators, int64: `"tokens"` (all supervised tokens), `"coord_tokens"`,
+            `"objects"`
 
     Example:
         >>> import torch
@@ -53,16 +53,16 @@ class ObjectiveOutput:
         """Return `Σ weight · sum / denominator`, 0-d.
 
         Args:
-            denominators: counts over the whole global batch, keyed as `counts`; None for this batch's own.
-                Zero counts as one, so that a batch without objects adds zero and not NaN
+            denominators: counts over the global batch, with the keys of `counts`; None for this batch's own counts.
+                Zero is replaced by one, so that a batch without objects adds zero and not NaN
 
         Raises:
-            ValueError: a denominator that a term needs is missing
+            ValueError: if a denominator that a term needs is missing
         """
         return torch.stack(list(self.weighted(denominators).values())).sum()
 
     def weighted(self, denominators: Mapping[str, Tensor | float] | None = None) -> dict[str, Tensor]:
-        """Return `weight · sum / denominator` of each term, 0-d; they add up to `total`, whose contract holds here."""
+        """Return `weight · sum / denominator` of each term, 0-d; see `total`, which is their sum."""
         denominators = self.counts if denominators is None else denominators
         weighted = {}
         for name, term in self.terms.items():
@@ -74,13 +74,13 @@ class ObjectiveOutput:
         return weighted
 
     def diagnostics(self) -> dict[str, LossTerm]:
-        """Compute sums and counts over coordinate positions for logging, without gradient, on each call.
+        """Compute sums and counts over coordinate positions for logging, without gradients; recomputed on each call.
 
-        Keys: `"soft_ce"`, `"w1"`, `"gate"` and other terms registered as `diagnostic` (whether trained or not, and
-        without weights of objects), `"coord_vocab_mass"` (full softmax mass on
-        coordinate tokens), `"coord_entropy"` (nats, within the coordinate tokens), `"coord_error_bins"` (expected
-        absolute distance from the true bin) and `"coord_token_ce"` (cross-entropy over the full vocabulary, per
-        coordinate token). Empty without coordinate tokens.
+        Keys: `"soft_ce"`, `"w1"`, `"gate"` and other terms registered as `diagnostic` (with or without a weight,
+        ignoring object weights), `"coord_vocab_mass"` (probability of all coordinate tokens in the full softmax),
+        `"coord_entropy"` (nats, within the coordinate tokens), `"coord_error_bins"` (expected absolute distance from
+        the target bin) and `"coord_token_ce"` (cross-entropy over the full vocabulary, per coordinate token). Empty
+        without coordinate tokens.
         """
         with torch.no_grad():
             return self._diagnose()

@@ -1,6 +1,6 @@
-"""Object slots: which rows of a batch decode which object, and what is true of it.
+"""Object slots: the rows of a batch that decode each object, and its ground truth.
 
-Shapes: N supervised rows, M objects, P coordinates of all of them.
+Shapes: N supervised rows, M objects, P coordinates of all objects.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ Box = Sequence[float]
 
 @dataclass(frozen=True)
 class CoordRows:
-    """The coordinates of objects that are no boxes, object by object, x and y in turn.
+    """The coordinates of shapes other than boxes, sorted by object, alternating x and y.
 
     Attributes:
-        rows_P: int64, the row that predicts each
-        true_P: the true coordinate in [0, 1], not the bin it was rounded to
-        object_P: int64, the object that each belongs to, ascending
+        rows_P: int64, the row that predicts each coordinate
+        true_P: the ground-truth coordinates in [0, 1], not quantised
+        object_P: int64, the object of each coordinate, ascending
 
     Example:
         >>> import torch
@@ -42,35 +42,34 @@ class CoordRows:
             )
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "CoordRows":
-        """Return the same on another device."""
-        parts = (self.rows_P, self.true_P, self.object_P)
-        return CoordRows(*(part.to(device, non_blocking=non_blocking) for part in parts))
+        """Return a copy on another device."""
+        tensors = (self.rows_P, self.true_P, self.object_P)
+        return CoordRows(*(tensor.to(device, non_blocking=non_blocking) for tensor in tensors))
 
     @property
     def is_x_P(self) -> Tensor:  # noqa: N802  (shape suffix)
-        """Whether each is an x: an object has an even number of coordinates [P]."""
+        """Whether each coordinate is an x [P]; every object has an even number of coordinates."""
         return torch.arange(len(self.rows_P), device=self.rows_P.device) % 2 == 0
 
 
 @dataclass(frozen=True)
 class ObjectSlots:
-    """The objects of a batch: which rows decode each, and its true box.
+    """The objects of a batch: the rows that decode each object, and its ground-truth box.
 
     Attributes:
-        rows_M4: int64, rows of `supervised_rows` that predict x1, y1, x2, y2 of each object; of another geometry those
-            of the vertices at these sides of its true box
-        boxes_M4: the true continuous boxes in [0, 1], not the bins they were rounded to; of another geometry the boxes
-            around the true shapes
-        image_M: int64, the sample each object belongs to
-        weights_M: factor of each object in the terms of its box and of its four coordinates; None for 1.
-            Denominators stay counts
-        fallbacks: objects whose box is the dequantised label, since no usable true box was given
-        skipped: objects left out: cut off or malformed in the sequence (what the layout omits), more or fewer
-            coordinates than the geometry has, or a coordinate that is not supervised
-        coords: every coordinate of objects that are no boxes; None for boxes
-        said_M: int64, the description in front of each object's coordinates, equal for equal descriptions; None where
-            layouts cannot tell (JSON)
-        label_M: int64, the same of the true object that `boxes_M4` holds
+        rows_M4: int64, rows of `supervised_rows` that predict x1, y1, x2, y2 of each object; for other geometries the
+            rows of the vertices at these sides of its ground-truth box
+        boxes_M4: ground-truth boxes in [0, 1], not quantised; for other geometries the boxes around the shapes
+        image_M: int64, the sample that contains each object
+        weights_M: factor of each object in the terms of its box and its coordinates; None for 1. Denominators are
+            still plain counts
+        fallbacks: number of objects whose box is the dequantised label, since no usable ground-truth box was given
+        skipped: number of objects left out: cut off or malformed in the sequence (the layout's omissions), with a
+            wrong number of coordinates, or with a coordinate that is not supervised
+        coords: all coordinates of shapes other than boxes; None for boxes
+        said_M: int64 id of each object's description in the text, equal for equal descriptions; None if layouts have
+            no descriptions (JSON)
+        label_M: int64 id of the description of each ground-truth object in `boxes_M4`
 
     Example:
         >>> import torch
@@ -107,7 +106,7 @@ class ObjectSlots:
         return self.image_M.numel()
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "ObjectSlots":
-        """Return the same slots on another device."""
+        """Return a copy on another device."""
         names = ("rows_M4", "boxes_M4", "image_M", "weights_M", "coords", "said_M", "label_M")
         return replace(
             self, **{n: x.to(device, non_blocking=non_blocking) for n in names if (x := getattr(self, n)) is not None}
@@ -127,28 +126,28 @@ class ObjectSlots:
         ignore_index: int = -100,
         geometry: str | Geometry = "box",
     ) -> "ObjectSlots":
-        """Find the rows of every object and the box it should decode to.
+        """Find the rows of every object and its ground-truth box.
 
-        A sequence that was cut off holds a run of consecutive objects: the first ones, the last ones, or those between.
-        Where there are more boxes than objects, the run is found by its labels: of all places in the list, the one
-        where most boxes lie within a bin of the labels, and the first of these. An object whose box does not fit
-        falls back on its labels, so that boxes in another order than the text are noticed.
+        A sequence that was cut off contains a run of consecutive objects from anywhere in the list of boxes. If there
+        are more boxes than objects, the first position in the list is used at which most boxes lie within a bin of
+        the labels. For an object whose box still does not agree, the labels are used instead (`fallbacks`), which
+        reveals boxes in another order than the text.
 
         Args:
             layouts: one per sample, from the label ids of that sample
-            labels_BT: labels of the batch as the model sees them, padded or packed
-            boxes: per sample the true boxes in the order of the target text, or None; of another geometry the true
-                coordinates in the order in which they are written (`coord_codec.coordinates_of`)
+            labels_BT: labels of the batch as passed to the model, padded or packed
+            boxes: ground-truth boxes of each sample in the order of the target text, or None; for other geometries
+                the coordinates in the order of the text (`coord_codec.coordinates_of`)
             vocab: the coordinate tokens
-            weights: per sample a factor for each object in the order of the target text, or None for 1
-            batch_rows: the row of `labels_BT` each sample lies in; by default sample i in row i
-            starts: the column at which each sample begins there (left padding, packing); by default 0
-            ignore_index: the label that is not trained on
-            geometry: what the objects are, see `coord_codec.geometry`
+            weights: for each sample a factor for each object in the order of the target text, or None for 1
+            batch_rows: the row of `labels_BT` that contains each sample; by default sample i is in row i
+            starts: the column at which each sample begins in that row (left padding, packing); by default 0
+            ignore_index: the label of positions that are not supervised
+            geometry: the geometry of the objects, see `coord_codec.geometry`
 
         Raises:
-            ValueError: the lists differ in length, or a layout and the labels disagree on where the
-                coordinates are
+            ValueError: if the lists differ in length, or a layout and the labels disagree on the positions of
+                coordinates
         """
         batch_rows = range(len(layouts)) if batch_rows is None else batch_rows
         starts = [0] * len(layouts) if starts is None else starts
@@ -160,72 +159,72 @@ class ObjectSlots:
                 + ", ".join(map(str, sizes))
             )
         labels = labels_BT.tolist()
-        # The row each position becomes in `supervised_rows`; -1 for a position that predicts nothing supervised.
+        # The row number of each position in `supervised_rows`; -1 if the label it predicts is not supervised.
         mask_BS = labels_BT[:, 1:] != ignore_index
         row_numbers = torch.where(mask_BS, mask_BS.flatten().cumsum(0).view(mask_BS.shape) - 1, -1).tolist()
         kind = geometry_of(geometry)
         rows, true_boxes, images, object_weights, fallbacks, skipped = [], [], [], [], 0, 0
         names: dict[tuple[int, ...], int] = {}
-        said: list[int] = []
-        for image, (layout, given, own, b, start) in enumerate(
+        description_ids: list[int] = []
+        for image, (layout, image_boxes, image_factors, b, start) in enumerate(
             zip(layouts, boxes, factors, batch_rows, starts, strict=True)
         ):
             skipped += len(layout.reasons)
-            if own is not None and len(own) < len(layout.objects):
+            if image_factors is not None and len(image_factors) < len(layout.objects):
                 raise ValueError(
-                    f"sample {image}: {len(own)} weights for {len(layout.objects)} objects; give one for each"
+                    f"sample {image}: {len(image_factors)} weights for {len(layout.objects)} objects; give one for each"
                 )
-            # Per object: the rows that predict it, its coordinates by its labels and its name; None if it is left out.
-            usable: list[tuple[list[int], list[float], int] | None] = []
-            for found in layout.objects:
-                columns = [start + position for position in found.coord_positions]
+            # For each object: the rows that predict it, its dequantised labels and its name; None if it is left out.
+            entries: list[tuple[list[int], list[float], int] | None] = []
+            for obj in layout.objects:
+                columns = [start + position for position in obj.coord_positions]
                 _check_columns(labels[b], columns, vocab, image)
                 own_rows = [row_numbers[b][column - 1] if column else -1 for column in columns]
                 fits = kind.fits(len(columns)) and -1 not in own_rows
                 bins = [vocab.id_to_bin(labels[b][column]) for column in columns] if fits else []
-                words = tuple(labels[b][start + position] for position in found.desc_positions)
+                words = tuple(labels[b][start + position] for position in obj.desc_positions)
                 name = names.setdefault(words, len(names))
-                usable.append((own_rows, [vocab.grid.dequantize(k) for k in bins], name) if fits else None)
-            first = _first_kept(() if given is None else given, [part and part[1] for part in usable], vocab)
-            for index, part in enumerate(usable, start=first):
-                if part is None:
+                entries.append((own_rows, [vocab.grid.dequantize(k) for k in bins], name) if fits else None)
+            first = _best_start(() if image_boxes is None else image_boxes, [e and e[1] for e in entries], vocab)
+            for index, entry in enumerate(entries, start=first):
+                if entry is None:
                     skipped += 1
                     continue
-                own_rows, decoded, name = part
-                true_box = given[index] if given is not None and index < len(given) else None
+                own_rows, decoded, name = entry
+                true_box = image_boxes[index] if image_boxes is not None and index < len(image_boxes) else None
                 if true_box is None or not _agree(true_box, decoded, vocab):
                     true_box = decoded
                     fallbacks += 1
                 rows.append(own_rows)
                 true_boxes.append(list(true_box))
-                said.append(name)
+                description_ids.append(name)
                 images.append(image)
-                object_weights.append(1.0 if own is None else own[index])
-        said_M = None if () in names else torch.tensor(said, dtype=torch.long)
-        shaped = {} if kind.name == "box" else _shaped(kind, rows, true_boxes)
+                object_weights.append(1.0 if image_factors is None else image_factors[index])
+        said_M = None if () in names else torch.tensor(description_ids, dtype=torch.long)
+        fields = {} if kind.name == "box" else _shape_fields(kind, rows, true_boxes)
         return cls(
-            torch.tensor(shaped.get("sides", rows), dtype=torch.long).view(-1, 4),
-            torch.tensor(shaped.get("boxes", true_boxes), dtype=torch.float32).view(-1, 4),
+            torch.tensor(fields.get("sides", rows), dtype=torch.long).view(-1, 4),
+            torch.tensor(fields.get("boxes", true_boxes), dtype=torch.float32).view(-1, 4),
             torch.tensor(images, dtype=torch.long),
             fallbacks=fallbacks,
             skipped=skipped,
             weights_M=None if weights is None else torch.tensor(object_weights, dtype=torch.float32),
-            coords=shaped.get("coords"),
+            coords=fields.get("coords"),
             said_M=said_M,
             label_M=said_M,
         )
 
 
-def _shaped(kind: Geometry, rows: list[list[int]], shapes: list[list[float]]) -> dict[str, Any]:
-    """Return the boxes around true shapes, the rows at their sides, and every coordinate with its object."""
+def _shape_fields(kind: Geometry, rows: list[list[int]], shapes: list[list[float]]) -> dict[str, Any]:
+    """Return the boxes around ground-truth shapes, the rows at their sides, and all coordinates with their objects."""
     boxes = [kind.to_box(tuple(shape)) for shape in shapes]
     sides = [
-        [own[next(i for i in range(axis % 2, len(own), 2) if shape[i] == box[axis])] for axis in range(4)]
-        for own, shape, box in zip(rows, shapes, boxes, strict=True)
+        [shape_rows[next(i for i in range(axis % 2, len(shape_rows), 2) if shape[i] == box[axis])] for axis in range(4)]
+        for shape_rows, shape, box in zip(rows, shapes, boxes, strict=True)
     ]
-    counts = torch.tensor([len(own) for own in rows], dtype=torch.long)
+    counts = torch.tensor([len(shape_rows) for shape_rows in rows], dtype=torch.long)
     coords = CoordRows(
-        torch.tensor([row for own in rows for row in own], dtype=torch.long),
+        torch.tensor([row for shape_rows in rows for row in shape_rows], dtype=torch.long),
         torch.tensor([c for shape in shapes for c in shape], dtype=torch.float32),
         torch.arange(len(rows)).repeat_interleave(counts),
     )
@@ -242,19 +241,19 @@ def _check_columns(labels: list[int], columns: list[int], vocab: CoordVocab, sam
             )
 
 
-def _first_kept(boxes: Sequence[Box], decoded: Sequence[list[float] | None], vocab: CoordVocab) -> int:
-    """Return the place in `boxes` of the first object left in a sequence: 0 unless another fits better."""
+def _best_start(boxes: Sequence[Box], decoded: Sequence[list[float] | None], vocab: CoordVocab) -> int:
+    """Return the index in `boxes` of the first object of a sequence: 0 unless more boxes agree at another index."""
     spare = max(len(boxes) - len(decoded), 0)
 
-    def agreeing(first: int) -> int:
+    def num_agreeing(first: int) -> int:
         pairs = zip(boxes[first:], decoded, strict=False)
         return sum(label is not None and _agree(box, label, vocab) for box, label in pairs)
 
-    return max(range(spare + 1), key=agreeing) if spare else 0
+    return max(range(spare + 1), key=num_agreeing) if spare else 0
 
 
 def _agree(true_box: Box, decoded: list[float], vocab: CoordVocab) -> bool:
-    # Rounding moves a coordinate by half a bin, clamping at the far edge by a whole one.
+    # Rounding changes a coordinate by at most half a bin, clamping at the upper end by a whole bin.
     return len(true_box) == len(decoded) and all(
         abs(true - label) * vocab.grid.scale < 1.5 for true, label in zip(true_box, decoded, strict=True)
     )

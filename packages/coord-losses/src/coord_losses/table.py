@@ -1,7 +1,7 @@
-"""The terms that are there from the start: one row each, in the order of `ObjectiveOutput.terms`.
+"""The built-in loss terms, in the order of `ObjectiveOutput.terms`.
 
-Text and coordinate CE share one denominator, so that their sum is the cross-entropy of all supervised tokens and the
-text gradient has the same scale whatever other terms there are.
+Text and coordinate CE have the same denominator: their sum is the cross-entropy of all supervised tokens, and the scale
+of the text gradient does not depend on the other terms.
 """
 
 from torch import Tensor

@@ -197,7 +197,7 @@ class ExpOfBlocks(TorchDispatchMode):
 def test_trained_head_needs_three_products_where_denominators_are_known(config, dtype, softcap, monkeypatch):
     """Exact for the total of those denominators times any factor, and, computed again, for every other total."""
     monkeypatch.setattr(blocks, "_KEPT_BYTES", 0)
-    monkeypatch.setattr(autograd, "_KNOWN_BYTES", 8 * torch.promote_types(dtype, torch.float32).itemsize * V)
+    monkeypatch.setattr(autograd, "_PRECOMPUTED_BYTES", 8 * torch.promote_types(dtype, torch.float32).itemsize * V)
     hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 4)
     slots = replace(slots, weights_M=torch.linspace(0.5, 2, len(slots), dtype=F64))
     after = {"bias_V": torch.linspace(-1, 1, V, dtype=F64), "softcap": softcap}

@@ -32,7 +32,7 @@ def test_kernel_options_that_cannot_act_are_refused(monkeypatch):
         fused(hidden, weight, targets, slots, kernel="triton", chunk_rows=4)
     with pytest.raises(ValueError, match="gradient_filter must be 0"):
         fused(hidden, weight, targets, slots, gradient_filter=0.1)
-    monkeypatch.setitem(sys.modules, "coord_losses.fused.triton_walk", None)
+    monkeypatch.setitem(sys.modules, "coord_losses.fused.triton_kernels", None)
     with pytest.raises(ImportError, match="pip install triton"):
         fused(hidden, weight, targets, slots, kernel="triton")
 

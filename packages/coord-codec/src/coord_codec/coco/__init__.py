@@ -1,1 +1,1 @@
-"""COCO files go in; instances, the rows they were made of and a list of what was left out come out."""
+"""Reads COCO documents into instances, table rows and a list of problems."""

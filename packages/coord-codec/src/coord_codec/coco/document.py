@@ -1,4 +1,4 @@
-"""Instances and rows of a COCO document that is in memory."""
+"""Reads a COCO document in memory into instances and table rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_coco(
     geometry: Geometry | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> tuple[tuple[Instance, ...], tuple[Problem, ...], dict[str, int], tuple[Category, ...], CocoTables]:
-    """Return instances, problems, notes, categories and rows of a COCO document; see `read_annotations`."""
+    """Return instances, problems, notes, categories and table rows of a COCO document; see `read_annotations`."""
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
     lists = document["categories"], document["images"]
@@ -40,10 +40,10 @@ def read_coco(
     objects: dict[ImageId, list[Object]] = {image_id: [] for image_id in reader.usable}
     rows: list[CocoAnnotation] = []
     for position, record in enumerate(document["annotations"]):
-        placed = reader.place(record, position)
-        if placed is None:
+        placement = reader.place(record, position)
+        if placement is None:
             continue
-        row, has_area, corners = placed
+        row, has_area, corners = placement
         shape = None
         if geometry is not None and corners is not None and not row.iscrowd:
             shape = reader.shape(record, row, position, corners, geometry, names)

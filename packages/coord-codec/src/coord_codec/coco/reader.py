@@ -1,4 +1,4 @@
-"""COCO detection JSON: its rows as the file states them, and the instances made of them.
+"""Validates the rows of COCO detection JSON and converts their boxes to fractions of the image.
 
 Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in pixels.
 """
@@ -20,16 +20,16 @@ from coord_codec.geometry import Geometry, Shape
 from coord_codec.grid import CoordGrid
 from coord_codec.records import Problem, check_description
 
-CROWDS = "crowd regions, which are no training targets"
+CROWDS = "crowd regions, which are not training targets"
 
 _LONGEST_NUMBER = 19
-"""Digits of an id in text from which on it is no number: those of 64 bits."""
+"""Ids in text with this many digits or more are not treated as numbers: they may exceed 64 bits."""
 
 
 def keypoint_names(categories: Iterable[Any]) -> dict[Any, Sequence[str]]:
-    """Return the names of keypoints by the id of their category."""
-    stated = [c for c in categories if isinstance(c, Mapping) and isinstance(c.get("keypoints"), (list, tuple))]
-    return {c["id"]: c["keypoints"] for c in stated if isinstance(c.get("id"), (int, str))}
+    """Return the keypoint names of each category id."""
+    with_keypoints = [c for c in categories if isinstance(c, Mapping) and isinstance(c.get("keypoints"), (list, tuple))]
+    return {c["id"]: c["keypoints"] for c in with_keypoints if isinstance(c.get("id"), (int, str))}
 
 
 _Row = TypeVar("_Row", Category, CocoImage)
@@ -42,25 +42,25 @@ def _by_id(row: Category | CocoImage) -> tuple[bool, Any]:
 def _unique(
     records: Iterable[Any], table: str, parse: Callable[[Mapping[str, Any]], _Row], problems: list[Problem]
 ) -> dict[str, _Row]:
-    """Return the good records of images or categories by where they stand; an id that occurs twice is ambiguous."""
+    """Return the valid images or categories by their place in the document; rows with duplicate ids are left out."""
     rows: dict[str, _Row] = {}
     for position, record in enumerate(records):
         where = f"{table}[{position}]"
-        with _listed(problems, where):
+        with _collect_problem(problems, where):
             if not isinstance(record, Mapping):
                 raise InputError(f": expected an object, found {type(record).__name__}")
             rows[where] = parse(record)
-    times = Counter(row.id for row in rows.values())
+    id_counts = Counter(row.id for row in rows.values())
     for where, row in list(rows.items()):
-        if times[row.id] > 1:
-            message = f"{row.id!r} occurs {times[row.id]} times; ids must be unique, so all of them are left out"
+        if id_counts[row.id] > 1:
+            message = f"{row.id!r} occurs {id_counts[row.id]} times; ids must be unique, so all of them are left out"
             problems.append(Problem(where, "id", message))
             del rows[where]
     return rows
 
 
 def numbered(value: ImageId) -> ImageId:
-    """Return an id as a number, also where it is one in text.
+    """Return an id as an integer if it is one, including text such as "0042"; other text is returned unchanged.
 
     Example:
         >>> numbered("0042"), numbered("a42")
@@ -71,29 +71,29 @@ def numbered(value: ImageId) -> ImageId:
 
 
 class _Ids:
-    """Finds rows by their ids: as they are written, or as the same number where it is that of no other row.
+    """Finds rows by id: by the exact id, otherwise by the same number if no other row has it ("42" finds 42).
 
     Args:
-        rows: the good rows.
-        records: all rows as the file states them.
+        rows: the valid rows
+        records: all rows of the document
 
     Attributes:
-        index: place of each row by its id.
-        left_out: ids of the rows that were left out.
+        index: index of each row by its id
+        left_out: ids of the rows that were left out
     """
 
     def __init__(self, rows: Sequence[_Row], records: Iterable[Any]) -> None:
         self.index: dict[ImageId, int] = {row.id: i for i, row in enumerate(rows)}
-        stated = (record.get("id") for record in records if isinstance(record, Mapping))
-        self.left_out = {value for value in stated if isinstance(value, (int, str))} - self.index.keys()
+        all_ids = (record.get("id") for record in records if isinstance(record, Mapping))
+        self.left_out = {value for value in all_ids if isinstance(value, (int, str))} - self.index.keys()
 
     @cached_property
     def _by_number(self) -> dict[ImageId, int]:
-        times = Counter(map(numbered, (*self.index, *self.left_out)))
-        return {number: i for value, i in self.index.items() if times[number := numbered(value)] == 1}
+        counts = Counter(map(numbered, (*self.index, *self.left_out)))
+        return {number: i for value, i in self.index.items() if counts[number := numbered(value)] == 1}
 
     def find(self, value: Any) -> int | None:
-        """Return where the row with an id stands; None for what is no id, or that of no row."""
+        """Return the index of the row with an id; None if the value is not an id or no row has it."""
         try:
             value = identifier(value, "id")
         except InputError:
@@ -103,7 +103,7 @@ class _Ids:
 
 
 @contextmanager
-def _listed(problems: list[Problem], where: str) -> Iterator[None]:
+def _collect_problem(problems: list[Problem], where: str) -> Iterator[None]:
     """Turn an `InputError` with the message `field: fault` into a problem."""
     try:
         yield
@@ -157,25 +157,25 @@ def _with_size(
 
 
 class CocoReader:
-    """Places annotations in their images, and lists what is wrong with the others.
+    """Validates annotations, converts their boxes to fractions of the image and lists problems.
 
     Args:
-        categories: rows of that list.
-        images: rows of that list.
-        source: what problems call the document.
-        problems: filled with what is left out.
-        notes: filled with counted facts that are no faults.
-        on_bad_box: what a refused object does to its image, see `read_annotations`.
-        image_size: looks up the size of an image that states none.
-        folder: that image paths are relative to; None if unknown.
+        categories: the document's list of categories
+        images: the document's list of images
+        source: name of the document in problems
+        problems: list that problems are appended to
+        notes: counter of events that are not faults
+        on_bad_box: how to treat images with refused objects, see `read_annotations`
+        image_size: looks up the size of images that have none in the file
+        folder: folder that image paths are relative to; None if unknown
 
     Attributes:
-        categories: by ascending id.
-        images: by ascending id, numbers before text.
-        given: the images in the order of the document.
-        usable: ids of the images that state a path and a size.
-        unteachable: ids of the categories whose names cannot stand in a target.
-        uncertain: by id of an image the names of categories of which it has objects that were refused.
+        categories: categories by ascending id
+        images: images by ascending id, numbers before text
+        given: images in the order of the document
+        usable: ids of the images with a path and a size
+        unteachable: ids of the categories whose names cannot occur in a target text
+        uncertain: for each image id, the names of the categories of its refused objects
     """
 
     def __init__(
@@ -203,17 +203,17 @@ class CocoReader:
         self.categories = tuple(sorted(named.values(), key=_by_id))
         self._image_ids, self._category_ids = _Ids(self.images, images), _Ids(self.categories, categories)
         self.image_index = self._image_ids.index
-        self._first_stray: Problem | None = None
-        self._any_has_image = False
+        self._first_unknown_image: Problem | None = None
+        self._any_image_known = False
         self.usable = {image.id for image in self.images if image.file_name and image.width}
         self.unteachable: set[ImageId] = set()
-        self._refused: set[ImageId] = set()
+        self._images_with_refused: set[ImageId] = set()
         self.uncertain: dict[ImageId, set[str]] = {}
         for where, category in named.items():
             self._check_name(category, where)
 
     def _check_name(self, category: Category, where: str) -> None:
-        """List a category whose name cannot stand in a target."""
+        """List a problem if a category's name cannot occur in a target text."""
         try:
             check_description(category.name)
         except ValueError as error:
@@ -221,15 +221,15 @@ class CocoReader:
             self._problems.append(Problem(where, "name", str(error), training_only=True))
 
     def left_out(self) -> set[ImageId]:
-        """Return the usable images that an object takes along which was refused."""
-        return self._refused & self.usable if self._on_bad_box == "drop_image" else set()
+        """Return the ids of usable images that are left out because of a refused object."""
+        return self._images_with_refused & self.usable if self._on_bad_box == "drop_image" else set()
 
     def place(
         self, record: Any, position: int
     ) -> tuple[CocoAnnotation, bool, tuple[float, float, float, float] | None] | None:
-        """Return the row of an annotation, whether it states an area, and its box in [0, 1].
+        """Return the row of an annotation, whether it has an `area` key, and its box in [0, 1].
 
-        The box is None where it cannot be a target, and the whole None where the annotation is left out.
+        The box is None if it cannot be a target; the result is None if the annotation is left out.
         """
         where = self._where(record, position)
         try:
@@ -242,8 +242,8 @@ class CocoReader:
         except InputError as error:
             name, _, message = str(error).partition(": ")
             self._problems.append(Problem(where, name, message, is_box=True))
-            if name == "image_id" and self._first_stray is None:
-                self._first_stray = self._problems[-1]
+            if name == "image_id" and self._first_unknown_image is None:
+                self._first_unknown_image = self._problems[-1]
         if isinstance(record, Mapping):
             image = self._image_ids.find(record.get("image_id"))
             category = self._category_ids.find(record.get("category_id"))
@@ -252,9 +252,9 @@ class CocoReader:
         return None
 
     def _refuse(self, image_id: ImageId, category: int | None, *, with_image: bool) -> None:
-        """Remember that an object of an image was refused, and whether the image may go with it."""
+        """Record a refused object, and with `with_image` that its image may have to be left out."""
         if with_image:
-            self._refused.add(image_id)
+            self._images_with_refused.add(image_id)
         if category is not None:
             self.uncertain.setdefault(image_id, set()).add(self.categories[category].name)
 
@@ -271,7 +271,7 @@ class CocoReader:
         geometry: Geometry,
         names: Mapping[Any, Sequence[str]],
     ) -> Shape | None:
-        """Return the shape of a placed annotation, or None with a problem listed where it cannot be a target."""
+        """Return the shape of an annotation; if it cannot be a target, list a problem and return None."""
         image = self.images[row.image]
         size = (image.width or 0, image.height or 0)
         if degrees := rotation(record):
@@ -287,8 +287,8 @@ class CocoReader:
     def _row(self, record: Any) -> tuple[CocoAnnotation, bool]:
         if not isinstance(record, Mapping):
             raise InputError(f": expected an object, found {type(record).__name__}")
-        image = self._known(record, "image_id", self._image_ids, "an image")
-        category = self._known(record, "category_id", self._category_ids, "a category")
+        image = self._find_row(record, "image_id", self._image_ids, "an image")
+        category = self._find_row(record, "category_id", self._category_ids, "a category")
         x, y, width, height = finite_numbers(record.get("bbox"), 4, "bbox")
         if width < 0 or height < 0:
             raise InputError(
@@ -300,47 +300,47 @@ class CocoReader:
             x, y = min(outline[::2]), min(outline[1::2])
             width, height = max(outline[::2]) - x, max(outline[1::2]) - y
             self._notes[ROTATED] += 1
-        crowd = record.get("iscrowd", 0)
-        if crowd not in (0, 1):
-            raise InputError(f"iscrowd: expected 0 or 1, found {crowd!r:.80}")
+        iscrowd = record.get("iscrowd", 0)
+        if iscrowd not in (0, 1):
+            raise InputError(f"iscrowd: expected 0 or 1, found {iscrowd!r:.80}")
         area = record.get("area")
-        (pixels,) = (width * height,) if area is None else finite_numbers([area], 1, "area")
-        if pixels < 0:
-            raise InputError(f"area: expected at least 0, found {pixels:g}")
-        row = CocoAnnotation(image, category, (x, y, width, height), pixels, bool(crowd), False)
+        (area_px,) = (width * height,) if area is None else finite_numbers([area], 1, "area")
+        if area_px < 0:
+            raise InputError(f"area: expected at least 0, found {area_px:g}")
+        row = CocoAnnotation(image, category, (x, y, width, height), area_px, bool(iscrowd), False)
         return row, area is not None
 
-    def _known(self, record: Mapping[str, Any], key: str, ids: _Ids, what: str) -> int:
+    def _find_row(self, record: Mapping[str, Any], key: str, ids: _Ids, noun: str) -> int:
         value = identifier(record.get(key), key)
         row = ids.find(value)
         if ids is self._image_ids:
-            self._any_has_image |= row is not None or value in ids.left_out
+            self._any_image_known |= row is not None or value in ids.left_out
         if row is None:
-            raise InputError(f"{key}: {value!r} is not the id of {what} of this file, or of one that was left out")
+            raise InputError(f"{key}: {value!r} is not the id of {noun} of this file, or that row was left out")
         if value not in ids.index:
-            self._notes[f"annotations whose {key} is the id of {what} but for being text or a number"] += 1
+            self._notes[f"annotations whose {key} is the id of {noun} only if text is read as a number"] += 1
         return row
 
     def check_images(self) -> None:
-        """Check, when all annotations were placed, that one of them at least has an image.
+        """Check, after all annotations were read, that at least one of them belongs to an image of the file.
 
         Raises:
-            InputError: each states an image that is not in the file, so that all images would have no objects.
+            InputError: if none does, so that no image would have objects
         """
         images = (*self.image_index, *self._image_ids.left_out)
-        if self._first_stray is not None and images and not self._any_has_image:
+        if self._first_unknown_image is not None and images and not self._any_image_known:
             raise InputError(
-                f"{self._first_stray}; nor has any other annotation an image, where images have ids such as "
-                f"{images[0]!r}: write the same ids in both lists"
+                f"{self._first_unknown_image}; no other annotation belongs to an image either, and images have ids "
+                f"such as {images[0]!r}: write the same ids in both lists"
             )
 
     def _corners(self, row: CocoAnnotation, where: str) -> tuple[float, float, float, float] | None:
-        """Return the box in [0, 1], or None with a problem listed where it cannot be a target."""
+        """Return the box in [0, 1]; if it cannot be a target, list a problem and return None."""
         image, category = self.images[row.image], self.categories[row.category]
         if image.id not in self.usable:
-            return None  # listed once, with the image
+            return None  # the problem is already listed for the image
         if category.id in self.unteachable:
-            self._refuse(image.id, row.category, with_image=True)  # listed once, with the category
+            self._refuse(image.id, row.category, with_image=True)  # the problem is already listed for the category
             return None
         x, y, w, h = row.bbox_xywh
         try:

@@ -1,4 +1,4 @@
-"""The shapes of COCO annotations: `segmentation` outlines and `keypoints`, in pixels there and in [0, 1] here."""
+"""Converts COCO `segmentation` outlines and `keypoints` from pixels to shapes in [0, 1]."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from coord_codec.grid import CoordGrid
 
 _GRID = CoordGrid()
 _QUADRILATERAL = 8
-SEVERAL = "objects of several outlines: the largest one is taught"
-REPEATED = "outlines with repeated vertices, which are written once"
+SEVERAL = "objects of several outlines: the largest one is used"
+REPEATED = "outlines with repeated vertices, which are used once"
 CLIPPED = f"shapes clipped by at most {CLIP_PIXELS:g} pixel"
-ROTATED = "rotated boxes (attributes.rotation): the upright box around each is taken"
+ROTATED = "rotated boxes (attributes.rotation): the upright box around each is used"
 _MOST_DEGREES = 1e6
 
 
 def rotation(record: Mapping[str, Any]) -> float:
-    """Return the degrees by which CVAT turned a box about its centre, clockwise; 0 where it stands upright.
+    """Return the clockwise rotation in degrees of a CVAT box about its centre; 0 for an upright box.
 
-    An annotation with an outline has the box around that.
+    It is also 0 for an annotation with a segmentation: its box encloses the outline.
     """
     attributes = record.get("attributes")
     degrees = attributes.get("rotation") if isinstance(attributes, Mapping) else None
@@ -37,17 +37,17 @@ def rotation(record: Mapping[str, Any]) -> float:
 
 
 def rotated_corners(bbox_xywh: Sequence[float], degrees: float) -> list[float]:
-    """Return x and y of the four corners of a box after it was turned about its centre, clockwise.
+    """Return x and y of the four corners of a box rotated clockwise about its centre.
 
     Example:
         >>> rotated_corners((50, 30, 100, 40), 90)
         [120.0, 0.0, 120.0, 100.0, 80.0, 100.0, 80.0, 0.0]
     """
     x, y, width, height = bbox_xywh
-    cos, sin = (round(turn(math.radians(degrees)), 15) for turn in (math.cos, math.sin))  # exact at right angles
+    cos, sin = (round(f(math.radians(degrees)), 15) for f in (math.cos, math.sin))  # exact at right angles
     offsets = [(u * width / 2, v * height / 2) for u, v in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
-    middle = (x + width / 2, y + height / 2)
-    return [c for u, v in offsets for c in (middle[0] + u * cos - v * sin, middle[1] + u * sin + v * cos)]
+    centre = (x + width / 2, y + height / 2)
+    return [c for u, v in offsets for c in (centre[0] + u * cos - v * sin, centre[1] + u * sin + v * cos)]
 
 
 def coco_shape(
@@ -58,23 +58,23 @@ def coco_shape(
     names: Sequence[str] | None,
     notes: Counter[str],
 ) -> Shape:
-    """Return the shape of an annotation that is taught.
+    """Return the shape of an annotation that training uses.
 
-    An annotation without a segmentation has that of its box; of several outlines the largest is taken; a segmentation
-    of four vertices is an oriented box. Each is counted.
+    Without a segmentation the shape is derived from the box; of several outlines the largest is used; a segmentation
+    of four vertices is an oriented box. The notes count derived shapes and annotations with several outlines.
 
     Args:
-        record: the annotation.
-        kind: the geometry.
-        bbox: its box in [0, 1].
-        size: width and height of its image in pixels.
-        names: of its category's keypoints; None if the file states none.
-        notes: filled with counted facts that are no faults.
+        record: the annotation
+        kind: the geometry
+        bbox: its box in [0, 1]
+        size: width and height of its image in pixels
+        names: keypoint names of its category; None if the file has none
+        notes: counter of events that are not faults
 
     Raises:
-        InputError: `field: fault`. Masks in run-length encoding, outlines that cross themselves, outlines of fewer
-            than three vertices and such as lie outside their image are refused.
-        SmallBoxError: the shape is too small for the grid, or none of its keypoints is labelled.
+        InputError: `field: fault`, for masks in run-length encoding, and outlines that cross themselves, have fewer
+            than three vertices or lie outside their image
+        SmallBoxError: if the shape is too small for the grid, or none of its keypoints is labelled
 
     Example:
         >>> from coord_codec import geometry_of
@@ -84,7 +84,7 @@ def coco_shape(
     """
     field = "keypoints" if kind.name == "keypoints" else "segmentation"
     try:
-        shape = _stated(record, kind, size, names, notes)
+        shape = _own_shape(record, kind, size, names, notes)
         if shape is None:
             notes[in_place_of(kind)] += 1
             coordinates = kind.from_box(bbox)
@@ -92,21 +92,21 @@ def coco_shape(
             shape = Shape(kind.name, coordinates)
         kind.written(shape.coordinates, _GRID)
     except ValueError as error:
-        kind_of_error = type(error) if isinstance(error, InputError) else InputError
-        raise kind_of_error(f"{field}: {error}") from None
+        error_type = type(error) if isinstance(error, InputError) else InputError
+        raise error_type(f"{field}: {error}") from None
     return shape
 
 
 def in_place_of(kind: Geometry) -> str:
-    """Return the note that counts objects which have nothing but a box."""
-    what = "the centre of the box is" if kind.name == "point" else "the corners of the box are"
-    return f"objects that state no {kind.name} geometry: {what} taught"
+    """Return the note that counts objects whose shape is derived from the box."""
+    substitute = "the centre of the box is" if kind.name == "point" else "the corners of the box are"
+    return f"objects without a {kind.name} geometry: {substitute} used"
 
 
-def _stated(
+def _own_shape(
     record: Mapping[str, Any], kind: Geometry, size: tuple[int, int], names: Sequence[str] | None, notes: Counter[str]
 ) -> Shape | None:
-    """Return the shape that a record states, None where it states none of this kind."""
+    """Return the shape that is in the record itself, or None if it has none of this geometry."""
     if kind.name == "keypoints":
         return _keypoints(record, size, names, notes)
     outlines = record.get("segmentation")
@@ -118,11 +118,11 @@ def _stated(
         raise InputError(f"expected a list of outlines, found {type(outlines).__name__}")
     if kind.name == "oriented" and (len(outlines) > 1 or len(outlines[0]) != _QUADRILATERAL):
         return None
-    read = [finite_numbers(outline, None, f"outline {i}") for i, outline in enumerate(outlines)]
-    if len(read) > 1:
+    parsed = [finite_numbers(outline, None, f"outline {i}") for i, outline in enumerate(outlines)]
+    if len(parsed) > 1:
         notes[SEVERAL] += 1
-    largest = max(read, key=lambda outline: abs(signed_area(pairs(outline))) if _even(outline) else 0.0)
-    if kind.name == "polygon" and _even(largest) and len(without_repeats(pairs(largest))) < len(largest) // 2:
+    largest = max(parsed, key=lambda outline: abs(signed_area(pairs(outline))) if _has_pairs(outline) else 0.0)
+    if kind.name == "polygon" and _has_pairs(largest) and len(without_repeats(pairs(largest))) < len(largest) // 2:
         notes[REPEATED] += 1
     return Shape(kind.name, kind.arrange(_fractions(largest, size, notes)))
 
@@ -140,20 +140,20 @@ def _keypoints(
     return keypoints(_fractions(tuple(points), size, notes), tuple(names), visibility)
 
 
-def _even(outline: Coordinates) -> bool:
+def _has_pairs(outline: Coordinates) -> bool:
     return len(outline) % 2 == 0
 
 
 def _fractions(pixels: Coordinates, size: tuple[int, int], notes: Counter[str]) -> Coordinates:
-    """Return coordinates as fractions of their image, clipped where they overshoot it by a pixel."""
+    """Return pixel coordinates as fractions of the image, clipped if they lie outside it by at most a pixel."""
     clipped = False
-    found = []
+    fractions = []
     for i, value in enumerate(pixels):
         side = size[i % 2]
         if not -CLIP_PIXELS <= value <= side + CLIP_PIXELS:
             raise InputError(f"{value:g} lies outside its image, which is {size[0]} x {size[1]} pixels")
         inside = min(max(value, 0.0), float(side))
         clipped |= inside != value
-        found.append(inside / side)
+        fractions.append(inside / side)
     notes[CLIPPED] += clipped
-    return tuple(found)
+    return tuple(fractions)

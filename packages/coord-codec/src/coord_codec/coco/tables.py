@@ -1,4 +1,4 @@
-"""The usable rows of a COCO file, as it states them.
+"""The valid rows of a COCO file, in pixels.
 
 Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in pixels.
 """
@@ -16,8 +16,8 @@ class Category(NamedTuple):
     """A category of a data set.
 
     Attributes:
-        id: the data set's own id.
-        name: its name, the description of its objects.
+        id: id in the data set
+        name: name, used as the description of its objects
     """
 
     id: ImageId
@@ -25,13 +25,13 @@ class Category(NamedTuple):
 
 
 class CocoImage(NamedTuple):
-    """An image as a COCO file states it.
+    """An image of a COCO file.
 
     Attributes:
-        id: the file's own id.
-        file_name: the image's path; empty if the file states none.
-        width: in pixels; None if the file states none.
-        height: in pixels; None if the file states none.
+        id: id in the file
+        file_name: the image's path; empty if the file has none
+        width: width in pixels; None if the file has none
+        height: height in pixels; None if the file has none
     """
 
     id: ImageId
@@ -41,15 +41,15 @@ class CocoImage(NamedTuple):
 
 
 class CocoAnnotation(NamedTuple):
-    """An annotation as a COCO file states it.
+    """An annotation of a COCO file.
 
     Attributes:
-        image: index of its image in `CocoTables.images`.
-        category: index of its category in `AnnotationSet.categories`.
-        bbox_xywh: x, y, width and height in pixels; of a rotated box those of the upright one around it.
-        area: in square pixels; the box's own if the file states none.
-        iscrowd: whether it is a region of many objects.
-        is_target: whether it is an object that training teaches.
+        image: index of its image in `CocoTables.images`
+        category: index of its category in `AnnotationSet.categories`
+        bbox_xywh: x, y, width and height in pixels; for a rotated box those of the upright box around it
+        area: area in square pixels; the area of the box if the file has none
+        iscrowd: whether it is a crowd region, which covers many objects
+        is_target: whether it is a training target
     """
 
     image: int
@@ -62,25 +62,25 @@ class CocoAnnotation(NamedTuple):
 
 @dataclass(frozen=True)
 class CocoTables:
-    """The usable rows of a COCO file.
+    """The valid rows of a COCO file.
 
     Attributes:
-        images: by ascending id, numbers before text.
-        annotations: in the order of the file.
+        images: images by ascending id, numbers before text
+        annotations: annotations in the order of the file
     """
 
     images: tuple[CocoImage, ...]
     annotations: tuple[CocoAnnotation, ...]
 
     def select(self, image_ids: Collection[ImageId | None]) -> CocoTables:
-        """Return the images of these ids, with the annotations that are training targets or crowd regions."""
+        """Return the images with these ids and their annotations that are training targets or crowd regions."""
         kept = [i for i, image in enumerate(self.images) if image.id in image_ids]
-        new = {old: i for i, old in enumerate(kept)}
+        new_index = {old: i for i, old in enumerate(kept)}
         return CocoTables(
             tuple(self.images[i] for i in kept),
             tuple(
-                a._replace(image=new[a.image])
+                a._replace(image=new_index[a.image])
                 for a in self.annotations
-                if a.image in new and (a.is_target or a.iscrowd)
+                if a.image in new_index and (a.is_target or a.iscrowd)
             ),
         )

@@ -1,7 +1,7 @@
-"""The shapes that an object can have: how each is written as coordinates, read back, validated, ordered and converted.
+"""The geometries that an object can have: reads, validates, orders, converts and quantises their coordinates.
 
-Coordinates are x and y in turn, as fractions of the image's width and height. Nothing outside this folder knows how
-many coordinates a shape has.
+Coordinates alternate x and y, as fractions of the image's width and height. Only this folder defines how many
+coordinates a shape has.
 """
 
 from coord_codec.geometry.base import Coordinates, Geometry

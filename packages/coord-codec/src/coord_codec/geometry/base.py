@@ -1,4 +1,4 @@
-"""What every geometry can do; the plain box is the simplest of them."""
+"""The base class of all geometries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coord_codec.grid import CoordGrid
 GeometryName = Literal["box", "point", "polygon", "oriented", "keypoints"]
 """Names of the geometries."""
 Coordinates = tuple[float, ...]
-"""x and y in turn, as fractions of the image's width and height."""
+"""Alternating x and y, as fractions of the image's width and height."""
 Box = tuple[float, float, float, float]
 
 
@@ -20,10 +20,10 @@ class Geometry(ABC):
     """A kind of shape.
 
     Attributes:
-        name: the key in `GEOMETRIES`, and `type` in instance files.
-        least: fewest coordinates.
-        most: most coordinates.
-        keys: keys of the coordinates in JSON targets, as tokens and as numbers.
+        name: key in `GEOMETRIES`, and `type` in instance files
+        least: minimum number of coordinates
+        most: maximum number of coordinates
+        keys: keys of the coordinates in JSON targets, for tokens and for numbers
 
     Example:
         >>> from coord_codec.geometry import geometry_of
@@ -38,66 +38,66 @@ class Geometry(ABC):
     keys: ClassVar[tuple[str, str]]
 
     def fits(self, count: int) -> bool:
-        """Return whether a shape of this kind can have so many coordinates."""
+        """Return whether a shape of this kind can have this number of coordinates."""
         return self.least <= count <= self.most and count % 2 == 0
 
     @property
     def longest(self) -> int:
-        """Most coordinates that a target text holds of one object."""
+        """Maximum number of coordinates per object in a target text."""
         return self.most
 
     def check_count(self, coordinates: Coordinates) -> None:
         """Check the number of coordinates.
 
         Raises:
-            ValueError: no shape of this kind has so many.
+            ValueError: if no shape of this kind can have this number of coordinates
         """
         if not self.fits(len(coordinates)):
-            wanted = str(self.least) if self.least == self.most else f"an even number from {self.least} to {self.most}"
-            raise ValueError(f"expected {wanted} coordinates of a {self.name}, found {len(coordinates)}")
+            count = str(self.least) if self.least == self.most else f"an even number from {self.least} to {self.most}"
+            raise ValueError(f"expected {count} coordinates of a {self.name}, found {len(coordinates)}")
 
     @abstractmethod
     def arrange(self, coordinates: Coordinates) -> Coordinates:
         """Return the coordinates in canonical order.
 
         Raises:
-            ValueError: they are no shape of this kind.
+            ValueError: if they are not a valid shape of this kind
         """
 
     @abstractmethod
     def from_box(self, bbox: Box) -> Coordinates | None:
-        """Return what a plain box is in this geometry, or None where it says nothing of the kind."""
+        """Return the coordinates derived from a box, or None if this geometry cannot be derived from one."""
 
     def to_box(self, coordinates: Coordinates) -> Box:
-        """Return the box around a shape (x1, y1, x2, y2); it may be without area."""
+        """Return the box around a shape (x1, y1, x2, y2), which may have zero area."""
         xs, ys = coordinates[::2], coordinates[1::2]
         return min(xs), min(ys), max(xs), max(ys)
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
-        """Return the coordinates that a target text holds: those whose bins are written, in that order.
+        """Return the coordinates that a target text contains, before quantisation and in the order of the text.
 
         Args:
-            coordinates: arranged.
-            grid: the grid on which they are quantised.
+            coordinates: coordinates in canonical order
+            grid: the grid on which they are quantised
 
         Raises:
-            SmallBoxError: the shape is too small to be shown on this grid.
+            SmallBoxError: if the shape is too small for this grid
         """
         return coordinates
 
     def to_bins(self, coordinates: Coordinates, grid: CoordGrid) -> list[int]:
-        """Return the bins that a target text holds.
+        """Return the bins that a target text contains.
 
         Raises:
-            SmallBoxError: the shape is too small to be shown on this grid.
+            SmallBoxError: if the shape is too small for this grid
         """
         return [grid.quantize(c) for c in self.written(coordinates, grid)]
 
     def from_bins(self, bins: list[int], grid: CoordGrid) -> Coordinates:
-        """Return the coordinates that bins stand for.
+        """Return the coordinates of bins.
 
         Raises:
-            ValueError: there are too few or too many, or one is not on the grid.
+            ValueError: if the number of bins is wrong, or a bin is not on the grid
         """
         coordinates = tuple(grid.dequantize(k) for k in bins)
         self.check_count(coordinates)
@@ -109,10 +109,10 @@ class Geometry(ABC):
 
 
 def pairs(coordinates: Coordinates) -> list[tuple[float, float]]:
-    """Return the points of a shape."""
+    """Return coordinates as a list of (x, y) points."""
     return list(zip(coordinates[::2], coordinates[1::2], strict=True))
 
 
 def flat(points: list[tuple[float, float]]) -> Coordinates:
-    """Return the coordinates of points."""
+    """Return points as a flat tuple of coordinates."""
     return tuple(c for point in points for c in point)

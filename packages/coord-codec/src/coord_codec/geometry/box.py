@@ -20,16 +20,16 @@ class BoxGeometry(Geometry):
     keys: ClassVar[tuple[str, str]] = ("bbox", "bbox_2d")
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the corners as they are.
+        """Return the corners unchanged.
 
         Raises:
-            ValueError: corners are swapped, or the box has no area.
+            ValueError: if corners are swapped, or the box has no area
         """
         self.check_count(coordinates)
         x1, y1, x2, y2 = coordinates
         if not (x1 < x2 and y1 < y2):
-            kind = InputError if x1 > x2 or y1 > y2 else SmallBoxError
-            raise kind(
+            error_type = InputError if x1 > x2 or y1 > y2 else SmallBoxError
+            raise error_type(
                 f"expected x1 < x2 and y1 < y2, found {list(coordinates)!r}: the box has no area or swapped corners"
             )
         return coordinates

@@ -1,4 +1,4 @@
-"""Keypoints: named points in a fixed order, of which some may not be labelled."""
+"""Keypoints: named points in a fixed order, some of which may be unlabelled."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MOST_POINTS = 64
 
 @dataclass(frozen=True)
 class KeypointsGeometry(Geometry):
-    """Named points in the order of their names, x and y of each; one without a label is written as bin 0, 0.
+    """Named points in the order of their names, each as x, y; unlabelled points are written as bins 0, 0.
 
-    A labelled point that falls into bin 0, 0 is written as 0, 1. The text does not tell a visible point from one that
-    is hidden and labelled.
+    A labelled point whose bins are 0, 0 is written as 0, 1. The text does not distinguish visible points from points
+    that are labelled but hidden.
     """
 
     name: ClassVar[GeometryName] = "keypoints"
@@ -26,10 +26,10 @@ class KeypointsGeometry(Geometry):
     keys: ClassVar[tuple[str, str]] = ("keypoints", "keypoints_2d")
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the points as they are.
+        """Return the points unchanged.
 
         Raises:
-            ValueError: there are too many, or none is labelled.
+            ValueError: if there are too many points, or none is labelled
         """
         self.check_count(coordinates)
         if not any(coordinates):
@@ -37,20 +37,20 @@ class KeypointsGeometry(Geometry):
         return coordinates
 
     def from_box(self, bbox: Box) -> None:
-        """Return None: a box says nothing of keypoints."""
+        """Return None: keypoints cannot be derived from a box."""
         return
 
     def to_box(self, coordinates: Coordinates) -> Box:
-        """Return the box around the labelled points; around none it is empty at 0, 0."""
+        """Return the box around the labelled points; if there are none, an empty box at 0, 0."""
         labelled = flat([point for point in pairs(coordinates) if any(point)])
         return super().to_box(labelled or (0.0, 0.0))
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
-        """Return the points, the labelled ones moved out of bin 0, 0."""
+        """Return the points, with labelled points at bins 0, 0 moved to bins 0, 1."""
         moved = (0.0, grid.dequantize(1))
         points = [moved if any(point) and not any(map(grid.quantize, point)) else point for point in pairs(coordinates)]
         return flat(points)
 
     def flip(self, coordinates: Coordinates) -> Coordinates:
-        """Return the points in the mirrored image; `Shape.flip` lets left and right change places."""
+        """Return the points in the mirrored image; `Shape.flip` also swaps left and right keypoints."""
         return flat([(1 - x, y) if (x, y) != (0, 0) else (x, y) for x, y in pairs(coordinates)])

@@ -1,4 +1,4 @@
-"""The oriented box: its four corners, the topmost first and clockwise as one sees it."""
+"""The oriented box: its four corners, clockwise in the image from the topmost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from coord_codec.grid import CoordGrid
 class OrientedGeometry(Geometry):
     """Four corners of a convex quadrilateral, eight coordinates.
 
-    Corners and not an angle: an angle jumps by a whole turn, or by 90° where width and height change places, for boxes
-    that differ by nothing. Right angles are not checked, since fractions of width and height do not keep them.
+    An angle would be discontinuous: it jumps by a full turn, or by 90° where width and height swap, for boxes that are
+    almost the same. Right angles are not checked, since fractions of width and height do not preserve them.
 
     Example:
         >>> OrientedGeometry().arrange((0.1, 0.5, 0.5, 0.9, 0.9, 0.5, 0.5, 0.1))
@@ -30,10 +30,10 @@ class OrientedGeometry(Geometry):
     keys: ClassVar[tuple[str, str]] = ("obb", "obb_2d")
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the corners from the topmost on (of two the left one), clockwise.
+        """Return the corners clockwise, starting with the topmost; of two topmost corners the left one is first.
 
         Raises:
-            ValueError: not four corners of a convex quadrilateral in turn.
+            ValueError: if they are not the four corners of a convex quadrilateral in order
         """
         self.check_count(coordinates)
         points = pairs(coordinates)
@@ -43,7 +43,7 @@ class OrientedGeometry(Geometry):
         turns = [signed_area([points[i - 1], points[i], points[(i + 1) % 4]]) for i in range(4)]
         if min(turns) < 0:
             raise InputError(
-                f"expected the four corners of a convex box in turn, found {list(coordinates)!r}: it bends inwards or "
+                f"expected the four corners of a convex box in order, found {list(coordinates)!r}: it bends inwards or "
                 "crosses itself"
             )
         return flat(points)
@@ -54,10 +54,10 @@ class OrientedGeometry(Geometry):
         return x1, y1, x2, y1, x2, y2, x1, y2
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
-        """Return the corners from the one on that is topmost by its bins.
+        """Return the corners, starting with the one that is topmost after quantisation.
 
         Raises:
-            SmallBoxError: two corners lie in one bin, or their bins enclose nothing.
+            SmallBoxError: if two corners lie in one bin, or the quantised box has no area
         """
         points = pairs(coordinates)
         bins = [(grid.quantize(x), grid.quantize(y)) for x, y in points]

@@ -10,7 +10,7 @@ from coord_codec.geometry.base import Box, Coordinates, Geometry, GeometryName
 
 @dataclass(frozen=True)
 class PointGeometry(Geometry):
-    """One point; of a box, its centre."""
+    """One point; it is derived from a box as the centre."""
 
     name: ClassVar[GeometryName] = "point"
     least: ClassVar[int] = 2
@@ -18,10 +18,10 @@ class PointGeometry(Geometry):
     keys: ClassVar[tuple[str, str]] = ("point", "point_2d")
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the point as it is.
+        """Return the point unchanged.
 
         Raises:
-            ValueError: there are not two coordinates.
+            ValueError: if there are not two coordinates
         """
         self.check_count(coordinates)
         return coordinates

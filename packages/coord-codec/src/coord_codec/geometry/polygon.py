@@ -1,4 +1,4 @@
-"""The polygon: one outline of at least three vertices, the topmost first and clockwise as one sees it."""
+"""The polygon: one outline of at least three vertices, clockwise in the image from the topmost."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _MOST_VERTICES = 128
 class PolygonGeometry(Geometry):
     """One closed outline without holes; the first vertex is not repeated at the end.
 
-    The topmost vertex comes first, of several the leftmost, and the others follow clockwise as one sees the image.
-    An outline of more than `max_vertices` is simplified where it is written: the vertex whose triangle with its
-    neighbours is smallest goes first (Visvalingam and Whyatt 1993).
+    The topmost vertex comes first (the leftmost of several), and the others follow clockwise in the image. Target texts
+    contain at most `max_vertices`: the vertex whose triangle with its neighbours has the smallest area is removed
+    first (Visvalingam and Whyatt 1993).
 
     Attributes:
-        max_vertices: most vertices that a target text holds, 3 to 128.
+        max_vertices: maximum number of vertices in a target text, 3 to 128
 
     Example:
         >>> PolygonGeometry().arrange((0.9, 0.5, 0.5, 0.1, 0.1, 0.5))
@@ -44,24 +44,24 @@ class PolygonGeometry(Geometry):
 
     @property
     def longest(self) -> int:
-        """Most coordinates that a target text holds of one outline."""
+        """Maximum number of coordinates per outline in a target text."""
         return 2 * self.max_vertices
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the outline from its topmost vertex on, clockwise; vertices that repeat their neighbour are left out.
+        """Return the outline clockwise, starting with the topmost vertex; repeated neighbours are removed.
 
-        Outlines may have more vertices here than a target text holds.
+        The outline may have more vertices than a target text contains.
 
         Raises:
-            ValueError: fewer than three different vertices, an odd number of coordinates, or an outline that crosses
-                or touches itself.
+            ValueError: if there are fewer than three different vertices or an odd number of coordinates, or the outline
+                crosses or touches itself
         """
         if len(coordinates) % 2:
             raise InputError(f"expected x and y of each vertex of a polygon, found {len(coordinates)} coordinates")
         points = without_repeats(pairs(coordinates))
         if len(set(points)) < 3:
             raise InputError(f"expected at least 3 different vertices of a polygon, found {len(set(points))}")
-        if all(abs(_turn(points[0], points[1], point)) < 1e-12 for point in points):
+        if all(abs(_cross_product(points[0], points[1], point)) < 1e-12 for point in points):
             raise SmallBoxError("the polygon has no area: its vertices lie on one line")
         crossing = find_crossing(points)
         if crossing is not None:
@@ -78,43 +78,43 @@ class PolygonGeometry(Geometry):
         return x1, y1, x2, y1, x2, y2, x1, y2
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
-        """Return the vertices that are written: simplified, none in one bin with its neighbour, from the topmost bin.
+        """Return the simplified outline without vertices in the bin of a neighbour, starting with the topmost bin.
 
         Raises:
-            SmallBoxError: fewer than three vertices are left, or they enclose nothing.
+            SmallBoxError: if fewer than three vertices are left, or the quantised outline has no area
         """
         points = simplify(pairs(coordinates), self.max_vertices)
         bins = [(grid.quantize(x), grid.quantize(y)) for x, y in points]
         kept = [i for i, at in enumerate(bins) if at != bins[i - 1]]
         if len({bins[i] for i in kept}) < 3 or not signed_area([bins[i] for i in kept]):
             raise SmallBoxError("the polygon is smaller than a bin, which no answer can show")
-        # The first one is that of the text, whose bins a reader sees.
+        # The vertex that is topmost after quantisation comes first, since the text contains only bins.
         first = min(range(len(kept)), key=lambda i: (bins[kept[i]][1], bins[kept[i]][0]))
         return flat([points[i] for i in kept[first:] + kept[:first]])
 
 
 def without_repeats(points: list[Point]) -> list[Point]:
-    """Return the outline without vertices that repeat the one before; the last one may not repeat the first either."""
+    """Return the outline without vertices that equal their predecessor; the first vertex's predecessor is the last."""
     return [p for i, p in enumerate(points) if p != points[i - 1]]
 
 
 def signed_area(points: list[Point]) -> float:
-    """Return the area of an outline, positive where it runs clockwise with y pointing down (shoelace formula)."""
+    """Return the area of an outline, positive if it is clockwise with y pointing down (shoelace formula)."""
     closed = [*points, points[0]]
     return sum(x1 * y2 - x2 * y1 for (x1, y1), (x2, y2) in pairwise(closed)) / 2
 
 
 def clockwise_from_top(points: list[Point]) -> list[Point]:
-    """Return the outline clockwise from its topmost vertex, of several the leftmost."""
+    """Return the outline clockwise, starting with the topmost vertex (the leftmost of several)."""
     points = points if signed_area(points) > 0 else points[::-1]
     first = min(range(len(points)), key=lambda i: (points[i][1], points[i][0]))
     return points[first:] + points[:first]
 
 
-def simplify(points: list[Point], most: int) -> list[Point]:
-    """Return an outline of at most so many vertices: the least triangles of three neighbours are cut off first."""
+def simplify(points: list[Point], max_vertices: int) -> list[Point]:
+    """Return an outline of at most `max_vertices`; the vertex of the triangle with the least area is removed first."""
     points = list(points)
-    while len(points) > most:
+    while len(points) > max_vertices:
         areas = [
             abs(signed_area([points[i - 1], point, points[(i + 1) % len(points)]])) for i, point in enumerate(points)
         ]
@@ -123,41 +123,41 @@ def simplify(points: list[Point], most: int) -> list[Point]:
 
 
 def find_crossing(points: list[Point]) -> tuple[int, int] | None:
-    """Return two sides of an outline that meet although they are not neighbours, or run back on each other."""
+    """Return the indices of two sides that intersect without being neighbours, or of neighbours that overlap."""
     count = len(points)
     sides = [(points[i], points[(i + 1) % count]) for i in range(count)]
-    # By their left ends, so that a side is compared with those alone that begin before it ends.
+    # Sorted by their left ends, so that a side is compared only with sides that overlap it in x.
     order = sorted(range(count), key=lambda i: min(sides[i][0][0], sides[i][1][0]))
-    for place, i in enumerate(order):
+    for position, i in enumerate(order):
         right = max(sides[i][0][0], sides[i][1][0])
-        for j in order[place + 1 :]:
+        for j in order[position + 1 :]:
             if min(sides[j][0][0], sides[j][1][0]) > right:
                 break
             gap = abs(i - j)
             first, second = (i, j) if i < j else (j, i)
             if gap in (1, count - 1):
-                # Neighbours share a vertex; the second may not run back over the first.
+                # Neighbours share a vertex; they overlap if the second runs back along the first.
                 if gap != 1:
                     first, second = second, first
                 (a, b), (_, c) = sides[first], sides[second]
-                if _turn(a, b, c) == 0 and (b[0] - a[0]) * (c[0] - b[0]) + (b[1] - a[1]) * (c[1] - b[1]) < 0:
+                if _cross_product(a, b, c) == 0 and (b[0] - a[0]) * (c[0] - b[0]) + (b[1] - a[1]) * (c[1] - b[1]) < 0:
                     return first, second
-            elif _meet(*sides[i], *sides[j]):
+            elif _intersect(*sides[i], *sides[j]):
                 return first, second
     return None
 
 
-def _turn(a: Point, b: Point, c: Point) -> float:
+def _cross_product(a: Point, b: Point, c: Point) -> float:
     return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 
-def _meet(a: Point, b: Point, c: Point, d: Point) -> bool:
+def _intersect(a: Point, b: Point, c: Point, d: Point) -> bool:
     """Return whether the segments ab and cd share a point."""
-    turns = _turn(a, b, c), _turn(a, b, d), _turn(c, d, a), _turn(c, d, b)
+    turns = _cross_product(a, b, c), _cross_product(a, b, d), _cross_product(c, d, a), _cross_product(c, d, b)
     if turns[0] * turns[1] < 0 and turns[2] * turns[3] < 0:
         return True
     corners = ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
-    return any(turn == 0 and _between(*three) for turn, three in zip(turns, corners, strict=True))
+    return any(turn == 0 and _between(*points) for turn, points in zip(turns, corners, strict=True))
 
 
 def _between(a: Point, b: Point, p: Point) -> bool:

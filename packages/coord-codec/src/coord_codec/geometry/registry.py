@@ -21,10 +21,10 @@ GEOMETRIES: Mapping[str, Geometry] = MappingProxyType({kind.name: kind for kind 
 
 
 def geometry_of(name: str | Geometry) -> Geometry:
-    """Return the geometry of that name; a `Geometry` passes through.
+    """Return the geometry with this name; a `Geometry` is returned unchanged.
 
     Raises:
-        ValueError: for an unknown name.
+        ValueError: for an unknown name
 
     Example:
         >>> geometry_of("point").most

@@ -1,4 +1,4 @@
-"""The shape of one object, and how instance files write it."""
+"""The shape of one object, and its format in instance files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Shape:
     """The shape of one object: `{"type": "polygon", "coordinates": [x1, y1, ...]}` in instance files.
 
     Attributes:
-        type: name of its geometry.
-        coordinates: x and y in turn as fractions of width and height, in canonical order; 0, 0 for a keypoint that is
-            not labelled.
-        names: of keypoints, one a point; empty for other geometries.
-        visibility: of keypoints, as in COCO: 0 not labelled, 1 labelled but hidden, 2 visible.
+        type: name of its geometry
+        coordinates: alternating x and y as fractions of width and height, in canonical order; 0, 0 for a keypoint
+            that is not labelled
+        names: names of the keypoints, one for each point; empty for other geometries
+        visibility: visibility of the keypoints, as in COCO: 0 not labelled, 1 labelled but hidden, 2 visible
 
     Example:
         >>> read_shape({"type": "point", "coordinates": [0.25, 0.5]}).box
@@ -40,38 +40,38 @@ class Shape:
 
     @property
     def box(self) -> tuple[float, float, float, float]:
-        """The box around it; without area for a point."""
+        """The box around the shape; for a point it has zero area."""
         return geometry_of(self.type).to_box(self.coordinates)
 
     def moved(self, left: float, top: float, width: float, height: float) -> Shape:
-        """Return the shape in a window of its image, in fractions; points beyond it are moved to its edge."""
-        moved = [(_within((x - left) / width), _within((y - top) / height)) for x, y in pairs(self.coordinates)]
-        kept = [new if seen else (0.0, 0.0) for new, seen in zip(moved, self._seen(), strict=True)]
-        return Shape(self.type, geometry_of(self.type).arrange(flat(kept)), self.names, self.visibility)
+        """Return the shape relative to a window of the image, given in fractions; points outside are clamped to it."""
+        moved = [(_clamp((x - left) / width), _clamp((y - top) / height)) for x, y in pairs(self.coordinates)]
+        points = [new if labelled else (0.0, 0.0) for new, labelled in zip(moved, self._is_labelled(), strict=True)]
+        return Shape(self.type, geometry_of(self.type).arrange(flat(points)), self.names, self.visibility)
 
     def flip(self) -> Shape:
-        """Return the shape in the image mirrored left to right; keypoints named left and right change places."""
+        """Return the shape in the image mirrored left to right; left and right keypoints are swapped."""
         coordinates = geometry_of(self.type).flip(self.coordinates)
         if not self.names:
             return Shape(self.type, coordinates)
-        place = {name: i for i, name in enumerate(self.names)}
-        other = [place.get(_other_side(name), i) for i, name in enumerate(self.names)]
+        index = {name: i for i, name in enumerate(self.names)}
+        order = [index.get(_other_side(name), i) for i, name in enumerate(self.names)]
         points = pairs(coordinates)
-        return Shape(self.type, flat([points[i] for i in other]), self.names, tuple(self.visibility[i] for i in other))
+        return Shape(self.type, flat([points[i] for i in order]), self.names, tuple(self.visibility[i] for i in order))
 
-    def _seen(self) -> list[bool]:
+    def _is_labelled(self) -> list[bool]:
         points = pairs(self.coordinates)
         return [v > 0 for v in self.visibility] if self.visibility else [True] * len(points)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the shape as instance files write it."""
+        """Return the shape in the format of instance files."""
         record: dict[str, Any] = {"type": self.type, "coordinates": list(self.coordinates)}
         if self.names:
             record |= {"names": list(self.names), "visibility": list(self.visibility)}
         return record
 
 
-def _within(value: float) -> float:
+def _clamp(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 
 
@@ -83,21 +83,21 @@ def _other_side(name: str) -> str:
 
 @dataclass(frozen=True)
 class InBins:
-    """A shape whose numbers the record calls bins."""
+    """A shape whose coordinates are bins."""
 
     shape: Any
 
 
 def read_shape(value: Any) -> Shape:
-    """Return the shape that a record states, in canonical order.
+    """Return the shape of a record, in canonical order.
 
     Args:
         value: `{"type": ..., "coordinates": [...]}`, for keypoints also `names` and `visibility`; coordinates are
-            numbers in [0, 1] or coordinate tokens, x and y in turn or in pairs. `InBins` around it: numbers are bins.
+            numbers in [0, 1] or coordinate tokens, flat or in pairs. If wrapped in `InBins`, numbers are bins
 
     Raises:
-        ValueError: for an unknown type, or coordinates that are no shape of it. Outlines with holes, several outlines
-            and run-length encoded masks are none.
+        ValueError: for an unknown type, or coordinates that are not a valid shape of it, such as outlines with holes,
+            several outlines or run-length encoded masks
 
     Example:
         >>> read_shape({"type": "polygon", "coordinates": [[0.9, 0.5], [0.5, 0.1], [0.1, 0.5]]}).coordinates
@@ -108,7 +108,7 @@ def read_shape(value: Any) -> Shape:
     if isinstance(value, Shape):
         return value
     if not isinstance(value, Mapping) or "type" not in value:
-        hint = "; run-length encoded masks are not read, turn them into polygons" if _is_mask(value) else ""
+        hint = "; run-length encoded masks are not supported, convert them to polygons" if _is_mask(value) else ""
         raise InputError(f'expected {{"type": ..., "coordinates": [...]}}, found {value!r:.80}{hint}')
     kind = geometry_of(value["type"])
     coordinates = _coordinates(value.get("coordinates"), in_bins)
@@ -118,10 +118,10 @@ def read_shape(value: Any) -> Shape:
 
 
 def keypoints(coordinates: Coordinates, names: Any, visibility: Any) -> Shape:
-    """Return named points; those that are not labelled are put to 0, 0.
+    """Return a shape of named points; unlabelled points are set to 0, 0.
 
     Raises:
-        ValueError: names or visibilities are not one a point, or no point is labelled.
+        ValueError: if there is not one name and one visibility for each point, or no point is labelled
     """
     count = len(coordinates) // 2
     if not isinstance(names, (list, tuple)) or len(set(map(str, names))) != count:
@@ -135,26 +135,26 @@ def keypoints(coordinates: Coordinates, names: Any, visibility: Any) -> Shape:
 
 
 class Shaped(Protocol):
-    """An object of a record: a description, a box, and a shape where it is more than its box."""
+    """An object of a record: a description, a box, and optionally a shape."""
 
     @property
     def desc(self) -> str:
-        """What it is."""
+        """The description."""
 
     @property
     def bbox(self) -> tuple[float, float, float, float]:
-        """The box around it, `x1, y1, x2, y2` in [0, 1]."""
+        """The box around the object, `x1, y1, x2, y2` in [0, 1]."""
 
     @property
     def geometry(self) -> Shape | None:
-        """Its shape."""
+        """The shape; None if the object has only a box."""
 
 
 def shape_of(obj: Shaped, geometry: str | Geometry) -> Shape:
-    """Return the shape of an object in a geometry: its own one, or what its box is in that geometry.
+    """Return the shape of an object in a geometry: its own shape, or one derived from its box.
 
     Raises:
-        InputError: the object has no such shape and its box does not say it.
+        InputError: if the object has no such shape and it cannot be derived from the box
 
     Example:
         >>> from coord_codec import Object
@@ -166,7 +166,7 @@ def shape_of(obj: Shaped, geometry: str | Geometry) -> Shape:
         return obj.geometry
     coordinates = kind.from_box(obj.bbox)
     if coordinates is None:
-        raise InputError(f"geometry: expected {kind.name}, found none of {obj.desc!r}")
+        raise InputError(f"geometry: expected {kind.name}, found none for {obj.desc!r}")
     return Shape(kind.name, coordinates)
 
 
@@ -175,12 +175,12 @@ def _coordinates(values: Any, in_bins: bool) -> Coordinates:
     if isinstance(values, (list, tuple)) and values and all(isinstance(v, (list, tuple)) for v in values):
         if any(isinstance(v, (list, tuple)) for pair in values for v in pair) or any(len(pair) != 2 for pair in values):
             raise InputError(
-                f"coordinates: expected x and y in turn or in pairs, found lists of {len(values[0])}: holes and "
-                "several outlines are not written, keep the largest outline"
+                f"coordinates: expected alternating x and y, or pairs, found lists of {len(values[0])}: holes and "
+                "several outlines are not supported, keep the largest outline"
             )
         values = [c for pair in values for c in pair]
     if not isinstance(values, (list, tuple)) or not values:
-        raise InputError(f"coordinates: expected a list of x and y in turn, found {values!r:.80}")
+        raise InputError(f"coordinates: expected a list of alternating x and y, found {values!r:.80}")
     if any(isinstance(v, str) for v in values):
         return tuple(_GRID.dequantize(k) for k in tokens_to_ints(values, _GRID))
     if not all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in values):
@@ -190,8 +190,8 @@ def _coordinates(values: Any, in_bins: bool) -> Coordinates:
             raise InputError(f"coordinates: expected whole numbers (coord_space is 'bins'), found {list(values)!r:.80}")
         return tuple(_GRID.dequantize(int(v)) for v in values)
     for v in values:
-        _GRID.quantize(v)  # raises for what the grid cannot hold
-    return tuple(_within(float(v)) for v in values)
+        _GRID.quantize(v)  # raises an error for values outside [0, 1]
+    return tuple(_clamp(float(v)) for v in values)
 
 
 def _is_mask(value: Any) -> bool:

@@ -1,1 +1,1 @@
-"""Hidden states and a head's weight go in; cross-entropies, gates and coordinate logits come out, never all logits."""
+"""Computes cross-entropies, gates and coordinate logits from hidden states and a head's weight, without all logits."""

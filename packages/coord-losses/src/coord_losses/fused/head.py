@@ -1,4 +1,4 @@
-"""The linear head of a model, as the fused objective applies it.
+"""Applies the linear head of a model for the fused objective.
 
 Shapes: R, G, C rows, H hidden, V vocabulary, K rows of the offset table, J coordinate tokens.
 """
@@ -15,26 +15,26 @@ from coord_losses.fused.blocks import Columns, HeadSpec, SortedColumns, shared_c
 from coord_losses.terms.loss_term import at_least_float32
 
 _MEAN_BLOCK = 1 << 21
-"""Logits of a block when their mean is computed under a cap."""
+"""Number of logits per block when the mean of capped logits is computed."""
 
 
 class LinearHead:
-    """`logits = hidden · weightᵀ`, plus `hidden · offsetsᵀ` at the ids of the offsets, plus a bias, under a cap.
+    """`logits = hidden · weightᵀ`, plus `hidden · offsetsᵀ` at the ids of the offsets, plus a bias, optionally capped.
 
     Args:
-        coord: ids of the coordinate tokens; empty for none
-        weight_VH: frozen or trained
-        offsets_KH: what is added to some rows of the weight, or None
-        offset_ids_K: those rows; None for the coordinate tokens
+        coord: ids of the coordinate tokens; an empty slice if there are none
+        weight_VH: the weight, frozen or trained
+        offsets_KH: offsets added to some rows of the weight, or None
+        offset_ids_K: the ids of those rows; None for the coordinate tokens
         chunk_rows: see `HeadSpec`
         chunk_vocab: see `HeadSpec`
-        bias_V: added to the logits, frozen or trained, or None
+        bias_V: the bias, frozen or trained, or None
         cap: logits become `cap · tanh(logits / cap)`; None for no cap
         kernel: see `HeadSpec`
-        gradient_filter: see `triton_walk`
+        gradient_filter: see `triton_kernels`
 
     Raises:
-        ValueError: shapes disagree, or an id is repeated or outside the vocabulary
+        ValueError: if shapes disagree, or an id is repeated or outside the vocabulary
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class LinearHead:
         self.chunk_rows, self.chunk_vocab = chunk_rows, chunk_vocab
         if offsets_KH is not None:
             columns = self.offset_columns
-            known = columns.host if isinstance(columns, SortedColumns) else range(columns.start, columns.stop)
-            expected = [len(known), weight_VH.shape[1]]
+            offset_ids = columns.host if isinstance(columns, SortedColumns) else range(columns.start, columns.stop)
+            expected = [len(offset_ids), weight_VH.shape[1]]
             if list(offsets_KH.shape) != expected:
                 raise ValueError(
                     f"offsets_KH must be {expected}, one row per offset id, got "
-                    f"{list(offsets_KH.shape)}; pass offset_ids_K if they are not the coordinate tokens alone"
+                    f"{list(offsets_KH.shape)}; pass offset_ids_K if their ids are not exactly the coordinate tokens"
                 )
-            if order is not None:  # the gradient finds its way back to the order of the table
+            if order is not None:  # autograd restores the order of the table in the gradient
                 offsets_KH = offsets_KH[torch.tensor(order, device=offsets_KH.device)]
         self.offsets_KH = offsets_KH
         self.bias_V, self.cap = bias_V, cap
@@ -87,7 +87,7 @@ class LinearHead:
 
     @property
     def trained(self) -> bool:
-        """Whether gradients of weight or bias are needed."""
+        """Whether the weight or the bias needs a gradient."""
         return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (self.weight_VH, self.bias_V))
 
     def apply(
@@ -99,28 +99,27 @@ class LinearHead:
         gate_temperature: float = 1.0,
         factors_R: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Apply the head and return what the losses need, all of it differentiable, float32 or better.
+        """Return the differentiable inputs of the losses, in float32 or better.
 
-        The products are computed in the dtype of the weight, or in that of autocast where it is on, as the
-        model's own head would compute them.
+        Like the model's own head, it computes products in the dtype of the weight, or of autocast if enabled.
 
         Args:
             ce_hidden_RH: rows whose cross-entropy is needed
-            targets_R: their targets
+            targets_R: targets of those rows
             gate_hidden_GH: rows whose gate is needed
             coord_hidden_CH: rows whose coordinate logits are needed
-            gate_temperature: of the gate
-            factors_R: what the gradients of the losses, then of the gates will be, up to a common factor; None if
-                that is unknown. A trained head then needs one product less
+            gate_temperature: temperature of the gate
+            factors_R: the upstream gradients of cross-entropies and gates up to a common factor, which save a trained
+                head one product; None if they are unknown
 
         Returns:
             Cross-entropy [R], gate [G] and coordinate logits [C, J].
 
         Raises:
-            ValueError: a sharded weight has been released in the meantime
+            ValueError: if a sharded weight has been released in the meantime
         """
         if len(self.weight_VH) < self.coord.stop:
-            raise ValueError("the head's weight has been released since; ask for diagnostics where it is gathered")
+            raise ValueError("the head's weight has been released since; call diagnostics while it is gathered")
         device, dtype = self.weight_VH.device.type, self.weight_VH.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
@@ -163,7 +162,7 @@ class LinearHead:
         return self._final((wide_RH * weight_RH).sum(dim=1), targets_R)
 
     def mean_logits(self, hidden_RH: Tensor) -> Tensor:
-        """Return the mean of each row's logits [R], float32 or better; under a cap, in a pass of its own."""
+        """Return the mean of each row's logits [R], float32 or better; with a cap this takes a separate pass."""
         wide_RH, size = at_least_float32(hidden_RH), len(self.weight_VH)
         if self.cap is None:
             total_H = self.weight_VH.sum(dim=0, dtype=wide_RH.dtype)
@@ -174,19 +173,19 @@ class LinearHead:
         total_R = wide_RH.new_zeros(len(wide_RH))
         columns = self.chunk_vocab or max(1024, _MEAN_BLOCK // max(1, len(wide_RH)))
         for start in range(0, size, columns):
-            part = slice(start, min(start + columns, size))
-            # The block's logits are computed again in the backward pass.
-            total_R = total_R + checkpoint(self._sum_of_block, wide_RH, part, use_reentrant=False)
+            block = slice(start, min(start + columns, size))
+            # The backward pass recomputes the block's logits.
+            total_R = total_R + checkpoint(self._sum_of_block, wide_RH, block, use_reentrant=False)
         return total_R / size
 
-    def _sum_of_block(self, wide_RH: Tensor, part: slice) -> Tensor:
-        logits_RC = wide_RH @ self.weight_VH[part].to(wide_RH.dtype).T
+    def _sum_of_block(self, wide_RH: Tensor, block: slice) -> Tensor:
+        logits_RC = wide_RH @ self.weight_VH[block].to(wide_RH.dtype).T
         if self.offsets_KH is not None:
-            chosen, here = shared_columns(self.offset_columns, part)
+            chosen, local_columns = shared_columns(self.offset_columns, block)
             logits_RC = logits_RC.index_add(
-                1, _ids(here, logits_RC), wide_RH @ self.offsets_KH[chosen].to(wide_RH.dtype).T
+                1, _ids(local_columns, logits_RC), wide_RH @ self.offsets_KH[chosen].to(wide_RH.dtype).T
             )
-        return self._final(logits_RC, part).sum(dim=1)
+        return self._final(logits_RC, block).sum(dim=1)
 
     def _final(self, logits: Tensor, columns: slice | Tensor) -> Tensor:
         """Add the bias of these columns, the last dimension of the logits, and apply the cap."""
@@ -202,12 +201,12 @@ def _ids(columns: Columns, like: Tensor) -> Tensor:
 
 
 def _columns(ids_K: Tensor | Iterable[int], weight_VH: Tensor) -> tuple[Columns, list[int] | None]:
-    """Return the columns in ascending order, and the order that sorts the table; None where it is sorted."""
+    """Return the columns in ascending order, and the permutation that sorts the table; None if it is sorted."""
     ids = ids_K.tolist() if isinstance(ids_K, Tensor) else list(ids_K)
     if ids and not 0 <= min(ids) <= max(ids) < len(weight_VH):
         raise ValueError(f"offset_ids_K must lie in 0..{len(weight_VH) - 1}, got {min(ids)}..{max(ids)}")
     if len(set(ids)) != len(ids):
-        raise ValueError("offset_ids_K names an id twice")
+        raise ValueError("offset_ids_K contains an id twice")
     if ids and ids == list(range(ids[0], ids[0] + len(ids))):
         return slice(ids[0], ids[0] + len(ids)), None
     order = sorted(range(len(ids)), key=ids.__getitem__)

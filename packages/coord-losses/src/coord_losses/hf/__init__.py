@@ -1,6 +1,6 @@
-"""Hugging Face models and Trainers: features go in, batches with objects, losses and logged terms come out.
+"""Integration with Hugging Face models and Trainers: collation, the objective in the forward pass, and logging.
 
-transformers is imported only where `CoordTrainer` is asked for.
+transformers is imported only when `CoordTrainer` is accessed.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Batches of padded sequences, with the objects whose coordinates stand in them."""
+"""Collates samples into padded batches with the objects whose coordinates they contain."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,22 +12,22 @@ from coord_losses.slots import ObjectSlots
 
 
 class CoordCollator:
-    """Pad samples to a batch and find the rows and true boxes of their objects.
+    """Pad samples to a batch and find the rows and ground-truth boxes of their objects.
 
-    A sample holds `input_ids` and `labels` of equal length, and may hold `boxes` (its objects' true boxes in [0, 1] in
-    the order of the text; without them an object has the box of its labels) and `object_weights` (a factor for each).
-    Other sequences of that length are padded with 0, other tensors (`pixel_values`, `image_grid_thw`) joined along
-    their first dimension.
+    A sample has `input_ids` and `labels` of equal length, and optionally `boxes` (its objects' ground-truth boxes in
+    [0, 1] in the order of the text; by default the dequantised labels) and `object_weights` (a factor for each object).
+    Other sequences of that length are padded with 0; other tensors (`pixel_values`, `image_grid_thw`) are concatenated
+    along their first dimension.
 
     Args:
-        tokenizer: gives the padding id, the ids of the markers and, if `vocab` is None, the coordinate tokens; a
-            processor that holds one as `.tokenizer` will do
+        tokenizer: provides the padding id, the ids of the markers and, if `vocab` is None, the coordinate tokens; may
+            also be a processor that holds one as `.tokenizer`
         markers: a family or its name, or the marker ids; None for JSON text
         vocab: the coordinate tokens
         padding_side: "right" or "left"
 
     Raises:
-        ValueError: the tokenizer lacks a token, or the padding side is neither
+        ValueError: if the tokenizer lacks a token, or the padding side is unknown
 
     Example:
         >>> from types import SimpleNamespace
@@ -61,19 +61,19 @@ class CoordCollator:
         self.padding_side = padding_side
 
     def __call__(self, features: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return `input_ids`, `attention_mask`, `labels`, `objects` (`ObjectSlots`) and whatever else samples hold.
+        """Return `input_ids`, `attention_mask`, `labels`, `objects` (`ObjectSlots`) and the other keys of the samples.
 
         Raises:
-            ValueError: `input_ids` and `labels` of a sample differ in length
+            ValueError: if `input_ids` and `labels` of a sample differ in length
         """
         samples = [dict(feature) for feature in features]
         boxes = [sample.pop("boxes", None) for sample in samples]
         weights = [sample.pop("object_weights", None) for sample in samples]
-        labels = [_whole_numbers(sample["labels"]) for sample in samples]
-        lengths = [len(_whole_numbers(sample["input_ids"])) for sample in samples]
-        for i, (own, length) in enumerate(zip(labels, lengths, strict=True)):
-            if len(own) != length:
-                raise ValueError(f"sample {i}: {length} input_ids and {len(own)} labels; one label for each id")
+        labels = [_to_list(sample["labels"]) for sample in samples]
+        lengths = [len(_to_list(sample["input_ids"])) for sample in samples]
+        for i, (ids, length) in enumerate(zip(labels, lengths, strict=True)):
+            if len(ids) != length:
+                raise ValueError(f"sample {i}: {length} input_ids and {len(ids)} labels; one label for each id")
             samples[i].setdefault("attention_mask", [1] * length)
         fill = {"input_ids": self.pad_id, "labels": -100}
         batch: dict[str, Any] = {
@@ -82,7 +82,7 @@ class CoordCollator:
         longest = max(lengths)
         starts = [longest - length if self.padding_side == "left" else 0 for length in lengths]
         batch["objects"] = ObjectSlots.from_layouts(
-            [find_layout(own, self.vocab, self.markers) for own in labels],
+            [find_layout(ids, self.vocab, self.markers) for ids in labels],
             batch["labels"],
             boxes,
             self.vocab,
@@ -102,6 +102,6 @@ class CoordCollator:
         return padded
 
 
-def _whole_numbers(values: Any) -> list[int]:
+def _to_list(values: Any) -> list[int]:
     numbers: list[int] = values.tolist() if hasattr(values, "tolist") else list(values)
     return numbers

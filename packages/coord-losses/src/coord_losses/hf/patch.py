@@ -1,4 +1,4 @@
-"""The objective inside a causal model of transformers: its head sees supervised rows alone."""
+"""Patches a causal model of transformers to compute the objective, applying its head to supervised rows only."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -17,22 +17,22 @@ from coord_losses.terms.registry import registered_terms
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 Denominators = Mapping[str, Tensor | float] | None
-_OWN = ("labels", "objects", "denominators")
+_ADDED_ARGUMENTS = ("labels", "objects", "denominators")
 _STATE = "_coord_state"
 _PROBE = (-90.0, -12.0, -1.0, -0.25, 0.5, 3.0, 40.0)
-"""Logits that a model is given in its first forward pass, to see what it makes of them."""
+"""Logits returned by the head in a model's first forward pass, to detect how the model transforms them."""
 
 
 @dataclass(frozen=True)
-class AfterTheHead:
-    """What a model makes of the logits that its head returns: a scale, then a cap."""
+class LogitTransform:
+    """The transformation that a model applies to the logits of its head: a scale, then a cap."""
 
     logit_scale: float = 1.0
     softcap: float | None = None
 
     @classmethod
-    def candidates(cls, model: nn.Module) -> "list[AfterTheHead]":
-        """Return what the configuration announces, and nothing at all: PaliGemma ignores its text model's cap."""
+    def candidates(cls, model: nn.Module) -> "list[LogitTransform]":
+        """Return the transformation in the model's configuration, and none: PaliGemma ignores its text model's cap."""
         config: Any = getattr(model, "config", None)
         found: dict[str, float] = {}
         for part in (config, getattr(config, "text_config", None)):
@@ -42,50 +42,50 @@ class AfterTheHead:
         scale = found.get("logit_scale", 1.0) * found.get("lm_head_multiplier", 1.0) / found.get("logits_scaling", 1.0)
         return list(dict.fromkeys([cls(scale, found.get("final_logit_softcapping")), cls()]))
 
-    def explains(self, given: Tensor, returned: Tensor) -> bool:
-        """Return whether a model that was given these logits has returned what this makes of them."""
-        expected = given.double() * self.logit_scale
+    def explains(self, before: Tensor, after: Tensor) -> bool:
+        """Return whether this transformation of the head's logits gives the logits that the model returned."""
+        expected = before.double() * self.logit_scale
         if self.softcap is not None:
             expected = self.softcap * torch.tanh(expected / self.softcap)
-        error = 2 * torch.finfo(given.dtype).eps
-        return returned.shape == given.shape and torch.allclose(returned.double(), expected, rtol=2 * error, atol=error)
+        error = 2 * torch.finfo(before.dtype).eps
+        return after.shape == before.shape and torch.allclose(after.double(), expected, rtol=2 * error, atol=error)
 
 
 @dataclass
 class PatchState:
-    """What a patched model computes and has computed.
+    """The objective of a patched model and the sums to be logged.
 
     Attributes:
-        objective: the terms
-        fused: whether the fused form is used where the head allows it
+        objective: the objective
+        fused: whether the fused form is used if the head allows it
         want_diagnostics: whether the next forward passes add diagnostics
-        sums: what has been added up since the last `flush`, as (numerator, denominator) by name
-        after: what the model makes of its head's logits; None before the first forward pass
+        sums: (numerator, denominator) by name, added up since the last `flush`
+        after: the transformation of the head's logits; None before the first forward pass
     """
 
     objective: CoordObjective
     fused: bool
     want_diagnostics: bool = False
     sums: dict[str, Tensor] = field(default_factory=dict)
-    after: AfterTheHead | None = None
+    after: LogitTransform | None = None
 
     def add(self, output: ObjectiveOutput) -> None:
-        """Add the terms up for the log."""
-        found = {
+        """Add the terms to the sums to be logged."""
+        values = {
             registered_terms()[name].log_key: (term.sum.detach(), output.counts[denominator_of(name)])
             for name, term in output.terms.items()
         }
         if self.want_diagnostics:
-            found |= {f"diagnostics/{name}": (t.sum, t.count) for name, t in output.diagnostics().items()}
-        for name, pair in found.items():
+            values |= {f"diagnostics/{name}": (t.sum, t.count) for name, t in output.diagnostics().items()}
+        for name, pair in values.items():
             added_2 = torch.stack([x.to(torch.float64) for x in pair])
             self.sums[name] = self.sums[name] + added_2 if name in self.sums else added_2
 
     def flush(self, reduce: Callable[[Tensor], Tensor] | None = None) -> dict[str, float]:
-        """Return each term's mean over what it is divided by, and diagnostics, since the last call.
+        """Return the means of terms and diagnostics since the last call, and reset the sums.
 
         Args:
-            reduce: sums a tensor over the ranks; None for one rank
+            reduce: function that sums a tensor over the ranks; None for one rank
         """
         if not self.sums:
             return {}
@@ -97,25 +97,25 @@ class PatchState:
 
 
 def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> ModelT:
-    """Let a causal language model of transformers compute the objective in its forward pass, in place.
+    """Make a causal language model of transformers compute the objective in its forward pass, in place.
 
-    With `labels`, the patched model takes `objects` (`ObjectSlots`) and `denominators` (see `global_denominators`)
-    as well, applies its head to supervised rows alone and returns `loss`, with `logits` None. Without labels, and in
-    `generate`, it is as before. Where the head is a plain linear layer, with a bias or not, the fused form is used and
-    no logits exist. What the model makes of its logits afterwards (Gemma's soft-capping, the scale of Cohere, Granite
-    and Falcon-H1) is read from its configuration and compared with what it does in the first forward pass. A head
-    with LoRA or hooks gives the logits of the supervised rows to the readable form.
+    With `labels`, the patched model also accepts `objects` (`ObjectSlots`) and `denominators` (see
+    `global_denominators`), applies its head to supervised rows only and returns `loss`, with `logits` None. Without
+    labels, and in `generate`, it behaves as before. If the head is a plain linear layer, with or without a bias, the
+    fused form is used and no logits are computed. The model's transformation of its logits (Gemma's soft-capping, the
+    scale of Cohere, Granite and Falcon-H1) is read from its configuration and verified in the first forward pass. For
+    a head with LoRA or hooks, the readable form is used with the logits of the supervised rows.
 
     Args:
         model: any causal model of transformers with output embeddings, also inside PEFT
-        objective: what it trains on
-        fused: whether to use the fused form where the head allows it
+        objective: the objective
+        fused: whether to use the fused form if the head allows it
 
     Returns:
         The same model.
 
     Raises:
-        ValueError: the model is an encoder-decoder, or has no output embeddings
+        ValueError: if the model is an encoder-decoder, or has no output embeddings
 
     Example:
         >>> from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -152,7 +152,7 @@ def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> Mo
 
 
 def unpatch(model: ModelT) -> ModelT:
-    """Undo `patch`; a model that is not patched stays as it is.
+    """Undo `patch`; has no effect on a model that is not patched.
 
     Example:
         >>> from torch import nn
@@ -170,7 +170,7 @@ def patch_state(model: nn.Module) -> PatchState:
     """Return the state of a patched model, also inside wrappers.
 
     Raises:
-        ValueError: no module of it is patched
+        ValueError: if no module of the model is patched
     """
     for module in model.modules():
         if _STATE in module.__dict__:
@@ -201,31 +201,31 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
             state.add(output)
         return type(outputs)(**{**outputs, "loss": output.total(denominators), "logits": None})
 
-    before = inspect.signature(original)
-    kept = [p for p in before.parameters.values() if p.name not in _OWN and p.kind is not p.VAR_KEYWORD]
-    own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _OWN]
-    rest = [p for p in before.parameters.values() if p.kind is p.VAR_KEYWORD]
-    # Trainers look at the signature for the columns that a model takes.
-    forward.__signature__ = before.replace(parameters=[*kept, *own, *rest])  # type: ignore[attr-defined]
+    signature = inspect.signature(original)
+    kept = [p for p in signature.parameters.values() if p.name not in _ADDED_ARGUMENTS and p.kind is not p.VAR_KEYWORD]
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _ADDED_ARGUMENTS]
+    var_keyword = [p for p in signature.parameters.values() if p.kind is p.VAR_KEYWORD]
+    # Trainers inspect the signature to find the columns that a model accepts.
+    forward.__signature__ = signature.replace(parameters=[*kept, *added, *var_keyword])  # type: ignore[attr-defined]
     forward.__doc__ = original.__doc__
     return forward
 
 
 @dataclass
-class _Rows:
-    """One forward pass of the head."""
+class _HeadCall:
+    """The state of one forward pass of the head."""
 
     state: PatchState
     head: Any
     objects: ObjectSlots | None
     denominators: Denominators
-    candidates: list[AfterTheHead]
+    candidates: list[LogitTransform]
     hidden_NH: Tensor | None = None
     targets_N: Tensor | None = None
     output: ObjectiveOutput | None = None
     probe: Tensor | None = None
 
-    def apply(self, after: AfterTheHead) -> ObjectiveOutput:
+    def apply(self, transform: LogitTransform) -> ObjectiveOutput:
         """Compute the fused form."""
         assert self.hidden_NH is not None and self.targets_N is not None
         return self.state.objective.fused(
@@ -235,36 +235,36 @@ class _Rows:
             self.objects,
             bias_V=self.head.bias,
             denominators=self.denominators,
-            **vars(after),
+            **vars(transform),
         )
 
     def finish(self, logits: Tensor) -> ObjectiveOutput:
-        """Return the objective's output, given what the model made of what its head returned."""
+        """Return the output of the objective, given the logits that the model returned."""
         if self.targets_N is None:
             raise ValueError("the model did not call its output embeddings; it cannot be patched")
         if self.output is None or self.probe is None:
             return self.state.objective(logits[0], self.targets_N, self.objects)
         if self.state.after is None:
-            found = [after for after in self.candidates if after.explains(self.probe, logits)]
-            if not found:
+            matching = [transform for transform in self.candidates if transform.explains(self.probe, logits)]
+            if not matching:
                 raise ValueError(
-                    "the model changes its logits after the head in a way that its configuration does not announce "
-                    "and the fused form would leave out: use patch(model, objective, fused=False)"
+                    "the model changes its logits after the head in a way that its configuration does not declare "
+                    "and the fused form would ignore: use patch(model, objective, fused=False)"
                 )
-            self.state.after = found[0]
-            if found[0] != self.candidates[0]:
-                self.output = self.apply(found[0])
+            self.state.after = matching[0]
+            if matching[0] != self.candidates[0]:
+                self.output = self.apply(matching[0])
         return self.output
 
 
 @contextmanager
 def _row_head(
     model: nn.Module, state: PatchState, labels_BT: Tensor, objects: ObjectSlots | None, denominators: Denominators
-) -> Iterator[_Rows]:
-    """Let the head of the model see supervised rows alone, within this block only."""
+) -> Iterator[_HeadCall]:
+    """Make the head of the model process supervised rows only, within this context."""
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
-    rows = _Rows(state, head, objects, denominators, AfterTheHead.candidates(model))
-    original, own = head.forward, head.__dict__.get("forward")
+    rows = _HeadCall(state, head, objects, denominators, LogitTransform.candidates(model))
+    original, own_forward = head.forward, head.__dict__.get("forward")
     fused = state.fused and _is_plain(head)
 
     def forward(hidden_BTH: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -280,10 +280,10 @@ def _row_head(
     try:
         yield rows
     finally:
-        if own is None:
+        if own_forward is None:
             del head.forward
         else:
-            head.forward = own
+            head.forward = own_forward
 
 
 def _is_plain(head: nn.Module) -> bool:

@@ -1,4 +1,4 @@
-"""Denominators of a whole optimiser step, and logged terms, in Hugging Face's Trainer."""
+"""Integrates global denominators and the logging of terms into Hugging Face's Trainer."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,20 +12,20 @@ _COLUMNS = ("boxes", "object_weights")
 
 
 def _scaled(*_: Any, **__: Any) -> None:
-    """Tell the Trainer that the loss is scaled for gradient accumulation already; never called."""
+    """Never called: with a `compute_loss_func` the Trainer does not scale the loss for gradient accumulation."""
 
 
 class CoordTrainerMixin:
-    """Mix into a Trainer of transformers, or one derived from it, for a model that is patched (`patch`).
+    """Mixin for a Trainer of transformers, or a subclass, whose model is patched (`patch`).
 
     Each term is divided by its count over all micro-batches and ranks of the optimiser step, so that the gradients
     do not depend on how a batch is split. The means of all terms, and on logging steps the diagnostics (keys
     `diagnostics/...`), are added to the training logs. `CoordTrainer` is transformers' Trainer with this mixin.
 
-    In evaluation each batch is divided by its own counts, as the Trainer does by default.
+    In evaluation the terms of each batch are divided by its own counts, as in the Trainer by default.
 
     Raises:
-        ValueError: the model is not patched, label smoothing is on, or there are several GPUs in one process
+        ValueError: if the model is not patched, label smoothing is on, or one process has several GPUs
 
     Example:
         >>> from transformers import Trainer
@@ -55,7 +55,7 @@ class CoordTrainerMixin:
         columns += [name for name in _COLUMNS if name not in columns]
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Mapping[str, Tensor]]:
-        """Return the micro-batches of a step, and the counts over all of them and all ranks."""
+        """Return the micro-batches of a step, and the denominators over all micro-batches and ranks."""
         batches, _ = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
         counted = [(batch["labels"], batch.get("objects")) for batch in batches]
         vocab, device = self._coord.objective.vocab, self.args.device  # type: ignore[attr-defined]
@@ -73,12 +73,12 @@ class CoordTrainerMixin:
         denominators = num_items_in_batch if isinstance(num_items_in_batch, Mapping) else None
         outputs = model(**inputs, denominators=denominators)
         loss = outputs["loss"]
-        if denominators is not None:  # gradients are averaged over ranks, the counts are those of all of them
+        if denominators is not None:  # gradients are averaged over ranks, but the counts include all ranks
             loss = loss * trainer.accelerator.num_processes
         return (loss, outputs) if return_outputs else loss
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Log, and with the training loss the terms and diagnostics since the last time."""
+        """Log; with the training loss also the means of terms and diagnostics since the last call."""
         if "loss" in logs:
             logs = {**logs, **self._coord.flush(self._reduce)}
         super().log(logs, *args, **kwargs)  # type: ignore[misc]

@@ -1,1 +1,1 @@
-"""One formula a file: logits, distributions or boxes go in, a `LossTerm` (or a differentiable value) comes out."""
+"""The formulas of the loss terms, one per file: functions of logits, distributions or boxes."""

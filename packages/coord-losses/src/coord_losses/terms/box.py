@@ -1,4 +1,4 @@
-"""Box loss: L1 plus generalised intersection over union (GIoU) that also holds for boxes with swapped corners."""
+"""Box loss: L1 plus generalised intersection over union (GIoU), also defined for boxes with swapped corners."""
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ def box_loss(pred_M4: Tensor, target_M4: Tensor, alpha_l1: float = 1.0, beta_gio
     Args:
         pred_M4: predicted boxes (x1, y1, x2, y2) in [0, 1]; swapped corners get a gradient that restores their order
         target_M4: ground-truth boxes in the same unit; they get no gradient
-        alpha_l1: weight of L1, which is the sum over the four sides
+        alpha_l1: weight of L1, summed over the four sides
         beta_giou: weight of `1 - GIoU`
 
     Returns:
@@ -37,17 +37,17 @@ def box_loss_per_object(pred_M4: Tensor, target_M4: Tensor, alpha_l1: float, bet
 def generalized_iou(a_M4: Tensor, b_M4: Tensor) -> Tensor:
     """Compute GIoU = IoU - (|C| - |A ∪ B|) / |C|, C the smallest enclosing box (Rezatofighi et al., CVPR 2019).
 
-    Corners are not sorted. Sorting would make the swapped box as good an optimum as the right one, and a model would
-    then learn x1 > x2. Instead a side of negative extent has length zero, hence no area, and C grows by the extent
-    that is inverted. So the loss `1 - GIoU` decreases wherever swapped corners move towards each other, even inside
-    the other box, where it would be flat otherwise. For proper boxes this is the published GIoU.
+    Corners are not sorted: sorting would make the swapped box as good an optimum as the correct one, so that a model
+    could learn x1 > x2. Instead a side of negative extent has length zero, hence no area, and C grows by the inverted
+    extent. So the loss `1 - GIoU` always decreases when swapped corners move towards each other, even inside the other
+    box, where it would be constant otherwise. For boxes without swapped corners this is the published GIoU.
 
     Args:
         a_M4: boxes (x1, y1, x2, y2), any unit
         b_M4: boxes in the same unit
 
     Returns:
-        GIoU per pair [M], in [-1, 1]; finite for boxes without area.
+        GIoU per pair [M], in [-1, 1]; finite for boxes of zero area.
 
     Example:
         >>> import torch
@@ -60,7 +60,7 @@ def generalized_iou(a_M4: Tensor, b_M4: Tensor) -> Tensor:
 
 
 def overlap(a_M4: Tensor, b_M4: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return areas of intersection and union [M], sides of the hull and extents that are inverted [M, 2]."""
+    """Return areas of intersection and union [M], sides of the hull and inverted extents [M, 2]."""
     a_min_M2, a_max_M2 = a_M4[:, :2], a_M4[:, 2:]
     b_min_M2, b_max_M2 = b_M4[:, :2], b_M4[:, 2:]
     overlap_M2 = (torch.minimum(a_max_M2, b_max_M2) - torch.maximum(a_min_M2, b_min_M2)).clamp(min=0)
@@ -73,7 +73,7 @@ def overlap(a_M4: Tensor, b_M4: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def ratio(numerator_M: Tensor, denominator_M: Tensor) -> Tensor:
-    """Divide, with 0 for areas too small to divide by; a fixed epsilon would be larger than small boxes."""
+    """Divide, returning 0 if the denominator is too small; a fixed epsilon could be larger than small boxes."""
     positive_M = denominator_M > torch.finfo(denominator_M.dtype).tiny
     return torch.where(positive_M, numerator_M, 0) / torch.where(positive_M, denominator_M, 1)
 

@@ -1,4 +1,4 @@
-"""Cross-entropy against one token, and against a distribution over bins."""
+"""Cross-entropy with a target token, and with a target distribution over bins."""
 
 import torch
 from torch import Tensor
@@ -10,8 +10,8 @@ def token_nll(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
     """Return `-log softmax(logits)[target]` of each row over the full vocabulary [N].
 
     Args:
-        logits_NV: rows that predict the targets, shifted already
-        targets_N: token ids, none of them ignored
+        logits_NV: logits of the rows that predict the targets (shifted)
+        targets_N: target token ids; none is ignored
     """
     return torch.nn.functional.cross_entropy(at_least_float32(logits_NV), targets_N, reduction="none")
 
@@ -40,6 +40,6 @@ def soft_cross_entropy_per_row(coord_logits_NK: Tensor, targets_NK: Tensor, temp
     """Return `soft_cross_entropy` of each row [N]."""
     logits_NK = at_least_float32(coord_logits_NK)
     targets_NK = targets_NK.detach().to(logits_NK.dtype)
-    # 0 · log 0 counts as 0: a logit of -inf outside the window of a soft target costs nothing.
+    # 0 · log 0 is 0: a logit of -inf outside the window of a soft target adds no loss.
     log_p_NK = torch.log_softmax(logits_NK / temperature, dim=1).masked_fill(targets_NK == 0, 0)
     return -(targets_NK * log_p_NK).sum(dim=1)

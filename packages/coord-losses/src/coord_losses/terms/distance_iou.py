@@ -1,4 +1,4 @@
-"""DIoU and CIoU: intersection over union, less the distance of the centres and the difference in aspect ratio."""
+"""DIoU and CIoU: intersection over union minus penalties for centre distance and aspect ratio difference."""
 
 import math
 
@@ -12,15 +12,15 @@ from coord_losses.terms.loss_term import at_least_float32
 def distance_iou(a_M4: Tensor, b_M4: Tensor) -> Tensor:
     """Compute DIoU = IoU - d² / c², d the distance of the centres, c the hull's diagonal (Zheng et al., AAAI 2020).
 
-    Corners are not sorted, see `generalized_iou`: the extents that are inverted add to d² and to the hull, so that
-    `1 - DIoU` decreases as swapped corners move towards each other. For proper boxes it is the published DIoU.
+    Corners are not sorted, see `generalized_iou`: inverted extents are added to d² and to the hull, so that
+    `1 - DIoU` decreases when swapped corners move towards each other. Otherwise it is the published DIoU.
 
     Args:
         a_M4: boxes (x1, y1, x2, y2), any unit
         b_M4: boxes in the same unit
 
     Returns:
-        DIoU per pair [M], in [-1, 1]; finite for boxes without area.
+        DIoU per pair [M], in [-1, 1]; finite for boxes of zero area.
 
     Example:
         >>> import torch
@@ -46,7 +46,7 @@ def complete_iou(a_M4: Tensor, b_M4: Tensor) -> Tensor:
         b_M4: boxes in the same unit
 
     Returns:
-        CIoU per pair [M], at most 1; finite for boxes without area.
+        CIoU per pair [M], at most 1; finite for boxes of zero area.
 
     Example:
         >>> import torch
@@ -63,7 +63,7 @@ def complete_iou(a_M4: Tensor, b_M4: Tensor) -> Tensor:
 
 
 def _aspect(box_M4: Tensor) -> Tensor:
-    # Sides of length 0 have no ratio; the smallest ones that can be squared keep the gradient finite.
+    # The ratio of sides of length 0 is undefined; the smallest length that can be squared keeps the gradient finite.
     smallest = torch.finfo(box_M4.dtype).tiny ** 0.25
     width_M, height_M = (box_M4[:, 2:] - box_M4[:, :2]).clamp(min=smallest).unbind(dim=1)
     return torch.atan2(width_M, height_M)

@@ -1,4 +1,4 @@
-"""The expected coordinate and, of four of them, the expected box: differentiable decoding without argmax."""
+"""Expected coordinates and expected boxes: differentiable decoding without argmax."""
 
 from collections.abc import Sequence
 
@@ -18,10 +18,10 @@ def expectation(coord_logits_NK: Tensor, grid: CoordGrid = CoordGrid(), temperat
         temperature: T
 
     Returns:
-        Coordinates [N] in [0, dequantize(K - 1)], fractions of the image side.
+        Coordinates [N] in [0, dequantize(K - 1)], as fractions of the image side.
 
     Raises:
-        ValueError: K is not the number of bins of the grid
+        ValueError: if K is not the number of bins of the grid
 
     Example:
         >>> import torch
@@ -35,7 +35,7 @@ def expectation(coord_logits_NK: Tensor, grid: CoordGrid = CoordGrid(), temperat
             "pass the coordinate tokens' logits only"
         )
     p_NK = (at_least_float32(coord_logits_NK) / temperature).softmax(dim=1)
-    # As `grid.dequantize`, whose check of the bins would have to ask the device.
+    # Like `grid.dequantize`, but without its check of the bins, which would wait for the device.
     coords_K = torch.arange(grid.bins, dtype=p_NK.dtype, device=p_NK.device) / grid.scale
     # Not a matrix product: autocast would round the coordinates to bfloat16.
     return (p_NK * coords_K).sum(dim=1)
@@ -46,7 +46,7 @@ class CoordExp:
 
     Args:
         vocab: the coordinate tokens and their grid
-        temperature: of the softmax
+        temperature: softmax temperature
 
     Example:
         >>> import torch
@@ -66,15 +66,15 @@ class CoordExp:
         """Decode every object.
 
         Args:
-            logits_BSV: logits of the model, unshifted
-            logit_positions: per sample, per object, the 4 positions whose logits predict x1, y1, x2, y2
+            logits_BSV: logits of the model, not shifted
+            logit_positions: for each sample and object the four positions whose logits predict x1, y1, x2, y2
                 (`SequenceLayout.objects[i].logit_positions`)
 
         Returns:
             One [M_b, 4] tensor of boxes (x1, y1, x2, y2) in [0, 1] per sample; corners are not sorted.
 
         Raises:
-            ValueError: the number of samples differs, an object has not four positions, or the vocabulary
+            ValueError: if the number of samples differs, an object does not have four positions, or the vocabulary
                 does not include the coordinate tokens
         """
         if len(logit_positions) != logits_BSV.shape[0]:
@@ -91,19 +91,19 @@ class CoordExp:
         if any(len(four) != 4 for four in positions):
             raise ValueError(
                 f"an object needs four positions, got {[len(four) for four in positions]}; "
-                "leave out objects of another arity"
+                "leave out objects with another number of coordinates"
             )
         positions_P = torch.as_tensor(positions, dtype=torch.long, device=coord_logits_SK.device).flatten()
         return expectation(coord_logits_SK[positions_P], self.vocab.grid, self.temperature).view(-1, 4)
 
 
 def coord_columns(logits_V: Tensor, vocab: CoordVocab) -> Tensor:
-    """Return the coordinate tokens' logits [..., K], a view of the last dimension."""
+    """Return the logits of the coordinate tokens [..., K] as a view."""
     return logits_V[..., coord_range(vocab, logits_V.shape[-1])]
 
 
 def coord_range(vocab: CoordVocab, vocab_size: int) -> slice:
-    """Return the ids of the coordinate tokens, checked to lie below `vocab_size`."""
+    """Return the ids of the coordinate tokens as a slice; raises an error if they exceed the vocabulary."""
     end = vocab.first_id + vocab.grid.bins
     if vocab_size < end:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Distribution focal loss: cross-entropy of the two bins around the true coordinate."""
+"""Distribution focal loss: cross-entropy of the two bins around the ground-truth coordinate."""
 
 import torch
 from torch import Tensor
@@ -9,13 +9,13 @@ from coord_losses.terms.loss_term import LossTerm, at_least_float32
 def distribution_focal_loss(coord_logits_NK: Tensor, true_bins_N: Tensor, temperature: float = 1.0) -> LossTerm:
     """Sum `-((l + 1 - y) · log p_l + (y - l) · log p_(l+1))` with `l = ⌊y⌋` (Li et al., NeurIPS 2020).
 
-    Its minimum puts all the mass on the two neighbours of `y`, with expectation `y`: the only loss over bins here
-    whose target knows where between two bins the coordinate lies.
+    At its minimum all probability is on the two bins next to `y`, with expectation `y`. It is the only loss over bins
+    in this package whose target is not rounded to a bin.
 
     Args:
         coord_logits_NK: logits of the K coordinate tokens only, in the order of their bins
-        true_bins_N: true coordinates `y` in units of bins, not rounded; clamped to 0..K-1
-        temperature: of the softmax
+        true_bins_N: ground-truth coordinates `y` in bins, not rounded; clamped to 0..K-1
+        temperature: softmax temperature
 
     Returns:
         The sum over the N rows, in nats.

@@ -9,10 +9,10 @@ from coord_losses.terms.loss_term import LossTerm, at_least_float32
 
 
 def vocab_gate(logits_NV: Tensor, coord_ids_K: Tensor | Iterable[int], temperature: float = 1.0) -> LossTerm:
-    """Sum `logsumexp(all / T) - logsumexp(coord / T)`, minus the log of the mass on coordinate tokens.
+    """Sum `logsumexp(all / T) - logsumexp(coord / T)`, the negative log probability of all coordinate tokens.
 
-    Losses over the coordinate tokens depend only on ratios between them; without this term (or cross-entropy over
-    the full vocabulary) nothing teaches the model to choose a coordinate token at all.
+    Losses over the coordinate tokens depend only on the ratios of their probabilities; without this term (or
+    cross-entropy over the full vocabulary) nothing teaches the model to generate a coordinate token at all.
 
     Args:
         logits_NV: full-vocabulary logits at positions whose target is a coordinate
@@ -20,7 +20,7 @@ def vocab_gate(logits_NV: Tensor, coord_ids_K: Tensor | Iterable[int], temperatu
         temperature: T
 
     Returns:
-        The sum over the N rows, in nats; 0 when all the mass is on coordinate tokens.
+        The sum over the N rows, in nats; 0 if all probability is on coordinate tokens.
 
     Example:
         >>> import torch
@@ -34,10 +34,10 @@ def vocab_gate_per_row(logits_NV: Tensor, coord_ids_K: Tensor | Iterable[int], t
     """Return `vocab_gate` of each row [N]."""
     if not isinstance(coord_ids_K, Tensor):
         coord_ids_K = torch.tensor(list(coord_ids_K), device=logits_NV.device)
-    # Softplus of the difference of two sums over disjoint sets keeps the digits that `all - coord` cancels.
+    # Softplus of the difference over disjoint sets avoids the cancellation in `all - coord`.
     wide_NV = at_least_float32(logits_NV)
     scaled_NV = (wide_NV - wide_NV.detach().amax(dim=1, keepdim=True)) / temperature
-    lowest = torch.finfo(scaled_NV.dtype).min  # finite, so that a row without other tokens has a gradient of zero
+    lowest = torch.finfo(scaled_NV.dtype).min  # finite, so that the gradient is zero if there are no other tokens
     others_N = scaled_NV.index_fill(1, coord_ids_K, lowest).logsumexp(dim=1)
     difference_N = others_N - scaled_NV[:, coord_ids_K].logsumexp(dim=1)
     return torch.nn.functional.softplus(difference_N, threshold=40)

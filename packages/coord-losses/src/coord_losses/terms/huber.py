@@ -9,18 +9,18 @@ from coord_losses.terms.loss_term import LossTerm, at_least_float32
 def expectation_huber(expected_N: Tensor, true_N: Tensor, delta: float = 0.01) -> LossTerm:
     """Sum `d² / 2δ` for `d < δ`, else `d - δ/2`, with `d = |expected - true|` (Huber, 1964, divided by δ).
 
-    Divided by δ it is L1 far away, whatever δ, and its gradient vanishes smoothly at the true coordinate.
+    Far from the ground-truth coordinate it approximates L1 for any δ, and near it the gradient goes to zero smoothly.
 
     Args:
         expected_N: expected coordinates, see `expectation`
-        true_N: true coordinates in the same unit; they get no gradient
+        true_N: ground-truth coordinates in the same unit; they get no gradient
         delta: distance below which the loss is quadratic; ten bins of 1/1000 by default
 
     Returns:
         The sum over the N coordinates, in their unit.
 
     Raises:
-        ValueError: `delta` is not positive
+        ValueError: if `delta` is not positive
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""What every loss returns, and the precision it is computed in."""
+"""The return type of all losses, and their minimum precision."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ from torch import Tensor
 class LossTerm(NamedTuple):
     """An undivided loss.
 
-    Micro-batches and ranks add up sums and counts; whoever knows the global batch divides. A mean of means is wrong
-    as soon as two micro-batches differ in length.
+    Sums and counts are added over micro-batches and ranks, and divided once for the global batch. A mean of means would
+    be wrong if micro-batches differ in length.
 
     Attributes:
-        sum: 0-d tensor, float32 or float64; for an empty input a zero that is still attached to the graph
+        sum: 0-d tensor, float32 or float64; for an empty input a zero that is still attached to the autograd graph
         count: 0-d int64 tensor, the number of elements in `sum`
 
     Example:
@@ -32,8 +32,8 @@ class LossTerm(NamedTuple):
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Cast bfloat16 and float16 to float32; float32 and float64 pass unchanged.
+    """Cast bfloat16 and float16 to float32; float32 and float64 are returned unchanged.
 
-    A softmax over 150,000 entries, or a CDF over 1000 bins, has no meaning in eight bits of mantissa.
+    Eight bits of mantissa are not enough for a softmax over 150,000 entries or a CDF over 1000 bins.
     """
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x

@@ -1,4 +1,4 @@
-"""Weights of objects by their size or their number, which depend on nothing but the image they are in."""
+"""Object weights by size or by number of objects, computed from a single image."""
 
 from typing import Literal
 
@@ -11,13 +11,13 @@ ObjectWeights = Literal["none", "inverse_size", "inverse_count"]
 def inverse_size(boxes_M4: Tensor, reference: float = 0.2, limit: float = 4.0) -> Tensor:
     """Return `reference / √area` of each box, within [1/limit, limit] [M].
 
-    A coordinate that is off by one bin costs a small box more of its IoU than a large one. The weights are not
-    normalised over the batch: the loss of an object must not depend on what else a micro-batch holds.
+    An error of one bin reduces the IoU of a small box more than that of a large one. The weights are not normalised
+    over the batch: the loss of an object must not depend on the other objects of a micro-batch.
 
     Args:
-        boxes_M4: true boxes (x1, y1, x2, y2) in [0, 1]
-        reference: side of the box whose weight is 1, as a fraction of the image
-        limit: largest weight
+        boxes_M4: ground-truth boxes (x1, y1, x2, y2) in [0, 1]
+        reference: side of a square box of weight 1, as a fraction of the image
+        limit: maximum weight
     """
     area_M = (boxes_M4[:, 2:] - boxes_M4[:, :2]).clamp(min=0).prod(dim=1)
     smallest = (reference / limit) ** 2
@@ -25,9 +25,9 @@ def inverse_size(boxes_M4: Tensor, reference: float = 0.2, limit: float = 4.0) -
 
 
 def inverse_count(image_M: Tensor) -> Tensor:
-    """Return 1 / the number of objects in the same image [M]: crowded images then count as much as others.
+    """Return 1 / the number of objects in the same image [M], so that all images have the same total weight.
 
     Args:
-        image_M: the image each object belongs to
+        image_M: the image of each object
     """
     return 1 / (image_M[:, None] == image_M).sum(dim=1)

@@ -1,6 +1,6 @@
-"""The loss of objects that are no boxes: L1 of every coordinate, and GIoU of the boxes around the shapes.
+"""The loss of shapes other than boxes: L1 of all coordinates, and GIoU of the boxes around the shapes.
 
-Shapes: M objects, P coordinates of all of them.
+Shapes: M objects, P coordinates of all objects.
 """
 
 import torch
@@ -13,14 +13,14 @@ _SIDES = 4
 
 
 def shape_l1_per_object(expected_P: Tensor, true_P: Tensor, object_P: Tensor, num_objects: int) -> Tensor:
-    """Return four times the mean distance of an object's coordinates [M].
+    """Return four times the mean absolute error of each object's coordinates [M].
 
-    Four times, so that a box, whose four sides are summed, and a shape of any number of vertices weigh alike.
+    The factor makes the loss comparable with that of a box, which is summed over four sides.
 
     Args:
         expected_P: expected coordinates
-        true_P: true coordinates
-        object_P: the object that each belongs to
+        true_P: ground-truth coordinates
+        object_P: the object of each coordinate
         num_objects: M
 
     Example:
@@ -36,12 +36,12 @@ def shape_l1_per_object(expected_P: Tensor, true_P: Tensor, object_P: Tensor, nu
 
 
 def boxes_around(expected_P: Tensor, is_x_P: Tensor, object_P: Tensor, num_objects: int) -> Tensor:
-    """Return the boxes around shapes [M, 4]: least and largest x and y, differentiable where they are unique.
+    """Return the boxes around shapes [M, 4]: smallest and largest x and y, differentiable where these are unique.
 
     Args:
-        expected_P: coordinates, x and y in turn
-        is_x_P: which of them are x
-        object_P: the object that each belongs to
+        expected_P: coordinates, alternating x and y
+        is_x_P: whether each coordinate is an x
+        object_P: the object of each coordinate
         num_objects: M
 
     Example:
@@ -60,11 +60,11 @@ def boxes_around(expected_P: Tensor, is_x_P: Tensor, object_P: Tensor, num_objec
 
 
 def shape_giou_per_object(predicted_M4: Tensor, boxes_M4: Tensor) -> Tensor:
-    """Return 1 - GIoU of the boxes around predicted and true shapes [M]; 0 where the true one has no area.
+    """Return 1 - GIoU of the boxes around predicted and ground-truth shapes [M]; 0 if the latter has no area.
 
     Args:
         predicted_M4: boxes around the expected coordinates
-        boxes_M4: boxes around the true shapes
+        boxes_M4: boxes around the ground-truth shapes
     """
     has_area_M = (boxes_M4[:, 2:] > boxes_M4[:, :2]).all(dim=1)
     return torch.where(has_area_M, 1 - generalized_iou(predicted_M4, boxes_M4), 0.0)

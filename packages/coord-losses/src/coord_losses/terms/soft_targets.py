@@ -1,4 +1,4 @@
-"""Soft targets: a truncated Gaussian around the true bin."""
+"""Soft targets: a truncated Gaussian around the target bin."""
 
 import torch
 from torch import Tensor
@@ -7,23 +7,23 @@ from torch import Tensor
 def soft_targets(
     bins_N: Tensor, num_bins: int = 1000, sigma: float = 2.0, truncate: int = 16, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Build target distributions that forgive near misses.
+    """Build target distributions that penalise small errors less than large ones.
 
-    `q_i ∝ exp(-(i - t)² / 2σ²)` for `|i - t| ≤ truncate`, zero elsewhere, renormalised to sum to one; at the
-    edges of the range too, where part of the window lies outside.
+    `q_i ∝ exp(-(i - t)² / 2σ²)` for `|i - t| ≤ truncate`, zero elsewhere, normalised to sum to one, also at the
+    ends of the range, where part of the window lies outside.
 
     Args:
-        bins_N: true bins `t`, integers in `0..num_bins-1`
+        bins_N: target bins `t`, integers in `0..num_bins-1`
         num_bins: number of bins K
         sigma: standard deviation, in bins
         truncate: half width of the window, in bins; 0 gives one-hot targets
-        dtype: of the result
+        dtype: dtype of the result
 
     Returns:
         Probabilities [N, num_bins] on the device of `bins_N`.
 
     Raises:
-        ValueError: a bin lies outside the range, `sigma` is not positive or `truncate` is negative
+        ValueError: if a bin lies outside the range, `sigma` is not positive or `truncate` is negative
 
     Example:
         >>> import torch
@@ -44,15 +44,15 @@ def soft_targets(
 
 
 def checked_soft_targets(bins_N: Tensor, num_bins: int, sigma: float, truncate: int, dtype: torch.dtype) -> Tensor:
-    """Return `soft_targets` of bins that are known to lie in the range: a check would have to ask the device."""
-    # Only the window is computed: K exponentials a row, nearly all of them discarded, cost more than the loss.
+    """Return `soft_targets` without checking the bins, which would wait for the device."""
+    # Only the window is computed: K exponentials per row would take longer than the loss itself.
     reach = min(truncate, num_bins - 1)
     offset_W = torch.arange(-reach, reach + 1, device=bins_N.device)
     bin_NW = bins_N[:, None] + offset_W
-    # The quotient is squared, not sigma: a tiny sigma then gives a one-hot row instead of 0/0.
+    # Squaring the quotient instead of sigma gives a one-hot row for a tiny sigma instead of 0/0.
     q_W = torch.exp(-0.5 * (offset_W.to(dtype) / sigma).square())
     q_NW = torch.where((bin_NW >= 0) & (bin_NW < num_bins), q_W, 0.0)
     q_NW = q_NW / q_NW.sum(dim=1, keepdim=True)
-    # Bins outside the range hold 0, which may be added anywhere.
+    # Bins outside the range have probability 0, so that adding them to a clamped index has no effect.
     q_NK = torch.zeros(len(bins_N), num_bins, dtype=dtype, device=bins_N.device)
     return q_NK.scatter_add(1, bin_NW.clamp(0, num_bins - 1), q_NW)

@@ -1,11 +1,11 @@
-"""The walk over the vocabulary as Triton kernels: no logits reach the device's memory.
+"""The pass over the vocabulary as Triton kernels, which never write logits to the device's memory.
 
-The first kernel leaves the logsumexp of the others and the logits of the targets; the second computes each tile of
-logits again and adds its products to the gradients of hidden states, weight and bias, by atomic additions: their order,
-and with it the last digits, differ from run to run. Tiles in which no logit has a gradient of `gradient_filter` or more
-can be left out, as in Cut Cross-Entropy (Wijmans et al. 2024): each logit's gradient is then wrong by less than that,
-and the gradient of a row by less than `gradient_filter` times the sum of the norms of the weight's rows. Imported only
-where it is asked for: it needs Triton.
+The first kernel computes the logsumexp of the others and the logits of the targets. The second recomputes each tile of
+logits and adds its products to the gradients of hidden states, weight and bias with atomic additions, whose order, and
+so the last digits, differ from run to run. Tiles in which all gradients are below `gradient_filter` can be skipped, as
+in Cut Cross-Entropy (Wijmans et al. 2024): the error of each logit's gradient is then less than that, and the error of
+a row's gradient less than `gradient_filter` times the sum of the norms of the weight's rows. The module needs Triton
+and is only imported on request.
 
 Shapes: R rows, T of them with a target, H hidden, V vocabulary, K offsets.
 """
@@ -21,7 +21,7 @@ from coord_losses.fused.blocks import BlockwiseHead, index_of
 from coord_losses.fused.online_softmax import LogSumExps, NLLRows, logit_gradient_
 
 _TILES = {2: (64, 128, 64, 8), 4: (32, 64, 32, 4)}
-"""Rows, columns, hidden units and warps of a tile, by the bytes of an element."""
+"""Rows, columns, hidden units and warps of a tile, by element size in bytes."""
 _INTERPRETED = (16, 32, 16, 1)
 
 
@@ -51,30 +51,30 @@ def _logits(hidden, weight, bias, added, slot, factor, rows, cols, R, V, H, K, c
     if OFFSETS:
         k = tl.load(slot + cols, mask=cols < V, other=-1)
         z += tl.load(added + rows64[:, None] * K + k[None, :], mask=(rows[:, None] < R) & (k[None, :] >= 0), other=0)
-    own = tl.load(factor + rows, mask=rows < R, other=1)
+    row_factor = tl.load(factor + rows, mask=rows < R, other=1)
     if BIAS:
-        z += own[:, None] * tl.load(bias + cols, mask=cols < V, other=0)[None, :]
+        z += row_factor[:, None] * tl.load(bias + cols, mask=cols < V, other=0)[None, :]
     slope = tl.full((BR, BV), 1, tl.float32)
     if CAP:
-        tanh = 2 * tl.sigmoid(2 * z / (cap * own[:, None])) - 1
-        z = cap * own[:, None] * tanh
+        tanh = 2 * tl.sigmoid(2 * z / (cap * row_factor[:, None])) - 1
+        z = cap * row_factor[:, None] * tanh
         slope = 1 - tanh * tanh
     return z, slope
 
 
 @triton.jit
 def _in_set(target, rows, cols, T, first, last):
-    """Return whether a column belongs to the set of its row: the target, or in rows of the gate the coordinates."""
-    aim = tl.load(target + rows, mask=rows < T, other=-1)
+    """Return whether a column belongs to the set of its row: the target, or all coordinates in rows of the gate."""
+    row_target = tl.load(target + rows, mask=rows < T, other=-1)
     gate = (rows[:, None] >= T) & (cols[None, :] >= first) & (cols[None, :] < last)
-    return (cols[None, :] == aim[:, None]) | gate
+    return (cols[None, :] == row_target[:, None]) | gate
 
 
 @triton.jit
 def _lse_kernel(hidden, weight, bias, added, slot, factor, target, largest, total, set_logit, R, T, V, H, K, first, last,
                 per_split, splits, cap, BR: tl.constexpr, BV: tl.constexpr, BH: tl.constexpr, BIAS: tl.constexpr,
                 OFFSETS: tl.constexpr, CAP: tl.constexpr, WIDEN: tl.constexpr):  # fmt: skip
-    """Leave maximum and sum of exponentials of the others in one part of the vocabulary, and the targets' logits."""
+    """Store maximum and sum of exponentials of the others in one part of the vocabulary, and the targets' logits."""
     rows = tl.program_id(0) * BR + tl.arange(0, BR)
     split = tl.program_id(1)
     high = tl.full((BR,), -3e38, tl.float32)
@@ -97,11 +97,11 @@ def _lse_kernel(hidden, weight, bias, added, slot, factor, target, largest, tota
 
 @triton.jit
 def _gradient_kernel(hidden, weight, bias, added, slot, factor, target, others, set_lse, scale, upstream, grad_hidden,
-                     grad_weight, grad_bias, R, T, V, H, K, first, last, row_blocks, cap, least, BR: tl.constexpr,
+                     grad_weight, grad_bias, R, T, V, H, K, first, last, row_blocks, cap, min_gradient, BR: tl.constexpr,
                      BV: tl.constexpr, BH: tl.constexpr, BIAS: tl.constexpr, OFFSETS: tl.constexpr, CAP: tl.constexpr, WIDEN: tl.constexpr,
                      TRAINED: tl.constexpr, FILTER: tl.constexpr):  # fmt: skip
-    """Add what one tile of logits contributes to the gradients."""
-    # Neighbouring programs share the columns, whose rows of the weight are then in the cache.
+    """Add the contribution of one tile of logits to the gradients."""
+    # Neighbouring programs use the same columns, so that their rows of the weight are in the cache.
     rows = (tl.program_id(0) % row_blocks) * BR + tl.arange(0, BR)
     cols = (tl.program_id(0) // row_blocks) * BV + tl.arange(0, BV)
     z, slope = _logits(hidden, weight, bias, added, slot, factor, rows, cols, R, V, H, K, cap, BR, BV, BH, BIAS, OFFSETS,
@@ -116,14 +116,14 @@ def _gradient_kernel(hidden, weight, bias, added, slot, factor, target, others, 
     grad = tl.where(row[:, None] & (cols[None, :] < V), grad, 0.0)
     wanted = True
     if FILTER:
-        wanted = tl.max(tl.max(tl.abs(grad), 1), 0) >= least
+        wanted = tl.max(tl.max(tl.abs(grad), 1), 0) >= min_gradient
     if wanted:
         grad = grad * tl.load(upstream + rows, mask=row, other=0)[:, None]
         rows64, cols64 = rows.to(tl.int64), cols.to(tl.int64)
         narrow = grad.to(weight.dtype.element_ty)
         if TRAINED and BIAS:
-            own = tl.load(factor + rows, mask=row, other=0)
-            tl.atomic_add(grad_bias + cols, tl.sum(grad * own[:, None], 0), mask=cols < V)
+            row_factor = tl.load(factor + rows, mask=row, other=0)
+            tl.atomic_add(grad_bias + cols, tl.sum(grad * row_factor[:, None], 0), mask=cols < V)
         for start in range(0, H, BH):
             units = start + tl.arange(0, BH)
             unit = units[None, :] < H
@@ -137,15 +137,15 @@ def _gradient_kernel(hidden, weight, bias, added, slot, factor, target, others, 
                               mask=(cols[:, None] < V) & unit)  # fmt: skip
 
 
-class TritonWalk:
-    """The walk over the vocabulary of some rows.
+class TritonPass:
+    """A pass over the vocabulary for some rows.
 
     Args:
-        head: gives weight, offsets, bias and cap
-        rows: all of them; they need not be split into chunks
+        head: the head with weight, offsets, bias and cap
+        rows: all rows; they need not be split into chunks
 
     Raises:
-        ValueError: the weight's dtype is neither that of the products nor supported, or there is no GPU
+        ValueError: if the weight's dtype differs from that of the products or is not supported, or there is no GPU
     """
 
     def __init__(self, head: BlockwiseHead, rows: NLLRows) -> None:
@@ -162,9 +162,9 @@ class TritonWalk:
         self.tile = _INTERPRETED if interpreted else _TILES[weight_VH.element_size()]
         self.weight_VH, self.hidden_RH = weight_VH.contiguous(), rows.hidden_RH.to(head.dtype).contiguous()
         self.factor_R = rows.factor_R1.flatten().contiguous()
-        nothing = self.factor_R.new_zeros(1)
-        self.bias_V = nothing if head.bias_V is None else head.bias_V.contiguous()
-        self.added_RK, self.slot_V = nothing, nothing.int()
+        placeholder = self.factor_R.new_zeros(1)
+        self.bias_V = placeholder if head.bias_V is None else head.bias_V.contiguous()
+        self.added_RK, self.slot_V = placeholder, placeholder.int()
         added_RK = head.offset_logits(rows.hidden_RH)
         if added_RK is not None:
             self.added_RK = added_RK.contiguous()
@@ -176,7 +176,7 @@ class TritonWalk:
     def _common(self) -> tuple[dict[str, object], int, int]:
         block_rows, block_columns, units, warps = self.tile
         head, (vocab_size, hidden_size) = self.head, self.weight_VH.shape
-        given = {
+        arguments = {
             "hidden": self.hidden_RH, "weight": self.weight_VH, "bias": self.bias_V, "added": self.added_RK,
             "slot": self.slot_V, "factor": self.factor_R, "target": self.rows.targets_T, "R": len(self.hidden_RH),
             "T": len(self.rows.targets_T), "V": vocab_size, "H": hidden_size, "K": self.added_RK.shape[-1],
@@ -184,7 +184,7 @@ class TritonWalk:
             "BV": block_columns, "BH": units, "BIAS": head.bias_V is not None, "OFFSETS": head.offsets_KH is not None,
             "CAP": head.cap is not None, "WIDEN": triton.knobs.runtime.interpret, "num_warps": warps,
         }  # fmt: skip
-        return given, triton.cdiv(len(self.hidden_RH), block_rows), triton.cdiv(vocab_size, block_columns)
+        return arguments, triton.cdiv(len(self.hidden_RH), block_rows), triton.cdiv(vocab_size, block_columns)
 
     def set_logits(self) -> Tensor:
         """Return the logits of the coordinate tokens in the rows of the gate [G, J]."""
@@ -192,15 +192,15 @@ class TritonWalk:
         return self.head.final_logits(self.rows.hidden_RH[gate], self.rows.factor_R1[gate], self.rows.coord)
 
     def log_sum_exps(self) -> LogSumExps:
-        """Return the two numbers of each row."""
-        given, row_blocks, column_blocks = self._common()
+        """Return the logsumexps of each row."""
+        arguments, row_blocks, column_blocks = self._common()
         splits = max(1, min(column_blocks, triton.cdiv(512, max(1, row_blocks))))
         per_split = triton.cdiv(column_blocks, splits)
         largest_RS = self.factor_R.new_empty(len(self.hidden_RH), splits)
         total_RS, set_R = torch.empty_like(largest_RS), torch.empty_like(self.factor_R)
         if len(set_R):
             _lse_kernel[(row_blocks, splits)](
-                largest=largest_RS, total=total_RS, set_logit=set_R, per_split=per_split, splits=splits, **given
+                largest=largest_RS, total=total_RS, set_logit=set_R, per_split=per_split, splits=splits, **arguments
             )
             set_R[len(self.rows.targets_T) :] = self.set_logits().logsumexp(dim=1)
         return LogSumExps((largest_RS + total_RS.log()).logsumexp(dim=1), set_R)
@@ -208,27 +208,27 @@ class TritonWalk:
     def gradients(
         self, lse: LogSumExps, upstream_R: Tensor, grad_VH: Tensor | None = None, grad_V: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        """Add the gradients of weight and bias, where those are given.
+        """Add the gradients of weight and bias to `grad_VH` and `grad_V` if given.
 
         Args:
-            lse: from `log_sum_exps`
+            lse: result of `log_sum_exps`
             upstream_R: gradient of the total by each row's nll
-            grad_VH: float32, to be added to; None for a frozen weight
-            grad_V: float32, to be added to, with `grad_VH`
+            grad_VH: float32 gradient of the weight; None for a frozen weight
+            grad_V: float32 gradient of the bias, together with `grad_VH`
 
         Returns:
             The gradient of the hidden states [R, H], and that of the offset logits [R, K]; None without offsets.
         """
-        given, row_blocks, column_blocks = self._common()
+        arguments, row_blocks, column_blocks = self._common()
         grad_RH = torch.zeros_like(self.hidden_RH, dtype=torch.float32)
-        least = self.rows.spec.gradient_filter
-        nothing = self.factor_R.new_zeros(1)
+        min_gradient = self.rows.spec.gradient_filter
+        placeholder = self.factor_R.new_zeros(1)
         if len(grad_RH):
             _gradient_kernel[(row_blocks * column_blocks,)](
                 others=lse.others_R, set_lse=lse.set_R, scale=lse.others_prob, upstream=upstream_R.contiguous(),
-                grad_hidden=grad_RH, grad_weight=nothing if grad_VH is None else grad_VH,
-                grad_bias=nothing if grad_V is None else grad_V, row_blocks=row_blocks, least=least,
-                TRAINED=grad_VH is not None, FILTER=least > 0, **given,
+                grad_hidden=grad_RH, grad_weight=placeholder if grad_VH is None else grad_VH,
+                grad_bias=placeholder if grad_V is None else grad_V, row_blocks=row_blocks, min_gradient=min_gradient,
+                TRAINED=grad_VH is not None, FILTER=min_gradient > 0, **arguments,
             )  # fmt: skip
         if self.head.offsets_KH is None:
             return grad_RH, None
