@@ -125,7 +125,7 @@ def test_numbers_page_has_each_claim_of_the_readme_and_a_section_for_it():
     assert {section for _, section in rows} - {"none: a test"} <= set(headings)
 
 
-FIGURE = re.compile(r"(?<![\w.])(?:\d+/\d+|(?:[±−+] ?)?\d*\.?\d+(?:-\d*\.?\d+)?)(?![\w])")
+FIGURE = re.compile(r"(?<![\w.])(?:\d+/\d+|(?:[±\u2212+] ?)?\d*\.?\d+(?:-\d*\.?\d+)?)(?![\w])")
 
 
 def test_figures_of_the_readme_stand_in_the_results():
