@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from installed import Place, running_python, try_lock
+from installed import Place, running_python, snapshot, try_lock
 from members import project_of
-from wheels import build
+from wheels import LOCKED, build
 
 HEAVY = ("torch", "transformers", "swift", "peft", "numpy", "matplotlib")
 
@@ -41,7 +41,8 @@ def main(runs: Annotated[int, typer.Option(help="Runs that the median is taken o
     """Print a table with a row for each member."""
     with tempfile.TemporaryDirectory(prefix="imports-") as folder:
         wheels = build(Path(folder) / "dist")
-        try_lock(wheels, Path(folder) / "trial", Place(running_python()))
+        repository = snapshot(Path(folder) / "repository")
+        try_lock(LOCKED, wheels, repository, Path(folder) / "trial", Place(running_python()))
         python = Path(folder) / "trial" / "venv" / "bin" / "python"
         start = seconds([python, "-c", "pass"], runs)
         print("| member | wheel kB | sdist kB | import s | loads | help s |\n|---|---|---|---|---|---|")
