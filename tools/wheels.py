@@ -91,7 +91,8 @@ def main(
                 run = partial(try_readme, name, repository)
                 failures += tried(f"{name} by its README's line", current, run, Path(folder))
             for place in places(name, full=full) if name in LIBRARIES else []:
-                run = partial(try_wheel, name, wheels, tests=not no_tests, exhaustive=full)
+                exhaustive = full and not place.lowest  # what they try depends on no version
+                run = partial(try_wheel, name, wheels, tests=not no_tests, exhaustive=exhaustive)
                 failures += tried(f"{name} alone{'' if no_tests else ', with tests'}", place, run, Path(folder))
             if full and name not in LIBRARIES:
                 failures += tried(f"{name} alone", current, partial(try_wheel, name, wheels), Path(folder))
