@@ -17,7 +17,6 @@ PROJECTS = {
     tomllib.loads(file.read_text())["project"]["name"]: file.parent
     for file in [*ROOT.glob("packages/*/pyproject.toml"), *ROOT.glob("apps/*/pyproject.toml")]
 }
-PINNED = "coord-trainer"  # pins what it needs, so that it is installed from a clone, beside the lock
 
 
 def build(place, out, *options, **environ):
@@ -53,7 +52,7 @@ def ours_needed(name):
     return {name}.union(*(ours_needed(found) for found in required))
 
 
-@pytest.mark.parametrize("name", sorted(set(PROJECTS) - {PINNED}))
+@pytest.mark.parametrize("name", PROJECTS)
 def test_install_line_of_a_readme_names_all_of_ours_that_pip_cannot_find(name, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     from installed import install_lines
@@ -123,3 +122,22 @@ def test_numbers_page_has_each_claim_of_the_readme_and_a_section_for_it():
     assert [claim for claim, _ in rows] == re.findall(r"^\| ([^-|].*?) \|", table, re.MULTILINE)
     headings = re.findall(r"^### (.+)$", (ROOT / "benchmarks" / "RESULTS.md").read_text(), re.MULTILINE)
     assert {section for _, section in rows} - {"none: a test"} <= set(headings)
+
+
+FIGURE = re.compile(r"(?<![\w.])(?:\d+/\d+|(?:[±\u2212+] ?)?\d*\.?\d+(?:-\d*\.?\d+)?)(?![\w])")
+
+
+def test_figures_of_the_readme_stand_in_the_results():
+    results = (ROOT / "benchmarks" / "RESULTS.md").read_text()
+    sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", results, re.MULTILINE | re.DOTALL))
+    numbers = (ROOT / "docs" / "numbers.md").read_text()
+    table = (ROOT / "README.md").read_text().partition("| question | result |")[2]
+    rows = re.findall(r"^\| ([^-|].*?) \| (.*?) \|", table, re.MULTILINE)
+    assert len(rows) > 6
+    for claim, result in rows:
+        section = re.search(rf"^\| {re.escape(claim)} \| (.+?) \|", numbers, re.MULTILINE)[1]
+        if section != "none: a test":
+            missing = set(FIGURE.findall(f"{claim} {result}")) - set(FIGURE.findall(sections[section]))
+            assert not missing, (claim, section)
+    prose = table.partition("\n\n")[2].partition("\n## ")[0]
+    assert set(FIGURE.findall(prose)) <= set(FIGURE.findall(results))

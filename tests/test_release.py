@@ -236,6 +236,23 @@ def test_prepare_writes_version_and_date_only_where_the_step_fits(clone):
     assert clone.tool("prepare", "coord-codec", "0.1.0")[0] == 1
 
 
+def test_prepare_adds_entries_to_a_version_that_was_dated_and_never_tagged(clone):
+    changelog = clone.folder / "packages/coord-eval/CHANGELOG.md"
+    clone.note("coord-eval", "## [Unreleased]\n\n### Fixed\n- Mended.\n\n### Added\n- More,\n  at length.\n\n")
+    clone.commit()
+    code, told = clone.tool("prepare", "coord-eval", "0.1.0", "--date", "2030-01-02")
+    assert code == 0, told
+    entries = "### Added\n- All.\n- More,\n  at length.\n\n### Fixed\n- Mended.\n"
+    assert changelog.read_text() == f"# Changelog\n\n## [0.1.0] - 2030-01-02\n\n{entries}"
+
+    # A second time nothing is left but the date.
+    assert clone.tool("prepare", "coord-eval", "0.1.0", "--date", "2030-01-03")[0] == 0
+    assert changelog.read_text() == f"# Changelog\n\n## [0.1.0] - 2030-01-03\n\n{entries}"
+    clone.note("coord-eval", "## [Unreleased]\n\n### Added\n- Again.\n\n")
+    assert clone.tool("prepare", "coord-eval", "0.2.0")[0] == 0
+    assert changelog.read_text().count("## [") == 2
+
+
 @pytest.mark.parametrize(
     ("old", "new", "breaks", "added", "fault"),
     [

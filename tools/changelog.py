@@ -37,11 +37,28 @@ def changelog_faults(file: Path, version: Version) -> list[str]:
 
 
 def dated(text: str, version: Version, day: date) -> str | None:
-    """The changelog with its [Unreleased] entries under the version and its date; None where there are none."""
-    first = HEADING.search(text)
-    if first is None or first["name"] != "Unreleased":
+    """The changelog with its [Unreleased] entries under the version and its date; None where nothing is said of it.
+
+    A section that the version has already, written before its tag, takes the entries in, kind by kind.
+    """
+    headings = list(HEADING.finditer(text))
+    taken = [heading for heading in headings if heading["name"] in ("Unreleased", str(version))]
+    if not taken or headings[: len(taken)] != taken:
         return None
-    following = HEADING.search(text, first.end())
-    if not re.search(r"^- ", text[first.end() : following.start() if following else None], re.MULTILINE):
+    end = headings[len(taken)].start() if len(headings) > len(taken) else len(text)
+    above, *parts = HEADING.split(text[:end])
+    body = _joined(parts[::-1][::3])  # what stands below a heading follows its name and date
+    if not re.search(r"^- ", body, re.MULTILINE):
         return None
-    return f"{text[: first.start()]}## [{version}] - {day}{text[first.end() :]}"
+    rest = text[end:]
+    return f"{above}## [{version}] - {day}\n\n{body}\n" + (rest and f"\n{rest}")
+
+
+def _joined(bodies: list[str]) -> str:
+    """Sections as one: what stands above their kinds, then each kind with the entries of all."""
+    kinds: dict[str, list[str]] = {}
+    for block in (block for body in bodies for block in re.split(r"^(?=### )", body, flags=re.MULTILINE)):
+        heading, _, entries = block.partition("\n") if block.startswith("### ") else ("", "", block)
+        kinds.setdefault(heading.strip(), []).append(entries.strip())
+    blocks = ("\n".join([heading, *texts]).strip() for heading, texts in kinds.items())
+    return "\n\n".join(filter(None, blocks))

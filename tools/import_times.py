@@ -2,46 +2,53 @@
 
     uv run python tools/import_times.py
 
-Installs `requirements.lock` and the six wheels in a bare environment. Each time is the median of some runs in new
-processes after a first one that compiles; that of an import is without the interpreter's own start. A machine that does
-other things gives longer ones: the times are for `benchmarks/RESULTS.md`, and no test holds them.
+Installs `requirements.lock` and the six members in a bare environment. Each time is processor time, the median of some
+runs in new processes after a first one that compiles; that of an import is without the interpreter's own start. The
+times are for `benchmarks/RESULTS.md`, and no test holds them.
 """
 
 from __future__ import annotations
 
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from installed import Place, running_python, try_lock
+from installed import Place, running_python, snapshot, try_lock
 from members import project_of
-from wheels import build
+from wheels import LOCKED, build
 
 HEAVY = ("torch", "transformers", "swift", "peft", "numpy", "matplotlib")
 
 
 def seconds(command: list[object], runs: int) -> float:
-    """Median wall time of a command."""
+    """Median processor time of a command."""
     times = []
     for _ in range(runs + 1):
-        start = time.perf_counter()
+        start = processor_time()
         subprocess.run(
             [str(word) for word in command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        times.append(time.perf_counter() - start)
+        times.append(processor_time() - start)
     return statistics.median(times[1:])
+
+
+def processor_time() -> float:
+    """Processor time that finished child processes have taken so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main(runs: Annotated[int, typer.Option(help="Runs that the median is taken of.")] = 9) -> None:
     """Print a table with a row for each member."""
     with tempfile.TemporaryDirectory(prefix="imports-") as folder:
         wheels = build(Path(folder) / "dist")
-        try_lock(wheels, Path(folder) / "trial", Place(running_python()))
+        repository = snapshot(Path(folder) / "repository")
+        try_lock(LOCKED, wheels, repository, Path(folder) / "trial", Place(running_python()))
         python = Path(folder) / "trial" / "venv" / "bin" / "python"
         start = seconds([python, "-c", "pass"], runs)
         print("| member | wheel kB | sdist kB | import s | loads | help s |\n|---|---|---|---|---|---|")

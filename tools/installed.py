@@ -82,22 +82,24 @@ def try_readme(name: str, repository: Path, folder: Path, place: Place) -> None:
         ValueError: The README has no such line.
     """
     step = Steps(folder, place)
-    for line in install_lines(FOLDERS[name] / "README.md"):
-        step.shell(line, URL=f"file://localhost{repository}")  # without a host older pips refuse it
+    step.readme(name, repository)
     step.promises(name)
 
 
-def try_lock(wheels: dict[str, Path], folder: Path, place: Place) -> None:
-    """Install exactly the tested versions, as the README at the root says, and all wheels; run their programs.
+def try_lock(name: str, wheels: dict[str, Path], repository: Path, folder: Path, place: Place) -> None:
+    """Install exactly the tested versions, as the README at the root says, then a member by the line of its own README.
+
+    The wheels that are still missing come last; the programs of all are run.
 
     Raises:
-        StepFailedError: The line of the README, an install or a program failed.
-        ValueError: The README has no such line.
+        StepFailedError: A line of the READMEs, an install or a program failed.
+        ValueError: A README has no such line.
     """
     step = Steps(folder, place)
     (line,) = re.findall(r"`(pip install [^`]*) -r requirements\.lock`", (ROOT / "README.md").read_text("utf-8"))
     step.shell(f"{line} -r {shlex.quote(str(ROOT / 'requirements.lock'))}")
-    step.install("--no-deps", *wheels.values())
+    step.readme(name, repository)
+    step.install("--no-deps", *(wheel for other, wheel in wheels.items() if other not in with_siblings(name, wheels)))
     step.programs(*wheels)
 
 
@@ -197,6 +199,11 @@ class Steps:
         """The programs of members say what they do."""
         for program in (program for name in names for program in project_of(name).get("scripts", {})):
             self._run([self.executable.parent / program, "--help"], show=False)
+
+    def readme(self, name: str, repository: Path) -> None:
+        """Run the lines of a member's README that install it, with a repository for the project's address."""
+        for line in install_lines(FOLDERS[name] / "README.md"):
+            self.shell(line, URL=f"file://localhost{repository}")  # without a host older pips refuse it
 
     def shell(self, line: str, **variables: str) -> None:
         """A `pip install` line as it stands, in bash, with uv as pip: the same resolution, from uv's cache."""

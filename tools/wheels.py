@@ -1,7 +1,7 @@
 """Build every wheel of the workspace and try each member alone in a fresh environment.
 
-Libraries and the exporter are installed by the line of their README, from a repository with the working tree; the
-trainer beside `requirements.lock`, as the README at the root says. The projects in tests/outside, which use two or
+Every member is installed by the line of its README, from a repository with the working tree; the trainer beside
+`requirements.lock`, as the README at the root says. The projects in tests/outside, which use two or
 three of the libraries together, are installed from the wheels.
 
     python tools/wheels.py             on the running Python: imports, programs, README examples; the tests of codec
@@ -44,7 +44,7 @@ from members import FOLDERS, LIBRARIES, ROOT
 from wheel_contents import check_wheel, wheels_in
 
 LIGHT = ["coord-codec", "coord-eval"]  # no torch: cheap to install
-LOCKED = "coord-trainer"  # pins its requirements, so that its README installs the lock
+LOCKED = "coord-trainer"  # pins its requirements, so that it is installed beside the lock
 PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
 Member = Enum("Member", {name: name for name in FOLDERS}, type=str)
 
@@ -85,12 +85,14 @@ def main(
         repository = snapshot(Path(folder) / "repository")
         for name in chosen or FOLDERS:
             if name == LOCKED:
-                failures += tried("requirements.lock and all wheels", current, partial(try_lock, wheels), Path(folder))
+                run = partial(try_lock, name, wheels, repository)
+                failures += tried(f"requirements.lock and {name} by its README's line", current, run, Path(folder))
             else:
                 run = partial(try_readme, name, repository)
                 failures += tried(f"{name} by its README's line", current, run, Path(folder))
             for place in places(name, full=full) if name in LIBRARIES else []:
-                run = partial(try_wheel, name, wheels, tests=not no_tests, exhaustive=full)
+                exhaustive = full and not place.lowest  # what they try depends on no version
+                run = partial(try_wheel, name, wheels, tests=not no_tests, exhaustive=exhaustive)
                 failures += tried(f"{name} alone{'' if no_tests else ', with tests'}", place, run, Path(folder))
             if full and name not in LIBRARIES:
                 failures += tried(f"{name} alone", current, partial(try_wheel, name, wheels), Path(folder))

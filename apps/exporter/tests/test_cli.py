@@ -83,6 +83,7 @@ def test_help_has_examples_and_exit_codes_and_needs_no_torch(tmp_path, command):
     done, heavy = run_app(tmp_path, *command, "--help")
     assert done.returncode == 0 and not heavy
     assert "Exit codes: 0 if" in done.stdout
+    assert f"Usage: uv run apps/exporter {' '.join(command)}" in done.stdout
     assert not command or f"uv run apps/exporter {command[0]} " in done.stdout
 
 

@@ -8,6 +8,9 @@ from huggingface_hub import constants
 from tiny_checkpoint import link_base, merge_quietly
 
 from coord_exporter import InputError
+from coord_exporter.adapter import open_adapter
+from coord_exporter.card import write_card
+from coord_exporter.checkpoint.read import open_checkpoint
 from coord_exporter.sources import find_adapter, find_folder
 
 
@@ -67,6 +70,30 @@ def test_merge_of_a_run_into_a_cached_base_writes_a_card_with_the_provenance(cac
     assert (tmp_path / "out" / "README.base.md").read_text().endswith("The base's own card.\n")
     merge_quietly("some/base", run / "checkpoints" / "checkpoint-5", tmp_path / "earlier")
     assert "AP |" not in (tmp_path / "earlier" / "README.md").read_text()  # the scores are another checkpoint's
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("evaluation: {pictures: train}", "On images that it was trained on, which says nothing of others."),
+        ("evaluation: {pictures: heldout}", "On held-out images."),
+        ("evaluation:", "On images that the run names."),
+        ("evaluation: [train]", "On images that the run names."),
+        ("[", "On images that the run names."),
+        (None, "On images that the run names."),
+    ],
+)
+def test_card_says_on_which_images_it_was_scored_and_where_nothing_was_measured(run, cached, settings, told):
+    scores = {"coco": {"AP": 0.4375, "APl": -1.0}, "mean_iou": 0.25, "ceiling": {"AP": 0.9975}}
+    (run / "evaluation.json").write_text(json.dumps(scores | {"format": {"answers": 30, "parsed": 2}}))
+    if settings is not None:
+        (run / "config.yaml").write_text(settings)
+    adapter = open_adapter(run / "checkpoints" / "checkpoint-10")
+    card = write_card(open_checkpoint(cached), "some/base", adapter, {})
+    assert told in card
+    rows = ["| AP | 0.438 |", "| APl | nothing to measure |", "| mean IoU | 0.250 |"]
+    rows += ["| quantisation ceiling, AP | 0.998 |", "| answers that parse | 2 of 30 |"]
+    assert "\n".join(rows) in card
 
 
 @pytest.mark.parametrize(

@@ -43,11 +43,29 @@ def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[
         "A plain checkpoint that `coord-exporter` merged from a base and an adapter; `export.json` holds digests and "
     )
     text += f"versions.\n\n| provenance | |\n|---|---|\n{table}\n"
-    scores = read_object(run / "evaluation.json") if run and (run / "evaluation.json").is_file() else {}
-    if (coco := scores.get("coco")) and manifest.get("checkpoint", "").endswith(adapter.folder.name):
-        rows = "\n".join(f"| {metric} | {value:.3f} |" for metric, value in coco.items() if isinstance(value, float))
-        text += f"\n## Scores of the run's own evaluation\n\n| metric | value |\n|---|---|\n{rows}\n"
+    if run and (run / "evaluation.json").is_file() and manifest.get("checkpoint", "").endswith(adapter.folder.name):
+        config = run / "config.yaml"
+        settings = _mapping(config.read_text(encoding="utf-8", errors="replace")) if config.is_file() else {}
+        text += _scores(read_object(run / "evaluation.json"), settings.get("evaluation"))
     return text
+
+
+def _scores(evaluation: dict, settings: object) -> str:
+    """Return the section of the scores, with the images they were taken on; empty where COCO's are not there."""
+    if not (coco := evaluation.get("coco")):
+        return ""
+    ceiling, answers = evaluation.get("ceiling") or {}, evaluation.get("format") or {}
+    values = {**coco, "mean IoU": evaluation.get("mean_iou"), "quantisation ceiling, AP": ceiling.get("AP")}
+    cells = {k: f"{v:.3f}" if v >= 0 else "nothing to measure" for k, v in values.items() if isinstance(v, float)}
+    if {"parsed", "answers"} <= answers.keys():
+        cells["answers that parse"] = f"{answers['parsed']} of {answers['answers']}"
+    images = "images that the run names"
+    if isinstance(settings, dict) and settings.get("pictures") == "heldout":
+        images = "held-out images"
+    elif isinstance(settings, dict) and settings.get("pictures") == "train":
+        images = "images that it was trained on, which says nothing of others"
+    rows = "\n".join(f"| {metric} | {value} |" for metric, value in cells.items())
+    return f"\n## Scores of the run's own evaluation\n\nOn {images}.\n\n| metric | value |\n|---|---|\n{rows}\n"
 
 
 def _metadata_of(card: Path) -> dict:
@@ -55,8 +73,13 @@ def _metadata_of(card: Path) -> dict:
     if not card.is_file():
         return {}
     parts = card.read_text(encoding="utf-8", errors="replace").split("---\n", 2)
+    return _mapping(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
+
+
+def _mapping(text: str) -> dict:
+    """Return a YAML mapping; empty where the text is none."""
     try:
-        metadata = yaml.safe_load(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
+        metadata = yaml.safe_load(text)
     except yaml.YAMLError:
         return {}
     return metadata if isinstance(metadata, dict) else {}

@@ -206,7 +206,8 @@ def main(arguments: list[str] | None = None) -> None:
     for kind in (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ():
         signal.signal(kind, _stop)
     try:
-        app(arguments)
+        installed = Path(sys.argv[0]).name == "coord-exporter"
+        app(arguments, prog_name=None if installed else "uv run apps/exporter")
     except (InputError, ExportError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)

@@ -38,3 +38,21 @@ def test_perfect_answers_to_images_without_ids_score_1(tmp_path, monkeypatch, li
     path.write_text("".join(json.dumps(record) + "\n" for record in found))
     evaluation = score_predictions(config, path, images, STRATEGIES["greedy"])
     assert evaluation.coco["AP"] == pytest.approx(1)
+
+
+def test_diagnosis_on_the_console_names_the_reading_that_it_is_of(tmp_path, capsys):
+    """A run has several readings, and the way mended for one need not be that of another."""
+    boxes = [[0.05, 0.1 * n, 0.3, 0.1 * n + 0.4] for n in range(5)]
+    lines, answers = [], []
+    for n, box in enumerate(boxes):
+        Image.new("RGB", (64, 48)).save(tmp_path / f"{n}.png")
+        record = {"image": f"{n}.png", "width": 64, "height": 48, "image_id": n}
+        lines.append(record | {"objects": [{"desc": "cat", "bbox": box}]})
+        swapped = "".join(f"<|coord_{round(1000 * box[i])}|>" for i in (1, 0, 3, 2))
+        answers.append(record | {"text": f"<obj_start>cat{swapped}<obj_end>", "finish_reason": "stop"})
+    for name, rows in (("a.jsonl", lines), ("predictions.jsonl", answers)):
+        (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    images = load_annotated(tmp_path / "a.jsonl", None, "heldout", strict=True)
+    score_predictions(tiny_config(), tmp_path / "predictions.jsonl", images, STRATEGIES["greedy"])
+    told = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("diagnosis:")]
+    assert len(told) > 1 and all(line.endswith(" (greedy)") for line in told)

@@ -118,7 +118,7 @@ def score_predictions(
     left_out = _left_out(config, images)
     lines = diagnose(evaluation, predictions, ignored_labels=ignored) if isinstance(predictions, Path) else []
     for line in lines:
-        say(line)
+        say(f"{line} ({strategy.name})")
     return replace(evaluation, notes=(*left_out, *evaluation.notes, *lines))
 
 
