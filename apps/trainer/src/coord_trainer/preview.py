@@ -155,17 +155,21 @@ def inspect_sample(config: RunConfig, number: int) -> None:
         if isinstance(found, ImageSet):
             one = found.select([found.instances[place]])
             instance, own = one.instances[0], config.model_copy(update={"data": part.data})
-            sample = sample_set(own, opened, one, augments=True)[0]
+            with opened.any_length():
+                sample = sample_set(own, opened, one, augments=True)[0]
             size = f"{instance.width} x {instance.height} pixels"
             say(f"image {instance.image}, {size}, {len(instance.targets)} objects")
         else:
-            sample = ConversationSamples(found, opened.encode)[place]
+            with opened.any_length():
+                sample = ConversationSamples(found, opened.encode)[place]
             say(f"conversation {place + 1} of {found.path}, {len(found.image_sizes[place])} images")
             for message in found.record(place)["messages"]:
                 say(f"  {message['role']}: {message['content']!r}")
     grids = sample["image_grid_thw"].tolist() if "image_grid_thw" in sample else []
     shown = f"patches (frames, rows, columns): {', '.join(map(str, grids))}, " if grids else ""
-    say(f"{shown}{len(sample['input_ids'])} tokens in all")
+    longer = len(sample["input_ids"]) > opened.longest_sample
+    beyond = f", more than training.max_length={opened.longest_sample}" if longer else ""
+    say(f"{shown}{len(sample['input_ids'])} tokens in all{beyond}")
     roles = _roles(sample["coord_layout"])
     tokenizer = opened.processor.tokenizer
     say(f"{'position':>8} {'id':>7}  {'learnt':6} {'role':14} token")
