@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 
 from coord_trainer.inspection.numbers.edges import EdgeMaps, Sample, inflate
 from coord_trainer.inspection.numbers.geometry import examine_geometry
+from coord_trainer.inspection.records import one_off
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
 COCO, Draft = BENCHMARK["COCO"], BENCHMARK["Draft"]
@@ -195,6 +196,22 @@ def test_pixels_that_say_nothing_are_told(clean, images):
     found, _ = told(replace(part, images=dict.fromkeys(part.images, Image.fromarray(noise))))
     assert set(found) == {"no_evidence"} and found["no_evidence"].severity == "note"
     assert ("12 images are too few" in found["no_evidence"].message) == (images == 12)
+
+
+def test_nothing_is_said_of_pixels_where_no_image_can_be_compared(clean):
+    """Because their EXIF orientation is in doubt, or none can be decoded: another finding says so."""
+    raw, none = replace(clean, coco=True).raw(), np.zeros(0, np.int64)
+    found, _ = examine_geometry(raw, raw.stated_I2, Sample(EdgeMaps.of([]), none, none))
+    assert found == []
+
+
+@pytest.mark.parametrize(("first", "wanted"), [(1, ["one_off"]), (0, [])])
+def test_corners_that_count_from_1_are_told_where_boxes_touch_the_border(clean, first, wanted):
+    raw = replace(clean, coco=True).raw()
+    numbers_N4 = np.rint(raw.numbers_N4) + 2 + first
+    numbers_N4[:14, 0], numbers_N4[14:20, 0] = first, first + 1
+    found = one_off(replace(raw, numbers_N4=numbers_N4))
+    assert [(f.code, f.severity) for f in found] == [(code, "note") for code in wanted]
 
 
 def test_shift_of_all_boxes_by_the_margin_of_a_padded_copy_is_told_as_that(clean):
