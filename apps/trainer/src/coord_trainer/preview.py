@@ -155,17 +155,21 @@ def inspect_sample(config: RunConfig, number: int) -> None:
         if isinstance(content, ImageSet):
             one_image = content.select([content.instances[index]])
             instance, of_source = one_image.instances[0], config.model_copy(update={"data": part.data})
-            sample = sample_set(of_source, opened, one_image, augments=True)[0]
+            with opened.any_length():
+                sample = sample_set(of_source, opened, one_image, augments=True)[0]
             size = f"{instance.width} x {instance.height} pixels"
             say(f"image {instance.image}, {size}, {len(instance.targets)} objects")
         else:
-            sample = ConversationSamples(content, opened.encode)[index]
+            with opened.any_length():
+                sample = ConversationSamples(content, opened.encode)[index]
             say(f"conversation {index + 1} of {content.path}, {len(content.image_sizes[index])} images")
             for message in content.record(index)["messages"]:
                 say(f"  {message['role']}: {message['content']!r}")
     grids = sample["image_grid_thw"].tolist() if "image_grid_thw" in sample else []
     patches = f"patches (frames, rows, columns): {', '.join(map(str, grids))}, " if grids else ""
-    say(f"{patches}{len(sample['input_ids'])} tokens in all")
+    too_long = len(sample["input_ids"]) > opened.longest_sample
+    limit = f", more than training.max_length={opened.longest_sample}" if too_long else ""
+    say(f"{patches}{len(sample['input_ids'])} tokens in all{limit}")
     roles = _roles(sample["coord_layout"])
     tokenizer = opened.processor.tokenizer
     say(f"{'position':>8} {'id':>7}  {'learnt':6} {'role':14} token")

@@ -1,5 +1,7 @@
 """What is said of all boxes of a set: small objects, units that differ by image, padded copies, few images."""
 
+import os
+import re
 import runpy
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from PIL import Image, ImageDraw
 
 from coord_trainer.inspection.numbers.edges import EdgeMaps, Sample, inflate
 from coord_trainer.inspection.numbers.geometry import examine_geometry
+from coord_trainer.inspection.records import one_off
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
 COCO, Draft = BENCHMARK["COCO"], BENCHMARK["Draft"]
@@ -122,6 +125,56 @@ def test_boxes_that_are_shifted_out_of_their_images_are_moved_back(clean, step, 
     assert found["shifted"].fix.count(" / W") == 2 * (not coco and step[0] != 0)
 
 
+BCCD = Path(os.environ.get("COORDEXP_SHARED", Path(__file__).parents[5] / "shared")) / "data/bccd"
+
+
+@pytest.fixture(scope="module")
+def cells():
+    """Photographs of round cells, with boxes that have a margin."""
+    if not BCCD.is_dir():
+        pytest.skip(f"the photographs are not at {BCCD}")
+    draft = BENCHMARK["read"](BCCD / "Annotations", BCCD / "JPEGImages")
+    return replace(draft.subset(np.random.default_rng(0).permutation(len(draft.images))[:30]), coco=True)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("factor", [0.5, 0.9, 0.95])
+def test_scale_of_boxes_with_a_margin_is_told_to_the_per_cent(cells, factor):
+    found, _ = told(cells.moved(lambda b: b * factor))
+    assert {f.code for f in found.values() if f.severity != "note"} == {"resized"}
+    (zoom,) = set(map(float, re.findall(r"x (?:/|\*) ([\d.]+)", found["resized"].fix)))
+    assert (zoom if zoom < 1 else 1 / zoom) == pytest.approx(factor, abs=0.01)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("step", [-0.05, 0.03, 0.05])
+def test_shift_of_boxes_with_a_margin_is_told_to_some_pixels(cells, step):
+    found, _ = told(cells.moved(lambda b: np.add(b, (step, 0, step, 0))))
+    assert {f.code for f in found.values() if f.severity != "note"} == {"shifted"}
+    sign, back = re.search(r"`x ([-+]) ([\d.]+) \* W", found["shifted"].fix).groups()
+    assert float(sign + back) == pytest.approx(-step, abs=0.006)
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("step", [(0.05, 0.05), (0.04, -0.05)])
+def test_boxes_that_are_shifted_along_both_sides_are_no_copy(cells, step):
+    """And stay in their images, so that neither order nor unit looks wrong."""
+    found, meaning = told(cells.moved(lambda b: np.add(b, (*step, *step))))
+    assert {f.code for f in found.values() if f.severity != "note"} == {"shifted"}
+    found_step = np.array([meaning.shift.x, meaning.shift.y]) / (640, 480)
+    assert found_step == pytest.approx(np.negative(step), abs=0.01)
+
+
+@pytest.mark.shared
+def test_pixels_of_a_copy_are_no_thousandths_in_another_order(cells):
+    """YOLO labels in pixels of a larger copy: as thousandths from corners they fit a little, by chance."""
+    planted = replace(cells, coco=False, layout=centred, unit=lambda size: 1.25 * size)
+    raw, maps = replace(planted.raw(), layout="cxcywh"), EdgeMaps.of(planted.images.values())
+    sample = Sample(maps, np.arange(len(raw)), raw.image_N)
+    found, _ = examine_geometry(raw, raw.stated_I2, sample)
+    assert {f.code for f in found if f.severity != "note"} == {"resized"}
+
+
 @pytest.mark.parametrize(("coco", "side"), [(False, 1.0), (False, 640.0), (True, 640.0), (True, 160.0)])
 def test_boxes_of_a_padded_copy_are_named(clean, coco, side):
     found, meaning = told(replace(padded(clean, side), coco=coco))
@@ -143,6 +196,22 @@ def test_pixels_that_say_nothing_are_told(clean, images):
     found, _ = told(replace(part, images=dict.fromkeys(part.images, Image.fromarray(noise))))
     assert set(found) == {"no_evidence"} and found["no_evidence"].severity == "note"
     assert ("12 images are too few" in found["no_evidence"].message) == (images == 12)
+
+
+def test_nothing_is_said_of_pixels_where_no_image_can_be_compared(clean):
+    """Because their EXIF orientation is in doubt, or none can be decoded: another finding says so."""
+    raw, none = replace(clean, coco=True).raw(), np.zeros(0, np.int64)
+    found, _ = examine_geometry(raw, raw.stated_I2, Sample(EdgeMaps.of([]), none, none))
+    assert found == []
+
+
+@pytest.mark.parametrize(("first", "wanted"), [(1, ["one_off"]), (0, [])])
+def test_corners_that_count_from_1_are_told_where_boxes_touch_the_border(clean, first, wanted):
+    raw = replace(clean, coco=True).raw()
+    numbers_N4 = np.rint(raw.numbers_N4) + 2 + first
+    numbers_N4[:14, 0], numbers_N4[14:20, 0] = first, first + 1
+    found = one_off(replace(raw, numbers_N4=numbers_N4))
+    assert [(f.code, f.severity) for f in found] == [(code, "note") for code in wanted]
 
 
 def test_shift_of_all_boxes_by_the_margin_of_a_padded_copy_is_told_as_that(clean):

@@ -129,6 +129,18 @@ def _yolo(draft, folder):
     return DataSource(folder)
 
 
+def _qwen(draft, folder):
+    draft.write(folder)
+    rows = zip(draft.images, draft.numbers(), draft.labels, strict=True)
+    lines = []
+    for name, boxes, labels in rows:
+        answer = [{"bbox_2d": b, "label": d} for b, d in zip(boxes.tolist(), labels, strict=True)]
+        turns = [{"role": "user", "content": "<image>?"}, {"role": "assistant", "content": json.dumps(answer)}]
+        lines.append(json.dumps({"messages": turns, "images": [name]}) + "\n")
+    (folder / "q.jsonl").write_text("".join(lines))
+    return DataSource(folder / "q.jsonl", folder, "qwen")
+
+
 WRITE = {
     "coco": ("xywh", "pixels", lambda draft, folder: replace(draft, coco=True).write(folder)),
     "jsonl": ("xyxy", "unit", lambda draft, folder: draft.write(folder)),
@@ -136,6 +148,7 @@ WRITE = {
     "voc": ("xyxy", "pixels", _voc),
     "csv": ("xyxy", "pixels", _csv),
     "yolo": ("cxcywh", "unit", _yolo),
+    "qwen": ("xyxy", "norm1000", _qwen),
 }
 UNITS = {
     "pixels": lambda size: size,

@@ -38,6 +38,26 @@ def test_boxes_are_read_back_from_the_token_ids(view):
         assert 0 < one.off_by <= 0.0005 * max(one.size) + 1e-6  # half a bin
 
 
+@pytest.mark.parametrize("settings", [{"order": "random"}, {"queries": "per_class"}, {"noise_objects": 9}])
+def test_boxes_are_compared_with_the_objects_that_the_answer_names(opened_run, settings):
+    config, _, train, _ = opened_run
+    data = config.data.model_copy(update=settings)
+    found = with_model(config.model_copy(update={"data": data}), train, list(range(len(train))))
+    for one in found.shown:
+        assert [name for name, _ in one.truth] == [name for name, _ in one.said if name != "noise"]
+        assert one.off_by <= 0.0005 * max(one.size) + 1e-6
+
+
+def test_samples_that_are_too_long_are_shown_whole_with_what_lies_beyond(opened_run):
+    config, _, train, _ = opened_run
+    limited = config.model_copy(update={"training": config.training | {"max_length": 30}})
+    found = with_model(limited, train, [0, 3])
+    assert found.limit == 30 and max(found.lengths) > 30
+    for one, length in zip(found.shown, (found.lengths[0], found.lengths[3]), strict=True):
+        assert sum(token.role == "beyond" for token in one.tokens) == length - 30
+        assert len(one.said) == len(one.truth)  # nothing is missing: the tokens beyond are there
+
+
 def test_a_lost_object_is_no_small_difference():
     box = (0.1, 0.1, 0.2, 0.2)
     one = Shown("a.png", None, (10, 10), (("cat", box),), (), "")

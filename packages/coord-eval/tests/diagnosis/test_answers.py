@@ -212,12 +212,31 @@ SIZED = {
 @pytest.mark.parametrize("labels", [str, lambda name: f"{name}s"])
 @pytest.mark.parametrize("order", SIZED)
 def test_diagnose_finds_scale_and_order_together_whatever_the_labels(coco_set, order, labels):
-    """Pixels of a copy of 640 x 640."""
-    records = _renamed(answers(coco_set, lambda b, s: [640 * v for v in SIZED[order](b)]), labels)
-    (line,) = diagnose(score(coco_set, records, scale=1000), records, force=True)[1:]
-    assert f"numbers{order} divided by 1000, x times 1.56" in line and ", y times 1.56" in line
+    """Pixels of a copy of 617 x 617, which is no common size."""
+    records = _renamed(answers(coco_set, lambda b, s: [617 * v for v in SIZED[order](b)]), labels)
+    line = diagnose(score(coco_set, records, scale=1000), records, force=True)[1]
+    assert f"numbers{order} divided by 1000, x times 1.62" in line and ", y times 1.62" in line
     assert ("are read as x1, y1, x2, y2" in line) == bool(order)
     assert float(re.search(r"mean best IoU (\S+)$", line)[1]) > 0.9
+
+
+def _limited(box, size):
+    width, height = smart_resize(*size, factor=32, min_pixels=256 * 256, max_pixels=256 * 32 * 32)
+    return [box[0] * width, box[1] * height, box[2] * width, box[3] * height]
+
+
+@pytest.mark.parametrize(
+    ("write", "told"),
+    [
+        (lambda b, s: [640 * v for v in b], "in pixels of a copy of 640 x 640 pixels (--scale 640)"),
+        (_limited, "in pixels of an input resized to multiples of 32 and at most 262144 pixels"),
+    ],
+    ids=["square", "limited"],
+)
+def test_diagnose_knows_common_sizes_of_inputs(coco_set, write, told):
+    records = answers(coco_set, write)
+    line = diagnose(score(coco_set, records, scale=1000), records, force=True)[1]
+    assert told in line and float(re.search(r"would give AP (\S+),", line)[1]) > 0.9
 
 
 def test_diagnose_states_no_way_as_fact_that_hardly_fits(coco_set):

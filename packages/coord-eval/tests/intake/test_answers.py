@@ -191,8 +191,8 @@ def rewritten(coco_set, records, change):
     return records
 
 
-def resized(box, size):
-    width, height = smart_resize(*size, factor=32, min_pixels=256 * 256, max_pixels=512 * 512)
+def resized(box, size, factor=32, min_pixels=256 * 256, max_pixels=512 * 512):
+    width, height = smart_resize(*size, factor=factor, min_pixels=min_pixels, max_pixels=max_pixels)
     return [round(v * side / 1000) for v, side in zip(box, (width, height) * 2, strict=True)]
 
 
@@ -227,6 +227,34 @@ def test_infer_scale_refuses_numbers_that_another_reading_fits(coco_set, answers
         score(coco_set, records, scale="infer")
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_infer_scale_refuses_inexact_boxes_of_a_resized_input(coco_set, answers, seed):
+    """They fit the image itself hardly less, and lose a quarter of their AP on it."""
+    draw = random.Random(seed)
+
+    def change(box, size):
+        sides = [box[2] - box[0], box[3] - box[1]] * 2
+        inexact = [v + draw.gauss(0, 0.05) * side for v, side in zip(box, sides, strict=True)]
+        return resized(inexact, size, factor=28, min_pixels=56 * 56, max_pixels=28 * 28 * 1280)
+
+    records = rewritten(coco_set, answers(1000), change)
+    assert score(coco_set, records, scale="pixels").mean_iou > 0.5
+    with pytest.raises(InputError, match="this looks like a resized input"):
+        score(coco_set, records, scale="infer")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_infer_scale_keeps_inexact_pixels(coco_set, answers, seed):
+    draw = random.Random(seed)
+
+    def change(box, size):
+        sides = [box[2] - box[0], box[3] - box[1]] * 2
+        return [round(max(0, v + draw.gauss(0, 0.06) * side)) for v, side in zip(box, sides, strict=True)]
+
+    records = rewritten(coco_set, answers("pixels"), change)
+    assert any("scale pixels inferred" in note for note in score(coco_set, records, scale="infer").notes)
+
+
 @pytest.mark.parametrize(("scale", "names"), [(1000, ("1000.0", "999.0", "1024.0")), ("pixels", ("pixels",))])
 @pytest.mark.parametrize("seed", range(3))
 def test_infer_scale_finds_the_scale_of_weak_answers(coco_set, answers, scale, names, seed):
@@ -235,6 +263,7 @@ def test_infer_scale_finds_the_scale_of_weak_answers(coco_set, answers, scale, n
     found = [note for note in evaluation.notes if "inferred from" in note]
     assert found[0].startswith(tuple(f"scale {name} inferred" for name in names))
     assert 0.2 < evaluation.mean_iou_class_agnostic < 0.4
+    assert "it fits weakly" in found[0]
 
 
 def test_infer_scale_refuses_weak_answers_that_two_scales_fit(coco_set, answers):

@@ -28,8 +28,10 @@ _ROLES = {
     "description": ("#5fbf7f", "description"),
     "object": ("#6f9df0", "coordinate"),
     "unlearnt": ("#e9b5ae", "answer, not learnt"),
+    "beyond": ("#e0605a", "beyond training.max_length"),
 }
 """Colour and name of each role; learnt tokens have it the paler, the less they weigh."""
+_UNLEARNT = ("prompt", "image", "unlearnt", "beyond")
 _STYLE = """
 .tokens span { display: inline-block; padding: 0 3px; margin: 1px; border-radius: 3px; white-space: pre-wrap;
   font: 12px ui-monospace, Menlo, Consolas, monospace; color: #1c2430; }
@@ -92,7 +94,8 @@ def _images(shown: Sequence[Shown], tokens: bool) -> str:
     weights = [t.weight for one in shown for t in one.tokens if t.weight]
     heaviest = max(weights, default=1.0)
     told = (
-        f"the darker, the heavier: loss weights {min(weights, default=0):.3g} to {heaviest:.3g}, in the tip of a token"
+        f"the darker, the heavier: loss weights {min(weights, default=0):.3g} to {heaviest:.3g}, "
+        "in the tooltip of each token"
     )
     legend += f'<p class="tokens">{key}; {told}</p>' if tokens else ""
     figures = []
@@ -118,7 +121,7 @@ def _colour(token: Token, heaviest: float) -> str:
     """Return the colour of its role, mixed with white: a quarter of it for a weight near 0, all for the heaviest."""
     colour = _ROLES[token.role.split()[0]][0]
     if not token.weight:
-        return colour if token.role in ("prompt", "image", "unlearnt") else f"{colour}26"
+        return colour if token.role in _UNLEARNT else f"{colour}26"
     return f"{colour}{round(255 * (0.25 + 0.75 * token.weight / heaviest)):02x}"
 
 

@@ -147,7 +147,8 @@ def class_names(raw: RawBoxes) -> list[Finding]:
     if alike := [names for names in groups.values() if len(names) > 1]:
         rows = sum(counts[name] for names in alike for name in sorted(names, key=counts.__getitem__)[:-1])
         shown = "; ".join(" and ".join(f"{n!r} ({counts[n]})" for n in names) for names in alike[:5])
-        message = f"{len(alike)} classes have names that differ by case, blanks or punctuation alone"
+        message = f"{len(alike)} class{'es have' if len(alike) > 1 else ' has'} several names"
+        message += ", which differ by case, blanks or punctuation alone"
         findings.append(
             Finding("class_names", by_share(rows, len(raw)), message, shown, rows, "give each class one name")
         )
@@ -176,7 +177,7 @@ def one_off(raw: RawBoxes) -> list[Finding]:
         return []
     low = raw.numbers_N4[:, :2]
     at_one, at_zero = int((low == 1).sum()), int((low <= 0).sum())
-    if at_one < 5 or at_zero or at_one < 3 * (low == 2).sum():
+    if at_one < 5 or at_zero or at_one < 2 * (low == 2).sum():
         return []
     message = "the corners seem to count from 1, as in Pascal VOC: every box is one pixel to the lower right"
     evidence = f"{at_one} left or upper sides are at 1, none at 0"

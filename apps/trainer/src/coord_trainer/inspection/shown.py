@@ -21,6 +21,7 @@ from coord_trainer.config.run_config import RunConfig
 
 if TYPE_CHECKING:
     from coord_trainer.data.image_set import ImageSet
+    from coord_trainer.data.samples import TargetWriter
     from coord_trainer.swift.open_run import OpenRun
 
 Named = tuple[str, tuple[float, float, float, float]]
@@ -33,8 +34,8 @@ class Token:
 
     Attributes:
         text: as the tokenizer spells it
-        role: `prompt`, `image`, `structure`, `description`, `unlearnt` (coordinates of noise objects), or a side of an
-            object such as `object 0 x1`
+        role: `prompt`, `image`, `structure`, `description`, `unlearnt` (coordinates of noise objects), `beyond` what
+            a sample may have, or a side of an object such as `object 0 x1`
         weight: sum of the weights of its loss terms, times that of its object; 0 where it is not learnt
     """
 
@@ -113,24 +114,32 @@ def with_model(config: RunConfig, images: ImageSet, chosen: Sequence[int]) -> Mo
     with tempfile.TemporaryDirectory() as scratch:
         opened = open_run(config, Path(scratch), base_checkpoint(config, Path(scratch), images), False, outline=True)
         lengths = opened.measure()
-        writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab)
+        coord_tokens = config.custom.coord_tokens.enabled
+        writer = TargetWriter(config.data, coord_tokens, config.run.seed, opened.vocab, images.classes)
         known = [i for i in images.instances if i.width and i.height]
-        counts = tuple(lengths.of(instance, writer.text(instance)) for instance in known)
+        counts = tuple(lengths.of(instance, writer.longest(instance)) for instance in known)
         some = images.select([images.instances[i] for i in chosen])
-        samples = sample_set(config, opened, some)
-        shown = tuple(_shown(config, opened, samples[k], instance) for k, instance in enumerate(some.instances))
+        with opened.any_length():
+            samples = sample_set(config, opened, some)
+            encoded = [samples[k] for k in range(len(some))]
+        pairs = zip(encoded, some.instances, strict=True)
+        shown = tuple(_shown(config, opened, writer, sample, instance) for sample, instance in pairs)
         pieces = {name: lengths.answer(name) for name in sorted(images.words)}
         return ModelView(shown, counts, opened.longest_sample, pieces)
 
 
-def _shown(config: RunConfig, opened: OpenRun, sample: dict[str, Any], instance: Instance) -> Shown:
+def _shown(
+    config: RunConfig, opened: OpenRun, writer: TargetWriter, sample: dict[str, Any], instance: Instance
+) -> Shown:
     tokenizer = opened.processor.tokenizer
     learnt = [t for t, label in zip(sample["input_ids"], sample["labels"], strict=True) if label != -100]
     text = tokenizer.decode(learnt, skip_special_tokens=False).split("<|im_end|>")[0]
     image = handed_over(sample["pixel_values"], sample["image_grid_thw"], opened.processor.image_processor)
     size = (instance.width or image.width, instance.height or image.height)
-    tokens = tuple(_tokens(config, tokenizer, sample))
-    return Shown(instance.image, image, size, _truth(config, instance), _said(config, text), text, tokens)
+    tokens = tuple(_tokens(config, tokenizer, sample, opened.longest_sample))
+    asked, _ = writer.objects(writer.ask(instance)[1])
+    truth = tuple((o.desc, tuple(o.bbox)) for o in asked)
+    return Shown(instance.image, image, size, truth, _said(config, text), text, tokens)
 
 
 def handed_over(pixel_values: Any, grid_thw: Any, processor: Any) -> Image.Image:
@@ -150,7 +159,7 @@ def handed_over(pixel_values: Any, grid_thw: Any, processor: Any) -> Image.Image
     return Image.fromarray(np.clip(np.rint(pixels * 255), 0, 255).astype(np.uint8))
 
 
-def _tokens(config: RunConfig, tokenizer: Any, sample: dict[str, Any]) -> list[Token]:
+def _tokens(config: RunConfig, tokenizer: Any, sample: dict[str, Any], limit: int) -> list[Token]:
     layout = sample["coord_layout"]
     roles = dict.fromkeys(layout.desc_positions, "description") if layout is not None else {}
     of_text, of_object = loss_weights(config.custom.objective, sample["coord_boxes"] or [])
@@ -167,8 +176,9 @@ def _tokens(config: RunConfig, tokenizer: Any, sample: dict[str, Any]) -> list[T
         if images:
             tokens.append(Token(f"<|image_pad|> x {images}", "image", 0.0))
             images = 0
-        if label == -100:
-            tokens.append(Token(tokenizer.decode([token]), "unlearnt" if answered else "prompt", 0.0))
+        if label == -100 or position >= limit:
+            role = "beyond" if position >= limit else "unlearnt" if answered else "prompt"
+            tokens.append(Token(tokenizer.decode([token]), role, 0.0))
             continue
         answered = True
         role = roles.get(position, "structure")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,10 +130,16 @@ class OpenRun:
 
     def length(self, conversation: dict[str, Any]) -> int:
         """Return the number of tokens of messages with images, ignoring `training.max_length`."""
+        with self.any_length():
+            return len(self.encode(conversation)["input_ids"])
+
+    @contextmanager
+    def any_length(self) -> Iterator[None]:
+        """Encode samples in full inside this context, ignoring `training.max_length`."""
         template, limit = self.pipeline.template, self.pipeline.template.max_length
         template.max_length = None
         try:
-            return len(self.encode(conversation)["input_ids"])
+            yield
         finally:
             template.max_length = limit
 

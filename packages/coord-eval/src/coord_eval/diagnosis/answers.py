@@ -26,7 +26,7 @@ from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.joining import LabelMatcher, join
 from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.scale import RAW_SCALE, mean_best_iou
-from coord_eval.intake.transforms import LAYOUTS, TURNS, resized_sizes
+from coord_eval.intake.transforms import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
 from coord_eval.metrics.coco import CocoTable, coco_scores, one_label
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.parse.answer import Answer
@@ -38,6 +38,7 @@ _SLIGHTLY = 0.005  # of mean best IoU, by which a way must be better than the bo
 _LABELS_MATTER = 5  # times an AP near 0: the AP without labels from which they are at fault
 _TOLD, _LABELS_TOLD = 3, 5
 _FITTED = 0.01  # of mean best IoU, by which a fitted way must be better than one with a name
+_IMAGES = 300  # on which common sizes of inputs are tried
 _PAIRS = 8  # objects that an affine map is fitted on, at least
 _RESIZED = ((28, 56 * 56, 28 * 28 * 1280), (28, 56 * 56, 28 * 28 * 16384), (32, 256 * 256, 4096 * 4096))
 """Side of a token's square and limits of pixels, as the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL have them."""
@@ -298,17 +299,29 @@ def _divisors(truth: GroundTruth, written: _Written) -> Iterator[tuple[str, str,
     yield "in pixels of the image", "--scale pixels", size_B2
     if np.isfinite(written.seen_B2).all():
         yield "in pixels of the model's input", "--scale input_pixels", written.seen_B2
-    for factor, low, high in _RESIZED:
+    few_B = np.isin(written.detections.image_D, np.arange(0, len(truth.sizes_I2), -(-len(truth.sizes_I2) // _IMAGES)))
+    image_b, size_b2 = written.detections.image_D[few_B], size_B2[few_B]
+    read_b4 = LAYOUTS[written.order](written.raw_B4[few_B])
+    side = max(COMMON_SQUARES, key=lambda side: _fit(truth, image_b, read_b4 / side))
+    yield f"in pixels of a copy of {side} x {side} pixels", f"--scale {side}", np.full_like(size_B2, side)
+    fit_by_limits = {
+        limits: _fit(truth, image_b, read_b4 / np.tile(resized_sizes(size_b2, *limits), 2))
+        for limits in (*_RESIZED, *COMMON_INPUTS)
+    }
+    usual = max(fit_by_limits, key=fit_by_limits.__getitem__)
+    is_clearer = fit_by_limits[usual] >= max(map(fit_by_limits.__getitem__, _RESIZED)) + _FITTED
+    for factor, low, high in (*_RESIZED, *([usual] if is_clearer else [])):
         name = f"in pixels of an input resized to multiples of {factor} and at most {high} pixels"
         option = "give input_width and input_height, --scale input_pixels"
         yield name, option, resized_sizes(size_B2, factor, low, high)
 
 
 def _affine(truth: GroundTruth, written: _Written, layout: str, unit_B4: np.ndarray, what: str) -> Iterator[Way]:
-    """Yield the boxes under one map `a x + b` for each axis: of sure pairs, and of all where labels are of no help."""
+    """Yield the boxes under one map `a x + b` for each axis: of sure pairs, or of all where labels are of no help."""
     image_B = written.detections.image_D
     corners_N4 = LAYOUTS["xywh"](truth.boxes_N4) / np.tile(truth.sizes_I2[truth.image_N], 2)
     rows, objects = _sure_pairs(truth, written.detections)
+    fitted: list[Way] = []
     for ranked in (False, True):
         moved_B4, parts = unit_B4.copy(), []
         for axis, name in enumerate("xy"):
@@ -326,7 +339,9 @@ def _affine(truth: GroundTruth, written: _Written, layout: str, unit_B4: np.ndar
             told = f"numbers{order} as fractions{what}" if what else f"numbers{order} divided by 1000"
             advice = written.advice(layout, "") if layout != written.order else ""
             fit = _fit(truth, image_B, moved_B4)
-            yield Way(f"{told}, {', '.join(parts)}", moved_B4, fit, advice, is_fitted=True)
+            fitted.append(Way(f"{told}, {', '.join(parts)}", moved_B4, fit, advice, is_fitted=True))
+    if fitted:
+        yield max(fitted, key=lambda way: way.fit)
 
 
 def _ranked_sides(

@@ -11,7 +11,7 @@ import numpy as np
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import Prediction
-from coord_eval.intake.transforms import COMMON_INPUTS, LAYOUTS, TURNS, resized_sizes
+from coord_eval.intake.transforms import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
 from coord_eval.match.overlaps import box_iou
 from coord_eval.parse.answer import OVERSHOOT, corners
 from coord_eval.parse.parser import parse_answer
@@ -26,15 +26,13 @@ _WEAK, _AHEAD = 0.4, 1.5
 """Mean best IoU below which the chosen scale must be ahead of every different one, and by which factor."""
 _DIFFERENT = 0.05
 """Logarithm of the ratio of two scales from which they are different; those of 999, 1000 and 1024 are not."""
-_CLEARLY = 1.25
-"""Factor by which another reading of the numbers must fit better for every scale to be refused."""
+_CLEARLY, _RESIZED_CLEARLY = 1.25, 1.05
+"""Factor by which another reading of the numbers, and a resized input, must fit better for every scale to be refused.
+
+A resized input has nearly the size of its image, so that inexact boxes fit the one hardly less than the other.
+"""
 _PLAUSIBLE = 0.5
 """Mean best IoU that another reading must reach: shifted boxes fit a larger copy by .4."""
-_SQUARES = (
-    *(224, 256, 300, 320, 336, 384, 416, 448, 512, 560, 600),
-    *(608, 640, 672, 736, 768, 800, 840, 896, 960, 1120, 1280),
-)
-"""Sides of the square copies that models are commonly given."""
 _IMAGES = 300
 """Number of images on which other readings are tried."""
 
@@ -75,6 +73,8 @@ class ScaleChoice:
         if self.scale is None:
             return ["no plain numbers in the answers: nothing to scale"]
         sure = "" if self.certain else ", but another one fits as well"
+        if self.evidence[0].mean_iou < _WEAK:
+            sure += "; it fits weakly, as shifted boxes do: `coord-eval score --diagnose` tries more"
         return [
             f"scale {self.scale} inferred from {self.evidence[0].boxes} boxes{sure}",
             *(
@@ -145,11 +145,11 @@ def _problem(
     def fit(unit_B4: np.ndarray) -> float:
         return _fit(ground_truth, image_B[few_B], unit_B4[few_B])[1]
 
-    if top * _CLEARLY <= 1:  # otherwise nothing can be clearly better
-        needed = max(_PLAUSIBLE, _CLEARLY * fit(raw_B4 / np.tile(best, 2)))
+    if top * _RESIZED_CLEARLY <= 1:  # otherwise nothing can be clearly better
+        own = fit(raw_B4 / np.tile(best, 2))
         resized = (resized_sizes(pixels_B2, *limits) for limits in COMMON_INPUTS if np.isfinite(pixels_B2).all())
-        squares = {side: fit(raw_B4 / side) for side in _SQUARES}
-        side = max(_SQUARES, key=squares.__getitem__)
+        squares = {side: fit(raw_B4 / side) for side in COMMON_SQUARES}
+        side = max(COMMON_SQUARES, key=squares.__getitem__)
         others = [layout for name, layout in LAYOUTS.items() if name != "xyxy"]
         turns = [turn for orientation, turn in TURNS.items() if orientation > 1]
         moved = (
@@ -161,19 +161,21 @@ def _problem(
             )
         )
         # Several may fit better, and only the best of them is the reason: an order fits a little by chance.
-        reached, reason = max(
+        reached, clearly, reason = max(
             (
                 max((fit(raw_B4 / np.tile(sides_B2, 2)) for sides_B2 in resized), default=0.0),
+                _RESIZED_CLEARLY,
                 "this looks like a resized input: give input_width and input_height",
             ),
-            (squares[side], f"this looks like a copy of about {side} x {side} pixels: pass scale {side}"),
+            (squares[side], _CLEARLY, f"this looks like a copy of about {side} x {side} pixels: pass scale {side}"),
             (
                 max(map(fit, moved)),
+                _CLEARLY,
                 "the numbers fit in another order or on a turned image: name the scale, and "
                 "`coord-eval score --diagnose` says which",
             ),
         )
-        if reached >= needed:
+        if reached >= max(_PLAUSIBLE, clearly * own):
             return reason
     different = [e.mean_iou for e in ranked if np.abs(np.log(divisors[e.scale] / best)).max() > _DIFFERENT]
     if top < _FLOOR or (top < _WEAK and different and top < _AHEAD * max(different)):

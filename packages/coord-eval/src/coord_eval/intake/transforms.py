@@ -95,6 +95,12 @@ COMMON_INPUTS = tuple(
 )
 """Common settings of Qwen-VL image processors: side of a token's square, minimum and maximum number of pixels."""
 
+COMMON_SQUARES = (
+    *(224, 256, 300, 320, 336, 384, 416, 448, 512, 560, 600),
+    *(608, 640, 672, 736, 768, 800, 840, 896, 960, 1120, 1280),
+)
+"""Sides of the square copies that models are commonly given."""
+
 
 def resized_sizes(size_B2: np.ndarray, factor: int, min_pixels: int, max_pixels: int) -> np.ndarray:
     """Return `smart_resize` of each row of widths and heights."""

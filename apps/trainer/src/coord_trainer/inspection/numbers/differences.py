@@ -21,8 +21,9 @@ _HOLDERS = {
     "voc": "Pascal VOC holds",
     "lvis": "LVIS JSON holds",
     "jsonl": "instance records hold",
+    "qwen": "bbox_2d holds",
 }
-_READ = {"pixels": "pixels", "unit": "0 to 1", "norm1000": "bins, 0 to 999"}
+_READ = {"pixels": "pixels", "unit": "0 to 1", "norm1000": "thousandths"}
 _UPRIGHT = {"yxhw": "xywh", "cycxhw": "cxcywh"}
 _UNITS = {
     "pixels": ("pixels", "pixels"),

@@ -56,7 +56,7 @@ def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
         evidence = f"as they are read, {own.inside:.0%} of the boxes have a size and lie in their images"
         return [Finding("unknown_numbers", "error", message, evidence, count, "look at the page and at their source")]
     images = len(sample.maps)
-    if own.z >= STANDS_OUT:
+    if own.z >= STANDS_OUT or not images:  # where no image can be compared, another finding says why
         return []
     message = "the pixels say nothing of the boxes: loose ones, or wrong ones in a way that is not known here"
     if images < ENOUGH:

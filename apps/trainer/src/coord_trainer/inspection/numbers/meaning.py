@@ -78,7 +78,12 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
     own_fitted = fitted(own, sample)
     best = max([own_fitted, *rivals, *padded, *turns], key=lambda m: m.z)
     if best is not own_fitted and best.beats(own_fitted, STANDS_OUT):
-        return _simplest(best, [*rivals, *padded, *turns], own, sample), True
+        best = _simplest(best, [*rivals, *padded, *turns], own, sample)
+        if _changes(best, own) < 2:
+            return best, True
+        copy = find_copy(raw, units["pixels"], sample, 1)  # may fit by far, where two changes fit a little by chance
+        is_copy = copy is not None and copy.beats(own, SCAN_STANDS_OUT) and copy.above(best) >= STANDS_OUT
+        return (copy if copy is not None and is_copy else best), True
     sized = [(fitted(m, sample), m) for m in padded]
     is_padded = any(m.beats(own_fitted, STANDS_OUT) for m, _ in sized)  # its boxes still lie near what they show
     if own_fitted.inside >= PLAUSIBLE and max(own.z, own_fitted.z) >= STANDS_OUT and not is_padded:
@@ -90,10 +95,7 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
     pixels_I2 = units["pixels"]
     turns = [turned(m, turn, sample) for m in rivals for turn in (2, 4)]
     unusual: list[Callable[[], list[Meaning | None]]] = [
-        lambda: [
-            find_copy(raw, pixels_I2, sample, 1),
-            find_shift(own, sizes_I2, raw.image_N, sample) if own.inside < PLAUSIBLE else None,
-        ],
+        lambda: [find_copy(raw, pixels_I2, sample, 1), find_shift(own, sizes_I2, raw.image_N, sample)],
         lambda: [max(turns, key=lambda m: m.z, default=None)],
         lambda: [find_copy(raw, pixels_I2, sample, 2)],
         lambda: [find_copy(raw, pixels_I2, sample, 4)],

@@ -17,6 +17,7 @@ _STANDS_OUT = 3.5  # z of a gain, of a hundred small moves
 _AS_GOOD = 2.0  # z below which a smaller move explains as much
 _APART = 8  # pixels between two sides, as looked at, from which their edges are not one
 _ROUNDS = 3
+_TRIED_SIZES = (0.76, 0.82, 0.88, 0.94, 1.06, 1.12)
 _LEAST_ONSET = 0.02  # that the moved boxes must reach, in ranks
 
 
@@ -102,10 +103,13 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
         after = _mean(tried[value])
         if after < max(kind.gain * before, _LEAST_ONSET):
             continue
+        close = _closely(kind, value, boxes_N4, sample)
+        if abs(close - kind.neutral) < kind.least:
+            continue
         near, far = sorted((kind.neutral, value))
         as_good = [v for v in tried if near < v < far and z_value(tried[value] - tried[v]) < _AS_GOOD]
         least = min([*as_good, value], key=lambda v: abs(v - kind.neutral))
-        good.append(Offset(kind.code, value, least, before, after, z[value], kind.move(boxes_N4, value)))
+        good.append(Offset(kind.code, close, least, before, after, z[value], kind.move(boxes_N4, close)))
     good = [offset for offset in good if z_value(sample.evidence(offset.boxes_N4)) >= STANDS_OUT]
     return max(good, key=lambda offset: offset.after, default=None)
 
@@ -122,6 +126,24 @@ def find_offsets(boxes_N4: np.ndarray, sample: Sample, known: Sequence[str] = ()
         found.append(offset)
         boxes_N4 = offset.boxes_N4
     return found
+
+
+def begins(boxes_N4: np.ndarray, sample: Sample) -> float:
+    """Return how clearly edges begin at the sides of boxes, in the size in which they do most.
+
+    Where boxes are too large or too small, a move that brings some of their sides to edges would seem to fit better
+    than the right one.
+    """
+    return max(_mean(sample.onset(inflate(boxes_N4, size))) for size in (1.0, *_TRIED_SIZES))
+
+
+def _closely(kind: Kind, value: float, boxes_N4: np.ndarray, sample: Sample) -> float:
+    """Return the move near that one at whose boxes edges begin most clearly."""
+    if kind is TIGHTNESS:
+        return value
+    reach = 1.5 * float(kind.steps[1] - kind.steps[0])
+    near = (value + np.linspace(-reach, reach, 13)).tolist()
+    return max(near, key=lambda v: begins(kind.move(boxes_N4, v), sample))
 
 
 def _mean(values_I: np.ndarray) -> float:

@@ -38,7 +38,7 @@ class RawBoxes:
         labels: description of each box
         layout: the order in which the reader takes the numbers: `xywh` in COCO JSON, `cxcywh` in YOLO, else `xyxy`
         unit: the unit in which it takes them: `pixels` in COCO JSON, `unit` (0 to 1) in instance records, `norm1000` in
-            those of bins
+            those of bins and in Qwen's thousandths
         format: the name of their format
         class_numbers: of YOLO labels, and of COCO JSON where objects have categories that are not there; else None
     """
@@ -84,7 +84,11 @@ def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, Path]:
         reading = replace(reading, images=list(reading.images))
         found = collect(reading, "drop_box", lambda name: size_of(reading.root / name))
         raw = replace(_of_reading(reading), format=format)
-        return found, _as_centres(raw) if format == "yolo" else raw, reading.root, reading.root
+        if format == "yolo":
+            raw = _as_centres(raw)
+        elif format == "qwen" and raw.unit == "unit":  # as they stand there
+            raw = replace(raw, numbers_N4=raw.numbers_N4 * 1000, unit="norm1000")
+        return found, raw, reading.root, reading.root
     root = source.images or file.path.parent
     if format == "lvis":
         found = read_source(source.annotations, source.images, format, "drop_box").annotations

@@ -12,6 +12,7 @@ import numpy as np
 from coord_eval.diagnosis import LAYOUTS, TURNS
 from coord_trainer.inspection.numbers.copies import KINDS, OF_ONE_SIZE, Copy
 from coord_trainer.inspection.numbers.edges import Sample, is_inside, z_value
+from coord_trainer.inspection.numbers.offsets import begins
 from coord_trainer.inspection.numbers.raw import RawBoxes
 from coord_trainer.inspection.numbers.reading import (
     AS_GOOD,
@@ -29,7 +30,9 @@ SCAN_STANDS_OUT = 4.0
 """z from which the best of hundreds counts: one reaches 3 by chance."""
 _SCANNED = 300  # boxes that hundreds of ways are tried on
 _USUAL_SIZES = (224, 256, 300, 320, 384, 416, 448, 512, 600, 608, 640, 672, 736, 768, 800, 896, 960, 1024, 1280, 1333)
-_NEAR = 0.04  # boxes with a margin seem to be those of a copy of another size
+_USUAL_FACTORS = (1 / 3, 2 / 3, *(k / 20 for k in range(4, 20)), *(k / 4 for k in range(5, 17)))
+_NEAR = 0.01  # of what is found, to be taken for one of these
+_CLOSE = np.linspace(0.95, 1.05, 41)  # contrast prefers boxes that are too small, and so another copy
 _STRAY = 0.01  # share of boxes that may leave the image on each side after a shift, and how far
 _STEP, _STEPS = 0.005, 40  # of shifts, as fractions of the image, and how many of them at most
 _NEARBY = np.linspace(-0.03, 0.03, 25)  # of the best of these, where edges begin
@@ -64,14 +67,20 @@ def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) ->
     if not found or max(found)[0] == -np.inf:
         return None
     _, layout, kind, near = max(found)
-    value = max((near * np.linspace(0.98, 1.02, 17)).tolist(), key=lambda v: fit(layout, Copy(kind, v)))
+
+    def fit_closely(value: float) -> float:
+        corners_N4 = corners_of_copy(raw, layout, Copy(kind, value), sizes_I2)
+        return -np.inf if is_impossible(corners_N4) else begins(TURNS[turn](corners_N4), few)
+
+    value = max((near * _CLOSE).tolist(), key=fit_closely)
 
     def whole(value: float) -> Meaning:
         found = read_as_copy(raw, layout, Copy(kind, value), sizes_I2, sample)
         return found if turn == 1 else turned(found, turn, sample)
 
-    best, usual = whole(value), float(min(_USUAL_SIZES, key=lambda size: abs(np.log(size / value))))
-    if kind != "times" and abs(usual / value - 1) < _NEAR:
+    usual_values = _USUAL_FACTORS if kind == "times" else _USUAL_SIZES
+    best, usual = whole(value), float(min(usual_values, key=lambda v: abs(np.log(v / value))))
+    if abs(usual / value - 1) < _NEAR:
         rounded = whole(usual)
         return rounded if best.above(fitted(rounded, sample)) < AS_GOOD else best
     return best
@@ -117,11 +126,6 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
         inside = float(is_inside(boxes_N4).mean())
         found.append(replace(own, boxes_N4=boxes_N4, inside=inside, evidence_I=sample.evidence(boxes_N4), shift=best))
     return max(found, key=lambda meaning: begins(meaning.boxes_N4, sample), default=None)
-
-
-def begins(boxes_N4: np.ndarray, sample: Sample) -> float:
-    """Return how clearly edges begin at the sides of boxes; see `Sample.onset`."""
-    return float(np.nan_to_num(sample.onset(boxes_N4)).mean())
 
 
 def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray) -> np.ndarray:
