@@ -51,6 +51,7 @@ def test_answers_without_probabilities_have_the_boxes_that_they_say_and_this_is_
     finish(ready, tmp_path, annotated(tmp_path / "data", "a"))
     told = capsys.readouterr().out
     assert "1 answers came without the probabilities of their coordinates: their boxes are as written" in told
+    assert "1 answers came without probabilities: the score of their boxes is 1" in told
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert evaluation["coco"]["AP"] > 0.99
 

@@ -199,7 +199,7 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     bare = sum(not has_distributions(record) for record in good) if detector.reading["boxes"] != "tokens" else 0
     if bare:
         say(f"  {bare:,} answers came without the probabilities of their coordinates: their boxes are as written")
-    if unscored := sum(map(_is_unscored, good)) if not bare else 0:
+    if unscored := sum(map(_is_unscored, good)):
         say(f"  {unscored:,} answers came without probabilities: the score of their boxes is 1")
     if cut:
         say(f"  {cut:,} answers were cut off at {detector.engine.max_new_tokens} tokens (evaluation.max_new_tokens)")
