@@ -44,6 +44,11 @@ def test_an_untrained_model_held_to_two_labels_says_those_alone(find):
     assert find(image, "Find everything.", "")[2] != text
 
 
+def test_no_button_uploads_an_image(page):
+    (drawn,) = [block for block in page.blocks.values() if getattr(block, "label", None) == "Boxes"]
+    assert drawn.buttons == ["download", "fullscreen"]
+
+
 def test_without_an_image_the_page_says_so(find):
     with pytest.raises(gradio.Error, match="Drop an image") as told:
         find(None, "", "")

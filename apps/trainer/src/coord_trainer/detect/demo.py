@@ -48,7 +48,8 @@ def build_demo(detector: Detector) -> Any:
                 labels = gr.Textbox("", label="Labels, separated by commas", info="Empty: any label may be given.")
                 button = gr.Button("Find", variant="primary")
             with gr.Column():
-                drawn = gr.Image(type="pil", format="png", label="Boxes", interactive=False)
+                kept = ["download", "fullscreen"]  # without gradio's button that uploads an image
+                drawn = gr.Image(type="pil", format="png", label="Boxes", interactive=False, buttons=kept)
                 table = gr.Dataframe(headers=["label", "score", "x1", "y1", "x2", "y2"], label="Objects, in pixels")
                 text = gr.Textbox(label="Answer", lines=4)
         button.click(find, [image, prompt, labels], [drawn, table, text], api_name="find")
