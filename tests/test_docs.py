@@ -123,6 +123,25 @@ def test_the_adapter_of_one_guide_is_exported_by_the_next(tmp_path):
     assert (tmp_path / "merged" / "export.json").exists()
 
 
+def test_file_of_the_gpu_guide_says_what_its_command_does(tmp_path, monkeypatch):
+    """Several GPUs take the settings from a file that one GPU took from the command line."""
+    from coord_trainer.config.run_config import load_run_config
+
+    monkeypatch.chdir(ROOT)
+    guide = (GUIDES / "gpu.md").read_text()
+    ((name, text),) = re.findall(r'^```yaml title="([\w.]+)"\n(.*?)^```$', guide, re.DOTALL | re.MULTILINE)
+    (tmp_path / name).write_text(text)
+    train = next(words for words in map(as_typed, guide_commands(guide)) if "run.dir=runs/my" in words)
+    assert load_run_config(tmp_path / name, []) == load_run_config(Path("configs/dlora/coord_offset.yaml"), train[5:])
+    assert f"train -c {name} " in guide
+
+
+def guide_commands(guide):
+    """The commands of one line each of a guide's blocks."""
+    blocks = (block["text"] for block in FENCE.finditer(guide) if block["kind"] == "bash")
+    return [line for text in blocks for line in re.split(r"(?<!\\)\n", text.strip()) if line.startswith("uv run apps")]
+
+
 def test_every_guide_is_run():
     assert {path.name for path in GUIDES.glob("*.md")} == {
         "own-data.md", "groups.md", "evaluation.md", "from-elsewhere.md", "adapter.md", "export.md", "gpu.md",

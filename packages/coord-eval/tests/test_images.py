@@ -126,7 +126,7 @@ def png_header(width, height):
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"
 BROKEN = {
     "missing": (None, "does not exist"),
-    "empty": (b"", "cannot be decoded"),
+    "empty": (b"", "the file is empty"),
     "text": (b"no image", "cannot be decoded .expected JPEG, PNG, .*; convert"),
     "bomb": (png_header(20_000, 10_000), "too many pixels"),
     "bomb of Pillow": (png_header(60_000, 60_000), "too many"),

@@ -51,8 +51,20 @@ def test_answers_without_probabilities_have_the_boxes_that_they_say_and_this_is_
     finish(ready, tmp_path, annotated(tmp_path / "data", "a"))
     told = capsys.readouterr().out
     assert "1 answers came without the probabilities of their coordinates: their boxes are as written" in told
+    assert "1 answers came without probabilities: the score of their boxes is 1" in told
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert evaluation["coco"]["AP"] > 0.99
+
+
+def test_boxes_without_a_score_of_their_own_are_told(tmp_path, capsys):
+    """Boxes as written need no probabilities, but their scores do: all of them would be 1 without a word."""
+    finish(detector(None, "evaluation.readings=[greedy]"), tmp_path, annotated(tmp_path / "data", "a", "b"))
+    assert "2 answers came without probabilities: the score of their boxes is 1" in capsys.readouterr().out
+    scored = {"text": TEXT, "coord_logprobs": [0.0] * 4}
+    engine = Scripted()
+    engine.script = [scored]
+    finish(detector(engine), tmp_path / "other", annotated(tmp_path / "one", "a"))
+    assert "without probabilities" not in capsys.readouterr().out
 
 
 def test_one_answer_without_probabilities_does_not_change_how_the_others_are_scored(tmp_path, capsys):

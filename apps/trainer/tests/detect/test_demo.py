@@ -1,9 +1,10 @@
 """The demo's page: an image in, boxes, table and answer out; labels hold the answer, mistakes are said on the page."""
 
 import socket
+from collections import Counter
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 from tiny_run import tiny_config
 
 from coord_codec import InputError
@@ -17,31 +18,50 @@ gradio = pytest.importorskip("gradio")
 
 
 @pytest.fixture(scope="module")
-def find(tmp_path_factory):
+def page(tmp_path_factory):
     config = tiny_config()
     folder = tmp_path_factory.mktemp("model")
     model = base_checkpoint(config, folder, draw_sets(config, folder / "data")[0])
     words = ["data.markers=obj", "evaluation.max_new_tokens=24"]
-    page = build_demo(Detector.load(model, load_run_config(None, words, trains=False)))
+    return build_demo(Detector.load(model, load_run_config(None, words, trains=False)))
+
+
+@pytest.fixture(scope="module")
+def find(page):
     (event,) = [function for function in page.fns.values() if function.api_name == "find"]
     return event.fn
 
 
 def test_an_untrained_model_held_to_two_labels_says_those_alone(find):
     image = Image.effect_noise((96, 64), 80).convert("RGB")
-    (shown, marks), rows, text = find(image, "Find everything.", "red circle, blue square")
-    assert shown is image and len(marks) == len(rows) > 0
-    for (box, words), (label, score, *sides) in zip(marks, rows, strict=True):
-        assert label in {"red circle", "blue square"} and words == f"{label} {score:.2f}"
-        assert list(box) == pytest.approx(sides, abs=0.55)  # whole pixels on the page, tenths in the table
-        assert 0 <= box[0] <= box[2] <= 96 and 0 <= box[1] <= box[3] <= 64
+    shown, rows, text = find(image, "Find everything.", "red circle, blue square")
+    assert shown.size == (288, 192) and len(rows) > 0  # enlarged, so that labels do not cover it
+    assert shown.tobytes() != ImageOps.scale(image, 3, Image.Resampling.NEAREST).tobytes()
+    for label, score, x1, y1, x2, y2 in rows:
+        assert label in {"red circle", "blue square"} and 0 <= score <= 1
+        assert 0 <= x1 <= x2 <= 96 and 0 <= y1 <= y2 <= 64
     assert text.startswith("<obj_start>")
     assert find(image, "Find everything.", "")[2] != text
 
 
+def test_no_button_uploads_an_image(page):
+    (drawn,) = [block for block in page.blocks.values() if getattr(block, "label", None) == "Boxes"]
+    assert drawn.buttons == ["download", "fullscreen"]
+
+
 def test_without_an_image_the_page_says_so(find):
-    with pytest.raises(gradio.Error, match="Drop an image"):
+    with pytest.raises(gradio.Error, match="Drop an image") as told:
         find(None, "", "")
+    assert not told.value.print_exception  # no traceback on the server's console for a user's mistake
+
+
+def test_transparent_image_is_laid_over_white_as_everywhere_else(page, find, tmp_path):
+    image = Image.new("RGBA", (96, 64), (0, 0, 0, 0))
+    image.save(tmp_path / "a.png")
+    dropped = next(block for block in page.blocks.values() if getattr(block, "label", None) == "Image")
+    given = dropped.preprocess(gradio.components.image.ImageData(path=str(tmp_path / "a.png")))
+    shown, *_ = find(given, "", "")
+    assert Counter(shown.get_flattened_data()).most_common(1)[0][0] == (255, 255, 255)
 
 
 def test_a_model_behind_an_endpoint_cannot_be_asked_otherwise():

@@ -132,6 +132,9 @@ def test_room_of_any_image_is_not_that_of_generated_shapes(asked):
     ]
     ten, forty = (detector.engine.max_new_tokens - 16 for detector in rooms)
     assert forty == 4 * ten > 4 * 10 * 4
+    held = rooms[0].asking(labels=[" ".join(["cat"] * 30)])  # its objects take as many tokens as their label
+    assert held.engine.max_new_tokens > rooms[0].engine.max_new_tokens
+    assert held.asking(labels=[]).engine.max_new_tokens == rooms[0].engine.max_new_tokens
 
 
 def test_folder_without_a_model_is_named(tmp_path):

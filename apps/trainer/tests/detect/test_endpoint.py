@@ -101,7 +101,7 @@ def test_log_probabilities_of_another_form_are_left_out(steps):
     ("content", "reason", "told"),
     [
         (None, "stop", "no text"),
-        (None, "content_filter", "finish_reason 'content_filter'"),
+        (None, "tool_calls", "finish_reason 'tool_calls'"),
         ([{"type": "text"}], "stop", "no text"),
     ],
 )
@@ -109,6 +109,13 @@ def test_reply_without_text_is_a_failure(content, reason, told):
     with served(lambda number, request: (200, chat_reply(content, None, reason))) as (url, _):
         (record,) = engine(url, retries=0).answer([IMAGE])
     assert record["finish_reason"] == "error" and told in record["error"]
+
+
+@pytest.mark.parametrize("reason", ["abort", "content_filter"])
+def test_answer_that_the_server_broke_off_is_a_failure_and_no_whole_one(reason):
+    with served(lambda number, request: (200, chat_reply(TEXT[:40], None, reason))) as (url, _):
+        (record,) = engine(url, retries=0).answer([IMAGE])
+    assert record["finish_reason"] == "error" and f"broke the answer off (finish_reason '{reason}')" in record["error"]
 
 
 def test_empty_text_is_an_answer_of_no_objects():

@@ -8,6 +8,7 @@ from fakes import chat_reply, served
 from PIL import Image
 from tiny_run import tiny_config
 
+from coord_trainer.answers.grammar.served import read_tokenizer
 from coord_trainer.data.image_set import draw_sets
 from coord_trainer.model.tiny import base_checkpoint
 
@@ -55,6 +56,21 @@ def test_server_is_sent_the_grammar_in_its_own_spelling(run, model, image, tmp_p
     assert '"cat"' in sent and str(coordinate_ids(model)[0]) in sent
     (record,) = map(json.loads, (tmp_path / "found" / "predictions.jsonl").read_text().splitlines())
     assert record["objects"][0]["desc"] == "cat"
+
+
+@pytest.mark.parametrize("geometry", ["box", "polygon"])
+def test_server_gets_room_as_this_process_has(run, model, image, tmp_path, geometry):
+    """By the tokenizer of MODEL: an outline takes up to 64 coordinates, of which 12 tokens beside a name hold none."""
+    words = ["--out", tmp_path / "found", "--no-draw", "data.markers=obj", f"data.geometry={geometry}"]
+    label = "a name of many words that a tokenizer takes apart"
+    with served(lambda number, request: (200, chat_reply(ANSWER))) as (url, requests):
+        asked = [model, image, *words, "--endpoint", url, "--model", "m", "--grammar", "vllm", "--label", label]
+        assert run("predict", *asked)[0] == 0
+        assert run("predict", image, *words, "--force", "--endpoint", url, "--model", "m")[0] == 0
+    tokens = read_tokenizer(model)(label)["input_ids"]
+    coordinates = 4 if geometry == "box" else 64
+    assert requests[0]["max_tokens"] == 30 * (2 + len(tokens) + coordinates) + 16
+    assert requests[1]["max_tokens"] >= 30 * (2 + 12 + coordinates)
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_file_that_is_no_image_is_refused_and_an_image_of_another_name_is_taken(
     (tmp_path / "a.png").rename(tmp_path / "upload_3f2a")
     (tmp_path / "report.html").write_text("<p>")
     assert names(tmp_path / "upload_3f2a") == ["upload_3f2a"]
-    with pytest.raises(InputError, match=r"report\.html: expected an image or annotations"):
+    with pytest.raises(InputError, match=r"report\.html: expected an image or annotations: .*`prepare` turns"):
         names(tmp_path / "report.html")
     with pytest.raises(InputError, match="--images: expected a folder"):
         names(tmp_path / "i.jsonl", images=tmp_path / "nowhere")

@@ -210,6 +210,8 @@ def _opened(
     except ImageError:
         raise
     except UnidentifiedImageError:
+        if not os.path.getsize(path):  # noqa: PTH202
+            raise ImageError("the file is empty") from None
         raise ImageError(f"cannot be decoded (expected {', '.join(_formats())}; convert other kinds)") from None
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:  # what decoders raise
         reason = (getattr(error, "strerror", None) or str(error)).replace(str(path), "the file")

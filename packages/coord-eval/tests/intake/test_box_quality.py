@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coord_eval.intake.box_quality import box_quality
+from coord_eval.intake.box_quality import expected_iou, hit_probability
 
 
 def by_drawing(box, mean, spread, draws=400_000):
@@ -23,25 +23,30 @@ CASES = [
     ((0.0, 0.0, 0.1, 1.0), (0.02, 0.03, 0.12, 0.97), (0.02, 0.05, 0.02, 0.05)),
     ((0.4, 0.4, 0.45, 0.47), (0.4, 0.4, 0.45, 0.47), (0.01, 0.01, 0.01, 0.01)),
     ((0.1, 0.1, 0.3, 0.3), (0.5, 0.5, 0.9, 0.9), (0.05, 0.05, 0.05, 0.05)),
+    # The border of the image holds much of a side, or a side is wide in a small box.
+    ((0.49, 0.31, 0.98, 0.78), (0.49, 0.43, 1.0, 0.78), (0.001, 0.105, 0.12, 0.006)),
+    ((0.93, 0.02, 0.97, 0.86), (0.96, 0.0, 0.97, 0.61), (0.27, 0.22, 0.001, 0.25)),
+    ((0.09, 0.4, 0.75, 0.43), (0.09, 0.25, 0.75, 0.43), (0.001, 0.19, 0.001, 0.001)),
+    ((0.27, 0.02, 0.64, 0.04), (0.23, 0.0, 0.63, 0.04), (0.07, 0.16, 0.013, 0.036)),
 ]
 
 
 def test_box_quality_equals_brute_force():
-    expected, hit = box_quality(*map(list, zip(*CASES, strict=True)))
+    columns = [list(column) for column in zip(*CASES, strict=True)]
     drawn = np.array([by_drawing(*case) for case in CASES])
-    assert expected == pytest.approx(drawn[:, 0], abs=0.003)
-    assert hit == pytest.approx(drawn[:, 1], abs=0.01)
+    assert expected_iou(*columns) == pytest.approx(drawn[:, 0], abs=0.004)
+    assert hit_probability(*columns) == pytest.approx(drawn[:, 1], abs=0.02)
 
 
-def test_box_quality_is_the_same_alone_and_among_many():
-    many = box_quality(*(list(column) * 100 for column in zip(*CASES, strict=True)))
-    alone = [box_quality(*([part] for part in case)) for case in CASES]
-    for found, index in zip(many, (0, 1), strict=True):
-        assert found.reshape(100, -1).tolist() == [[float(pair[index][0]) for pair in alone]] * 100
+@pytest.mark.parametrize("quality", [expected_iou, hit_probability])
+def test_box_quality_is_the_same_alone_and_among_many(quality):
+    many = quality(*(list(column) * 100 for column in zip(*CASES, strict=True)))
+    alone = [float(quality(*([part] for part in case))[0]) for case in CASES]
+    assert many.reshape(100, -1).tolist() == [alone] * 100
 
 
 def test_box_quality_of_swapped_means_and_of_nothing():
-    (a,), _ = box_quality([(0.2, 0.2, 0.6, 0.6)], [(0.6, 0.2, 0.2, 0.6)], [(0.1, 0.0, 0.2, 0.0)])
-    (b,), _ = box_quality([(0.2, 0.2, 0.6, 0.6)], [(0.2, 0.2, 0.6, 0.6)], [(0.2, 0.0, 0.1, 0.0)])
+    (a,) = expected_iou([(0.2, 0.2, 0.6, 0.6)], [(0.6, 0.2, 0.2, 0.6)], [(0.1, 0.0, 0.2, 0.0)])
+    (b,) = expected_iou([(0.2, 0.2, 0.6, 0.6)], [(0.2, 0.2, 0.6, 0.6)], [(0.2, 0.0, 0.1, 0.0)])
     assert a == b
-    assert [len(found) for found in box_quality([], [], [])] == [0, 0]
+    assert len(expected_iou([], [], [])) == len(hit_probability([], [], [])) == 0

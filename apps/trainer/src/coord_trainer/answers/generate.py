@@ -94,9 +94,14 @@ def answer_room(config: RunConfig, tokenizer, names: Iterable[str], of_run: bool
 
 
 def room_without_tokenizer(config: RunConfig) -> int:
-    """Return `answer_room` without a tokenizer, assuming 16 tokens around each name, and twice as many in JSON."""
-    around = 16 if config.data.style == "markers" and config.custom.coord_tokens.enabled else 32
-    return config.data.max_objects * (around + _NAME_TOKENS) + _SPARE_TOKENS
+    """Return `answer_room` without a tokenizer, assuming more tokens around each name than any tokenizer needs.
+
+    A coordinate takes one token between markers, and up to four as a number or in JSON.
+    """
+    marked = config.data.style == "markers" and config.custom.coord_tokens.enabled
+    around, sides = (12, 1) if marked else (16, 4)
+    count = max(config.data.max_objects, config.data.noise_objects or 0)
+    return count * (around + sides * config.data.shape.longest + _NAME_TOKENS) + _SPARE_TOKENS
 
 
 def predict(

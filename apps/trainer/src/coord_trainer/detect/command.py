@@ -106,7 +106,6 @@ def _model(request: Request) -> Path:
 
 
 def _endpoint(request: Request, config: RunConfig) -> Detector:
-    from coord_trainer.answers.generate import room_without_tokenizer
     from coord_trainer.detect.endpoint import EndpointEngine, check_key, checked_url
 
     url = checked_url(request.endpoint or "")
@@ -130,7 +129,7 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
         data.prompt,
         card.system if card is not None else system_text(resolved),
         data.markers if data.style == "markers" else None,
-        resolved.evaluation.max_new_tokens or room_without_tokenizer(resolved),
+        resolved.evaluation.max_new_tokens or _room(request, resolved, folder),
         request.concurrency,
         request.timeout,
         constraint=_constraint(request, resolved, folder),
@@ -138,8 +137,22 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
     return Detector(engine, resolved, frozenset(request.labels))
 
 
+def _room(request: Request, config: RunConfig, folder: Path | None) -> int:
+    """Return the length limit: that of this process, where the tokenizer is at hand."""
+    from coord_trainer.answers.generate import answer_room, room_without_tokenizer
+    from coord_trainer.answers.grammar.served import read_tokenizer
+
+    try:
+        tokenizer = read_tokenizer(folder) if folder is not None else None
+    except InputError:  # an adapter's folder may have none
+        tokenizer = None
+    if tokenizer is None:
+        return room_without_tokenizer(config)
+    return answer_room(config, tokenizer, request.labels, of_run=False)
+
+
 def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dict[str, Any]:
-    """Return what the request says of the grammar; where it comes from is told in docs/guides/serving.md."""
+    """Return what the request says of the grammar; docs/guides/gpu.md tells where it comes from."""
     if request.server is None:
         if request.labels:
             raise InputError("--label: a server is held to labels by its grammar; say which one it is with --grammar")
@@ -186,6 +199,8 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     bare = sum(not has_distributions(record) for record in good) if detector.reading["boxes"] != "tokens" else 0
     if bare:
         say(f"  {bare:,} answers came without the probabilities of their coordinates: their boxes are as written")
+    if unscored := sum(map(_is_unscored, good)):
+        say(f"  {unscored:,} answers came without probabilities: the score of their boxes is 1")
     if cut:
         say(f"  {cut:,} answers were cut off at {detector.engine.max_new_tokens} tokens (evaluation.max_new_tokens)")
     _tell_dropped(good)
@@ -247,6 +262,12 @@ def _tell_dropped(records: Sequence[Mapping[str, Any]]) -> None:
     if pieces:
         told = ", ".join(f"{count:,} {reason}" for reason, count in pieces.most_common())
         say(f"  {pieces.total():,} pieces of answers are no box: {told}")
+
+
+def _is_unscored(record: Mapping[str, Any]) -> bool:
+    """Return whether boxes have the score 1 because nothing is known of them; an answer may state scores itself."""
+    scores = {item["score"] for item in record["objects"]}
+    return scores == {1.0} and not record.get("coord_logprobs")
 
 
 def _reason(record: dict[str, Any]) -> str:

@@ -27,26 +27,29 @@ def build_demo(detector: Detector) -> Any:
 
     def find(image: Any, prompt: str, labels: str) -> tuple[Any, list[list[Any]], str]:
         if image is None:
-            raise gr.Error("Drop an image first.")
+            raise _mistake("Drop an image first.")
         wanted = [label for label in map(str.strip, (labels or "").split(",")) if label]
         try:
             found = detector.asking((prompt or "").strip() or None, wanted)(image)
         except InputError as error:
-            raise gr.Error(str(error)) from None
-        marks = [(tuple(round(side) for side in item.box), f"{item.label} {item.score:.2f}") for item in found]
+            raise _mistake(str(error)) from None
         rows = [[item.label, round(item.score, 3), *(round(side, 1) for side in item.box)] for item in found]
-        return (image, marks), rows, found.text
+        return found.drawn(1600), rows, found.text
+
+    def _mistake(told: str) -> Exception:
+        return gr.Error(told, print_exception=False)  # on the page alone: it is none of the server's
 
     with gr.Blocks(title=f"coordexp: {detector.engine.name}", analytics_enabled=False) as page:
         gr.Markdown(f"### What does `{detector.engine.name}` find?")
         with gr.Row():
             with gr.Column():
-                image = gr.Image(type="pil", image_mode="RGB", label="Image")
+                image = gr.Image(type="pil", image_mode=None, label="Image")  # as it is: `open_image` makes it RGB
                 prompt = gr.Textbox(detector.config.data.prompt, label="Prompt")
                 labels = gr.Textbox("", label="Labels, separated by commas", info="Empty: any label may be given.")
                 button = gr.Button("Find", variant="primary")
             with gr.Column():
-                drawn = gr.AnnotatedImage(label="Boxes")
+                kept = ["download", "fullscreen"]  # without gradio's button that uploads an image
+                drawn = gr.Image(type="pil", format="png", label="Boxes", interactive=False, buttons=kept)
                 table = gr.Dataframe(headers=["label", "score", "x1", "y1", "x2", "y2"], label="Objects, in pixels")
                 text = gr.Textbox(label="Answer", lines=4)
         button.click(find, [image, prompt, labels], [drawn, table, text], api_name="find")

@@ -161,7 +161,10 @@ class Detector:
         held = self.labels if labels is None else frozenset(check_labels(labels))
         config = _held_to_names(free) if held else free
         names = held or (frozenset() if self.labels else self.engine.names)
-        return Detector(replace(self.engine, config=config, names=names), config, held, free)
+        tokenizer = self.engine.checkpoint.processor.tokenizer
+        room = config.evaluation.max_new_tokens or answer_room(config, tokenizer, names, of_run=False)
+        engine = replace(self.engine, config=config, names=names, max_new_tokens=room)
+        return Detector(engine, config, held, free)
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -28,6 +28,8 @@ from coord_trainer.config.decoding import QUANTILE_LEVELS
 
 _KEY = "OPENAI_API_KEY"
 _TOP = 20
+_BROKEN_OFF = ("abort", "content_filter", "error")
+"""Reasons to end by which servers say that a text is no whole answer; it is not one that was cut off at the limit."""
 _MOMENTS = ("expected", "spread", "quantiles", "mass")
 
 
@@ -108,6 +110,8 @@ class EndpointEngine:
             steps = choice.logprobs.content if choice.logprobs else None
         except (AttributeError, IndexError, TypeError):
             return _error("the reply has no choices: is this an OpenAI-compatible chat endpoint?")
+        if choice.finish_reason in _BROKEN_OFF:
+            return _error(f"the server broke the answer off (finish_reason {choice.finish_reason!r})")
         if not isinstance(text, str):
             return _error(f"the reply has no text, but {text!r:.80} (finish_reason {choice.finish_reason!r})")
         try:

@@ -110,7 +110,7 @@ class Detections(Sequence[DetectedObject]):
         line = max(1, round(max(canvas.size) / 320))
         draw = ImageDraw.Draw(canvas)
         colours = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys(o.label for o in self))}
-        size = max(10.0, max(canvas.size) / 48)
+        size = 6 + max(canvas.size) / 60  # legible on the page too, which shows images smaller than they are
         for item in self:
             colour = colours[item.label]
             x1, y1, x2, y2 = (side * scale for side in item.box)
@@ -137,11 +137,15 @@ class Detections(Sequence[DetectedObject]):
         self.drawn(800).save(buffer, "PNG")
         return buffer.getvalue()
 
-    def to_supervision(self) -> supervision.Detections:
+    def to_supervision(self, labels: Sequence[str] | None = None) -> supervision.Detections:
         """Return `supervision.Detections`, with the labels in `data["class_name"]`; of shapes the boxes around them.
 
+        Args:
+            labels: their order gives `class_id`; without them that of this image's own labels, which differs from
+                image to image
+
         Raises:
-            InputError: supervision is not installed
+            InputError: supervision is not installed, or a label is none of `labels`
         """
         try:
             import supervision as sv
@@ -149,14 +153,14 @@ class Detections(Sequence[DetectedObject]):
             raise InputError("supervision is not installed: pip install supervision") from None
         import numpy as np
 
-        if not self.objects:
-            return sv.Detections.empty()
-        names = sorted({item.label for item in self})
+        names = sorted({item.label for item in self}) if labels is None else list(labels)
+        if other := next((item.label for item in self if item.label not in names), None):
+            raise InputError(f"labels: expected all labels of the image among them, found no {other!r}")
         return sv.Detections(
-            xyxy=np.array([item.box for item in self], dtype=np.float32),
+            xyxy=np.array([item.box for item in self], dtype=np.float32).reshape(-1, 4),
             confidence=np.array([item.score for item in self], dtype=np.float32),
-            class_id=np.array([names.index(item.label) for item in self]),
-            data={"class_name": np.array([item.label for item in self])},
+            class_id=np.array([names.index(item.label) for item in self], dtype=int),
+            data={"class_name": np.array([item.label for item in self], dtype=str)},
         )
 
 

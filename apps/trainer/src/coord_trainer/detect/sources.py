@@ -141,7 +141,8 @@ def _expand(word: str) -> tuple[list[Path], list[str], list[str]]:
             try:
                 image_facts(path)
             except ImageError as error:
-                raise InputError(f"{word}: expected an image or annotations: {error}") from None
+                turned = "; `prepare` turns annotations of other kinds into instances.jsonl"
+                raise InputError(f"{word}: expected an image or annotations: {error}{turned}") from None
         return [path], [], []
     told = []
     if path.is_dir():

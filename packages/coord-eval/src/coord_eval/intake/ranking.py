@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from coord_codec import InputError
 from coord_eval.data.predictions import Prediction
-from coord_eval.intake.box_quality import box_quality
+from coord_eval.intake.box_quality import expected_iou, hit_probability
 from coord_eval.parse.answer import Answer, ParsedObject
 
 SCORE_SOURCES = {
@@ -88,9 +88,8 @@ def _box_quality(source: str, answer: Answer, prediction: Prediction) -> list[fl
     mean, spread = (
         [row[1::-1] + row[:1:-1] if f else row for row, f in zip(rows, flipped, strict=True)] for rows in (mean, spread)
     )
-    expected, hit = box_quality([item.box for item in answer], mean, spread)
-    chosen = expected if source == "expected_iou" else hit
-    return [_label_probability(item, prediction) * q for item, q in zip(answer, chosen.tolist(), strict=True)]
+    quality = (expected_iou if source == "expected_iou" else hit_probability)([o.box for o in answer], mean, spread)
+    return [_label_probability(item, prediction) * q for item, q in zip(answer, quality.tolist(), strict=True)]
 
 
 def _label_probability(item: ParsedObject, prediction: Prediction) -> float:
