@@ -162,6 +162,62 @@ MISTAKES = {
     "a split of all": ({"a.json": coco()}, [*A, "--split", "1"], 2, "no image falls into train.jsonl"),
 }
 
+# The annotations, the image (None: there is none but images/a.png) as they name it, the words, and what must be told.
+ELSEWHERE = {
+    "beside the annotations": ("set/a.json", "set/photos/x/b.png", "b.png", ["set/a.json"], "{}/set/photos/x"),
+    "CVAT": (
+        "c/annotations/a.json",
+        "c/images/default/b.png",
+        "b.png",
+        ["c/annotations/a.json"],
+        "{}/c/images/default",
+    ),
+    "another folder named": ("set/a.json", "set/x/b.png", "b.png", ["set/a.json", "--images", "images"], "{}/set/x"),
+    "with Windows' path": (
+        "set/a.json",
+        "set/x/b.png",
+        "C:\\me\\x\\b.png",
+        ["set/a.json"],
+        "{}/set, once they are written as x/b.png",
+    ),
+    "not in another set": ("set/x/a.json", "b.png", "b.png", ["set/x/a.json"], "start from\n"),
+}
+
+
+@pytest.mark.parametrize("place_of", ELSEWHERE)
+def test_folder_of_images_that_lie_elsewhere_is_named(place, run, place_of):
+    annotations, image, stated, words, told = ELSEWHERE[place_of]
+    for path in (place / annotations, place / image):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (64, 48)).save(place / image)
+    (place / annotations).write_text(coco(images=[COCO["images"][0] | {"file_name": stated}]))
+    code, error, _ = run("prepare", *words, "--out", "out")
+    assert code == 2 and "(--images) names the folder that its paths start from" in error
+    assert told.format(f": {place}") in error
+
+
+@pytest.mark.parametrize(
+    ("there", "stated"), [("A.PNG", "a.png"), ("e\u0301.png", "\u00e9.png"), ("a.jpeg", "a.jpg"), ("a.png", "a")]
+)
+def test_image_of_nearly_the_same_name_is_told(place, run, there, stated):
+    (place / "images" / "a.png").rename(place / "images" / there)
+    (place / "a.json").write_text(coco(images=[COCO["images"][0] | {"file_name": stated}]))
+    code, error, _ = run("prepare", "a.json", "images", "--out", "out")
+    assert code == 2 and f"the file does not exist; {there} does, whose name has other case" in error
+
+
+def test_folder_of_folders_says_where_annotations_are(place, run):
+    for name in ("set/train/a.xml", "set/cam/day/a.xml"):
+        (place / name).parent.mkdir(parents=True)
+        (place / name).write_text(VOC)
+    for name in ("set/coco/x.json", "set/coco/y.json"):
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text(coco())
+    (place / "set" / "empty").mkdir()
+    code, error, _ = run("prepare", "set", "--out", "out")
+    listed = "set/cam/day and set/coco/x.json and set/coco/y.json and set/train"
+    assert code == 2 and f"found cam, coco, empty, train; annotations are in {listed}: name what is meant" in error
+
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistake_with_data_is_told(place, run, mistake):
