@@ -64,6 +64,18 @@ MISTAKES = {
         2,
         "holds Pascal VOC XML and YOLO labels; say which one is meant",
     ),
+    "COCO and YOLO in a folder": (
+        {"d/images/a.png": None, "d/labels/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},
+        ["d"],
+        2,
+        "holds COCO JSON (instances.json) and YOLO labels; say which one is meant with --format (data.format) coco or",
+    ),
+    "one of two formats in a folder": (
+        {"d/a.png": None, "d/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},
+        ["d", "--format", "coco"],
+        0,
+        "1 records, 1 boxes",
+    ),
     "annotations beside images": ({"d/images/a.png": None, "d/annotations/a.xml": VOC}, ["d"], 0, "1 records, 1 boxes"),
     "one table among images": (
         {"d/a.png": None, "d/b.csv": HEADER + "a.png,cat,4,4,36,36"},

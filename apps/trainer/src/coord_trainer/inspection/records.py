@@ -195,7 +195,7 @@ def no_boxes(found: AnnotationSet, raw: RawBoxes) -> list[Finding]:
 
 def refused(found: AnnotationSet, explained: bool, raw: RawBoxes) -> list[Finding]:
     """Name records and objects that are refused, unless a finding about all boxes explains the refused boxes."""
-    problems = [p for p in found.problems if not (explained and (not p.field or "bbox" in p.field))]
+    problems = [p for p in found.problems if not (explained and (p.is_box or "bbox" in p.field))]
     if not problems:
         return []
     fields = Counter(p.field.rpartition(".")[2] or "record" for p in problems)

@@ -34,6 +34,8 @@ FORMATS: dict[str, tuple[Recognise | None, Read]] = {
 _ARCHIVES = ("PK\x03\x04", "\ufffd\x08", "BZh", "7z\ufffd", "\ufffd7zX", "Rar!", "(\ufffd/\ufffd")
 """How zip, gzip, bzip2, 7z, xz, rar and zstd begin, read as text without leading blanks."""
 
+_HELD = {"voc": "Pascal VOC XML", "yolo": "YOLO labels"}
+
 _FOLDERS = 16
 """How many folders of a folder without annotations are looked into."""
 
@@ -70,23 +72,29 @@ def recognise(path: Path) -> tuple[str, Source]:
     if not path.exists():
         raise InputError(f"{path}: expected annotations, found nothing there; check the path")
     source = Source(path)
+    coco: list[Path] = []
     if source.is_dir:
         prepared = [path / name for name in PREPARED if (path / name).is_file()]
         if len(prepared) > 1:
             raise InputError(f"{path}: holds {' and '.join(p.name for p in prepared)}; name one of the files")
-        coco = source.glob(*_COCO)
-        if prepared or (len(coco) == 1 and not refcoco.recognise(source)):
-            source = Source((prepared or coco)[0])
+        if prepared:
+            source = Source(prepared[0])
+        elif len(coco := source.glob(*_COCO)) > 1 or refcoco.recognise(source):
+            coco = []
     if source.head.startswith(_ARCHIVES) or (not source.is_dir and tarfile.is_tarfile(source.path)):
         raise InputError(f"{path}: an archive; unpack it, and name the annotations in it")
     if source.head.startswith("PAR1"):
         raise InputError(f"{path}: a Parquet file, which is not read; write its rows as instance JSONL or CSV")
     fitting = [name for name, (fits, _) in FORMATS.items() if fits is not None and fits(source)]
-    if source.is_dir and {"voc", "yolo"} <= set(fitting):
+    several = [*coco, *(name for name in ("voc", "yolo") if source.is_dir and name in fitting)]
+    if len(several) > 1:
+        named = ["coco"] * len(coco) + several[len(coco) :]
+        held = " and ".join(_HELD.get(str(name), f"COCO JSON ({Path(name).name})") for name in several)
         raise InputError(
-            f"{path}: holds Pascal VOC XML and YOLO labels; say which one is meant with --format (data.format) "
-            "voc or yolo"
+            f"{path}: holds {held}; say which one is meant with --format (data.format) {' or '.join(named)}"
         )
+    if coco:
+        return recognise(coco[0])
     if fitting:
         return fitting[0], source
     if source.is_dir:
@@ -110,6 +118,21 @@ def recognise(path: Path) -> tuple[str, Source]:
     if source.record is not None:
         return "jsonl", source
     return "lvis" if lvis.recognise(source) else "coco", source
+
+
+def open_source(path: Path, format: Format) -> tuple[str, Source]:
+    """Return the format of a source, told by its content where it is `auto`, and the source itself.
+
+    Raises:
+        InputError: there is nothing, or (`auto`) nothing that is known.
+    """
+    if format == "auto":
+        return recognise(path)
+    if not path.exists():
+        raise InputError(f"{path}: expected annotations, found nothing there; check the path")
+    source = Source(path)
+    files = source.glob(*_COCO) if format == "coco" else []
+    return format, Source(files[0]) if len(files) == 1 else source
 
 
 def _listing(source: Source) -> str:
@@ -158,12 +181,7 @@ def read_source(
     """
     if images is not None and not images.is_dir():
         raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {images}")
-    if format == "auto":
-        format, source = recognise(path)
-    else:
-        if not path.exists():
-            raise InputError(f"{path}: expected annotations, found nothing there; check the path")
-        source = Source(path)
+    format, source = open_source(path, format)
     root = images or source.path.parent
     size = image_sizes(root)
     if format in ("coco", "jsonl"):
