@@ -137,6 +137,18 @@ MISTAKES = {
         2,
         "expected fractions of the image, found [30.0, 30.0, 20.0, 20.0]: pixels?",
     ),
+    "YOLO with photographs of a telephone": (
+        {"y/images/a.HEIC": b"ftypheic", "y/labels/a.txt": "0 .5 .5 .2 .2", "y/classes.txt": "cat\n"},
+        ["y"],
+        2,
+        "no images there; 1 such as a.HEIC are of a kind that is not read: convert them into JPEG or PNG",
+    ),
+    "an address as the path of an image": (
+        {"a.json": coco(images=[COCO["images"][0] | {"file_name": "https://x.org/a.png"}])},
+        A,
+        2,
+        "an address is not fetched: download the image",
+    ),
     "VOC XML cut off": ({"v/Annotations/a.xml": VOC[:99]}, ["v", "images"], 2, "text that is not XML"),
     "a CSV without a box": (
         {"a.csv": "filename,class\na.png,cat\n"},
@@ -173,6 +185,21 @@ MISTAKES = {
     "a file that is no text": ({"a.json": b"\x93NUMPY\x01\x00"}, A, 2, "not UTF-8 text"),
     "a split of all": ({"a.json": coco()}, [*A, "--split", "1"], 2, "no image falls into train.jsonl"),
 }
+
+
+@pytest.mark.parametrize(
+    ("image", "label"),
+    [("images/a.PNG", "labels/a.TXT"), ("Images/a.png", "Labels/a.txt"), ("x/IMAGES/a.Png", "x/LABELS/a.TXT")],
+)
+def test_yolo_names_in_upper_case_are_found(place, run, image, label):
+    for name, content in ((image, None), (label, "0 .5 .5 .2 .2"), ("classes.txt", "cat")):
+        path = place / "set" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (64, 48)).save(path) if content is None else path.write_text(content)
+    code, error, told = run("prepare", "set", "--out", "out")
+    assert code == 0, error
+    assert "1 records, 1 boxes" in told
+
 
 # The annotations, the image (None: there is none but images/a.png) as they name it, the words, and what must be told.
 ELSEWHERE = {

@@ -79,7 +79,9 @@ def _check_image(
 
 
 def _similar(path: Path) -> str:
-    """Return what is said of a file that is there under nearly the same name."""
+    """Return what is said of a file that is there under nearly the same name, or of an address."""
+    if any(part in ("http:", "https:", "s3:", "gs:") for part in path.parts):
+        return "; an address is not fetched: download the image, and write its path"
     names = _names(path.parent.absolute())
     other = names.get(_plain(path.name)) or names.get(_plain(path.stem))
     return f"; {other} does, whose name has other case, suffix or Unicode form; rename one of the two" if other else ""
