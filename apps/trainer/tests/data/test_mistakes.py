@@ -287,7 +287,8 @@ def test_photo_turned_by_exif_is_told_when_its_boxes_are_not(place, run):
     (place / "a.json").write_text(coco())
     code, error, _ = run("prepare", "a.json", "images", "--out", "out")
     assert code == 2
-    assert "the file has 48 x 64; that is its size before the EXIF orientation is applied" in error
+    assert "the file has 48 x 64; that is its size before the EXIF orientation is applied, which training does" in error
+    assert "remove the orientation from the file" in error
 
 
 @pytest.mark.parametrize("neighbour", ["keep.jsonl", "keep.summary.json", "keep.problems.jsonl"])

@@ -70,10 +70,11 @@ def _check_image(
             f"ratio exceeds {MAX_ASPECT_RATIO}"
         )
     if None not in stated and stated != size:
-        turned = "; that is its size before the EXIF orientation is applied" if stated == facts.stored_size else ""
+        turned = "; that is its size before the EXIF orientation is applied"
+        turned += ", which training does: remove the orientation from the file, or draw its boxes on the upright image"
         raise InputError(
             f"width, height: the annotations say {stated[0]} x {stated[1]} pixels, the file has {size[0]} x {size[1]}"
-            + turned
+            + (turned if stated == facts.stored_size else "")
         )
     return facts
 
