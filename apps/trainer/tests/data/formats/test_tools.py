@@ -46,3 +46,12 @@ def test_json_that_is_nobodys_is_told_by_its_keys(tmp_path, run):
     (tmp_path / "a.json").write_text('{"shapes": [], "boxes": []}')
     code, error, _ = run("prepare", "a.json", "--out", "out")
     assert code == 2 and "found an object with the keys ['boxes', 'shapes']" in error
+
+
+def test_instance_record_with_keys_of_its_own_is_read(tmp_path, run):
+    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
+    record = {"image": "a.png", "annotations": [], "tags": [], "size": 3, "objects": [], "annotator": 1}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    code, error, told = run("prepare", "a.jsonl", "--out", "out")
+    assert code == 0, error
+    assert "1 records, 0 boxes" in told

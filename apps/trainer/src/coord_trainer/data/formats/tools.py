@@ -45,6 +45,8 @@ def refusal(source: Source) -> str:
     """
     if source.head[:1] not in ("{", "["):
         return ""
+    if source.record is not None and {"image", "objects"} <= source.record.keys():
+        return ""  # instance JSONL, with whatever else it holds
     candidates: tuple[Set[Any], ...] = (source.record.keys(),) if source.record is not None else _keys(source.path)
     for keys, tool, advice in _TOOLS:
         if any(keys <= found for found in candidates):

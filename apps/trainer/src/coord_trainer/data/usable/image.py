@@ -88,7 +88,7 @@ def _similar(path: Path) -> str:
     return f"; {other} does, whose name has other case, suffix or Unicode form; rename one of the two" if other else ""
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=256)
 def _names(folder: Path) -> dict[str, str]:
     """Return the name of each image in a folder by what is the same in nearly the same names."""
     try:
