@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +33,6 @@ FORMATS: dict[str, tuple[Recognise | None, Read]] = {
 
 _ARCHIVES = ("PK\x03\x04", "\ufffd\x08", "BZh", "7z\ufffd", "\ufffd7zX", "Rar!", "(\ufffd/\ufffd")
 """How zip, gzip, bzip2, 7z, xz, rar and zstd begin, read as text without leading blanks."""
-
-_HELD = {"voc": "Pascal VOC XML", "yolo": "YOLO labels"}
 
 _FOLDERS = 16
 """How many folders of a folder without annotations are looked into."""
@@ -72,29 +70,25 @@ def recognise(path: Path) -> tuple[str, Source]:
     if not path.exists():
         raise InputError(f"{path}: expected annotations, found nothing there; check the path")
     source = Source(path)
-    coco: list[Path] = []
     if source.is_dir:
         prepared = [path / name for name in PREPARED if (path / name).is_file()]
         if len(prepared) > 1:
             raise InputError(f"{path}: holds {' and '.join(p.name for p in prepared)}; name one of the files")
         if prepared:
             source = Source(prepared[0])
-        elif len(coco := source.glob(*_COCO)) > 1 or refcoco.recognise(source):
-            coco = []
+        elif len(coco := source.glob(*_COCO)) == 1 and not refcoco.recognise(source):
+            others = {"voc": "Pascal VOC XML"} if voc.recognise(source) else {}
+            others |= {"yolo": "YOLO labels"} if yolo.has_labels(source) else {}
+            if others:
+                raise InputError(_several(path, {"coco": f"COCO JSON ({coco[0].name})"} | others))
+            source = Source(coco[0])
     if source.head.startswith(_ARCHIVES) or (not source.is_dir and tarfile.is_tarfile(source.path)):
         raise InputError(f"{path}: an archive; unpack it, and name the annotations in it")
     if source.head.startswith("PAR1"):
         raise InputError(f"{path}: a Parquet file, which is not read; write its rows as instance JSONL or CSV")
     fitting = [name for name, (fits, _) in FORMATS.items() if fits is not None and fits(source)]
-    several = [*coco, *(name for name in ("voc", "yolo") if source.is_dir and name in fitting)]
-    if len(several) > 1:
-        named = ["coco"] * len(coco) + several[len(coco) :]
-        held = " and ".join(_HELD.get(str(name), f"COCO JSON ({Path(name).name})") for name in several)
-        raise InputError(
-            f"{path}: holds {held}; say which one is meant with --format (data.format) {' or '.join(named)}"
-        )
-    if coco:
-        return recognise(coco[0])
+    if source.is_dir and {"voc", "yolo"} <= set(fitting):
+        raise InputError(_several(path, {"voc": "Pascal VOC XML", "yolo": "YOLO labels"}))
     if fitting:
         return fitting[0], source
     if source.is_dir:
@@ -118,6 +112,11 @@ def recognise(path: Path) -> tuple[str, Source]:
     if source.record is not None:
         return "jsonl", source
     return "lvis" if lvis.recognise(source) else "coco", source
+
+
+def _several(path: Path, held: Mapping[str, str]) -> str:
+    held_here, formats = " and ".join(held.values()), " or ".join(held)
+    return f"{path}: holds {held_here}; say which one is meant with --format (data.format) {formats}"
 
 
 def open_source(path: Path, format: Format) -> tuple[str, Source]:

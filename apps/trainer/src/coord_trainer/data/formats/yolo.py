@@ -48,9 +48,13 @@ def recognise(source: Source) -> bool:
         return True
     folders = dict.fromkeys(image.parent for image in image_files(source.path))
     places = dict.fromkeys(place for folder in folders for place in label_folders(folder, source.path))
-    beside = (path for place in places for path in Source(place).glob("*.txt"))
+    return has_labels(source, (path for place in places for path in Source(place).glob("*.txt")))
+
+
+def has_labels(source: Source, more: Iterable[Path] = ()) -> bool:
+    """Whether a folder, its folder `labels` or other files have labels of numbers."""
     is_labels = "labels" in (source.path.name, source.path.resolve().name)  # `.` and a link have other names
-    labels = chain(source.glob("*.txt", "**/*.txt" if is_labels else "labels/**/*.txt"), beside)
+    labels = chain(source.glob("*.txt", "**/*.txt" if is_labels else "labels/**/*.txt"), more)
     lines = (first_line(path) for path in labels if path.name not in NAME_FILES)
     return any(is_label(line) for line in islice(filter(None, lines), 20))
 
