@@ -233,6 +233,10 @@ def test_folder_of_images_that_lie_elsewhere_is_named(place, run, place_of):
     code, error, _ = run("prepare", *words, "--out", "out")
     assert code == 2 and "(--images) names the folder that its paths start from" in error
     assert told.format(f": {place}") in error
+    where = told.format(f": {place}") if "{}" in told else "; the first is found"
+    code, error, found = run("inspect", *words, "--out", "inspected")
+    assert code == 1 and ("replace the files" + "; the first is found with --images" * ("{}" in told) in found)
+    assert (where in found) == ("{}" in told)
 
 
 @pytest.mark.parametrize(
