@@ -64,6 +64,18 @@ MISTAKES = {
         2,
         "holds Pascal VOC XML and YOLO labels; say which one is meant",
     ),
+    "COCO and YOLO in a folder": (
+        {"d/images/a.png": None, "d/labels/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},
+        ["d"],
+        2,
+        "holds COCO JSON (instances.json) and YOLO labels; say which one is meant with --format (data.format) coco or",
+    ),
+    "one of two formats in a folder": (
+        {"d/a.png": None, "d/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},
+        ["d", "--format", "coco"],
+        0,
+        "1 records, 1 boxes",
+    ),
     "annotations beside images": ({"d/images/a.png": None, "d/annotations/a.xml": VOC}, ["d"], 0, "1 records, 1 boxes"),
     "one table among images": (
         {"d/a.png": None, "d/b.csv": HEADER + "a.png,cat,4,4,36,36"},
@@ -125,6 +137,18 @@ MISTAKES = {
         2,
         "expected fractions of the image, found [30.0, 30.0, 20.0, 20.0]: pixels?",
     ),
+    "YOLO with photographs of a telephone": (
+        {"y/images/a.HEIC": b"ftypheic", "y/labels/a.txt": "0 .5 .5 .2 .2", "y/classes.txt": "cat\n"},
+        ["y"],
+        2,
+        "no images there; 1 such as a.HEIC are of a kind that is not read: convert them into JPEG or PNG",
+    ),
+    "an address as the path of an image": (
+        {"a.json": coco(images=[COCO["images"][0] | {"file_name": "https://x.org/a.png"}])},
+        A,
+        2,
+        "an address is not fetched: download the image",
+    ),
     "VOC XML cut off": ({"v/Annotations/a.xml": VOC[:99]}, ["v", "images"], 2, "text that is not XML"),
     "a CSV without a box": (
         {"a.csv": "filename,class\na.png,cat\n"},
@@ -163,6 +187,81 @@ MISTAKES = {
 }
 
 
+@pytest.mark.parametrize(
+    ("image", "label"),
+    [("images/a.PNG", "labels/a.TXT"), ("Images/a.png", "Labels/a.txt"), ("x/IMAGES/a.Png", "x/LABELS/a.TXT")],
+)
+def test_yolo_names_in_upper_case_are_found(place, run, image, label):
+    for name, content in ((image, None), (label, "0 .5 .5 .2 .2"), ("classes.txt", "cat")):
+        path = place / "set" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (64, 48)).save(path) if content is None else path.write_text(content)
+    code, error, told = run("prepare", "set", "--out", "out")
+    assert code == 0, error
+    assert "1 records, 1 boxes" in told
+
+
+# The annotations, the image (None: there is none but images/a.png) as they name it, the words, and what must be told.
+ELSEWHERE = {
+    "beside the annotations": ("set/a.json", "set/photos/x/b.png", "b.png", ["set/a.json"], "{}/set/photos/x"),
+    "CVAT": (
+        "c/annotations/a.json",
+        "c/images/default/b.png",
+        "b.png",
+        ["c/annotations/a.json"],
+        "{}/c/images/default",
+    ),
+    "another folder named": ("set/a.json", "set/x/b.png", "b.png", ["set/a.json", "--images", "images"], "{}/set/x"),
+    "with Windows' path": (
+        "set/a.json",
+        "set/x/b.png",
+        "C:\\me\\x\\b.png",
+        ["set/a.json"],
+        "{}/set, once they are written as x/b.png",
+    ),
+    "not in another set": ("set/x/a.json", "b.png", "b.png", ["set/x/a.json"], "start from\n"),
+}
+
+
+@pytest.mark.parametrize("place_of", ELSEWHERE)
+def test_folder_of_images_that_lie_elsewhere_is_named(place, run, place_of):
+    annotations, image, stated, words, told = ELSEWHERE[place_of]
+    for path in (place / annotations, place / image):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (64, 48)).save(place / image)
+    (place / annotations).write_text(coco(images=[COCO["images"][0] | {"file_name": stated}]))
+    code, error, _ = run("prepare", *words, "--out", "out")
+    assert code == 2 and "(--images) names the folder that its paths start from" in error
+    assert told.format(f": {place}") in error
+    where = told.format(f": {place}") if "{}" in told else "; the first is found"
+    code, error, found = run("inspect", *words, "--out", "inspected")
+    assert code == 1 and ("replace the files" + "; the first is found with --images" * ("{}" in told) in found)
+    assert (where in found) == ("{}" in told)
+
+
+@pytest.mark.parametrize(
+    ("there", "stated"), [("A.PNG", "a.png"), ("e\u0301.png", "\u00e9.png"), ("a.jpeg", "a.jpg"), ("a.png", "a")]
+)
+def test_image_of_nearly_the_same_name_is_told(place, run, there, stated):
+    (place / "images" / "a.png").rename(place / "images" / there)
+    (place / "a.json").write_text(coco(images=[COCO["images"][0] | {"file_name": stated}]))
+    code, error, _ = run("prepare", "a.json", "images", "--out", "out")
+    assert code == 2 and f"the file does not exist; {there} does, whose name has other case" in error
+
+
+def test_folder_of_folders_says_where_annotations_are(place, run):
+    for name in ("set/train/a.xml", "set/cam/day/a.xml"):
+        (place / name).parent.mkdir(parents=True)
+        (place / name).write_text(VOC)
+    for name in ("set/coco/x.json", "set/coco/y.json"):
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text(coco())
+    (place / "set" / "empty").mkdir()
+    code, error, _ = run("prepare", "set", "--out", "out")
+    listed = "set/cam/day and set/coco/x.json and set/coco/y.json and set/train"
+    assert code == 2 and f"found cam, coco, empty, train; annotations are in {listed}: name what is meant" in error
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_mistake_with_data_is_told(place, run, mistake):
     files, words, code, told = MISTAKES[mistake]
@@ -192,7 +291,8 @@ def test_photo_turned_by_exif_is_told_when_its_boxes_are_not(place, run):
     (place / "a.json").write_text(coco())
     code, error, _ = run("prepare", "a.json", "images", "--out", "out")
     assert code == 2
-    assert "the file has 48 x 64; that is its size before the EXIF orientation is applied" in error
+    assert "the file has 48 x 64; that is its size before the EXIF orientation is applied, which training does" in error
+    assert "remove the orientation from the file" in error
 
 
 @pytest.mark.parametrize("neighbour", ["keep.jsonl", "keep.summary.json", "keep.problems.jsonl"])

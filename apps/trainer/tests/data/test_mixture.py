@@ -246,8 +246,9 @@ def test_missing_file_of_a_source_is_one_line_and_exit_2(run, tmp_path):
 
 def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp_path):
     word = f"data.sources={json.dumps(write_sources(tmp_path))}"
-    code, told, _ = run("inspect", word, "evaluation.pictures=none", "--out", tmp_path / "found")
-    assert code == 1, told
+    code, error, told = run("inspect", word, "evaluation.pictures=none", "--out", tmp_path / "found")
+    assert code == 1, error
+    assert f"{tmp_path / 'talk.jsonl'}: conversations have no boxes to examine" in told
     assert {path.parent.name for path in (tmp_path / "found").glob("*/findings.json")} == {"a", "dogs"}
 
 

@@ -158,6 +158,22 @@ def test_broken_file_is_named(clean, tmp_path):
     assert codes == {"unreadable_image"} and found.findings[0].severity == "warning"
 
 
+def test_annotation_file_that_cannot_be_read_is_no_unreadable_image(tmp_path):
+    """It names no image: it was counted as one, under an empty name."""
+    from coco_twins import write_voc
+
+    (tmp_path / "images").mkdir()
+    for stem in ("a", "b", "c"):
+        Image.new("RGB", (200, 100)).save(tmp_path / "images" / f"{stem}.jpg")
+    write_voc(tmp_path)
+    (tmp_path / "Annotations" / "a.xml").write_text("<annotation><filename>a.jpg</filename><obj")
+    found = examine(DataSource(tmp_path), 30)
+    assert "unreadable_image" not in {finding.code for finding in found.findings}
+    (refused,) = [finding for finding in found.findings if finding.code == "refused"]
+    assert refused.count == 1 and "a.xml: expected Pascal VOC XML" in refused.evidence
+    assert found.raw.files == ("b.jpg", "c.jpg")
+
+
 def test_held_out_image_of_the_training_set_is_leakage(clean, tmp_path):
     train = clean.subset(range(20)).write(tmp_path / "train")
     other = clean.subset(range(18, 30))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import ImageOps
 
+from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.inspection.examine import examine
 from coord_trainer.inspection.page import write_page
 from coord_trainer.inspection.report import ceilings, token_findings
@@ -86,6 +88,30 @@ def test_coordinates_of_noise_objects_are_an_unlearnt_part_of_the_answer(opened_
     unlearnt = [token for token in one.tokens if token.role == "unlearnt"]
     assert len(unlearnt) == 8 and all("coord" in token.text and token.weight == 0 for token in unlearnt)
     assert "prompt" not in roles[roles.index("structure") :] and roles.count("object 0 x1") == 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{"queries": "per_class"}, {"order": "random"}, {"augment": AugmentConfig(flip=1)}, {}]
+)
+def test_sample_that_varies_is_shown_with_what_it_teaches(opened_run, view, changes):
+    """Boxes beside the answer's are those that the sample has in the first epoch, which training sees too."""
+    config, _, train, _ = opened_run
+    data = config.data.model_copy(update=changes)
+    shown = with_model(config.model_copy(update={"data": data}), train, [0, 3, 5]).shown
+    for one, index in zip(shown, (0, 3, 5), strict=True):
+        mirrored = "augment" in changes
+        corners = [(named.desc, *named.bbox) for named in train.instances[index].objects]
+        wanted = [
+            (name, 1 - x2, y1, 1 - x1, y2) if mirrored else (name, x1, y1, x2, y2) for name, x1, y1, x2, y2 in corners
+        ]
+        if "queries" in changes:
+            wanted = [row for row in wanted if row[0] in {name for name, _ in one.truth}]
+        assert [row[0] for row in sorted(wanted)] == sorted(name for name, _ in one.truth)
+        assert [row[1:] for row in sorted(wanted)] == [pytest.approx(box) for _, box in sorted(one.truth)]
+        assert one.off_by is not None and one.off_by <= 0.0005 * max(one.size) + 1e-6
+        given = ImageOps.mirror(train.image(index)) if mirrored else train.image(index)
+        assert np.abs(np.asarray(given.resize(one.image.size), float) - np.asarray(one.image, float)).mean() < 3
+        assert one.augmented == mirrored
 
 
 def test_tokens_weigh_what_the_objective_gives_their_object(view):

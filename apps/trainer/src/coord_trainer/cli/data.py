@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,9 +12,6 @@ from coord_codec.boxes import OnBadBox
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile, NewPlace, Strict, load_libraries, must_be_folder, must_not_exist
 from coord_trainer.config.formats import Format
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command()
@@ -98,7 +95,7 @@ def inspect(
 
     resolved = load_run_config(config, split_words(words or [], images, model), trains=False)
     if sample is None and resolved.data.given:
-        from coord_trainer.console import RunError
+        from coord_trainer.console import RunError, say
         from coord_trainer.data.load import source_configs
         from coord_trainer.inspection.report import inspect_data
 
@@ -109,6 +106,9 @@ def inspect(
                 inspect_data(alone, out / name if resolved.data.sources else out, with_model=of_model, strict=strict)
             except RunError as error:  # noqa: PERF203 - the other sources are inspected as well
                 failed = error
+        for source in resolved.data.sources:
+            if source.conversations is not None:
+                say(f"{source.conversations}: conversations have no boxes to examine; --sample prints one of them")
         if failed is not None:
             raise failed
         return

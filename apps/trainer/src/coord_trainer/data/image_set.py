@@ -7,6 +7,7 @@ state, or that lie outside their folder join its problems; whatever is left out 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from coord_trainer.data.large.store import Stream, is_large, keep_records
 from coord_trainer.data.queries import phrase_of
 from coord_trainer.data.shapes import draw_shapes
 from coord_trainer.data.usable.classes import class_categories, select_classes
-from coord_trainer.data.usable.image import look_at
+from coord_trainer.data.usable.image import MISSING, look_at, where_it_is
 
 FULL_CHECK_LIMIT = 5000
 """Above this many images only headers are checked, and files are digested by name and size: decoding 118k is slow."""
@@ -160,7 +161,7 @@ def load_annotated(
     ]
     good = [instance for instance, fault in checked if fault is None]
     problems = (*found.problems, *(fault for _, fault in checked if fault is not None))
-    _refuse(annotations, problems, len(good), strict, named=images is not None)
+    _refuse(annotations, problems, len(good), strict, root, named=images is not None)
     usable = select_classes(found.select(good), data.classes, str(annotations), notes)
     usable = replace(usable, problems=problems, notes=dict(+notes))
     told = (*source.notes, *_repeated(usable.instances))
@@ -180,14 +181,16 @@ def _repeated(instances: Sequence[Instance]) -> tuple[str, ...]:
     return (f"{images} in several records, such as {found[0]}: make one record of its objects",)
 
 
-def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: bool, named: bool) -> None:
+def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: bool, root: Path, named: bool) -> None:
     """Raise an `InputError` when there are problems and none are wanted, or no image is left."""
     if problems and strict:
         raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
     if not good:
         reason = f"; the first problem: {problems[0]}" if problems else ", as there are no records"
-        missing = any(problem.message.endswith("does not exist") for problem in problems)
-        where = "" if named or not missing else "; data.images (--images) names the folder that its paths start from"
+        gone = [problem.where for problem in problems if (problem.field, problem.message) == ("image", MISSING)]
+        where = where_it_is(os.path.relpath(gone[0], root), annotations) if gone else ""
+        if gone and (where or not named):
+            where = f"; data.images (--images) names the folder that its paths start from{where}"
         raise InputError(f"{annotations}: no usable image is left{reason}{where}")
 
 
@@ -201,7 +204,7 @@ def _load_large(path: Path, kind: str, images: Path | None, name: str, strict: b
     if data.on_bad_box == "error":
         refused = [problem for problem in problems if problem.is_box]
         raise_for(refused, f"{len(refused)} objects are refused; data.on_bad_box is error")
-    _refuse(path, problems, len(store.records), strict, named=images is not None)
+    _refuse(path, problems, len(store.records), strict, root, named=images is not None)
     categories = class_categories([Category(*row) for row in store.facts["categories"]], data.classes, str(path))
     found = AnnotationSet(store.records, problems, categories, store.facts["notes"], root)
     return ImageSet(name, found, root, store.digest, told=_repeated(store.records), base=base, part=store.part)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
@@ -177,7 +178,8 @@ class SampleSet(Dataset):
         pixels_N = self.images.image_sizes.astype(np.int64).prod(axis=1)
         return int(pixels_N.clip(max=self._writer.data.max_pixels).sum()) * _BYTES_PER_PIXEL
 
-    def _make(self, index: int, epoch: int = 0) -> dict[str, Any]:
+    def drawn(self, index: int, epoch: int = 0) -> tuple[Image.Image, str, Instance]:
+        """Return the image of a sample, its prompt, and the record with the objects that answer it."""
         instance = self.images.instances[index]
         try:
             image = self.images.image(index)
@@ -185,7 +187,10 @@ class SampleSet(Dataset):
             raise RunError(f"{self.images.root / instance.image}: became unreadable during the run ({error})") from None
         if self._augments:
             image, instance = augment(image, instance, self._writer.data.augment, self._writer.seed_of(instance, epoch))
-        prompt, instance = self._writer.ask(instance, epoch)
+        return image, *self._writer.ask(instance, epoch)
+
+    def _make(self, index: int, epoch: int = 0) -> dict[str, Any]:
+        image, prompt, instance = self.drawn(index, epoch)
         sample = self._encoder(
             {
                 "messages": [

@@ -69,7 +69,10 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | HeldOut 
     found, raw, root, files = _look(source)
     if not raw.files and not found.problems:
         raise InputError(f"{source.annotations}: expected images and their objects, found none; check the file")
-    findings: list[Finding] = [*records.unreadable_images(raw, files), *records.no_boxes(found, raw)]
+    findings: list[Finding] = [
+        *records.unreadable_images(raw, files, source.annotations),
+        *records.no_boxes(found, raw),
+    ]
     findings += shifted_classes(raw.class_numbers)
     unit, boxes_fit, explained, turned = "", False, False, set[int]()
     if len(raw):

@@ -101,7 +101,8 @@ def _images(shown: Sequence[Shown], tokens: bool) -> str:
     figures = []
     for one in shown:
         off = "an object is missing" if one.off_by is None else f"at most {one.off_by:.2f} px apart"
-        caption = f"{one.name}: {one.image.width} x {one.image.height} shown, file {one.size[0]} x {one.size[1]}; {off}"
+        of = "augmented as in the first epoch," if one.augmented else "file"
+        caption = f"{one.name}: {one.image.width} x {one.image.height} shown, {of} {one.size[0]} x {one.size[1]}; {off}"
         answer = _tokens(one.tokens, heaviest) if one.tokens else f"<pre>{safe(one.text)}</pre>"
         more = f"<details><summary>{len(one.truth)} objects: prompt and answer</summary>{answer}</details>"
         figures.append(f"<figure>{_drawing(one)}<figcaption>{safe(caption)}</figcaption>{more}</figure>")

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence, Set
+from pathlib import Path
 
 import numpy as np
 
 from coord_codec import AnnotationSet
 from coord_eval.diagnosis import normalize_label
+from coord_trainer.data.usable.image import MISSING, where_it_is
 from coord_trainer.inspection.images import ImageFile, Pair, alike_images
 from coord_trainer.inspection.numbers.findings import Finding, Severity, by_share
 from coord_trainer.inspection.numbers.geometry import shuffled
 from coord_trainer.inspection.numbers.raw import RawBoxes
 
 
-def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:
+def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Path) -> list[Finding]:
     """Name image files that are missing, damaged or outside of their folder."""
     bad = [(raw.files[i], file.fault) for i, file in enumerate(files) if file.fault]
     if not bad:
@@ -23,7 +25,9 @@ def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding
     evidence = f"the first: {bad[0][0]}: {bad[0][1]}"
     severity = by_share(len(bad), len(files))
     message = f"{len(bad)} of {len(files)} images cannot be used, and are left out with their boxes"
-    fix = "check --images (data.images), or replace the files"
+    gone = next((name for name, fault in bad if fault == MISSING), None)
+    where = where_it_is(gone, annotations) if gone is not None else ""
+    fix = f"check --images (data.images), or replace the files{where and f'; the first is found with --images{where}'}"
     return [Finding("unreadable_image", severity, message, evidence, len(bad), fix)]
 
 
@@ -196,7 +200,7 @@ def no_boxes(found: AnnotationSet, raw: RawBoxes) -> list[Finding]:
 
 def refused(found: AnnotationSet, explained: bool, raw: RawBoxes) -> list[Finding]:
     """Name records and objects that are refused, unless a finding about all boxes explains the refused boxes."""
-    problems = [p for p in found.problems if not (explained and (not p.field or "bbox" in p.field))]
+    problems = [p for p in found.problems if not (explained and (p.is_box or "bbox" in p.field))]
     if not problems:
         return []
     fields = Counter(p.field.rpartition(".")[2] or "record" for p in problems)

@@ -46,7 +46,8 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
     Args:
         config: names the data
         out: created if missing
-        with_model: show images and tokens as the model of the configuration is given them
+        with_model: show images and tokens as the model of the configuration is given them; also shown where they
+            vary from epoch to epoch
         strict: warnings fail as errors do
 
     Raises:
@@ -56,7 +57,7 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
     source, heldout = sources(config)
     found = examine(source, config.data.max_objects, heldout or _own_heldout(source))
     usable = [i for i in found.annotations.instances if i.image in _readable(found)]
-    view = _model_view(config, with_model and bool(usable))
+    view = _model_view(config, (with_model or config.data.varies) and bool(usable))
     if view is not None:
         found = found.with_findings(token_findings(view))
     write_all(config, found, usable, view, out)

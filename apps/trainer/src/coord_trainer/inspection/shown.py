@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from coord_codec import CoordGrid, Instance, encode_target, select_objects
+from coord_codec import CoordGrid, Instance, Object, encode_target, select_objects
 from coord_eval import decode_image, parse_answer
 from coord_losses import ObjectiveConfig
 from coord_trainer.config.run_config import RunConfig
 
 if TYPE_CHECKING:
     from coord_trainer.data.image_set import ImageSet
-    from coord_trainer.data.samples import TargetWriter
     from coord_trainer.swift.open_run import OpenRun
 
 Named = tuple[str, tuple[float, float, float, float]]
@@ -51,11 +50,12 @@ class Shown:
     Attributes:
         name: path of the image
         image: as the processor hands it over, or as decoded where there is no model
-        size: width and height of the file
+        size: width and height of the file, or of what augmentation made of it
         truth: the objects that the answer names
         said: the same, read back from the answer's tokens, or from its text where there is no model
         text: the answer
         tokens: of prompt and answer; empty without a model
+        augmented: whether the image may have been changed, as it is in the first epoch
     """
 
     name: str
@@ -65,10 +65,11 @@ class Shown:
     said: tuple[Named, ...]
     text: str
     tokens: tuple[Token, ...] = ()
+    augmented: bool = False
 
     @property
     def off_by(self) -> float | None:
-        """Largest difference of a side in pixels of the file; None where an object is missing."""
+        """Largest difference of a side in pixels of `size`; None where an object is missing."""
         if len(self.truth) != len(self.said) or not self.truth:
             return None if self.truth else 0.0
         pairs = zip(self.truth, self.said, strict=True)
@@ -120,16 +121,15 @@ def with_model(config: RunConfig, images: ImageSet, chosen: Sequence[int]) -> Mo
         counts = tuple(lengths.of(instance, writer.longest(instance)) for instance in known)
         some = images.select([images.instances[i] for i in chosen])
         with opened.any_length():
-            samples = sample_set(config, opened, some)
-            encoded = [samples[k] for k in range(len(some))]
-        pairs = zip(encoded, some.instances, strict=True)
-        shown = tuple(_shown(config, opened, writer, sample, instance) for sample, instance in pairs)
+            samples = sample_set(config, opened, some, augments=True)
+            encoded = [(samples[k], samples.drawn(k)[2]) for k in range(len(some))]
+        shown = tuple(_shown(config, opened, sample, of, writer.objects(of)[0]) for sample, of in encoded)
         pieces = {name: lengths.answer(name) for name in sorted(images.words)}
         return ModelView(shown, counts, opened.longest_sample, pieces)
 
 
 def _shown(
-    config: RunConfig, opened: OpenRun, writer: TargetWriter, sample: dict[str, Any], instance: Instance
+    config: RunConfig, opened: OpenRun, sample: dict[str, Any], instance: Instance, objects: Sequence[Object]
 ) -> Shown:
     tokenizer = opened.processor.tokenizer
     learnt = [t for t, label in zip(sample["input_ids"], sample["labels"], strict=True) if label != -100]
@@ -137,9 +137,8 @@ def _shown(
     image = handed_over(sample["pixel_values"], sample["image_grid_thw"], opened.processor.image_processor)
     size = (instance.width or image.width, instance.height or image.height)
     tokens = tuple(_tokens(config, tokenizer, sample, opened.longest_sample))
-    asked, _ = writer.objects(writer.ask(instance)[1])
-    truth = tuple((o.desc, tuple(o.bbox)) for o in asked)
-    return Shown(instance.image, image, size, truth, _said(config, text), text, tokens)
+    truth, answered = _named(objects), _said(config, text)
+    return Shown(instance.image, image, size, truth, answered, text, tokens, config.data.augment.active)
 
 
 def handed_over(pixel_values: Any, grid_thw: Any, processor: Any) -> Image.Image:
@@ -229,7 +228,11 @@ def _target(config: RunConfig, instance: Instance) -> str:
 def _truth(config: RunConfig, instance: Instance) -> tuple[Named, ...]:
     order = "given" if config.data.order == "random" else config.data.order
     kept, _ = select_objects(instance, order, config.data.max_objects)
-    return tuple((o.desc, tuple(o.bbox)) for o in kept)
+    return _named(kept)
+
+
+def _named(objects: Sequence[Object]) -> tuple[Named, ...]:
+    return tuple((o.desc, tuple(o.bbox)) for o in objects)
 
 
 def _said(config: RunConfig, text: str) -> tuple[Named, ...]:

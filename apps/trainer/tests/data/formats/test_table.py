@@ -101,3 +101,19 @@ def test_descriptions_are_names_where_the_table_has_their_numbers_too_which_is_s
 def test_rows_of_one_image_belong_together_however_they_write_its_path(tmp_path):
     rows = PIXELS + PIXELS.replace("1.jpg", "./1.jpg").replace("cat", "dog")
     assert boxes(tmp_path, HEAD + rows)[0] == {"1.jpg": [TENTHS, TENTHS]}
+
+
+@pytest.mark.parametrize("above", ["", "sep=;\r\n", "\r\nsep=;\n"])
+@pytest.mark.parametrize("header", [HEAD, ""])
+def test_table_of_a_spreadsheet_with_decimal_commas_is_that_with_points(tmp_path, above, header):
+    rows = "0.jpg,20.25,10,100.5,50,cat\n1.jpg,1.024,10,100,50,cat\n"
+    with_points, problems, _ = boxes(tmp_path, header + rows)
+    assert not problems and with_points["1.jpg"] == [(1.024 / 200, 0.1, 0.5, 0.5)]
+    table = (header + rows).replace(",", ";").replace(".jpg", "_jpg").replace(".", ",").replace("_jpg", ".jpg")
+    assert boxes(tmp_path, "\ufeff" + above + table.replace("\n", "\r\n"))[:2] == (with_points, [])
+
+
+def test_number_with_a_comma_in_a_table_of_commas_is_refused(tmp_path):
+    """It may be 1.024 or 1024."""
+    _, problems, _ = boxes(tmp_path, HEAD + PIXELS + '0.jpg,"1,024",10,100,50,cat\n')
+    assert len(problems) == 1 and "t.csv:3: expected a number, found '1,024'" in problems[0]

@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.class_names import NAME_FILES
-from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, is_hidden, number
+from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, in_any_case, is_hidden, number
+
+_LABELS_OF = {"images": "labels", "Images": "Labels", "IMAGES": "LABELS"}
 
 
 class Labelled(NamedTuple):
@@ -27,10 +29,10 @@ def label_folders(folder: Path, top: Path) -> list[Path]:
 
     A folder `images` below `top` comes first; one above it may have nothing to do with the data set.
     """
-    if "images" not in folder.parts:
+    last = next((place for place in reversed(range(len(folder.parts))) if folder.parts[place] in _LABELS_OF), None)
+    if last is None:
         return [folder]
-    last = len(folder.parts) - 1 - folder.parts[::-1].index("images")
-    in_labels = Path(*folder.parts[:last], "labels", *folder.parts[last + 1 :])
+    in_labels = Path(*folder.parts[:last], _LABELS_OF[folder.parts[last]], *folder.parts[last + 1 :])
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(folder.parts, top.parts, strict=False)))
     return [in_labels, folder] if last >= shared else [folder, in_labels]
 
@@ -92,12 +94,14 @@ def _is_labels(path: Path) -> bool:
 
 
 def _label_files(top: Path) -> Iterator[Path]:
-    return (path for path in top.rglob("*.txt") if path.name not in NAME_FILES and not is_hidden(path, top))
+    return (
+        path for path in top.rglob(in_any_case("*.txt")) if path.name not in NAME_FILES and not is_hidden(path, top)
+    )
 
 
 def _label(image: Path, folders: Sequence[Path]) -> Path | None:
     """Return the label file of an image: a.jpg.txt, as images of one name in two suffixes have it, or a.txt."""
-    names = (f"{image.name}.txt", f"{image.stem}.txt")
+    names = [f"{name}{suffix}" for suffix in (".txt", ".TXT") for name in (image.name, image.stem)]
     places = (folder / name for name in names if name not in NAME_FILES for folder in folders)
     return next((place for place in places if place.is_file()), None)
 

@@ -169,9 +169,20 @@ class Source:
                         yield f"{self.path}:{number}", str(error)
 
     def glob(self, *patterns: str) -> list[Path]:
-        """The files of a folder that match, sorted, without hidden ones; empty for a file."""
-        found = (path for pattern in patterns for path in self.path.glob(pattern)) if self.is_dir else ()
+        """The files of a folder that match, whatever the case of their suffix, sorted, without hidden ones."""
+        found = (path for pattern in patterns for path in self.path.glob(in_any_case(pattern))) if self.is_dir else ()
         return sorted(path for path in found if path.is_file() and not is_hidden(path, self.path))
+
+
+def in_any_case(pattern: str) -> str:
+    """Return a pattern of file names whose suffix may be in upper case, as on Windows.
+
+    Example:
+        >>> in_any_case("labels/*.txt")
+        'labels/*.[tT][xX][tT]'
+    """
+    name, dot, suffix = pattern.rpartition(".")
+    return name + dot + "".join(f"[{letter}{letter.upper()}]" for letter in suffix)
 
 
 Recognise = Callable[[Source], bool]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from coord_codec.coco.document import is_coco
 from coord_codec.files import read_json
 from coord_eval import ImageError, image_facts
 from coord_trainer.config.formats import Format
-from coord_trainer.data.formats import lvis, openimages, qwen, refcoco, swift, table, vg, voc, yolo
+from coord_trainer.data.formats import lvis, openimages, qwen, refcoco, swift, table, tools, vg, voc, yolo
 from coord_trainer.data.formats.collect import collect
-from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, Read, Recognise, Source
+from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, Read, Recognise, Source, is_hidden
 
 FORMATS: dict[str, tuple[Recognise | None, Read]] = {
     "voc": (voc.recognise, voc.read),
@@ -34,6 +34,11 @@ FORMATS: dict[str, tuple[Recognise | None, Read]] = {
 _ARCHIVES = ("PK\x03\x04", "\ufffd\x08", "BZh", "7z\ufffd", "\ufffd7zX", "Rar!", "(\ufffd/\ufffd")
 """How zip, gzip, bzip2, 7z, xz, rar and zstd begin, read as text without leading blanks."""
 
+_FOLDERS = 16
+"""How many folders of a folder without annotations are looked into."""
+
+_COCO = ("_annotations.coco.json", "instances*.json")
+_FILES = ("*.csv", "*.tsv", "*.json", "*.jsonl")
 PREPARED = ("instances.jsonl", "train.jsonl", "val.jsonl")
 SUMMARY = ".summary.json"
 """Beside an instance file that `prepare` wrote; its key `images` is the folder that holds the images."""
@@ -69,25 +74,29 @@ def recognise(path: Path) -> tuple[str, Source]:
         prepared = [path / name for name in PREPARED if (path / name).is_file()]
         if len(prepared) > 1:
             raise InputError(f"{path}: holds {' and '.join(p.name for p in prepared)}; name one of the files")
-        coco = source.glob("_annotations.coco.json", "instances*.json")
-        if prepared or (len(coco) == 1 and not refcoco.recognise(source)):
-            source = Source((prepared or coco)[0])
+        if prepared:
+            source = Source(prepared[0])
+        elif len(coco := source.glob(*_COCO)) == 1 and not refcoco.recognise(source):
+            others = {"voc": "Pascal VOC XML"} if voc.recognise(source) else {}
+            others |= {"yolo": "YOLO labels"} if yolo.has_labels(source) else {}
+            if others:
+                raise InputError(_several(path, {"coco": f"COCO JSON ({coco[0].name})"} | others))
+            source = Source(coco[0])
     if source.head.startswith(_ARCHIVES) or (not source.is_dir and tarfile.is_tarfile(source.path)):
         raise InputError(f"{path}: an archive; unpack it, and name the annotations in it")
     if source.head.startswith("PAR1"):
         raise InputError(f"{path}: a Parquet file, which is not read; write its rows as instance JSONL or CSV")
     fitting = [name for name, (fits, _) in FORMATS.items() if fits is not None and fits(source)]
     if source.is_dir and {"voc", "yolo"} <= set(fitting):
-        raise InputError(
-            f"{path}: holds Pascal VOC XML and YOLO labels; say which one is meant with --format (data.format) "
-            "voc or yolo"
-        )
+        raise InputError(_several(path, {"voc": "Pascal VOC XML", "yolo": "YOLO labels"}))
     if fitting:
         return fitting[0], source
     if source.is_dir:
-        files = source.glob("*.csv", "*.tsv", "*.json", "*.jsonl")
+        files = source.glob(*_FILES)
         if len(files) == 1:
             return recognise(files[0])
+        if told := next(filter(None, map(tools.refusal, map(Source, (files or source.glob("ann/*.json"))[:1]))), ""):
+            raise InputError(told)
         raise InputError(f"{path}: expected annotations in this folder, found {_listing(source)}")
     if source.path.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError(f"{path}: an image; expected annotations, or a folder of them")
@@ -98,9 +107,31 @@ def recognise(path: Path) -> tuple[str, Source]:
         )
     if not source.head:
         raise InputError(f"{path}: expected annotations, found an empty file")
+    if told := tools.refusal(source):
+        raise InputError(told)
     if source.record is not None:
         return "jsonl", source
     return "lvis" if lvis.recognise(source) else "coco", source
+
+
+def _several(path: Path, held: Mapping[str, str]) -> str:
+    held_here, formats = " and ".join(held.values()), " or ".join(held)
+    return f"{path}: holds {held_here}; say which one is meant with --format (data.format) {formats}"
+
+
+def open_source(path: Path, format: Format) -> tuple[str, Source]:
+    """Return the format of a source, told by its content where it is `auto`, and the source itself.
+
+    Raises:
+        InputError: there is nothing, or (`auto`) nothing that is known.
+    """
+    if format == "auto":
+        return recognise(path)
+    if not path.exists():
+        raise InputError(f"{path}: expected annotations, found nothing there; check the path")
+    source = Source(path)
+    files = source.glob(*_COCO) if format == "coco" else []
+    return format, Source(files[0]) if len(files) == 1 else source
 
 
 def _listing(source: Source) -> str:
@@ -108,9 +139,24 @@ def _listing(source: Source) -> str:
     if names and all(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in names):
         return f"{len(names)} images and no annotations; name the annotations first, then --images {source.path}"
     several = [name for name in names if name.endswith((".json", ".jsonl", ".csv", ".tsv"))]
-    return (", ".join([*several, *(name for name in names if name not in several)][:6]) or "nothing") + (
-        "; name one of the files" if len(several) > 1 else ""
-    )
+    listed = ", ".join([*several, *(name for name in names if name not in several)][:6]) or "nothing"
+    if len(several) > 1:
+        return f"{listed}; name one of the files"
+    below = [str(path) for path in _annotated_below(source.path)]
+    return listed + (f"; annotations are in {' and '.join(below)}: name what is meant" if below else "")
+
+
+def _annotated_below(folder: Path, depth: int = 2) -> list[Path]:
+    """Return the folders below one without annotations that hold some."""
+    found: list[Path] = []
+    for path in sorted(path for path in folder.iterdir() if path.is_dir() and not is_hidden(path, folder))[:_FOLDERS]:
+        source = Source(path)
+        files = source.glob(*PREPARED, *_COCO) or source.glob(*_FILES)[:2]
+        if len(files) == 1 or any(fits(source) for fits, _ in FORMATS.values() if fits is not None):
+            found.append(path)
+        else:
+            found += files or (_annotated_below(path, depth - 1) if depth > 1 else [])
+    return found
 
 
 def read_source(
@@ -134,12 +180,7 @@ def read_source(
     """
     if images is not None and not images.is_dir():
         raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {images}")
-    if format == "auto":
-        format, source = recognise(path)
-    else:
-        if not path.exists():
-            raise InputError(f"{path}: expected annotations, found nothing there; check the path")
-        source = Source(path)
+    format, source = open_source(path, format)
     root = images or source.path.parent
     size = image_sizes(root)
     if format in ("coco", "jsonl"):

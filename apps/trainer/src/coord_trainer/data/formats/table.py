@@ -9,6 +9,9 @@
 | x y w h; x y width height; bbox_x bbox_y bbox_width bbox_height | corner and size |
 | width height beside corners; image_width image_height | size of the image |
 
+Cells are separated by commas, tabs or semicolons; with the latter numbers may have a decimal comma, as spreadsheets
+write both in many languages, and a line `sep=;` above the header is read over.
+
 A row with an image and no numbers is an image without objects; `nan`, `NaN`, `null`, `None` and `NA` are empty cells.
 Without a header the columns are keras-retinanet's: path, x1, y1, x2, y2, class.
 
@@ -82,7 +85,13 @@ def recognise(source: Source) -> bool:
 
 
 def _first_line(source: Source) -> str:
-    return source.head.partition("\n")[0].strip()
+    """Return the first line of the table; Excel may write `sep=;` above it."""
+    lines = source.head.split("\n", 2)
+    return next((line.strip() for line in lines if not _is_separator(line)), "")
+
+
+def _is_separator(line: str) -> bool:
+    return line.strip()[:-1] == "sep="
 
 
 def _first(source: Source) -> list[str]:
@@ -101,9 +110,15 @@ def _columns(source: Source) -> tuple[dict[str, int], bool]:
     found = {name.lower(): column for column, name in reversed(list(enumerate(first)))}
     if _pick(found, _IMAGE) and _pick(found, _LABEL) and (_group(found, _CORNERS) or _group(found, _SIZED)):
         return found, True
-    if len(first) == len(_BARE) and all(not cell or _numeric(cell) for cell in first[1:5]):
+    numbers = [_with_point(cell, _delimiter(_first_line(source))) for cell in first[1:5]]
+    if len(first) == len(_BARE) and all(not cell or _numeric(cell) for cell in numbers):
         return {name: column for column, name in enumerate(_BARE)}, False
     raise InputError(f"{source.path}: {_EXPECTED}, found {', '.join(first)[:120]}")
+
+
+def _with_point(cell: str, delimiter: str) -> str:
+    """Return a number with a decimal point: a spreadsheet puts semicolons between cells where it writes 382,48."""
+    return cell.replace(",", ".") if delimiter == ";" else cell
 
 
 def _numeric(cell: str) -> bool:
@@ -133,9 +148,12 @@ def read(source: Source, images: Path | None) -> Reading:
     image, label = _pick(columns, _IMAGE), _pick(columns, _LABEL)
     size = _group(columns, _SIZES[:2] if not corners else _SIZES)
     rows: dict[str, list[_Row]] = {}
-    table = csv_rows(read_table(source.path), source.path, _delimiter(_first_line(source)))
+    delimiter = _delimiter(_first_line(source))
+    table = csv_rows(read_table(source.path), source.path, delimiter)
+    if _is_separator(source.head.partition("\n")[0]):
+        next(table)
     for line_number, cells in islice(table, int(header), None):
-        row = _Row(f"{source.path}:{line_number}", cells, _values(cells, columns, group))
+        row = _Row(f"{source.path}:{line_number}", cells, _values(cells, columns, group, delimiter))
         rows.setdefault(_cell(cells, columns[image or ""]), []).append(row)
     fractions = _are_fractions([row for of_image in rows.values() for row in of_image], source.path)
     folder = source.path.parent
@@ -226,9 +244,9 @@ def _cell(cells: Sequence[str], column: int) -> str:
     return "" if text in _EMPTY else text
 
 
-def _values(cells: Sequence[str], columns: dict[str, int], names: Sequence[str]) -> list[float] | str:
+def _values(cells: Sequence[str], columns: dict[str, int], names: Sequence[str], delimiter: str) -> list[float] | str:
     """Return the numbers of a row, none where all its cells are empty, or what is wrong with them."""
-    texts = [_cell(cells, columns[name]) for name in names]
+    texts = [_with_point(_cell(cells, columns[name]), delimiter) for name in names]
     if not any(texts):
         return []
     try:

@@ -48,9 +48,13 @@ def recognise(source: Source) -> bool:
         return True
     folders = dict.fromkeys(image.parent for image in image_files(source.path))
     places = dict.fromkeys(place for folder in folders for place in label_folders(folder, source.path))
-    beside = (path for place in places for path in Source(place).glob("*.txt"))
+    return has_labels(source, (path for place in places for path in Source(place).glob("*.txt")))
+
+
+def has_labels(source: Source, more: Iterable[Path] = ()) -> bool:
+    """Whether a folder, its folder `labels` or other files have labels of numbers."""
     is_labels = "labels" in (source.path.name, source.path.resolve().name)  # `.` and a link have other names
-    labels = chain(source.glob("*.txt", "**/*.txt" if is_labels else "labels/**/*.txt"), beside)
+    labels = chain(source.glob("*.txt", "**/*.txt" if is_labels else "labels/**/*.txt"), more)
     lines = (first_line(path) for path in labels if path.name not in NAME_FILES)
     return any(is_label(line) for line in islice(filter(None, lines), 20))
 
@@ -75,7 +79,7 @@ def read(source: Source, images: Path | None) -> Reading:
         classes = classes_of(values, source.path)
         top, pictures, notes = _split(source.path, values)
     if not pictures:
-        raise InputError(f"{source.path}: YOLO labels, but no images there; name their folder with --images")
+        raise InputError(f"{source.path}: YOLO labels, but no images there{_unread(images or source.path)}")
     root = images or top
     labelled = find_labels(pictures, source.path, images) if source.is_dir and images else find_labels(pictures, top)
     if lost := labels_without_image(labelled):
@@ -84,6 +88,14 @@ def read(source: Source, images: Path | None) -> Reading:
     if several := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
         notes += (f"{source.path}: several images have the label file {several[0]}, {len(several)} such files in all",)
     return Reading((_image(found, root, classes) for found in labelled), root, notes, classes.names)
+
+
+def _unread(place: Path) -> str:
+    """Return what to do where no images were found: photographs of a telephone are of a kind that is not read."""
+    kinds = ("*.heic", "*.heif", "*.dng", "*.dcm")
+    if found := [path for kind in kinds for path in Source(place).glob(f"**/{kind}")]:
+        return f"; {len(found)} such as {found[0].name} are of a kind that is not read: convert them into JPEG or PNG"
+    return "; name their folder with --images"
 
 
 class HeldOut(NamedTuple):

@@ -23,8 +23,7 @@ from coord_codec import Category, InputError, Problem
 from coord_codec.files import read_json, write_text
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
-from coord_trainer.data.formats.raw import Source
-from coord_trainer.data.formats.registry import image_sizes, recognise
+from coord_trainer.data.formats.registry import image_sizes, open_source
 from coord_trainer.data.large.check import Checked, Rules, check_images, check_lines, pieces
 from coord_trainer.data.large.coco import stream_coco
 from coord_trainer.data.large.part import CocoPart, LinesPart
@@ -60,8 +59,7 @@ def is_large(annotations: Path, data: DataSection) -> tuple[Path, str] | None:
     """Return the instance or COCO file of a source, and its format, when it is too large to be kept as objects."""
     if data.format not in ("auto", *_STREAMED) or not annotations.exists() or data.geometry != "box":
         return None  # the Arrow file holds boxes
-    kind, source = (data.format, None) if data.format != "auto" else recognise(annotations)
-    source = source or Source(annotations)
+    kind, source = open_source(annotations, data.format)
     large = kind in _STREAMED and source.path.is_file() and source.path.stat().st_size > LARGE_BYTES
     is_list = large and kind == "jsonl" and source.head[:1] == "["  # whose records are no lines
     return (source.path, kind) if large and not is_list else None

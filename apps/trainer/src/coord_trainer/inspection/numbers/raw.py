@@ -21,8 +21,8 @@ from coord_codec.files import finite_numbers, parse_json_line, read_text
 from coord_eval import ImageError, image_facts
 from coord_trainer.config.formats import Format
 from coord_trainer.data.formats.collect import collect
-from coord_trainer.data.formats.raw import Reading, Source
-from coord_trainer.data.formats.registry import FORMATS, base_of, read_source, recognise
+from coord_trainer.data.formats.raw import Reading
+from coord_trainer.data.formats.registry import FORMATS, base_of, open_source, read_source
 from coord_trainer.inspection.numbers.class_numbers import ClassNumbers, of_coco
 
 
@@ -77,8 +77,7 @@ def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, Path]:
     """
     if source.images is not None and not source.images.is_dir():
         raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {source.images}")
-    format, file = recognise(source.annotations) if source.format == "auto" else (source.format, None)
-    file = file or Source(source.annotations)
+    format, file = open_source(source.annotations, source.format)
     if format in FORMATS:
         reading = FORMATS[format][1](file, source.images)
         reading = replace(reading, images=list(reading.images))
@@ -111,7 +110,7 @@ def size_of(path: Path) -> tuple[int, int] | None:
 
 def _of_reading(reading: Reading) -> RawBoxes:
     """Return the corners that a format gives, which are pixels unless all of them are fractions."""
-    images = list(reading.images)
+    images = [image for image in reading.images if image.name]  # a file that is refused names none
     boxes = [(i, box) for i, image in enumerate(images) for box in image.boxes]
     used = Counter(box.class_number for _, box in boxes if box.class_number is not None)
     classes = ClassNumbers(used, reading.class_names) if reading.class_names else None

@@ -1,0 +1,57 @@
+"""JSON and XML of labelling tools that are not read: the tool is named, and what to export instead."""
+
+import json
+
+import pytest
+from PIL import Image
+
+SHAPE = {"label": "cat", "points": [[4, 4], [36, 36]], "shape_type": "rectangle"}
+REGION = {"shape_attributes": {"name": "rect", "x": 4, "y": 4, "width": 9, "height": 9}, "region_attributes": {}}
+RESULT = {"type": "rectanglelabels", "value": {"x": 1, "y": 1, "width": 9, "height": 9, "rectanglelabels": ["cat"]}}
+VIA = {"filename": "a.png", "size": 99, "regions": [REGION], "file_attributes": {}}
+CVAT = '<annotations><version>1.1</version><image id="0" name="a.png"><box label="cat" xtl="4"/></image></annotations>'
+FOREIGN = {
+    "LabelMe": ("a.json", {"version": "5.0.1", "flags": {}, "shapes": [SHAPE], "imagePath": "a.png"}, "labelme2coco"),
+    "Label Studio": ("p.json", [{"id": 1, "data": {"image": "a.png"}, "annotations": [{"result": [RESULT]}]}], "COCO"),
+    "Label Studio's least": ("p.json", [{"image": "a.png", "id": 1, "label": [], "annotator": 1}], "COCO or YOLO"),
+    "VGG Image Annotator": ("via.json", {"a.png99": VIA}, "as COCO"),
+    "VGG Image Annotator's project": ("via.json", {"_via_settings": {}, "_via_img_metadata": {"a": VIA}}, "as COCO"),
+    "Create ML": (
+        "_annotations.createml.json",
+        [{"image": "a.png", "annotations": [{"label": "cat"}]}],
+        "COCO, Pascal",
+    ),
+    "Supervisely": ("ann/a.json", {"description": "", "tags": [], "size": {}, "objects": []}, "COCO, Pascal VOC"),
+    "Datumaro": ("default.json", {"info": {}, "categories": {"label": {}}, "items": []}, "COCO, Pascal VOC"),
+    "Hugging Face": ("metadata.jsonl", {"file_name": "a.png", "objects": {"bbox": [], "categories": []}}, '{"desc"'),
+    "CVAT for images": ("annotations.xml", CVAT, "export the task as COCO"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_file_of_another_tool_is_named_with_what_to_export(tmp_path, run, name, as_folder):
+    file, content, advice = FOREIGN[name]
+    path = tmp_path / "set" / file
+    path.parent.mkdir(parents=True)
+    for copy in (path, path.with_stem("another")) if name in ("LabelMe", "Supervisely") else (path,):
+        copy.write_text(content if isinstance(content, str) else json.dumps(content) + "\n")
+    Image.new("RGB", (64, 48)).save(tmp_path / "set" / "a.png")
+    code, error, _ = run("prepare", "set" if as_folder else path.relative_to(tmp_path), "--out", "out")
+    assert code == 2 and f"{name.partition(chr(39))[0]}" in error
+    assert "which is not read" in error and advice in error
+
+
+def test_json_that_is_nobodys_is_told_by_its_keys(tmp_path, run):
+    (tmp_path / "a.json").write_text('{"shapes": [], "boxes": []}')
+    code, error, _ = run("prepare", "a.json", "--out", "out")
+    assert code == 2 and "found an object with the keys ['boxes', 'shapes']" in error
+
+
+def test_instance_record_with_keys_of_its_own_is_read(tmp_path, run):
+    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
+    record = {"image": "a.png", "annotations": [], "tags": [], "size": 3, "objects": [], "annotator": 1}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    code, error, told = run("prepare", "a.jsonl", "--out", "out")
+    assert code == 0, error
+    assert "1 records, 0 boxes" in told
