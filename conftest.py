@@ -1,6 +1,14 @@
 """Settings of every test in the workspace."""
 
+import importlib
+import multiprocessing
 import os
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,3 +38,38 @@ def shared_dir() -> Path:
         if (candidate / "data").is_dir():
             return candidate / "data"
     pytest.skip("no real data: put it in ../shared or set COORDEXP_SHARED")
+
+
+@pytest.fixture(scope="session")
+def forked() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a Python script as a command in a fork of this process, which has imported torch and ms-swift already.
+
+    In place of `subprocess.run([sys.executable, script, *words])`, whose imports take longer than the run. What a fresh
+    interpreter does is tested by other tests.
+    """
+    pytest.importorskip("swift")
+    importlib.import_module("coord_trainer.run")
+    importlib.import_module("coord_trainer.swift.open_run")
+
+    def run(script: Path, *words: object, cwd: Path | None = None, **environment: str):
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            given = [str(script), *map(str, words)], cwd, environment, (out.fileno(), err.fileno())
+            process = multiprocessing.get_context("fork").Process(target=_carry_out, args=given)
+            process.start()
+            process.join()
+            texts = [file.seek(0) or file.read() for file in (out, err)]
+            return subprocess.CompletedProcess(given[0], process.exitcode, *texts)
+
+    return run
+
+
+def _carry_out(argv: list[str], cwd: Path | None, environment: dict[str, str], descriptors: tuple[int, int]) -> None:
+    for target, name, descriptor in zip((1, 2), ("stdout", "stderr"), descriptors, strict=True):
+        os.dup2(descriptor, target)
+        setattr(sys, name, open(target, "w", buffering=1, closefd=False))  # noqa: SIM115
+    for sent in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sent, signal.default_int_handler if sent == signal.SIGINT else signal.SIG_DFL)
+    os.chdir(cwd or ".")
+    os.environ.update(environment)
+    sys.argv, sys.path[:0] = argv, [str(Path(argv[0]).parent)]
+    runpy.run_path(argv[0], run_name="__main__")

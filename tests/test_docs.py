@@ -89,37 +89,39 @@ def workplace(tmp_path_factory):
     return folder
 
 
-def as_typed(command):
-    """The words of a command line, run by this environment's programs instead of through uv."""
+def run_command(command, folder, forked):
+    """Run a command line as it is typed, but by this environment's programs instead of through uv."""
     words = shlex.split(command.replace("\\\n", " "), comments=True)
     assert words[:2] == ["uv", "run"], command
     if words[2].startswith("apps/"):
-        return [sys.executable, str(ROOT / words[2]), *words[3:]]
-    return [shutil.which(words[2], path=str(Path(sys.executable).parent)), *words[3:]]
+        return forked(ROOT / words[2], *words[3:], cwd=folder)
+    program = shutil.which(words[2], path=str(Path(sys.executable).parent))
+    return subprocess.run([program, *words[3:]], cwd=folder, capture_output=True, text=True, check=False)
 
 
-def run_guide(name, folder):
+def run_guide(name, folder, forked):
     """Run all of a guide in order, but for commands whose title says how long they take."""
     for block in FENCE.finditer((GUIDES / name).read_text()):
         if block["title"]:
             continue
         if block["kind"] == "python":
-            commands = [[sys.executable, "-W", "ignore", "-c", block["text"]]]
+            (folder / "block.py").write_text(block["text"])
+            runs = {block["text"]: forked(folder / "block.py", cwd=folder)}
         else:
-            commands = [as_typed(line) for line in re.split(r"(?<!\\)\n", block["text"].strip())]
-        for command in commands:
-            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            lines = re.split(r"(?<!\\)\n", block["text"].strip())
+            runs = {line: run_command(line, folder, forked) for line in lines}
+        for command, done in runs.items():
             assert done.returncode == 0, f"{name}: {command}\n{done.stdout}{done.stderr}"
 
 
 @pytest.mark.parametrize("name", ["own-data.md", "groups.md", "shapes.md", "evaluation.md", "from-elsewhere.md"])
-def test_what_a_guide_says_runs(name, workplace):
-    run_guide(name, workplace)
+def test_what_a_guide_says_runs(name, workplace, forked):
+    run_guide(name, workplace, forked)
 
 
-def test_the_adapter_of_one_guide_is_exported_by_the_next(tmp_path):
-    run_guide("adapter.md", tmp_path)
-    run_guide("export.md", tmp_path)
+def test_the_adapter_of_one_guide_is_exported_by_the_next(tmp_path, forked):
+    run_guide("adapter.md", tmp_path, forked)
+    run_guide("export.md", tmp_path, forked)
     assert (tmp_path / "merged" / "export.json").exists()
 
 
@@ -131,8 +133,9 @@ def test_file_of_the_gpu_guide_says_what_its_command_does(tmp_path, monkeypatch)
     guide = (GUIDES / "gpu.md").read_text()
     ((name, text),) = re.findall(r'^```yaml title="([\w.]+)"\n(.*?)^```$', guide, re.DOTALL | re.MULTILINE)
     (tmp_path / name).write_text(text)
-    train = next(words for words in map(as_typed, guide_commands(guide)) if "run.dir=runs/my" in words)
-    assert load_run_config(tmp_path / name, []) == load_run_config(Path("configs/dlora/coord_offset.yaml"), train[5:])
+    typed = (shlex.split(command.replace("\\\n", " "), comments=True) for command in guide_commands(guide))
+    train = next(words for words in typed if "run.dir=runs/my" in words)
+    assert load_run_config(tmp_path / name, []) == load_run_config(Path("configs/dlora/coord_offset.yaml"), train[6:])
     assert f"train -c {name} " in guide
 
 

@@ -1,8 +1,6 @@
 """The first run with `--adapter offset`, cut short: a frozen model, LoRA and offsets, from images to report."""
 
 import json
-import subprocess
-import sys
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -24,11 +22,10 @@ SHORT = (
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory, forked):
     folder = tmp_path_factory.mktemp("offset") / "run"
     with as_file(files("coord_trainer") / "first-run-offset.yaml") as config:
-        command = [sys.executable, str(ROOT / "apps" / "trainer"), "train", "-c", str(config)]
-        done = subprocess.run([*command, *SHORT, f"run.dir={folder}"], capture_output=True, text=True, check=False)
+        done = forked(ROOT / "apps" / "trainer", "train", "-c", config, *SHORT, f"run.dir={folder}")
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

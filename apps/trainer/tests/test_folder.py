@@ -55,14 +55,12 @@ def resumed_config():
     return check_run_config({**SETTINGS, "run": {"threads": 1, "resume": True}}, "test")
 
 
-def test_resume_after_a_signal_is_bit_for_bit(whole, tmp_path, capsys):
+def test_resume_after_a_signal_is_bit_for_bit(whole, tmp_path, capsys, forked):
     """It comes in the fifth step, which is neither logged nor saved otherwise."""
     from coord_trainer.run import train_and_score
 
     config, folder = write_settings(tmp_path / "config.json"), tmp_path / "interrupted"
-    command = [sys.executable, HELPERS / "interrupted.py", config, folder, "SIGTERM"]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = forked(HELPERS / "interrupted.py", config, folder, "SIGTERM")
     assert done.returncode == 143, done.stderr
     assert "Traceback" not in done.stderr
     assert done.stderr.endswith(
@@ -80,13 +78,11 @@ def test_resume_after_a_signal_is_bit_for_bit(whole, tmp_path, capsys):
     assert_same_run(folder, whole)
 
 
-def test_resume_after_a_kill_while_saving_is_bit_for_bit(whole, tmp_path, capsys):
+def test_resume_after_a_kill_while_saving_is_bit_for_bit(whole, tmp_path, capsys, forked):
     from coord_trainer.run import train_and_score
 
     config, killed = write_settings(tmp_path / "config.json"), tmp_path / "killed"
-    command = [sys.executable, HELPERS / "killed.py", config, killed]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = forked(HELPERS / "killed.py", config, killed)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert newest_complete(killed / "checkpoints")[0].name == "checkpoint-2"
     assert (killed / "checkpoints" / "checkpoint-4").is_dir()  # half-written

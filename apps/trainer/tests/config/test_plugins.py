@@ -3,8 +3,6 @@
 import hashlib
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -84,7 +82,7 @@ def test_plugin_that_raises_is_named(tmp_path):
             _ = objective_of(plugins=[str(tmp_path / "broken.py")], extra_weights={"dfl": 1})
 
 
-def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path):
+def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path, forked):
     """In a process of its own: a registered term stays registered."""
     (tmp_path / "mine.py").write_text(PLUGIN)
     terms = {"plugins": ["mine.py"], "extra_weights": {"distance": 3.0, "dfl": 0.1}}
@@ -96,8 +94,7 @@ def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path):
         "evaluation": {"pictures": "train", "limit": 2, "max_new_tokens": 24},
     }
     (tmp_path / "my.yaml").write_text(json.dumps(config))
-    words = [sys.executable, Path(__file__).parents[2], "train", "-c", "my.yaml", "run.dir=out"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked(Path(__file__).parents[2], "train", "-c", "my.yaml", "run.dir=out", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     line = next(line for line in read_lines(tmp_path / "out") if "train_total_loss" in line)
     assert 0 < line["coord_diag/mean_distance"] < 1

@@ -6,7 +6,7 @@ import pytest
 import torch
 from mixed_sources import TALK, write_sources
 from resumed_run import SETTINGS, assert_same_run
-from tiny_run import HELPERS, read_lines, torchrun
+from tiny_run import HELPERS, read_lines
 
 from coord_losses import CoordObjective, ObjectiveConfig
 from coord_trainer.config.run_config import check_run_config
@@ -116,7 +116,7 @@ def test_vision_tower_has_a_gradient_of_zero_where_all_is_text(opened_run, talk)
 
 
 @pytest.fixture(scope="module")
-def mixed_runs(tmp_path_factory):
+def mixed_runs(tmp_path_factory, forked):
     """Folder of a whole run and one that was killed and went on, on two ranks; and of one rank's."""
     pytest.importorskip("deepspeed")
     from coord_trainer.run import train_and_score
@@ -125,9 +125,9 @@ def mixed_runs(tmp_path_factory):
     training = SETTINGS["training"] | {"lora_dropout": 0.0, "gradient_accumulation_steps": 1}
     values = SETTINGS | {"data": {"markers": "obj", "sources": write_sources(folder)}, "training": training}
     (folder / "mixed.json").write_text(json.dumps(values))
-    done = torchrun(HELPERS / "killed.py", folder / "mixed.json", folder / "killed")
+    done = forked(HELPERS / "forked_ranks.py", 2, HELPERS / "killed.py", folder / "mixed.json", folder / "killed")
     assert "Signal 9 (SIGKILL)" in done.stderr, done.stderr
-    done = torchrun(HELPERS / "mixed_sources.py", folder, timeout=500)
+    done = forked(HELPERS / "forked_ranks.py", 2, HELPERS / "mixed_sources.py", folder)
     assert done.returncode == 0, done.stdout + done.stderr
     one = values | {"training": training | {"per_device_train_batch_size": 4}}
     train_and_score(check_run_config(one, "test"), folder / "one")

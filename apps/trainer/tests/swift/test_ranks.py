@@ -37,16 +37,17 @@ def bases(jobs, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def two_ranks(jobs, bases, tmp_path_factory):
+def two_ranks(jobs, bases, tmp_path_factory, forked):
     """The folder in which two ranks have left all their runs, and what they printed."""
     folder = tmp_path_factory.mktemp("ranks")
     for name, training in jobs.RESUMED.items():
         config, killed = write_settings(folder / f"{name}.json", **training), folder / f"killed-{name}"
-        done = torchrun(HELPERS / "killed.py", config, killed, **ON_THE_CPU)
+        done = forked(HELPERS / "forked_ranks.py", 2, HELPERS / "killed.py", config, killed, **ON_THE_CPU)
         assert "Signal 9 (SIGKILL)" in done.stderr, done.stderr
         assert newest_complete(killed / "checkpoints")[0].name == "checkpoint-2"
         assert (killed / "checkpoints" / "checkpoint-4").is_dir()  # half-written
-    done = torchrun(HELPERS / "two_ranks.py", bases["cut"], bases["lora"], folder, timeout=600, **ON_THE_CPU)
+    words = HELPERS / "two_ranks.py", bases["cut"], bases["lora"], folder
+    done = forked(HELPERS / "forked_ranks.py", 2, *words, **ON_THE_CPU)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, done.stdout
 
