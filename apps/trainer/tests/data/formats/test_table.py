@@ -43,7 +43,7 @@ def test_table_unit_is_that_of_most_boxes(tmp_path, first, rest, of_first, probl
 
 
 def test_table_with_many_boxes_of_both_units_is_refused(tmp_path):
-    told = r"found 2 in fractions .the first in line 2. and 3 in pixels .line 4.; make two tables"
+    told = r"found 2 in fractions .the first in line 2. and 3 in pixels .line 4.; split it into two tables"
     with pytest.raises(InputError, match=told):
         boxes(tmp_path, HEAD + FRACTIONS * 2 + PIXELS * 3)
 
