@@ -146,7 +146,7 @@ MISTAKES = {
         {"y/images/a.HEIC": b"ftypheic", "y/labels/a.txt": "0 .5 .5 .2 .2", "y/classes.txt": "cat\n"},
         ["y"],
         2,
-        "no images found there; 1 such as a.HEIC are of a format that is not read: convert them to JPEG",
+        "no images found there; 1 such as a.HEIC have a format that is not read: convert them to JPEG",
     ),
     "an address as the path of an image": (
         {"a.json": coco(images=[COCO["images"][0] | {"file_name": "https://x.org/a.png"}])},

@@ -57,8 +57,7 @@ def augment(image: Image.Image, instance: Instance, config: AugmentConfig, seed:
     top, left, rows, columns = window
     view = None if window == full_window else (left / width, top / height, columns / width, rows / height)
     objects = tuple(
-        _move(instance.objects[index], box, flipped, view)
-        for index, box in zip(kept_indices, fractions_M4, strict=True)
+        _move(instance.objects[i], box, flipped, view) for i, box in zip(kept_indices, fractions_M4, strict=True)
     )
     return image, instance.model_copy(update={"objects": objects, "width": image.width, "height": image.height})
 

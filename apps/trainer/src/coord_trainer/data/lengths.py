@@ -53,13 +53,11 @@ def longer_than(
     return sorted(too_long, key=lambda pair: -pair[1])
 
 
-def report_long_samples(
-    too_long: Sequence[tuple[str, int]], total: int, limit: int, truncation: str | None
-) -> str | None:
+def report_long_samples(long: Sequence[tuple[str, int]], total: int, limit: int, truncation: str | None) -> str | None:
     """Return a message on what `training.truncation_strategy` cuts off; None if no sample is too long.
 
     Args:
-        too_long: description and number of tokens of each sample that is too long, longest first
+        long: description and number of tokens of each sample that is too long, longest first
         total: number of samples of the set
         limit: maximum number of tokens of a sample
         truncation: `left`, `right`, or None if samples must not be truncated
@@ -67,11 +65,11 @@ def report_long_samples(
     Raises:
         InputError: samples are too long and must not be truncated.
     """
-    if not too_long:
+    if not long:
         return None
-    longest, length = too_long[0]
+    longest, length = long[0]
     summary = (
-        f"{len(too_long)} of {total} samples have more than training.max_length={limit} tokens, the longest {length} "
+        f"{len(long)} of {total} samples have more than training.max_length={limit} tokens, the longest {length} "
         f"({longest})"
     )
     if truncation in ("left", "right"):

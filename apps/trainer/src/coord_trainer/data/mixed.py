@@ -13,7 +13,7 @@ from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
 from coord_trainer.data.samples import SampleSet
 
-_NOTHING = SequenceLayout((), (), (), (), ())
+_NO_OBJECTS = SequenceLayout((), (), (), (), ())
 
 
 class ConversationSamples(Dataset):
@@ -39,12 +39,8 @@ class ConversationSamples(Dataset):
     def sample(self, index: int, epoch: int) -> dict[str, Any]:
         """Return a sample, which is the same in all epochs."""
         sample = self._encoder(self.conversations.raw(index), return_length=True)
-        return {
-            **sample,
-            "coord_layout": _NOTHING,
-            "coord_boxes": [],
-            "coord_sample": f"{self.conversations.name}[{index}]",
-        }
+        name = f"{self.conversations.name}[{index}]"
+        return {**sample, "coord_layout": _NO_OBJECTS, "coord_boxes": [], "coord_sample": name}
 
 
 class MixedSamples(Dataset):

@@ -29,9 +29,8 @@ def draw_shapes(
 ) -> Iterator[tuple[Instance, Image.Image]]:
     """Yield `count` instances with their images; the name of the split is part of the seed.
 
-    Points are the centres of the boxes. Polygons touch all sides of their boxes: triangles with their tip anywhere on
-    the upper side, quadrilaterals with a vertex on each side, octagons for circles. So do oriented boxes, which are
-    rectangles rotated by up to 30 degrees.
+    Points are box centres. Polygons touch all sides of their boxes (triangles with the tip anywhere on the upper side,
+    quadrilaterals, octagons for circles), as do oriented boxes, which are rectangles rotated by up to 30 degrees.
     """
     rng = np.random.default_rng([config.seed, *split.encode()])
     for number in range(count):

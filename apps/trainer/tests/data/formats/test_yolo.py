@@ -214,7 +214,7 @@ def test_classes_named_outside_of_the_folder_are_said(lay):
     place = lay(PAIR | {"classes.txt": "cat"})
     assert read_source(place).notes == ()
     assert read_source(place / "images").notes == (
-        f"{place / 'images'}: the class names are read from {place / 'classes.txt'}",
+        f"{place / 'images'}: class names are read from {place / 'classes.txt'}",
     )
 
 

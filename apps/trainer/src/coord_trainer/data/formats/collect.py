@@ -83,9 +83,7 @@ def _place(box: RawBox, size: tuple[int, int] | None) -> tuple[tuple[float, floa
         raise InputError(f"expected four finite numbers, found {list(box.corners_xyxy)}")
     if box.unit == "pixels":
         if size is None:
-            raise InputError(
-                "a box in pixels, but the size of its image is not known: the file is missing or not an image"
-            )
+            raise InputError("a box in pixels, but the size of its image is unknown: it is missing or not an image")
         return place_box(box.corners_xyxy, *size, grid=_GRID)
     slack = (CLIP_PIXELS / size[0], CLIP_PIXELS / size[1]) if size else (0.0, 0.0)
     return place_box(box.corners_xyxy, 1.0, 1.0, grid=_GRID, slack=slack)

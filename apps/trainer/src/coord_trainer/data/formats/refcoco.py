@@ -65,9 +65,7 @@ def _splits(refs: Sequence[tuple[str, Any]], path: Path) -> tuple[str, ...]:
     if len(count) < 2:
         return ()
     listed = ", ".join(f"{name} {number}" for name, number in count.items())
-    return (
-        f"{path}: several splits are read together, in objects: {listed}; the key `split` of a record names its own",
-    )
+    return (f"{path}: splits are read together, in objects: {listed}; the key `split` of each record names its own",)
 
 
 def _by_id(rows: Any) -> dict[Any, Mapping[str, Any]]:

@@ -95,8 +95,7 @@ def recognise(path: Path) -> tuple[str, Source]:
         files = source.glob(*_FILES)
         if len(files) == 1:
             return recognise(files[0])
-        samples = map(Source, (files or source.glob("ann/*.json"))[:1])
-        if message := next(filter(None, map(tools.refusal, samples)), ""):
+        if message := next(filter(None, map(tools.refusal, map(Source, (files or source.glob("ann/*.json"))[:1]))), ""):
             raise InputError(message)
         raise InputError(f"{path}: expected annotations in this folder, found {_listing(source)}")
     if source.path.suffix.lower() in IMAGE_SUFFIXES:

@@ -51,10 +51,8 @@ def read(source: Source, images: Path | None) -> Reading:
     facts = _facts(image_data) if image_data.is_file() else {}
     root = find_root(images, folder / "images", folder)
     records = list(source.records())
-    image_files = ImageIndex(root).find_all(_names(record, facts) for _, record in records)
-    raw_images = (
-        _image(record, where, facts, image) for (where, record), image in zip(records, image_files, strict=True)
-    )
+    found = ImageIndex(root).find_all(_names(record, facts) for _, record in records)
+    raw_images = (_image(record, where, facts, image) for (where, record), image in zip(records, found, strict=True))
     return Reading(raw_images, root)
 
 

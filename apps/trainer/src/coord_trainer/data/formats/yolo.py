@@ -68,9 +68,7 @@ def read(source: Source, images: Path | None) -> Reading:
     if source.is_dir:
         classes, names = find_classes(source.path)
         top, paths, notes = _folder_images(source.path, images)
-        notes = (
-            (f"{source.path}: the class names are read from {names}", *notes) if names.parent != source.path else notes
-        )
+        notes = (f"{source.path}: class names are read from {names}", *notes) if names.parent != source.path else notes
     else:
         values = read_data_yaml(source.path) if source.path.suffix in (".yaml", ".yml") else {}
         if "names" not in values:
@@ -79,7 +77,7 @@ def read(source: Source, images: Path | None) -> Reading:
                 "folder with images and labels"
             )
         classes = classes_of(values, source.path)
-        top, paths, notes = _split_images(source.path, values)
+        top, paths, notes = _images_of(source.path, values)
     if not paths:
         raise InputError(f"{source.path}: YOLO labels, but no images found there{_advice(images or source.path)}")
     root = images or top
@@ -95,10 +93,8 @@ def read(source: Source, images: Path | None) -> Reading:
 def _advice(place: Path) -> str:
     """Return advice for a folder without images, which may contain files in an unsupported format, such as HEIC."""
     kinds = ("*.heic", "*.heif", "*.dng", "*.dcm")
-    if unsupported := [path for kind in kinds for path in Source(place).glob(f"**/{kind}")]:
-        return (
-            f"; {len(unsupported)} such as {unsupported[0].name} are of a format that is not read: convert them to JPEG"
-        )
+    if others := [path for kind in kinds for path in Source(place).glob(f"**/{kind}")]:
+        return f"; {len(others)} such as {others[0].name} have a format that is not read: convert them to JPEG"
     return "; name their folder with --images"
 
 
@@ -135,13 +131,13 @@ def held_out(place: Path, images: Path | None = None) -> HeldOut | None:
     splits = [name for name in _HELD_OUT if values.get(name)]
     if not splits:
         return None
-    top, train, _ = _folder_images(place, images) if place.is_dir() else _split_images(file, values)
+    top, train, _ = _folder_images(place, images) if place.is_dir() else _images_of(file, values)
     train_paths = {path.resolve() for path in train}
     held_out_paths: dict[Path, Path] = {}
     notes = []
     for split in splits:
         try:
-            split_images = {path.resolve(): path for path in _split_images(file, values, split)[1]}
+            split_images = {path.resolve(): path for path in _images_of(file, values, split)[1]}
         except InputError as error:
             notes.append(f"{error}; it is not compared with the training images")
             continue
@@ -170,12 +166,12 @@ def _places(entry: str, tops: Iterable[Path]) -> list[Path]:
 
 
 def _folder_images(folder: Path, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
-    """Return the result of `_split_images` for a data.yaml in a folder that names training images, else all images."""
+    """Return the result of `_images_of` for a data.yaml in a folder that names training images, else all images."""
     notes: tuple[str, ...] = ()
     file = next((path for path in _yamls(folder) if path.is_file() and read_data_yaml(path).get("train")), None)
     if file is not None:
         try:
-            top, image_paths, notes = _split_images(file, read_data_yaml(file))
+            top, image_paths, notes = _images_of(file, read_data_yaml(file))
             if not image_paths:
                 raise InputError(f"{file}: train: expected images, found none")
         except InputError as error:
@@ -194,9 +190,7 @@ def _folder_images(folder: Path, images: Path | None) -> tuple[Path, list[Path],
     return folder, image_paths, notes
 
 
-def _split_images(
-    file: Path, values: Mapping[str, Any], split: str = "train"
-) -> tuple[Path, list[Path], tuple[str, ...]]:
+def _images_of(file: Path, values: Mapping[str, Any], split: str = "train") -> tuple[Path, list[Path], tuple[str, ...]]:
     """Return the folder of the data set, the images of a split, and notes for the user."""
     path = str(values.get("path") or ".")
     tops = [file.parent / spelled for spelled in _spellings(path)]

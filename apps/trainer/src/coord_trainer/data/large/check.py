@@ -147,7 +147,7 @@ def plain_row(line: bytes) -> Row | None:
         columns: tuple[list[Any], ...] = ([], [], [], [])
         extras = []
         for item in objects:
-            (x1, y1, x2, y2), desc, crowd, area = (item["bbox"], item["desc"], item.get("iscrowd"), item.get("area"))
+            (x1, y1, x2, y2), desc, crowd, area = item["bbox"], item["desc"], item.get("iscrowd"), item.get("area")
             if not (
                 type(x1) is type(y1) is type(x2) is type(y2) is float
                 and x1 >= 0
@@ -167,9 +167,7 @@ def plain_row(line: bytes) -> Row | None:
             columns[1].extend((x1, y1, x2, y2))
             columns[2].append(bool(crowd))
             columns[3].append(None if area is None else float(area))
-            extras.append(
-                {} if item.keys() <= _OBJECT_KEYS else {k: v for k, v in item.items() if k not in _OBJECT_KEYS}
-            )
+            extras.append({} if item.keys() <= _OBJECT_KEYS else {k: item[k] for k in item if k not in _OBJECT_KEYS})
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
     extra = {} if record.keys() <= _RECORD_KEYS else {k: v for k, v in record.items() if k not in _RECORD_KEYS}
