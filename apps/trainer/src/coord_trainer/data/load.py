@@ -139,7 +139,7 @@ def _load_heldout(config: RunConfig) -> ImageSet:
 
 
 def sets_of(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[Mixture, ImageSet | None]:
-    """Load or generate the sets, as the configuration asks for."""
+    """Load or generate the sets, depending on the configuration."""
     if config.data.given:
         return load_sets(config)
     train, heldout = draw_sets(config, folder, drawn)
@@ -176,7 +176,7 @@ def report_mixture(train: Mixture) -> None:
     """Print the share of each source if there are several."""
     if len(train.parts) == 1:
         return
-    say(f"train: {len(train)} samples an epoch from {len(train.parts)} sources, digest {train.digest}")
+    say(f"train: {len(train)} samples per epoch from {len(train.parts)} sources, digest {train.digest}")
     for part, count in zip(train.parts, train.plan.counts, strict=True):
         say(f"  {part.name}: {count:,} samples ({count / len(train):.1%})")
 

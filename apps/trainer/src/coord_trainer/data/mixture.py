@@ -1,8 +1,8 @@
 """Mixes several sources in one run: determines the source and record of each sample of an epoch.
 
 An epoch has as many samples as all sources have records. The share of a source is its weight divided by the sum of all
-weights. A source repeats passes over its records, each in a new shuffled order, so that no record recurs before all
-were seen, across epochs too. Everything is computed from sample index, epoch and seed, so that ranks, workers and a
+weights. A source makes pass after pass over its records, each in a new shuffled order, so that no record recurs before
+all were seen, across epochs too. Everything is computed from sample index, epoch and seed, so that ranks, workers and a
 resumed run agree without communication.
 """
 

@@ -52,7 +52,7 @@ def test_table_with_many_boxes_of_both_units_is_refused(tmp_path):
 def test_table_size_that_is_none_is_read_from_the_image(tmp_path, size):
     read, problems, notes = boxes(tmp_path, f"width,height,{HEAD}{size},0.jpg,20,10,100,50,cat\n")
     assert (read, problems) == ({"0.jpg": [TENTHS]}, [])
-    assert sum("stated sizes" in note for note in notes) == (size != "nan,nan")
+    assert sum("stated image sizes" in note for note in notes) == (size != "nan,nan")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from coord_trainer.data.formats.raw import RawBox, RawImage, Reading
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
 _GRID = CoordGrid()
-IGNORED = "regions that are no training targets, and neither hits nor misses in scoring"
+IGNORED = "regions that are not training targets and are ignored in scoring"
 REFUSED = "images left out with an object that was refused (data.on_bad_box: drop_image)"
 
 

@@ -347,7 +347,7 @@ class ImageIndex:
             return Found(name)
         if len(matches) > 1:
             listed = " and ".join(matches[:3]) + (f" and {len(matches) - 3} more" if len(matches) > 3 else "")
-            return Found(name, fault=f"image {name}: expected one file, found {listed}; write its whole path")
+            return Found(name, fault=f"image {name}: expected one file, found {listed}; write its full path")
         if matches[0] in used or claims[matches[0]] > 1:
             reason = f"not found, and {matches[0]}, which is similar, is stated by another record; check both"
             return Found(name, fault=f"image {name}: {reason}")

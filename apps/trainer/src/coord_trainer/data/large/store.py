@@ -151,7 +151,7 @@ def keep_records(path: Path, root: Path, settings: Sequence[Any], stream: Stream
         with FileLock(stem.with_suffix(".lock")):  # if two runs begin together, only one checks
             cached = _cached(table, summary, part, root)
             if cached is not None:
-                say(f"  checked before: {table}")
+                say(f"  using the records that were checked before: {table}")
                 return cached
             for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
                 leftover.unlink(missing_ok=True)
