@@ -187,7 +187,7 @@ def test_voc_fractions_count_from_zero_and_sides_at_zero_are_counted(place):
     """CVAT writes its continuous corners, which begin at 0; `voc_object` adds the 1 of Pascal VOC to the lower ones."""
     found = one_voc(place, voc_object("cat", (-1, 9, 120.5, 60)) + voc_object("cat", (29, 19, 40, 30)))
     assert [o.bbox for o in found.instances[0].objects] == [(0, 0.1, 0.6025, 0.6), (0.15, 0.2, 0.2, 0.3)]
-    assert list(found.notes.items()) == [("boxes of files with fractions, which are counted from 0 and not from 1", 2)]
+    assert list(found.notes.items()) == [("boxes of files with fractions, which count from 0 and not from 1", 2)]
     found = one_voc(place, voc_object("cat", (-1, 9, 120, 60)) + voc_object("cat", (29, 19, 40, 30)))
     assert [o.bbox for o in found.instances[0].objects] == [(0, 0.09, 0.6, 0.6), (0.145, 0.19, 0.2, 0.3)]
     assert [count for note, count in found.notes.items() if "side at 0" in note] == [1]

@@ -44,7 +44,7 @@ from coord_trainer.data.formats.raw import (
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _ANNOTATIONS = ("Annotations", "annotations")
 
-_FRACTIONS = "boxes of files with fractions, which are counted from 0 and not from 1"
+_FRACTIONS = "boxes of files with fractions, which count from 0 and not from 1"
 _FEW_FRACTIONS = "boxes with fractions, counted from 1 like the others of this source, most of which are whole numbers"
 _ROTATED = "rotated boxes, read as the upright box around them"
 _STALE = "files that state the image of another file: the image with the file's own name is used"

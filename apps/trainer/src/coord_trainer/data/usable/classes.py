@@ -20,26 +20,24 @@ def of_classes(instance: Instance, classes: Sequence[str] | None, notes: Counter
     return instance.model_copy(update={"objects": kept}) if len(kept) < len(instance.objects) else instance
 
 
-def class_categories(
-    categories: Sequence[Category], classes: Sequence[str] | None, source: str
-) -> tuple[Category, ...]:
+def class_categories(stated: Sequence[Category], classes: Sequence[str] | None, source: str) -> tuple[Category, ...]:
     """Return the categories of a class list, with new ids for classes that the annotations do not have.
 
     Raises:
         InputError: the annotations have none of the classes.
     """
     if classes is None:
-        return tuple(categories)
-    by_name = {category.name: category for category in categories}
+        return tuple(stated)
+    by_name = {category.name: category for category in stated}
     if not by_name.keys() & set(classes):
         raise InputError(
             f"{source}: data.classes: expected classes of these annotations ({', '.join(sorted(by_name)[:6])}), found "
             f"{', '.join(classes)}"
         )
-    last = max((category.id for category in categories if isinstance(category.id, int)), default=0)
+    last = max((category.id for category in stated if isinstance(category.id, int)), default=0)
     new = [name for name in classes if name not in by_name]
     added = tuple(Category(last + n, name) for n, name in enumerate(new, start=1))
-    return (*(category for category in categories if category.name in classes), *added)
+    return (*(category for category in stated if category.name in classes), *added)
 
 
 def select_classes(
