@@ -62,13 +62,13 @@ MISTAKES = {
         {"d/a.png": None, "d/a.xml": VOC, "d/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat"},
         ["d"],
         2,
-        "holds Pascal VOC XML and YOLO labels; say which one is meant",
+        "holds Pascal VOC XML and YOLO labels; choose one of them",
     ),
     "COCO and YOLO in a folder": (
         {"d/images/a.png": None, "d/labels/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},
         ["d"],
         2,
-        "holds COCO JSON (instances.json) and YOLO labels; say which one is meant with --format (data.format) coco or",
+        "holds COCO JSON (instances.json) and YOLO labels; choose one of them with --format (data.format) coco or",
     ),
     "one of two formats in a folder": (
         {"d/a.png": None, "d/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},
@@ -84,7 +84,12 @@ MISTAKES = {
         "1 records, 1 boxes",
     ),
     "the folder of images has a typo": ({"a.json": coco()}, ["a.json", "--images", "imgs"], 2, "at imgs"),
-    "images elsewhere": ({"a.json": coco()}, ["a.json"], 2, "(--images) names the folder that its paths start from"),
+    "images elsewhere": (
+        {"a.json": coco()},
+        ["a.json"],
+        2,
+        "(--images) names the folder that its paths are relative to",
+    ),
     "a list of detections": (
         {"a.json": '[{"image_id": 1, "bbox": [1, 2, 3, 4], "category_id": 1, "score": 0.5}]'},
         A,
@@ -141,7 +146,7 @@ MISTAKES = {
         {"y/images/a.HEIC": b"ftypheic", "y/labels/a.txt": "0 .5 .5 .2 .2", "y/classes.txt": "cat\n"},
         ["y"],
         2,
-        "no images there; 1 such as a.HEIC are of a kind that is not read: convert them into JPEG or PNG",
+        "no images found there; 1 such as a.HEIC have a format that is not read: convert them to JPEG",
     ),
     "an address as the path of an image": (
         {"a.json": coco(images=[COCO["images"][0] | {"file_name": "https://x.org/a.png"}])},
@@ -183,7 +188,7 @@ MISTAKES = {
         "a conversation without boxes: there is nothing to detect in it",
     ),
     "a file that is no text": ({"a.json": b"\x93NUMPY\x01\x00"}, A, 2, "not UTF-8 text"),
-    "a split of all": ({"a.json": coco()}, [*A, "--split", "1"], 2, "no image falls into train.jsonl"),
+    "a split of all": ({"a.json": coco()}, [*A, "--split", "1"], 2, "no image was assigned to train.jsonl"),
 }
 
 
@@ -219,7 +224,7 @@ ELSEWHERE = {
         ["set/a.json"],
         "{}/set, once they are written as x/b.png",
     ),
-    "not in another set": ("set/x/a.json", "b.png", "b.png", ["set/x/a.json"], "start from\n"),
+    "not in another set": ("set/x/a.json", "b.png", "b.png", ["set/x/a.json"], "are relative to\n"),
 }
 
 
@@ -231,7 +236,7 @@ def test_folder_of_images_that_lie_elsewhere_is_named(place, run, place_of):
     Image.new("RGB", (64, 48)).save(place / image)
     (place / annotations).write_text(coco(images=[COCO["images"][0] | {"file_name": stated}]))
     code, error, _ = run("prepare", *words, "--out", "out")
-    assert code == 2 and "(--images) names the folder that its paths start from" in error
+    assert code == 2 and "(--images) names the folder that its paths are relative to" in error
     assert told.format(f": {place}") in error
     where = told.format(f": {place}") if "{}" in told else "; the first is found"
     code, error, found = run("inspect", *words, "--out", "inspected")
@@ -259,7 +264,7 @@ def test_folder_of_folders_says_where_annotations_are(place, run):
     (place / "set" / "empty").mkdir()
     code, error, _ = run("prepare", "set", "--out", "out")
     listed = "set/cam/day and set/coco/x.json and set/coco/y.json and set/train"
-    assert code == 2 and f"found cam, coco, empty, train; annotations are in {listed}: name what is meant" in error
+    assert code == 2 and f"found cam, coco, empty, train; annotations are in {listed}: name one of them" in error
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -321,7 +326,7 @@ def test_link_out_of_the_folder_is_refused_unless_allowed(place, run):
     code, error, _ = run("prepare", "a.json", "images", "--out", "out")
     assert code == 2 and "prepare: --allow-outside" in error
     code, _, told = run("prepare", "a.json", "images", "--out", "out", "--allow-outside")
-    assert code == 0 and "1 records" in told and "data.allow_outside=true as well" in told
+    assert code == 0 and "1 records" in told and "set data.allow_outside=true wherever this is read" in told
     allowed = DataSection(allow_outside=True)
     assert len(load_annotated(place / "out", None, "train", False, allowed)) == 1
     assert len(load_annotated(place / "a.json", place / "images", "train", False, allowed)) == 1

@@ -140,7 +140,7 @@ def test_limit_takes_the_first_images_of_each_source_and_says_so(tmp_path):
         assert list(mine.instances) == list(whole.instances)[:count]
         assert (
             mine.digest != whole.digest
-            and mine.told[-1] == f"{count} of {len(whole)} images are taken, the first; data.limit is {count}"
+            and mine.told[-1] == f"the first {count} of {len(whole)} images are used (data.limit is {count})"
         )
     # What is scored when the training set is answered is what was trained on.
     path = sources[0]["annotations"]
@@ -300,8 +300,8 @@ USER, ANSWER = talk()["messages"]
     ("record", "told"),
     [
         ({"query": "Hi", "response": "Hello"}, "messages: expected a list of messages"),
-        (talk(messages=[USER]), "expected user and assistant in turns, found user"),
-        (talk(messages=[USER, ANSWER, ANSWER]), "in turns"),
+        (talk(messages=[USER]), "expected user and assistant messages in alternation, found user"),
+        (talk(messages=[USER, ANSWER, ANSWER]), "in alternation"),
         (
             talk(messages=[USER, {"role": "bot", "content": "x"}]),
             "expected the roles system, user, assistant, found 'bot'",

@@ -99,7 +99,7 @@ def test_several_sources_with_the_same_ids_lose_them(coco, capsys):
     prepare([coco / "a.json", coco / "a.json"], coco / "out", DataSection(images=coco / "images", annotations=coco))
     found = read_instances(coco / "out" / "instances.jsonl").instances
     assert len(found) == 78 and all(i.image_id is None for i in found)
-    assert "image ids of several sources are the same" in capsys.readouterr().out
+    assert "several sources share image ids" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["yolo", "voc"])
@@ -124,7 +124,7 @@ def test_last_folder_inside_another_source_is_that_of_its_images(tmp_path, capsy
         assert len(read_instances(tmp_path / name / "instances.jsonl").instances) == len(sources) - 1
     assert "several sources" not in capsys.readouterr().out
     prepare([place, place, other], tmp_path / "three", DataSection())
-    assert "1 images stand in several sources, in each as a record, such as" in capsys.readouterr().out
+    assert "1 images have a record in each of several sources, such as" in capsys.readouterr().out
 
 
 def test_split_follows_the_content_of_images_and_tells_near_duplicates(coco, capsys):

@@ -347,7 +347,7 @@ def test_images_of_several_records_are_said_unless_they_ask_for_phrases(path, mo
     path.write_text("".join(json.dumps(line) + "\n" for line in [one, one, {**one, "image": "1.png"}, phrase, phrase]))
     found = load_annotated(path, None, "train", strict=True)
     assert isinstance(found.instances, Records) is (size == "large")
-    assert found.told == ("1 image stands in several records, such as 0.png: make one record of its objects",)
+    assert found.told == ("1 image has several records, such as 0.png: merge them into one record per image",)
 
 
 def test_large_list_of_records_is_no_lines(path, many):

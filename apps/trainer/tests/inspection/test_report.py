@@ -79,10 +79,10 @@ def test_inspect_compares_with_what_a_data_yaml_holds_out(run, clean, tmp_path, 
         assert code == 1 and "holds out 10 images" in out and "2 of 10 held-out images are training images" in out
     yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/train"}))
     code, out, _ = run(source)
-    assert code == 0 and "val names the images that train: nothing is held out" in out
+    assert code == 0 and "val names the training images: nothing is held out" in out
     yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/gone"}))
     code, out, err = run(source)
-    assert code == 0 and "images/gone; it is not compared with the images that train" in out and not err
+    assert code == 0 and "images/gone; it is not compared with the training images" in out and not err
 
 
 def test_inspect_needs_no_labels_of_what_a_data_yaml_holds_out(run, clean, tmp_path):

@@ -67,7 +67,7 @@ def test_all_answers_of_a_conversation_are_learnt_and_nothing_else(opened_run, t
             for m in record["messages"]
         )
         assert len(sample.get("image_grid_thw", ())) == len(record.get("images", ()))
-        assert opened_run[1].length(talk.found.raw(index)) == len(sample["input_ids"])
+        assert opened_run[1].length(talk.conversations.raw(index)) == len(sample["input_ids"])
 
 
 @pytest.mark.parametrize("packing", [False, True])

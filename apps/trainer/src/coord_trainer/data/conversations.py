@@ -1,7 +1,7 @@
-"""Conversations of text and any number of images in ms-swift's JSONL, which keep a fine-tuned model talking.
+"""Conversations with any number of images in ms-swift's JSONL, which preserve the chat ability of a fine-tuned model.
 
 A record is `{"messages": [{"role": "user", "content": "<image>..."}, ...], "images": ["a.jpg"]}`. swift's own template
-encodes it, so that its loss is swift's; it has no boxes, and joins the text term alone.
+encodes it, so that its loss is swift's. It has no boxes and contributes to the text loss term only.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ ROLES = ("system", "user", "assistant")
 _TAG = "<image>"
 _OTHER_MEDIA = ("videos", "audios", "tools")
 _MESSAGE_BYTES = 32
-"""More tokens than a template puts around a message."""
+"""Upper bound of the tokens that a chat template adds to a message."""
 
 
 @dataclass(frozen=True)
 class Conversations:
-    """The usable records of a file: where each begins. The file itself is read again, record by record.
+    """Index of the usable records of a file. Records are read from the file when they are needed.
 
     Attributes:
-        name: of the source
+        name: name of the source
         path: the file
         root: folder of the images
-        offsets_N: byte at which each record begins
-        text_bounds_N: tokens that its text cannot exceed
-        image_sizes: width and height of its images in pixels, for each record
-        digest: of the file, and of names and sizes of the images
-        problems: of what was left out
+        offsets_N: byte offset of each record
+        text_bounds_N: upper bound of the number of text tokens of each record
+        image_sizes: width and height in pixels of the images of each record
+        digest: hash of the file and of the sizes of its images
+        problems: records that were left out, with the reason
     """
 
     name: str
@@ -57,7 +57,7 @@ class Conversations:
         return len(self.offsets_N)
 
     def record(self, index: int) -> dict[str, Any]:
-        """Return messages, and paths of images."""
+        """Return the messages and image paths of a record."""
         with self.path.open("rb") as file:
             file.seek(int(self.offsets_N[index]))
             record = parse_json_line(file.readline())
@@ -65,15 +65,15 @@ class Conversations:
 
     @property
     def texts(self) -> Iterator[str]:
-        """The texts of all messages, in order."""
+        """Yield the text of every message, in order."""
         for index in range(len(self)):
             yield from (message["content"].replace(_TAG, "") for message in self.record(index)["messages"])
 
     def raw(self, index: int) -> dict[str, Any]:
-        """Return messages and decoded images of a record, as swift's template takes them.
+        """Return the messages and decoded images of a record, as swift's template expects them.
 
         Raises:
-            RunError: an image that could be read before cannot any more.
+            RunError: an image can no longer be read.
         """
         record = self.record(index)
         try:
@@ -86,31 +86,31 @@ class Conversations:
     def longer_than(
         self, limit: int, image: Callable[[int, int], int], length: Callable[[dict[str, Any]], int]
     ) -> list[tuple[str, int]]:
-        """Return the records that have more than `limit` tokens, with their number; the longest first.
+        """Return the records with more than `limit` tokens and their token counts, the longest first.
 
         Args:
-            limit: tokens
-            image: tokens of an image of that width and height
-            length: tokens of a record as `raw` returns it; asked only where the record may be too long
+            limit: maximum number of tokens
+            image: number of tokens of an image of a width and height
+            length: number of tokens of a record as `raw` returns it; called only for records that may be too long
         """
-        pictures_N = np.array([sum(image(*size) for size in sizes) for sizes in self.image_sizes])
-        may_N = np.flatnonzero(self.text_bounds_N + pictures_N > limit)
-        found = ((f"conversation {n + 1}", length(self.raw(n))) for n in may_N.tolist())
-        return sorted((pair for pair in found if pair[1] > limit), key=lambda pair: -pair[1])
+        image_tokens_N = np.array([sum(image(*size) for size in sizes) for sizes in self.image_sizes])
+        candidates_N = np.flatnonzero(self.text_bounds_N + image_tokens_N > limit)
+        lengths = ((f"conversation {n + 1}", length(self.raw(n))) for n in candidates_N.tolist())
+        return sorted((pair for pair in lengths if pair[1] > limit), key=lambda pair: -pair[1])
 
 
 def load_conversations(path: Path, images: Path | None, name: str, strict: bool, allow_outside: bool) -> Conversations:
     """Read and check a file of conversations.
 
     Args:
-        path: JSON lines
-        images: the folder that image paths are relative to; the file's own when None
-        name: of the source
-        strict: any problem is an error
+        path: file of JSON lines
+        images: folder that image paths are relative to; the folder of the file if None
+        name: name of the source
+        strict: treat any problem as an error
         allow_outside: whether images may lie outside that folder
 
     Raises:
-        InputError: no file, no usable record, or (when `strict`) any problem.
+        InputError: the file does not exist, has no usable record, or (if `strict`) has a problem.
     """
     if not path.is_file():
         found = "a folder" if path.is_dir() else "nothing there"
@@ -146,9 +146,9 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes, str]]:
     offset = 0
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+            for line_number, line in enumerate(file, start=1):
                 if line.strip():
-                    yield offset, line, f"{path}:{number}"
+                    yield offset, line, f"{path}:{line_number}"
                 offset += len(line)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check the path") from None
@@ -167,7 +167,7 @@ def _check_messages(record: dict[str, Any]) -> list[dict[str, str]]:
         if not isinstance(content, str):
             raise InputError(f"messages: content: expected text, found {content!r:.80}")
         if token := find_control_token(content):
-            raise InputError(f"messages: content: expected plain words, found the control token {token}; take it out")
+            raise InputError(f"messages: content: expected plain words, found the control token {token}; remove it")
         try:
             content.encode()
         except UnicodeEncodeError:
@@ -175,7 +175,7 @@ def _check_messages(record: dict[str, Any]) -> list[dict[str, str]]:
     roles = [message["role"] for message in messages]
     turns = roles[1:] if roles[0] == "system" else roles
     if not turns or turns != ["user", "assistant"] * (len(turns) // 2):
-        raise InputError(f"messages: expected user and assistant in turns, found {', '.join(roles[:6])}")
+        raise InputError(f"messages: expected user and assistant messages in alternation, found {', '.join(roles[:6])}")
     if not messages[-1]["content"].strip():
         raise InputError("messages: expected an answer at the end, found an empty one")
     return messages
@@ -184,10 +184,10 @@ def _check_messages(record: dict[str, Any]) -> list[dict[str, str]]:
 def _check_images(
     record: dict[str, Any], messages: Sequence[dict[str, str]], root: Path, allow_outside: bool
 ) -> tuple[tuple[int, int], ...]:
-    """Return width and height of each image."""
+    """Return the width and height of each image."""
     for kind in _OTHER_MEDIA:
         if record.get(kind):
-            raise InputError(f"{kind}: expected text and images alone, found {kind}; take the record out")
+            raise InputError(f"{kind}: expected text and images alone, found {kind}; remove the record")
     objects = record.get("objects")
     if isinstance(objects, dict) and objects.get("bbox"):
         raise InputError("objects: expected no boxes, found some; name the file as annotations, with format: swift")
@@ -196,7 +196,7 @@ def _check_images(
     if tags not in (0, len(names)):
         raise InputError(f"images: expected one for each of {tags} {_TAG}, found {len(names)}")
     if any(_TAG in message["content"] for message in messages if message["role"] == "assistant"):
-        raise InputError(f"messages: expected {_TAG} in what the user says, found one in an answer")
+        raise InputError(f"messages: expected {_TAG} in user messages alone, found one in an answer")
     sizes = []
     for name in names:
         if not isinstance(name, str) or "\0" in name:

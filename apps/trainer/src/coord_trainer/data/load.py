@@ -1,4 +1,4 @@
-"""The sets of a run as its configuration names them, and what is printed about them."""
+"""Loads the image sets that a run's configuration names, and prints summaries of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coord_trainer.data.queries import names_a_side
 
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
-    """Return name and configuration of each annotated source, as if it were the only one."""
+    """Return the name of each annotated source and a configuration with that source only."""
     data = config.data
     if not data.sources:
         return [("train", config)]
@@ -38,12 +38,12 @@ def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
 
 @contextmanager
 def preparing(config: RunConfig) -> Iterator[Outcome[Sequence[ImageSet]]]:
-    """Draw the shapes of a run while the block runs, or check its large files, so that loading them takes no time.
+    """Generate the shapes of a run, or check its large files, in another process while the block runs.
 
-    Yields where to find the sets that were drawn.
+    Yields an `Outcome` that holds the generated sets after the block.
 
     Raises:
-        InputError: bad input.
+        InputError: the input is invalid.
     """
     if not config.data.given:
         with meanwhile(partial(_draw, config)) as drawn:
@@ -51,12 +51,12 @@ def preparing(config: RunConfig) -> Iterator[Outcome[Sequence[ImageSet]]]:
         return
     data = config.data
     scored = config.evaluation.pictures == "train"
-    sets = [(name, alone.data, scored) for name, alone in source_configs(config)] if data.given else []
+    sets = [(name, single.data, scored) for name, single in source_configs(config)] if data.given else []
     if data.heldout_annotations is not None and config.evaluation.pictures == "heldout":
         heldout = {"annotations": data.heldout_annotations, "images": data.heldout_images}
         sets.append(("heldout", data.model_copy(update=heldout), True))
-    large = [found for found in sets if is_first() and is_large(found[1].annotations, found[1]) is not None]
-    with meanwhile(partial(_check, large)) if large else nullcontext():
+    large_sets = [named for named in sets if is_first() and is_large(named[1].annotations, named[1]) is not None]
+    with meanwhile(partial(_check, large_sets)) if large_sets else nullcontext():
         yield Outcome(())
 
 
@@ -70,10 +70,10 @@ def _check(sets: Sequence[tuple[str, DataSection, bool]]) -> None:
 
 
 def load_training(config: RunConfig) -> Mixture:
-    """Read what a run trains on: `data.annotations`, or each of `data.sources`.
+    """Load the training data of a run: `data.annotations`, or each of `data.sources`.
 
     Raises:
-        InputError: bad input, naming the source.
+        InputError: the input is invalid; the message names the source.
     """
     data, scored = config.data, config.evaluation.pictures == "train"
     if data.annotations is not None:
@@ -88,38 +88,38 @@ def _load(source: SourceConfig, name: str, data: DataSection, scored: bool) -> P
     section = data.of_source(source)
     if source.conversations is not None:
         outside = section.allow_outside
-        found = load_conversations(source.conversations, source.images, name, data.strict, outside)
-        return Part(name, found, section, source.weight)
+        conversations = load_conversations(source.conversations, source.images, name, data.strict, outside)
+        return Part(name, conversations, section, source.weight)
     images = load_annotated(source.path, section.images, name, data.strict, section, scored)
     return _part(name, images, section, source.weight)
 
 
 def _part(name: str, images: ImageSet, section: DataSection, weight: float | None = None) -> Part:
-    """Return the first `limit` images of a source, which says how many of them are not mirrored."""
-    taken = images.first(section.limit)
-    sides = sum(map(names_a_side, taken.instances)) if section.augment.flip else 0
-    if sides:
-        line = f"{sides} records say left or right: they are not mirrored (augment.flip)"
-        taken = replace(taken, told=(*taken.told, line))
-    return Part(name, taken, section, weight)
+    """Return the first `limit` images of a source, with a note on how many of them are not mirrored."""
+    selected = images.first(section.limit)
+    with_sides = sum(map(names_a_side, selected.instances)) if section.augment.flip else 0
+    if with_sides:
+        note = f"{with_sides} records contain left or right and are not mirrored (augment.flip)"
+        selected = replace(selected, told=(*selected.told, note))
+    return Part(name, selected, section, weight)
 
 
 def _names(sources: Sequence[SourceConfig]) -> list[str]:
-    """Return a name for each source; those that would be the same are numbered."""
+    """Return a name for each source; equal names are numbered."""
     names = [source.name or source.path.resolve().stem for source in sources]
-    times, seen = Counter(names), Counter()
-    for number, name in enumerate(names):
-        if times[name] > 1:
-            seen[name] += 1
-            names[number] = f"{name}-{seen[name]}"
+    counts, used = Counter(names), Counter()
+    for index, name in enumerate(names):
+        if counts[name] > 1:
+            used[name] += 1
+            names[index] = f"{name}-{used[name]}"
     return names
 
 
 def load_sets(config: RunConfig) -> tuple[Mixture, ImageSet | None]:
-    """The training data and, when it is scored, the held-out set.
+    """Load the training data and, if it is scored, the held-out set.
 
     Raises:
-        InputError: bad input, or when a held-out set turns out to be trained on.
+        InputError: the input is invalid, or the held-out set is also trained on.
     """
     train = load_training(config)
     if config.evaluation.pictures != "heldout":
@@ -139,7 +139,7 @@ def _load_heldout(config: RunConfig) -> ImageSet:
 
 
 def sets_of(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[Mixture, ImageSet | None]:
-    """`load_sets` or `draw_sets`, whichever the configuration asks for."""
+    """Load or generate the sets, depending on the configuration."""
     if config.data.given:
         return load_sets(config)
     train, heldout = draw_sets(config, folder, drawn)
@@ -147,22 +147,22 @@ def sets_of(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> 
 
 
 def train_of(config: RunConfig, folder: Path) -> Mixture:
-    """Read or draw what a run trains on, and nothing else."""
+    """Load or generate the training data only."""
     if config.data.given:
         return load_training(config)
     return Mixture.of_one(keep(draw_set(config, "train", folder)), config.data)
 
 
 def scored_set(config: RunConfig, train: Mixture, heldout: ImageSet | None) -> ImageSet | None:
-    """Return the images that are answered and scored; None for none."""
+    """Return the images to predict and score; None if there are none."""
     return {"heldout": heldout, "train": train.only, "none": None}[config.evaluation.pictures]
 
 
 def load_scored(config: RunConfig, folder: Path) -> ImageSet:
-    """Read or draw the images that `evaluation.pictures` names, and no others.
+    """Load or generate only the images that `evaluation.pictures` names.
 
     Raises:
-        InputError: bad input, or none are named.
+        InputError: the input is invalid, or `evaluation.pictures` is none.
     """
     wanted = config.evaluation.pictures
     if wanted == "none":
@@ -173,33 +173,33 @@ def load_scored(config: RunConfig, folder: Path) -> ImageSet:
 
 
 def report_mixture(train: Mixture) -> None:
-    """Print the shares of several sources."""
+    """Print the share of each source if there are several."""
     if len(train.parts) == 1:
         return
-    say(f"train: {len(train)} samples an epoch from {len(train.parts)} sources, digest {train.digest}")
+    say(f"train: {len(train)} samples per epoch from {len(train.parts)} sources, digest {train.digest}")
     for part, count in zip(train.parts, train.plan.counts, strict=True):
-        say(f"  {part.name}: {count:,} of them ({count / len(train):.1%})")
+        say(f"  {part.name}: {count:,} samples ({count / len(train):.1%})")
 
 
 def report_sets(folder: Path, sets: Sequence[ImageSet | Conversations]) -> None:
-    """Print what was read and what was left out; `folder/problems.jsonl` lists every problem."""
+    """Print what was read and what was left out, and write every problem to `folder/problems.jsonl`."""
     path = folder / "problems.jsonl"
-    listed = [{"set": found.name} | asdict(problem) for found in sets for problem in found.problems]
-    if listed:
-        write_text(path, "".join(json.dumps(line) + "\n" for line in listed))
-    for found in sets:
-        if isinstance(found, Conversations):
-            images = sum(map(len, found.image_sizes))
-            say(f"{found.name}: {len(found)} conversations with {images} images, digest {found.digest}")
+    problems = [{"set": data_set.name} | asdict(problem) for data_set in sets for problem in data_set.problems]
+    if problems:
+        write_text(path, "".join(json.dumps(line) + "\n" for line in problems))
+    for data_set in sets:
+        if isinstance(data_set, Conversations):
+            images = sum(map(len, data_set.image_sizes))
+            say(f"{data_set.name}: {len(data_set)} conversations with {images} images, digest {data_set.digest}")
         else:
-            boxes = found.target_counts.sum()
-            say(f"{found.name}: {len(found)} images, {boxes} boxes, digest {found.digest}")
-            for line in found.told:
+            boxes = data_set.target_counts.sum()
+            say(f"{data_set.name}: {len(data_set)} images, {boxes} boxes, digest {data_set.digest}")
+            for line in data_set.told:
                 say(f"  {line}")
-            for reason, count in found.annotations.notes.items():
+            for reason, count in data_set.annotations.notes.items():
                 say(f"  {count} {reason}")
-        if found.problems:
+        if data_set.problems:
             say(
-                f"  {len(found.problems)} problems: these records are left out of training and scoring, see {path}; "
-                f"the first: {found.problems[0]}"
+                f"  {len(data_set.problems)} problems: these records are left out of training and scoring, see {path}; "
+                f"the first: {data_set.problems[0]}"
             )

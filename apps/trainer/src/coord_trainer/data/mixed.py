@@ -1,4 +1,4 @@
-"""Encoded samples of all sources of a run, as one torch data set."""
+"""Combines the encoded samples of all sources of a run into one torch Dataset."""
 
 from __future__ import annotations
 
@@ -13,37 +13,38 @@ from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
 from coord_trainer.data.samples import SampleSet
 
-_NOTHING = SequenceLayout((), (), (), (), ())
+_NO_OBJECTS = SequenceLayout((), (), (), (), ())
 
 
 class ConversationSamples(Dataset):
-    """Encoded conversations, shaped as the samples of annotated images are; their layout has no object.
+    """Encoded conversations with the keys of samples of annotated images; their layout has no objects.
 
     Args:
-        found: the conversations
+        conversations: the conversations
         encode: swift's template
     """
 
     dropped_objects = 0
     kept = False
 
-    def __init__(self, found: Conversations, encode: Callable[..., dict[str, Any]]) -> None:
-        self.found, self._encoder = found, encode
+    def __init__(self, conversations: Conversations, encode: Callable[..., dict[str, Any]]) -> None:
+        self.conversations, self._encoder = conversations, encode
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.conversations)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return self.sample(index, 0)
 
     def sample(self, index: int, epoch: int) -> dict[str, Any]:
-        """Return a sample; it is the same in all epochs."""
-        sample = self._encoder(self.found.raw(index), return_length=True)
-        return {**sample, "coord_layout": _NOTHING, "coord_boxes": [], "coord_sample": f"{self.found.name}[{index}]"}
+        """Return a sample, which is the same in all epochs."""
+        sample = self._encoder(self.conversations.raw(index), return_length=True)
+        name = f"{self.conversations.name}[{index}]"
+        return {**sample, "coord_layout": _NO_OBJECTS, "coord_boxes": [], "coord_sample": name}
 
 
 class MixedSamples(Dataset):
-    """The samples of an epoch, from all sources of a mixture; each says in `coord_source` which one it is of.
+    """The samples of an epoch from all sources of a mixture; `coord_source` is the index of a sample's source.
 
     Args:
         mixture: the sources, and the plan of an epoch
@@ -60,19 +61,19 @@ class MixedSamples(Dataset):
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         leave_signals_to_the_parent()
-        part, record, seen = self.mixture.plan.locate(range(len(self))[index], self._epoch)
-        return {**self.parts[part].sample(record, seen), "coord_source": part}
+        part, record, passes = self.mixture.plan.locate(range(len(self))[index], self._epoch)
+        return {**self.parts[part].sample(record, passes), "coord_source": part}
 
     def set_epoch(self, epoch: int) -> None:
-        """Give the samples of that epoch from now on."""
+        """Return samples of this epoch from now on."""
         self._epoch = epoch
 
     @property
     def dropped_objects(self) -> int:
-        """Objects beyond the cap of each source."""
+        """Number of objects beyond `data.max_objects` of each source."""
         return sum(part.dropped_objects for part in self.parts)
 
     @property
     def kept(self) -> bool:
-        """Whether all samples are encoded and in memory."""
+        """Whether all samples are encoded and kept in memory."""
         return all(part.kept for part in self.parts)

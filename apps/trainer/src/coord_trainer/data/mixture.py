@@ -1,9 +1,9 @@
-"""Several sources in one run: which record of which source each sample of an epoch is.
+"""Mixes several sources in one run: determines the source and record of each sample of an epoch.
 
-An epoch has as many samples as the sources have records together. A source's share of them is its weight by the sum of
-all weights; it goes through its records in one shuffled order after the other, so that no record is seen twice before
-all were seen once, across epochs too. Everything follows from the number of a sample, the epoch and the seed: ranks,
-workers and a resumed run agree without telling each other.
+An epoch has as many samples as all sources have records. The share of a source is its weight divided by the sum of all
+weights. A source makes pass after pass over its records, each in a new shuffled order, so that no record recurs before
+all were seen, across epochs too. Everything is computed from sample index, epoch and seed, so that ranks, workers and a
+resumed run agree without communication.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Part:
     """One source of a run.
 
     Attributes:
-        name: what reports call it
+        name: name of the source in reports
         content: annotated images, or conversations
-        data: prompt, queries, augmentation and whatever else is said for this source
-        weight: None where no source has one
+        data: settings of this source, such as prompt, queries and augmentation
+        weight: weight of the source; None if no source has one
     """
 
     name: str
@@ -40,12 +40,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """Where the samples of an epoch come from.
+    """Assigns the samples of an epoch to sources and records.
 
     Attributes:
-        sizes: records of each source
-        counts: samples of each source in an epoch
-        seed: of the orders
+        sizes: number of records of each source
+        counts: number of samples of each source in an epoch
+        seed: seed of the shuffled orders
 
     Example:
         >>> plan = Plan.of([2, 6], [3, 1])
@@ -61,21 +61,21 @@ class Plan:
 
     @staticmethod
     def of(sizes: Sequence[int], weights: Sequence[float] | None = None, seed: int = 0) -> Plan:
-        """Return the plan of sources of these sizes; without weights each record is seen once an epoch.
+        """Return the plan for sources of these sizes; without weights each record is seen once per epoch.
 
         Raises:
-            InputError: a source's share is less than one sample.
+            InputError: the share of a source is less than one sample.
         """
         total = sum(sizes)
         shares = np.array(sizes if weights is None else weights, dtype=np.float64)
-        exact = shares / shares.sum() * total
-        counts = np.floor(exact + 1e-9).astype(np.int64)
-        for number in np.argsort(counts - exact, kind="stable")[: total - counts.sum()]:  # the largest remainders
-            counts[number] += 1
+        quotas = shares / shares.sum() * total
+        counts = np.floor(quotas + 1e-9).astype(np.int64)
+        for index in np.argsort(counts - quotas, kind="stable")[: total - counts.sum()]:  # largest remainder method
+            counts[index] += 1
         if (counts == 0).any():
-            number = int(np.argmin(counts))
+            index = int(np.argmin(counts))
             raise InputError(
-                f"data.sources.{number}.weight: its share is less than one of the {total} samples of an epoch; raise it"
+                f"data.sources.{index}.weight: its share is less than one of the {total} samples of an epoch; raise it"
             )
         return Plan(tuple(sizes), tuple(counts.tolist()), seed)
 
@@ -84,33 +84,33 @@ class Plan:
 
     @property
     def varies(self) -> bool:
-        """Whether the epochs differ in the records that they see."""
+        """Whether epochs contain different records."""
         return self.sizes != self.counts
 
     def locate(self, index: int, epoch: int) -> tuple[int, int, int]:
-        """Return source, record, and how many times all records of the source were seen before, of a sample."""
+        """Return source index, record index, and number of completed passes over the source, of a sample."""
         for part, (size, count) in enumerate(zip(self.sizes, self.counts, strict=True)):
             if index < count:
                 if size == count:
                     return part, index, epoch
-                seen, place = divmod(epoch * count + index, size)
-                return part, int(_order(size, self.seed, part, seen)[place]), seen
+                passes, position = divmod(epoch * count + index, size)
+                return part, int(_order(size, self.seed, part, passes)[position]), passes
             index -= count
         raise IndexError(index)
 
 
 @lru_cache(maxsize=8)
-def _order(size: int, seed: int, part: int, seen: int) -> np.ndarray:
-    return np.random.default_rng([seed, part, seen]).permutation(size)
+def _order(size: int, seed: int, part: int, passes: int) -> np.ndarray:
+    return np.random.default_rng([seed, part, passes]).permutation(size)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """What a run trains on: one source or several.
+    """The training data of a run: one or several sources.
 
     Attributes:
         parts: the sources
-        plan: which of their records an epoch has
+        plan: assignment of samples to sources and records
     """
 
     parts: tuple[Part, ...]
@@ -118,13 +118,13 @@ class Mixture:
 
     @staticmethod
     def of(parts: Sequence[Part], seed: int) -> Mixture:
-        """Return the mixture of some sources; `seed` is that of the orders in which they are seen."""
+        """Return the mixture of sources; `seed` is the seed of their shuffled orders."""
         weights = [part.weight for part in parts if part.weight is not None]
         return Mixture(tuple(parts), Plan.of([len(part.content) for part in parts], weights or None, seed))
 
     @staticmethod
     def of_one(images: ImageSet | Mixture, data: DataSection) -> Mixture:
-        """Return a set of images as a mixture of one source; a mixture as it is."""
+        """Return a mixture with an image set as its only source; a mixture is returned unchanged."""
         return images if isinstance(images, Mixture) else Mixture.of([Part(images.name, images, data)], 0)
 
     def __len__(self) -> int:
@@ -137,23 +137,23 @@ class Mixture:
 
     @property
     def only(self) -> ImageSet | None:
-        """The images of a run with one annotated source; None otherwise."""
-        found = self.image_sets
-        return found[0] if len(found) == len(self.parts) == 1 else None
+        """The image set of a run whose only source is annotated; None otherwise."""
+        image_sets = self.image_sets
+        return image_sets[0] if len(image_sets) == len(self.parts) == 1 else None
 
     @property
     def varies(self) -> bool:
-        """Whether a sample is another one in each epoch."""
+        """Whether samples differ between epochs."""
         return self.plan.varies or any(p.data.varies for p in self.parts if isinstance(p.content, ImageSet))
 
     @property
     def digest(self) -> str:
-        """Of all sources: of the one where there is no other."""
+        """Digest of all sources; that of the source if there is only one."""
         digests = [part.content.digest for part in self.parts]
         return digests[0] if len(digests) == 1 else hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
 
     def facts(self) -> list[dict[str, object]]:
-        """Return what the manifest keeps of each source."""
+        """Return the record of each source for the manifest."""
         return [
             {
                 "name": part.name,

@@ -1,9 +1,9 @@
 """Noise objects, the sequence augmentation of Pix2Seq (Chen et al., 2022, section 2.3).
 
-Random boxes that are called `noise` fill the end of each target, up to `data.noise_objects` objects. The model learns
-to tell an object from noise by the label where it used to learn when to stop, so that answers can be decoded to a given
-number of objects, ranked by the probability of their labels. Where a noise box lies is not learnt: its coordinates are
-not supervised, and no slot holds it.
+Random boxes labelled `noise` are appended to each target, up to `data.noise_objects` objects. The model then learns to
+tell objects from noise by their labels instead of learning when to stop, so that answers can be decoded to a fixed
+number of objects, ranked by the probability of their labels. The positions of noise boxes are not learnt: their
+coordinates are not supervised, and they have no object slots.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from coord_codec import Object, SequenceLayout
 from coord_trainer.config.sections import DataSection
 
 NOISE = "noise"
-"""The label of noise objects; no class of the data may have it."""
+"""Label of noise objects; no class of the data may have this name."""
 
 _SHORTEST = 0.02
 
 
 def noise_objects(count: int, seed: int) -> list[Object]:
-    """Return so many objects with random boxes.
+    """Return noise objects with random boxes.
 
     Args:
-        count: how many; none below 1
-        seed: the same boxes for the same seed
+        count: number of objects; none if below 1
+        seed: equal seeds give equal boxes
 
     Example:
-        >>> [found.desc for found in noise_objects(2, 0)]
+        >>> [target.desc for target in noise_objects(2, 0)]
         ['noise', 'noise']
     """
     draw = random.Random(f"noise {seed}")
@@ -43,19 +43,19 @@ def noise_objects(count: int, seed: int) -> list[Object]:
 
 
 def without_noise(labels: list[int], layout: SequenceLayout, real: int) -> tuple[list[int], SequenceLayout]:
-    """Return labels and layout of a target with noise objects, whose coordinates are not supervised.
+    """Return labels and layout of a target without supervision of the coordinates of noise objects.
 
     Args:
-        labels: one sample's, [T]; -100 where nothing is learnt
-        layout: of these labels
-        real: objects of the target that are no noise, in front of those that are
+        labels: labels [T] of a sample; -100 for unsupervised tokens
+        layout: layout of these labels
+        real: number of objects that are not noise, which come first in the target
     """
-    hidden = {position for found in layout.objects[real:] for position in found.coord_positions}
-    shown = tuple(position for position in layout.coord_positions if position not in hidden)
-    labels = [-100 if position in hidden else label for position, label in enumerate(labels)]
-    return labels, replace(layout, objects=layout.objects[:real], coord_positions=shown)
+    noise_positions = {position for target in layout.objects[real:] for position in target.coord_positions}
+    coord_positions = tuple(position for position in layout.coord_positions if position not in noise_positions)
+    labels = [-100 if position in noise_positions else label for position, label in enumerate(labels)]
+    return labels, replace(layout, objects=layout.objects[:real], coord_positions=coord_positions)
 
 
 def ignored_labels(data: DataSection) -> tuple[str, ...]:
-    """Return the labels in answers that stand for no object."""
+    """Return the labels of answers that are not objects."""
     return (NOISE,) if data.noise_objects else ()

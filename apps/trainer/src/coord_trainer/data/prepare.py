@@ -1,4 +1,4 @@
-"""`prepare`: annotations of any format become instance JSONL, problems.jsonl and a summary, split by image."""
+"""`prepare`: converts annotations of any format to instance JSONL, problems.jsonl and a summary, split by image."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _SHOWN = 5
 
 
 def prepare(sources: Sequence[Path], out: Path, data: DataSection, split: float | None = None) -> None:
-    """Write the usable records of `sources`, image paths relative to the files that hold them.
+    """Write the usable records of `sources`, with image paths relative to the written files.
 
     Args:
         sources: files or folders of annotations; the last one may be the folder of their images
-        out: a new folder, or (its name ends in .jsonl) a new file
+        out: a new folder, or a new file if its name ends in .jsonl
         data: `images`, `format`, `on_bad_box`, `allow_outside` and `strict`
-        split: share of the images that go to val.jsonl, chosen by their content
+        split: share of the images that go to val.jsonl, chosen by a hash of their content
 
     Raises:
-        InputError: bad annotations, or (strict) any bad record.
+        InputError: the annotations are invalid, or (`strict`) any record is.
         RunError: `out` cannot be written.
     """
     single = out.suffix == ".jsonl"
@@ -50,36 +50,38 @@ def prepare(sources: Sequence[Path], out: Path, data: DataSection, split: float 
     near: list[dict[str, object]] = []
     if split is not None:
         parts, near = _split(instances, folder, split)
-    listed = "".join(json.dumps(asdict(problem)) + "\n" for found in sets for problem in found.problems)
-    base = os.path.commonpath([(found.base or found.root).resolve() for found in sets])
-    shared = _shared(sets)
+    listed = "".join(json.dumps(asdict(problem)) + "\n" for loaded in sets for problem in loaded.problems)
+    base = os.path.commonpath([(loaded.base or loaded.root).resolve() for loaded in sets])
+    shared_notes = _note_shared(sets)
     facts = {
         "images": os.path.relpath(base, folder),
-        "sources": [{"path": str(path), "digest": found.digest} for (path, _), found in zip(chosen, sets, strict=True)],
-        "notes": dict(sum((Counter(found.annotations.notes) for found in sets), Counter())),
-        "told": [*(line for found in sets for line in found.told), *shared],
-        "problems": sum(len(found.problems) for found in sets),
+        "sources": [
+            {"path": str(path), "digest": loaded.digest} for (path, _), loaded in zip(chosen, sets, strict=True)
+        ],
+        "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
+        "told": [*(line for loaded in sets for line in loaded.told), *shared_notes],
+        "problems": sum(len(loaded.problems) for loaded in sets),
         **({"near_duplicates": near} if split is not None else {}),
     }
-    with _new_place(out, single) as place:
+    with _output_folder(out, single) as output:
         for name, part in parts.items():
-            write_instances(place / name, part)
+            write_instances(output / name, part)
             classes = Counter(target.desc for instance in part for target in instance.targets)
             counts = {"records": len(part), "boxes": classes.total(), "classes": dict(classes.most_common())}
             summary = json.dumps(counts | facts, indent=2, ensure_ascii=False)
-            write_text((place / name).with_suffix(SUMMARY), summary + "\n")
-        problems = place / (_problems_beside(out).name if single else "problems.jsonl")
+            write_text((output / name).with_suffix(SUMMARY), summary + "\n")
+        problems = output / (_problems_beside(out).name if single else "problems.jsonl")
         if listed or not single:
             write_text(problems, listed)
     for name, part in parts.items():
         say(f"{len(part)} records, {sum(len(i.targets) for i in part)} boxes in {out if single else out / name}")
     if data.allow_outside:
-        say("images may lie outside their folder: whatever reads this takes data.allow_outside=true as well")
-    _report(sets, shared, near, out.parent / problems.name if single else out / problems.name)
+        say("images may lie outside their folder: set data.allow_outside=true wherever this is read")
+    _report(sets, shared_notes, near, out.parent / problems.name if single else out / problems.name)
 
 
 def written_to(out: Path) -> tuple[Path, ...]:
-    """Return what `prepare` makes: a folder, or a file and those beside it.
+    """Return the paths that `prepare` writes: a folder, or a file and the files beside it.
 
     Example:
         >>> [path.name for path in written_to(Path("a.jsonl"))]
@@ -93,16 +95,16 @@ def _problems_beside(out: Path) -> Path:
 
 
 def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict[str, object]], problems: Path) -> None:
-    for found in sets:
-        for line in found.told:
+    for loaded in sets:
+        for line in loaded.told:
             say(line)
-        for reason, count in found.annotations.notes.items():
+        for reason, count in loaded.annotations.notes.items():
             say(f"{count} {reason}")
     for line in shared:
         say(line)
     if near:
         say(f"{len(near)} images of val look like one of train, for example {near[0]['val']} and {near[0]['train']}")
-    faults = [problem for found in sets for problem in found.problems]
+    faults = [problem for loaded in sets for problem in loaded.problems]
     for problem in faults[:_SHOWN]:
         say(f"left out: {problem}")
     if len(faults) > _SHOWN:
@@ -110,21 +112,21 @@ def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict
 
 
 def _images_of(sources: Sequence[Path], images: Path | None) -> list[tuple[Path, Path | None]]:
-    """Return the annotations, each with the folder of its images, which may be named as the last source."""
-    if gone := next((path for path in sources[1:] if not path.exists()), None):
-        raise InputError(f"{gone}: expected annotations, or a folder of images, found nothing there; check the path")
+    """Return the annotations with their image folders; the last source may be the image folder of all others."""
+    if missing := next((path for path in sources[1:] if not path.exists()), None):
+        raise InputError(f"{missing}: expected annotations, or a folder of images, found nothing there; check the path")
     *others, last = sources
     if images is None and others and last.is_dir():
-        holding = [path.is_dir() and last.resolve().is_relative_to(path.resolve()) for path in others]
-        if others[0].is_dir() and any(holding):
-            return [(path, last if holds else None) for path, holds in zip(others, holding, strict=True)]
+        contains_images = [path.is_dir() and last.resolve().is_relative_to(path.resolve()) for path in others]
+        if others[0].is_dir() and any(contains_images):
+            return [(path, last if contains else None) for path, contains in zip(others, contains_images, strict=True)]
         if not others[0].is_dir() or _is_of_images(last, others[0]):
             return [(path, last) for path in others]
     return [(path, images) for path in sources]
 
 
 def _is_of_images(folder: Path, annotations: Path) -> bool:
-    """Whether a folder has no annotations, or no file but images where the other one has none."""
+    """Return whether a folder has no annotations, or only images while the annotations' folder has none."""
     try:
         recognise(folder)
     except InputError:
@@ -133,29 +135,27 @@ def _is_of_images(folder: Path, annotations: Path) -> bool:
     return len(image_files(folder)) == len(files) and not image_files(annotations)
 
 
-def _shared(sets: Sequence[ImageSet]) -> list[str]:
-    """Say how many images stand in several sources, and so in several records."""
+def _note_shared(sets: Sequence[ImageSet]) -> list[str]:
+    """Return a note if images occur in several sources, and so in several records."""
     if len(sets) == 1:
         return []
     paths: Counter[str] = Counter()
-    for found in sets:
-        root = found.root.resolve()
-        paths.update({os.path.normpath(root / instance.image) for instance in found.instances})
+    for loaded in sets:
+        root = loaded.root.resolve()
+        paths.update({os.path.normpath(root / instance.image) for instance in loaded.instances})
     shared = [path for path, count in paths.items() if count > 1]
-    return (
-        [f"{len(shared)} images stand in several sources, in each as a record, such as {shared[0]}"] if shared else []
-    )
+    return [f"{len(shared)} images have a record in each of several sources, such as {shared[0]}"] if shared else []
 
 
 def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
-    """Yield the instances with paths relative to `folder`; ids that two sources share are left out of both."""
-    ids = Counter(instance.image_id for found in sets for instance in found.instances)
+    """Yield the instances with paths relative to `folder`; all image ids are left out if sources share any."""
+    ids = Counter(instance.image_id for loaded in sets for instance in loaded.instances)
     shared = any(count > 1 for image_id, count in ids.items() if image_id is not None)
     if shared:
-        say("image ids of several sources are the same: they are left out")
-    for found in sets:
-        root = os.path.relpath(found.root.resolve(), folder)
-        for instance in found.instances:
+        say("several sources share image ids: all image ids are left out")
+    for loaded in sets:
+        root = os.path.relpath(loaded.root.resolve(), folder)
+        for instance in loaded.instances:
             image = Path(os.path.normpath(Path(root) / instance.image)).as_posix()
             values = {"image": image} | ({"image_id": None} if shared else {})
             yield instance.model_copy(update=values)
@@ -164,36 +164,36 @@ def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
 def _split(
     instances: Sequence[Instance], folder: Path, share: float
 ) -> tuple[dict[str, list[Instance]], list[dict[str, object]]]:
-    """Return the two sides, and which images of val look like one of train.
+    """Return the instances of both splits, and the images of val that are near-duplicates of one in train.
 
-    The side follows from the content of the image: copies stay together, and adding images moves none.
+    The split of an image depends on its content: copies stay together, and adding images moves none.
     """
-    sides: dict[str, list[Instance]] = {"train.jsonl": [], "val.jsonl": []}
+    splits: dict[str, list[Instance]] = {"train.jsonl": [], "val.jsonl": []}
     for instance in instances:
         digest = hashlib.sha256(_path(folder, instance).read_bytes()).digest()
-        chosen = int.from_bytes(digest[:8], "big") < share * 2**64
-        sides["val.jsonl" if chosen else "train.jsonl"].append(instance)
-    for name, part in sides.items():
+        in_val = int.from_bytes(digest[:8], "big") < share * 2**64
+        splits["val.jsonl" if in_val else "train.jsonl"].append(instance)
+    for name, part in splits.items():
         if not part:
-            raise InputError(f"--split {share:g}: no image falls into {name}; choose another share, or add images")
-    train, val = ([perceptual_hash(decode_image(_path(folder, i))) for i in part] for part in sides.values())
+            raise InputError(f"--split {share:g}: no image was assigned to {name}; choose another share, or add images")
+    train, val = ([perceptual_hash(decode_image(_path(folder, i))) for i in part] for part in splits.values())
     pairs = near_duplicates(val, train)
     first = {i: (j, bits) for i, j, bits in reversed(pairs)}
     near = [
-        {"val": sides["val.jsonl"][i].image, "train": sides["train.jsonl"][j].image, "bits": bits}
+        {"val": splits["val.jsonl"][i].image, "train": splits["train.jsonl"][j].image, "bits": bits}
         for i, (j, bits) in sorted(first.items())
     ]
-    return sides, near
+    return splits, near
 
 
 def _path(folder: Path, instance: Instance) -> Path:
-    """Return the path of an image, which no .. leads through a folder that is not there yet."""
+    """Return the normalised path of an image, since `..` cannot be resolved in a folder that does not exist yet."""
     return Path(os.path.normpath(folder / instance.image))
 
 
 @contextmanager
-def _new_place(out: Path, single: bool) -> Iterator[Path]:
-    """Give the folder to write into; a new folder appears whole under its name, or not at all."""
+def _output_folder(out: Path, single: bool) -> Iterator[Path]:
+    """Yield the folder to write into; a new folder is created atomically."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         if single:

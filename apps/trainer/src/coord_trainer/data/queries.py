@@ -1,4 +1,4 @@
-"""What a sample asks for: all objects, the objects of some classes, one phrase, or what is not there."""
+"""Queries of samples: for all objects, objects of some classes, one phrase, or classes that are absent."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NO_SIDES = re.compile(
     "birthright|forthright|wright|cartwright|playwright|shipwright|wheelwright)",
     re.IGNORECASE,
 )
-"""Words that hold the letters of a side and name none; class names such as turn_left, leftEye or rightarm name one."""
+"""Words that contain left or right but name no side; turn_left, leftEye and rightarm do name one."""
 
 _MODES = ("all", "per_class", "class_list")
 LONGEST_LIST = 5
-"""Most classes that a query of `class_list` names."""
+"""Maximum number of classes in a query of `class_list`."""
 
 
 @dataclass(frozen=True)
@@ -29,57 +29,57 @@ class Query:
     """A question about an image.
 
     Attributes:
-        prompt: the user's message
-        classes: descriptions that the answer has, in any order; None for all
+        prompt: the user message
+        classes: descriptions of the objects in the answer; None for all objects
     """
 
     prompt: str
     classes: frozenset[str] | None = None
 
     def answer(self, instance: Instance) -> Instance:
-        """Return the instance with the objects that answer the query."""
+        """Return the instance with only the objects that answer the query."""
         if self.classes is None:
             return instance
-        kept = tuple(found for found in instance.objects if found.desc in self.classes)
+        kept = tuple(target for target in instance.objects if target.desc in self.classes)
         return instance.model_copy(update={"objects": kept})
 
 
 def phrase_of(instance: Instance) -> str | None:
-    """Return the phrase that a record asks for, its key `query`; None for a record of all objects."""
+    """Return the phrase of a record, its key `query`; None if the record has none."""
     phrase = getattr(instance, "query", None)
     return phrase if isinstance(phrase, str) and phrase.strip() else None
 
 
 def names_a_side(instance: Instance) -> bool:
-    """Whether the phrase that a record asks for, or what an object is called, says left or right in English.
+    """Return whether the phrase or a description of a record contains left or right in English.
 
     Example:
         >>> names_a_side(Instance(image="a.jpg", objects=(), query="the leftmost cat"))
         True
     """
-    texts = (phrase_of(instance) or "", *(found.desc for found in instance.objects))
+    texts = (phrase_of(instance) or "", *(target.desc for target in instance.objects))
     return any(_SIDES.search(_NO_SIDES.sub("", text)) is not None for text in texts)
 
 
 def _known_absent(instance: Instance, classes: Sequence[str]) -> list[str]:
-    """Return the classes that are not in the image, sorted: neither taught, ignored, refused nor left unannotated.
+    """Return the sorted classes known to be absent: none of their objects is a target, ignored, refused or uncertain.
 
-    A record whose key `absent` lists descriptions was searched for those alone.
+    If a record has the key `absent`, only the descriptions listed there are known to be absent.
     """
-    searched = descriptions_in(instance, ABSENT)
-    there = {found.desc for found in instance.objects}.union(descriptions_in(instance, UNCERTAIN) or ())
-    return sorted(set(classes if searched is None else searched).intersection(classes) - there)
+    listed = descriptions_in(instance, ABSENT)
+    present = {target.desc for target in instance.objects}.union(descriptions_in(instance, UNCERTAIN) or ())
+    return sorted(set(classes if listed is None else listed).intersection(classes) - present)
 
 
 def draw_query(instance: Instance, data: DataSection, classes: Sequence[str], seed: int) -> Query:
-    """Draw the query of a sample.
+    """Draw the query of a sample at random.
 
     Args:
-        instance: the image; a record with a `query` asks for that phrase, and its `absent` and `uncertain` say what is
-            known not to be there, and what may be
+        instance: the record; its key `query` is used as the phrase, `absent` lists descriptions known to be absent,
+            and `uncertain` those that may be present
         data: `queries`, `negatives` and the prompts
-        classes: descriptions of the whole set, among which those that are not in the image are found
-        seed: of this image in this epoch
+        classes: all descriptions of the set, from which absent ones are drawn
+        seed: seed of this image in this epoch
 
     Example:
         >>> cat = {"desc": "cat", "bbox": [0, 0, 1, 1]}
@@ -91,16 +91,16 @@ def draw_query(instance: Instance, data: DataSection, classes: Sequence[str], se
         return Query(data.class_prompt.replace("{classes}", phrase))
     draw = random.Random(seed)
     mode = draw.choice(_MODES) if data.queries == "mixed" else data.queries
-    present = sorted({found.desc for found in instance.targets})
+    present = sorted({target.desc for target in instance.targets})
     absent = _known_absent(instance, classes)
     if mode == "all" or not (present or absent):
         return Query(data.prompt)
-    negative = not present or (bool(absent) and draw.random() < data.negatives)
+    is_negative = not present or (bool(absent) and draw.random() < data.negatives)
     if mode == "per_class":
-        asked = [draw.choice(absent if negative else present)]
+        asked = [draw.choice(absent if is_negative else present)]
     else:
-        length = draw.randint(1, LONGEST_LIST)
-        there = 0 if negative else draw.randint(1, min(length, len(present)))
-        asked = [*draw.sample(present, there), *draw.sample(absent, min(length - there, len(absent)))]
+        count = draw.randint(1, LONGEST_LIST)
+        present_count = 0 if is_negative else draw.randint(1, min(count, len(present)))
+        asked = [*draw.sample(present, present_count), *draw.sample(absent, min(count - present_count, len(absent)))]
         draw.shuffle(asked)
     return Query(data.class_prompt.replace("{classes}", ", ".join(asked)), frozenset(asked))

@@ -1,7 +1,7 @@
-"""Samples: an image and its target, encoded by swift's template.
+"""Samples: an image and its target text, encoded by swift's template.
 
 swift's own preprocessing compares box corners as strings and would swap `<|coord_9|>` with `<|coord_10|>`;
-its lazy data set replaces a failing sample by a random one. This torch Dataset does neither.
+its lazy data set replaces a failing sample with a random one. This torch Dataset does neither.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
 from coord_trainer.data.queries import LONGEST_LIST, draw_query
 
 PRELOAD_BYTES = 2 << 30
-"""Encoded images are kept in memory when they need less than this: 6,000 of 96 x 96 pixels need 1.3 GB."""
+"""Encoded images are kept in memory if they need less than this; 6,000 images of 96 x 96 pixels need 1.3 GB."""
 
 _PIECE_BYTES = 16 << 20
-"""What a process encodes before it sends it: 75 images of 96 x 96 pixels, or one photograph."""
+"""Bytes that a process encodes before sending them: 75 images of 96 x 96 pixels, or one photograph."""
 
 _BYTES_PER_PIXEL = 3 * 2 * 4  # three channels, two identical frames, float32
 
 
 @dataclass(frozen=True)
 class TargetWriter:
-    """Turns an instance into the prompt and the target text; `classes` are those that queries may ask for."""
+    """Turns an instance into prompt and target text; `classes` are the classes that queries may ask for."""
 
     data: DataSection
     coord_tokens: bool
@@ -61,7 +61,7 @@ class TargetWriter:
     classes: tuple[str, ...] = ()
 
     def ask(self, instance: Instance, epoch: int = 0) -> tuple[str, Instance]:
-        """Return the prompt of a sample in that epoch, and the instance with the objects that answer it."""
+        """Return the prompt of a sample in an epoch, and the instance with only the objects that answer it."""
         query = draw_query(instance, self.data, self.classes, self.seed_of(instance, epoch))
         return query.prompt, query.answer(instance)
 
@@ -73,13 +73,13 @@ class TargetWriter:
             )
 
     def objects(self, instance: Instance, epoch: int = 0) -> tuple[list[Object], int]:
-        """Return the objects in training order without noise, and how many `data.max_objects` leaves out."""
+        """Return the objects in training order without noise, and the number beyond `data.max_objects`."""
         seed = self.seed_of(instance, epoch)
         kept, dropped = select_objects(instance, self.data.order, self.data.max_objects, seed)
         return list(kept), dropped
 
     def text(self, instance: Instance, epoch: int = 0) -> str:
-        """Return the target; under `order: random`, and with noise objects, each epoch has one of its own."""
+        """Return the target text; with `order: random` or noise objects it differs between epochs."""
         kept, _ = self.objects(instance, epoch)
         noise = noise_objects((self.data.noise_objects or 0) - len(kept), self.seed_of(instance, epoch))
         return encode_target(
@@ -92,24 +92,24 @@ class TargetWriter:
         )
 
     def true_coordinates(self, instance: Instance, epoch: int = 0) -> list[Coordinates]:
-        """Return what the coordinates of each object in the text are, unrounded."""
-        return [coordinates_of(found, self.data.shape) for found in self.objects(instance, epoch)[0]]
+        """Return the unrounded ground-truth coordinates of each object in the target text."""
+        return [coordinates_of(target, self.data.shape) for target in self.objects(instance, epoch)[0]]
 
     def longest(self, instance: Instance) -> str:
-        """Return a text that has at least as many tokens as any answer with what its prompt adds to the usual one."""
+        """Return a text with at least as many tokens as any answer plus the longest addition to `data.prompt`."""
         if self.data.queries == "all":
             return self.text(instance)
         names = ", ".join(sorted(self.classes, key=len)[-LONGEST_LIST:])
         return self.text(instance) + self.data.class_prompt.replace("{classes}", names)
 
     def seed_of(self, instance: Instance, epoch: int) -> int:
-        """Return the seed of everything that is drawn for an image in an epoch."""
+        """Return the seed of all random choices for an image in an epoch."""
         return zlib.crc32(f"{self.seed} {epoch} {instance.image_id} {instance.image}".encode())
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Use one thread: an image is too small for several, which wait for each other on a busy machine (5 x slower)."""
+def _single_thread() -> Iterator[None]:
+    """Use one thread: images are too small for several, which were 5 x slower on a busy machine."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -119,7 +119,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class SampleSet(Dataset):
-    """Encoded samples: ids, labels, pixels, plus `coord_layout` and `coord_boxes` for the collator."""
+    """Encoded samples: token ids, labels and pixels, with `coord_layout` and `coord_boxes` for the collator."""
 
     def __init__(
         self,
@@ -137,10 +137,10 @@ class SampleSet(Dataset):
             self._kept = self._encode_all()
 
     def _encode_all(self) -> list[dict[str, Any]]:
-        """Return every sample of the first epoch, encoded by as many processes as there are cores for."""
-        every = range(len(self.images))
-        size = max(1, _PIECE_BYTES * len(every) // max(1, self._bytes()))
-        pieces = [every[start : start + size] for start in every[::size]]
+        """Encode all samples of the first epoch with one process per available core."""
+        indices = range(len(self.images))
+        size = max(1, _PIECE_BYTES * len(indices) // max(1, self._pixel_bytes()))
+        pieces = [indices[start : start + size] for start in indices[::size]]
         kept = []
         with tqdm(total=len(self.images), desc=f"encoding {self.images.name}", unit="img", mininterval=0.5) as bar:
             for piece, samples in in_processes(self._encode_piece, pieces, beside=world_size()):
@@ -149,8 +149,8 @@ class SampleSet(Dataset):
         return kept
 
     def _encode_piece(self, piece: range) -> list[dict[str, Any]]:
-        """Return the samples of some images with arrays for tensors, each of which would take an open file to send."""
-        with _one_thread():
+        """Return samples with arrays in place of tensors, since each tensor needs an open file to be sent."""
+        with _single_thread():
             return [{name: _array(value) for name, value in self._make(index).items()} for index in piece]
 
     def __len__(self) -> int:
@@ -161,25 +161,25 @@ class SampleSet(Dataset):
         return self.sample(index, 0)
 
     def sample(self, index: int, epoch: int) -> dict[str, Any]:
-        """Return the sample of an image, with what varies (order, queries, augmentation) as that epoch has it."""
+        """Return the sample of an image with the order, query and augmentation of an epoch."""
         return dict(self._kept[index]) if self._kept is not None else self._make(index, epoch)
 
     @property
     def kept(self) -> bool:
-        """Whether all samples are encoded and in memory."""
+        """Whether all samples are encoded and kept in memory."""
         return self._kept is not None
 
     def keeps(self, images: int) -> bool:
-        """Return whether so many images of this kind are encoded once and kept."""
-        wanted = False if self._writer.data.varies else self._writer.data.preload
-        return wanted if wanted is not None else self._bytes() * images < PRELOAD_BYTES * len(self)
+        """Return whether this number of such images is encoded once and kept in memory."""
+        preload = False if self._writer.data.varies else self._writer.data.preload
+        return preload if preload is not None else self._pixel_bytes() * images < PRELOAD_BYTES * len(self)
 
-    def _bytes(self) -> int:
+    def _pixel_bytes(self) -> int:
         pixels_N = self.images.image_sizes.astype(np.int64).prod(axis=1)
         return int(pixels_N.clip(max=self._writer.data.max_pixels).sum()) * _BYTES_PER_PIXEL
 
     def drawn(self, index: int, epoch: int = 0) -> tuple[Image.Image, str, Instance]:
-        """Return the image of a sample, its prompt, and the record with the objects that answer it."""
+        """Return the image of a sample, its prompt, and the record with only the objects that answer it."""
         instance = self.images.instances[index]
         try:
             image = self.images.image(index)
@@ -204,15 +204,15 @@ class SampleSet(Dataset):
         layout, boxes = None, None
         if self._writer.vocab is not None:
             geometry = self._writer.data.geometry
-            # Box layouts keep objects of another arity, which the slots count.
-            named = None if geometry == "box" else geometry
-            layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids, named)
+            # Box layouts keep objects with other numbers of coordinates, which `ObjectSlots` counts.
+            layout_geometry = None if geometry == "box" else geometry
+            layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids, layout_geometry)
             boxes = self._writer.true_coordinates(instance, epoch)
             if self._writer.data.noise_objects:
                 sample["labels"], layout = without_noise(sample["labels"], layout, len(boxes))
         name = str(instance.image if instance.image_id is None else instance.image_id)
-        found = {"coord_layout": layout, "coord_boxes": boxes, "coord_sample": name}
-        return {**sample, **found, "coord_geometry": self._writer.data.geometry}
+        coord_fields = {"coord_layout": layout, "coord_boxes": boxes, "coord_sample": name}
+        return {**sample, **coord_fields, "coord_geometry": self._writer.data.geometry}
 
 
 def _array(value: Any) -> Any:
@@ -224,9 +224,9 @@ def _tensor(value: Any) -> Any:
 
 
 class WholeRounds(Dataset):
-    """A data set filled up to a multiple of `ranks` with samples without supervised tokens.
+    """A data set padded to a multiple of `ranks` with samples without supervised tokens.
 
-    Evaluation waits for all ranks after each batch, so each needs as many; a repeated sample would count twice.
+    Ranks synchronise after each evaluation batch, so all need equally many; a repeated sample would count twice.
     """
 
     def __init__(self, samples: Dataset, ranks: int) -> None:
@@ -239,10 +239,10 @@ class WholeRounds(Dataset):
         if index < len(self._samples):
             return self._samples[index]
         sample = self._samples[0]
-        nothing = SequenceLayout((), (), (), (), ())
-        return sample | {"labels": [-100] * len(sample["labels"]), "coord_layout": nothing, "coord_boxes": None}
+        no_objects = SequenceLayout((), (), (), (), ())
+        return sample | {"labels": [-100] * len(sample["labels"]), "coord_layout": no_objects, "coord_boxes": None}
 
 
 def marker_ids(data: DataSection, tokenizer) -> tuple[int, ...] | None:
-    """Return the ids of the configured markers as `find_layout` takes them; None for JSON."""
+    """Return the token ids of the configured markers for `find_layout`; None for JSON targets."""
     return MARKERS[data.markers].ids(tokenizer) if data.style == "markers" else None

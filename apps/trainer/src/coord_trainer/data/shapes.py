@@ -1,7 +1,7 @@
-"""The generated data set: coloured shapes on noise whose boxes are not snapped to pixels.
+"""The generated data set: coloured shapes on a noisy background whose boxes are not aligned to pixels.
 
-Shapes are drawn four times larger and averaged down, so an edge between two pixels leaves its trace in both;
-boxes on a half-pixel grid would only ever exercise a fifth of the bins.
+Shapes are drawn at four times the size and averaged, so that an edge between two pixels changes both. Boxes on a
+half-pixel grid would use only a fifth of the bins.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ SHAPES = ("circle", "square", "triangle")
 CATEGORIES = tuple(f"{colour} {shape}" for colour in COLOURS for shape in SHAPES)
 _SUPERSAMPLE = 4
 _TRIES = 30
-_CIRCLE = 8  # vertices: a multiple of four, so that it touches all sides of its box
+_CIRCLE = 8  # number of vertices: a multiple of four, so that the outline touches all sides of its box
 _LARGEST_ANGLE = math.radians(30)
 
 
 def draw_shapes(
     config: ShapesConfig, split: str, count: int, geometry: str = "box"
 ) -> Iterator[tuple[Instance, Image.Image]]:
-    """Yield `count` instances with their images; the split's name is part of the seed.
+    """Yield `count` instances with their images; the name of the split is part of the seed.
 
-    Points are the centres of the boxes. Polygons fill theirs: triangles with their tip anywhere above, quadrilaterals
-    with a vertex on each side, octagons for circles. So do oriented boxes: rectangles turned by up to 30 degrees.
+    Points are box centres. Polygons touch all sides of their boxes (triangles with the tip anywhere on the upper side,
+    quadrilaterals, octagons for circles), as do oriented boxes, which are rectangles rotated by up to 30 degrees.
     """
     rng = np.random.default_rng([config.seed, *split.encode()])
     for number in range(count):
@@ -69,7 +69,7 @@ def _draw(rng: np.random.Generator, config: ShapesConfig, geometry: str) -> tupl
             objects.append(Object(desc=desc, geometry={"type": geometry, "coordinates": corners}))
             continue
         _paint(brush, shape, [round(v * side) for v in box], fill)
-        objects.append(_shaped(Object(desc=desc, bbox=box), geometry))
+        objects.append(_with_shape(Object(desc=desc, bbox=box), geometry))
     pixels = np.asarray(canvas.reduce(_SUPERSAMPLE), dtype=np.float32)
     noisy = pixels + rng.normal(0, config.noise, pixels.shape)
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8)), objects
@@ -101,11 +101,11 @@ def _paint(brush: ImageDraw.ImageDraw, shape: str, box: list[int], fill: tuple[i
 
 
 def _outline(rng: np.random.Generator, shape: str, geometry: str, box: tuple[float, ...]) -> list[tuple[float, float]]:
-    """Return the outline of a shape that fills a box."""
+    """Return the outline of a shape that touches all sides of a box."""
     x1, y1, x2, y2 = box
     width, height = x2 - x1, y2 - y1
     if geometry == "oriented":
-        return [(x1 + x, y1 + y) for x, y in _turned(rng, width, height)]
+        return [(x1 + x, y1 + y) for x, y in _rotated_corners(rng, width, height)]
     if shape == "triangle":
         unit = [(rng.uniform(0.2, 0.8), 0.0), (1.0, 1.0), (0.0, 1.0)]
     elif shape == "square":
@@ -117,8 +117,8 @@ def _outline(rng: np.random.Generator, shape: str, geometry: str, box: tuple[flo
     return [(float(x1 + x * width), float(y1 + y * height)) for x, y in unit]
 
 
-def _turned(rng: np.random.Generator, width: float, height: float) -> list[tuple[float, float]]:
-    """Return the corners of a turned rectangle whose box has that width and height and begins at 0, 0."""
+def _rotated_corners(rng: np.random.Generator, width: float, height: float) -> list[tuple[float, float]]:
+    """Return the corners of a rotated rectangle whose bounding box has a width and height and begins at 0, 0."""
     largest = min(_LARGEST_ANGLE, 0.8 * math.atan(min(width / height, height / width)))
     angle = rng.uniform(0.1, largest)
     sin, cos = math.sin(angle), math.cos(angle)
@@ -130,6 +130,6 @@ def _turned(rng: np.random.Generator, width: float, height: float) -> list[tuple
     return corners
 
 
-def _shaped(found: Object, geometry: str) -> Object:
-    """Return an object with the shape that its box has in a geometry; for a box nothing changes."""
-    return found if geometry == "box" else found.model_copy(update={"geometry": shape_of(found, geometry)})
+def _with_shape(target: Object, geometry: str) -> Object:
+    """Return an object with the shape of its box in a geometry; unchanged for `box`."""
+    return target if geometry == "box" else target.model_copy(update={"geometry": shape_of(target, geometry)})

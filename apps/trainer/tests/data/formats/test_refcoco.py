@@ -61,4 +61,4 @@ def test_refcoco_splits_that_are_read_together_are_said(tmp_path):
     refs = [REF | {"split": name} for name in ("train", "train", "testA")]
     (tmp_path / "refs.json").write_text(json.dumps(refs))
     (note,) = read_source(tmp_path).notes
-    assert "splits read together, in objects: train 2, testA 1;" in note
+    assert "splits are read together, in objects: train 2, testA 1;" in note

@@ -16,7 +16,7 @@ def test_swift_boxes_that_do_not_say_of_which_of_two_images_they_are_are_a_probl
     (tmp_path / "a.jsonl").write_text(json.dumps({"messages": TURNS, "images": ["a.jpg", "b.jpg"], "objects": objects}))
     found = read_source(tmp_path / "a.jsonl").annotations
     assert not found.instances
-    assert "which of the 2 images each box is of, counted from 0, found" in found.problems[0].message
+    assert "the index of each box's image among 2, counted from 0, found" in found.problems[0].message
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_table_unit_is_that_of_most_boxes(tmp_path, first, rest, of_first, probl
 
 
 def test_table_with_many_boxes_of_both_units_is_refused(tmp_path):
-    told = r"found 2 in fractions .the first in line 2. and 3 in pixels .line 4.; make two tables"
+    told = r"found 2 in fractions .the first in line 2. and 3 in pixels .line 4.; split it into two tables"
     with pytest.raises(InputError, match=told):
         boxes(tmp_path, HEAD + FRACTIONS * 2 + PIXELS * 3)
 
@@ -52,7 +52,7 @@ def test_table_with_many_boxes_of_both_units_is_refused(tmp_path):
 def test_table_size_that_is_none_is_read_from_the_image(tmp_path, size):
     read, problems, notes = boxes(tmp_path, f"width,height,{HEAD}{size},0.jpg,20,10,100,50,cat\n")
     assert (read, problems) == ({"0.jpg": [TENTHS]}, [])
-    assert sum("stated sizes" in note for note in notes) == (size != "nan,nan")
+    assert sum("stated image sizes" in note for note in notes) == (size != "nan,nan")
 
 
 @pytest.mark.parametrize(

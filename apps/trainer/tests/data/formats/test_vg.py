@@ -30,7 +30,7 @@ def test_vg_list_of_images_without_ids_is_an_input_error(tmp_path, images):
 def test_vg_size_as_text_is_read_and_one_that_is_none_is_counted(tmp_path, stated, counted):
     found = read(tmp_path, [{"id": 1, **stated}])
     assert [(i.width, i.height, i.objects[0].bbox) for i in found.instances] == [(200, 100, (0.1, 0.1, 0.5, 0.5))]
-    assert sum(note.startswith("stated sizes") for note in found.notes) == counted
+    assert sum(note.startswith("stated image sizes") for note in found.notes) == counted
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_file_that_states_the_image_of_another_has_that_of_its_own_name(tmp_path
     annotations = {"1.xml": voc("0.jpg"), "0.xml": voc("0.jpg"), "2.xml": voc("3.jpg")}
     found = read_source(write(tmp_path, ["0.jpg", "1.jpg", "2.jpg", "3.jpg"], annotations)).annotations
     assert [i.image for i in found.instances] == ["0.jpg", "1.jpg", "3.jpg"]
-    assert found.notes == {"files that state the image of another file: the image of their own name is taken": 1}
+    assert found.notes == {"files that state the image of another file: the image with the file's own name is used": 1}
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_list_in_imagesets_names_files_with_blanks_and_suffixes_once(tmp_path, r
     (tmp_path / "ImageSets" / "train.txt").write_text(rows)
     found = read_source(tmp_path / "ImageSets" / "train.txt")
     assert [i.image for i in found.annotations.instances] == wanted
-    assert any("1 names stand there more than once" in note for note in found.notes) is (rows == "0\n0\n")
+    assert any("1 names are listed more than once" in note for note in found.notes) is (rows == "0\n0\n")

@@ -70,7 +70,10 @@ def test_root_folder_gives_the_training_images_that_data_yaml_names(lay):
     splits = {f"{split}/{name}": text for split in ("train", "valid") for name, text in PAIR.items()}
     place = lay(splits | {"data.yaml": "train: ../train/images\nval: ../valid/images\nnames: [cat]"})
     found = read_source(place)
-    assert boxes(found) == {"train/images/a.jpg": 1} and "the training images; name the folder of val" in found.notes[0]
+    assert (
+        boxes(found) == {"train/images/a.jpg": 1}
+        and "the training images are read; name the folder of val" in found.notes[0]
+    )
     assert list(boxes(read_source(place, place / "valid"))) == ["images/a.jpg"]
     (place / "data.yaml").write_text("train: elsewhere\nnames: [cat]")
     assert "/elsewhere; all images of the folder are read" in read_source(place).notes[0]
@@ -79,7 +82,7 @@ def test_root_folder_gives_the_training_images_that_data_yaml_names(lay):
     assert len(boxes(read_source(place, place / "valid"))) == 1
     (place / "data.yaml").write_text("names: [cat]")
     found = read_source(place)
-    assert len(boxes(found)) == 2 and "train 1, valid 1 images read together" in found.notes[0]
+    assert len(boxes(found)) == 2 and "train 1, valid 1 images are read together" in found.notes[0]
 
 
 POINTS = " .4 .4 .6 .4 .6 .6 .45 .5"
@@ -110,7 +113,7 @@ def test_poses_are_read_as_their_boxes(lay):
         (
             "data.yaml",
             "path: C:\\data\ntrain: images\\train",
-            r"path: nothing is at .*C:\\data; what it names is looked for",
+            r"path: .*C:\\data does not exist; its images are searched for",
         ),
         ("cfg/data.yaml", "path: ..\\\ntrain: images\\train", None),
         ("cfg/data.yaml", "path: ../\ntrain: lists/cvat.txt", None),
@@ -128,9 +131,7 @@ def test_listed_images_that_are_missing_are_problems_unless_all_are(lay):
     place = lay(PAIR | {"train.txt": "images/a.jpg\nimages/b.jpg", "data.yaml": "train: train.txt\nnames: [cat]"})
     assert len(boxes(read_source(place / "data.yaml"))) == 2  # that of b is refused where images are opened
     (place / "train.txt").write_text("gone/b.jpg")
-    with pytest.raises(
-        InputError, match=r"train.txt: none of the 1 listed images is there; .*expected at .*/gone/b.jpg"
-    ):
+    with pytest.raises(InputError, match=r"train.txt: none of the 1 listed images exists; .*expected at .*/gone/b.jpg"):
         read_source(place / "data.yaml")
 
 
@@ -174,10 +175,10 @@ HELD = {f"images/{name}.jpg": "" for name in ("train/a", "val/b", "val/c", "test
     [
         ("val: images/val", ["val/b", "val/c"], ["val holds out 2 images"]),
         ("val: [images/val, images/test]", ["test/c", "val/b", "val/c"], ["val holds out 3 images"]),
-        ("val: val.txt", ["val/b"], ["val holds out 1 image;", "val: 1 of 2 images are not there"]),
+        ("val: val.txt", ["val/b"], ["val holds out 1 image;", "val: 1 of 2 images do not exist"]),
         ("test: images/test", ["test/c"], ["test holds out 1 image;"]),
         ("val: images/val\ntest: images/test", ["test/c", "val/b", "val/c"], ["val holds out 2", "test holds out 1"]),
-        ("val: images/train\ntest: images/test", ["test/c"], ["val names the images that train", "test holds out 1"]),
+        ("val: images/train\ntest: images/test", ["test/c"], ["val names the training images", "test holds out 1"]),
         ("val: images/gone", [], ["images/gone; it is not compared"]),
         ("val: images/empty", [], ["val: expected images, found none"]),
         ("val: 7", [], ["found nothing at"]),
@@ -212,7 +213,9 @@ def test_line_with_numbers_that_are_none_is_refused_alone(lay, line):
 def test_classes_named_outside_of_the_folder_are_said(lay):
     place = lay(PAIR | {"classes.txt": "cat"})
     assert read_source(place).notes == ()
-    assert read_source(place / "images").notes == (f"{place / 'images'}: classes are named by {place / 'classes.txt'}",)
+    assert read_source(place / "images").notes == (
+        f"{place / 'images'}: class names are read from {place / 'classes.txt'}",
+    )
 
 
 def test_label_files_without_an_image_are_counted(lay):
@@ -236,5 +239,5 @@ def test_images_of_one_name_in_two_suffixes(lay, labels, counts):
     Image.new("RGB", (20, 10)).save(place / "images" / "a.png")
     found = read_source(place)
     assert list(boxes(found).values()) == counts
-    said = f"{place}: several images have the label file {place / 'labels' / 'a.txt'}, 1 such files in all"
+    said = f"{place}: several images have the label file {place / 'labels' / 'a.txt'} (1 such files in all)"
     assert found.notes == (() if len(labels) > 1 else (said,))

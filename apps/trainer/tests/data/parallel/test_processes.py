@@ -50,9 +50,9 @@ def test_results_come_in_the_order_of_the_jobs():
 
 
 def test_process_that_is_killed_fails_the_run():
-    with pytest.raises(RunError, match="ended from outside"):
+    with pytest.raises(RunError, match="killed from outside"):
         list(in_processes(_end, [1, 2, 3]))
-    with pytest.raises(RunError, match="ended from outside"), meanwhile(_end):
+    with pytest.raises(RunError, match="killed from outside"), meanwhile(_end):
         pass
 
 

@@ -1,4 +1,4 @@
-"""Formats of annotations: a file or folder goes in, what it states about each image comes out, one format a file.
+"""Readers of annotation formats, one per file: a file or folder goes in, images with their stated boxes come out.
 
-COCO JSON and instance JSONL are the codec's; the other formats are turned into instances by `collect`.
+COCO JSON and instance JSONL are read by `coord_codec`; `collect` turns the other formats into instances.
 """

@@ -1,4 +1,4 @@
-"""What labels of a YOLO data set mean: names of classes and shape of keypoints, from data.yaml or a list of names."""
+"""Reads class names and keypoint shape of a YOLO data set from data.yaml or a list of names."""
 
 from __future__ import annotations
 
@@ -15,67 +15,67 @@ NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names
 
 
 class Classes(NamedTuple):
-    """Name of each class by its number, and `kpt_shape`: how many keypoints objects have, and numbers each of these."""
+    """Class names by class number, and `kpt_shape`: keypoints per object and numbers per keypoint."""
 
     names: Mapping[int, str]
     kpt_shape: tuple[int, int] | None = None
 
 
 def read_data_yaml(path: Path) -> Mapping[str, Any]:
-    """Return the keys of a YAML file; none where it has no keys at the top.
+    """Return the top-level mapping of a YAML file; empty if its top level is not a mapping.
 
-    Names are text as they are written: YAML would make True of `yes` and 750 of `12:30`.
+    `names` keeps class names as written: YAML would turn `yes` into True and `12:30` into 750.
 
     Raises:
-        InputError: it cannot be read, or is no YAML.
+        InputError: the file cannot be read or is not YAML.
     """
     try:
         text = read_text(path)
-        found = yaml.safe_load(text)
-        if isinstance(found, dict) and "names" in found:
-            found["names"] = yaml.load(text, Loader=yaml.BaseLoader)["names"]
+        values = yaml.safe_load(text)
+        if isinstance(values, dict) and "names" in values:
+            values["names"] = yaml.load(text, Loader=yaml.BaseLoader)["names"]
     except yaml.YAMLError as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    return found if isinstance(found, dict) else {}
+    return values if isinstance(values, dict) else {}
 
 
 def find_classes(folder: Path) -> tuple[Classes, Path]:
     """Return the classes of a data set, and the file that names them.
 
-    The folder comes first, then what lies below it (LabelImg writes classes.txt beside the labels), then three folders
+    Searches the folder, then its subfolders (LabelImg writes classes.txt beside the labels), then the three folders
     above it with their `labels`.
 
     Raises:
-        InputError: there is none, two at the same depth name others, or its names are no text.
+        InputError: no file names classes, two files of the same depth differ, or a name is not text.
     """
-    if found := _first(folder):
-        return found
+    if result := _first(folder):
+        return result
     below = sorted(path.parent for name in NAME_FILES for path in folder.rglob(name) if not is_hidden(path, folder))
-    named = [found for place in sorted(below, key=lambda place: len(place.parts)) if (found := _first(place))]
+    named = [result for place in sorted(below, key=lambda place: len(place.parts)) if (result := _first(place))]
     if named:
         classes, file = named[0]
         for others, other in named:
             if len(other.parts) == len(file.parts) and others != classes:
                 raise InputError(f"{folder}: {file} and {other} name different classes; name one of the two folders")
         return classes, file
-    for above in folder.resolve().parents[:3]:
-        for place in (above, above / "labels", above / "labels" / folder.name):
-            if found := _first(place):
-                return found
+    for parent in folder.resolve().parents[:3]:
+        for place in (parent, parent / "labels", parent / "labels" / folder.name):
+            if result := _first(place):
+                return result
     raise InputError(
-        f"{folder}: YOLO labels hold numbers of classes, and no names were found; add data.yaml with `names`, or "
-        "classes.txt with a name a line, in class order"
+        f"{folder}: YOLO labels contain class numbers, and no class names were found; add data.yaml with `names`, "
+        "or classes.txt with one name per line, in class order"
     )
 
 
 def _first(folder: Path) -> tuple[Classes, Path] | None:
-    """Return the classes that the first file in a folder names, and that file; None where none does."""
+    """Return the classes of the first file of a folder that names any, and that file; None if there is none."""
     files = (folder / name for name in NAME_FILES)
     return next(((classes, file) for file in files if (classes := _read(file)) is not None), None)
 
 
 def _read(path: Path) -> Classes | None:
-    """Return the classes that a file names; None where it is not there, or is a YAML file without `names`."""
+    """Return the classes that a file names; None if it does not exist or is a YAML file without `names`."""
     if not path.is_file():
         return None
     if path.suffix in (".yaml", ".yml"):
@@ -86,10 +86,10 @@ def _read(path: Path) -> Classes | None:
 
 
 def classes_of(values: Mapping[str, Any], path: Path) -> Classes:
-    """Return the classes that the keys `names` and `kpt_shape` of a data.yaml state.
+    """Return the classes from the keys `names` and `kpt_shape` of a data.yaml.
 
     Raises:
-        InputError: a name is no text, or `kpt_shape` no shape.
+        InputError: a name is not text, or `kpt_shape` is not a shape.
     """
     names, shape = _as_names(values["names"], path), values.get("kpt_shape")
     if shape is None:
@@ -113,7 +113,7 @@ def _as_names(names: Any, path: Path) -> dict[int, str]:
         names = dict(enumerate(names))
     if not isinstance(names, dict):
         raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
-    found = {}
+    names_by_number = {}
     for key, name in names.items():
         if not str(key).isdecimal():
             raise InputError(
@@ -122,5 +122,5 @@ def _as_names(names: Any, path: Path) -> dict[int, str]:
         if not isinstance(name, str):
             raise InputError(f"{path}: names: class {key}: expected a name, found {name!r:.80}")
         if name.strip():
-            found[int(key)] = name
-    return found
+            names_by_number[int(key)] = name
+    return names_by_number

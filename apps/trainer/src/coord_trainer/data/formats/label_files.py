@@ -1,4 +1,4 @@
-"""Which label file belongs to which image of a YOLO data set, told by their paths."""
+"""Pairs the images of a YOLO data set with their label files by path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABELS_OF = {"images": "labels", "Images": "Labels", "IMAGES": "LABELS"}
 
 
 class Labelled(NamedTuple):
-    """An image with its label file; None where it has none, and `fault` where several could be its own."""
+    """An image and its label file, which is None if it has none; `fault` if several label files match."""
 
     image: Path
     label: Path | None
@@ -25,11 +25,11 @@ class Labelled(NamedTuple):
 
 
 def label_folders(folder: Path, top: Path) -> list[Path]:
-    """Return where the labels of the images in a folder may lie: in `labels` instead of `images`, or beside them.
+    """Return the candidate label folders for a folder of images: `labels` in place of `images`, or the folder itself.
 
-    A folder `images` below `top` comes first; one above it may have nothing to do with the data set.
+    `labels` comes first if `images` lies below `top`; an `images` above it may not belong to the data set.
     """
-    last = next((place for place in reversed(range(len(folder.parts))) if folder.parts[place] in _LABELS_OF), None)
+    last = next((index for index in reversed(range(len(folder.parts))) if folder.parts[index] in _LABELS_OF), None)
     if last is None:
         return [folder]
     in_labels = Path(*folder.parts[:last], _LABELS_OF[folder.parts[last]], *folder.parts[last + 1 :])
@@ -43,38 +43,38 @@ def find_labels(images: Sequence[Path], top: Path, root: Path | None = None) -> 
     Args:
         images: paths of images
         top: the folder of the data set
-        root: the folder of the images that the user named; where `top` holds label files, no others are taken then,
-            and where none is found by its path, it is found by its name if that stands once among images and labels
+        root: the image folder that the user named; then only label files in `top` are used if it contains any, and if
+            no path matches, files are matched by names that are unique among images and among labels
 
     Raises:
         InputError: no image has a label file.
     """
     inside = root is not None and next(_label_files(top), None) is not None
     folders = {folder: _folders(folder, top, root, inside) for folder in {image.parent for image in images}}
-    found = [Labelled(image, _label(image, folders[image.parent])) for image in images]
-    if not any(row.label for row in found) and inside:
-        found = _by_name(images, sorted(_label_files(top)))
-    if not any(row.label or row.fault for row in found):
+    labelled = [Labelled(image, _label(image, folders[image.parent])) for image in images]
+    if not any(row.label for row in labelled) and inside:
+        labelled = _by_name(images, sorted(_label_files(top)))
+    if not any(row.label or row.fault for row in labelled):
         first = images[0]
         places = " or ".join(str(folder / f"{first.stem}.txt") for folder in folders[first.parent])
         raise InputError(
-            f"{top}: none of the {len(images)} images has a label file; that of {first.name} was expected at "
+            f"{top}: none of the {len(images)} images has a label file; the one for {first.name} was expected at "
             f"{places}; put the labels there (an empty file for an image without objects)"
         )
-    return found
+    return labelled
 
 
-def labels_without_image(found: Sequence[Labelled]) -> list[Path]:
-    """Return the label files beside those that were found for which no image lies beside the images."""
-    beside = (path for folder in {row.image.parent for row in found} for path in folder.iterdir())
-    pictures = {name for path in beside if path.suffix.lower() in IMAGE_SUFFIXES for name in (path.name, path.stem)}
-    folders = sorted({row.label.parent for row in found if row.label is not None})
+def labels_without_image(labelled: Sequence[Labelled]) -> list[Path]:
+    """Return the label files in the folders of matched labels that have no image in the folders of the images."""
+    beside = (path for folder in {row.image.parent for row in labelled} for path in folder.iterdir())
+    with_image = {name for path in beside if path.suffix.lower() in IMAGE_SUFFIXES for name in (path.name, path.stem)}
+    folders = sorted({row.label.parent for row in labelled if row.label is not None})
     files = (path for folder in folders for path in sorted(folder.iterdir()) if path.suffix.lower() == ".txt")
-    return [path for path in files if path.stem not in pictures and _is_labels(path)]
+    return [path for path in files if path.stem not in with_image and _is_labels(path)]
 
 
 def is_label(words: Sequence[str]) -> bool:
-    """Return whether the words of a line may be a class number and a box."""
+    """Return whether the words of a line can be a class number and a box."""
     try:
         return len(words) >= 5 and bool([number(word) for word in words])
     except ValueError:
@@ -82,7 +82,7 @@ def is_label(words: Sequence[str]) -> bool:
 
 
 def first_line(path: Path) -> list[str]:
-    """Return the words of the first line that has some; none for an image without objects, or no text."""
+    """Return the words of the first non-blank line; empty if there is none or the file is not text."""
     try:
         return next((line.split() for line in read_text(path).splitlines() if line.strip()), [])
     except InputError:
@@ -100,23 +100,23 @@ def _label_files(top: Path) -> Iterator[Path]:
 
 
 def _label(image: Path, folders: Sequence[Path]) -> Path | None:
-    """Return the label file of an image: a.jpg.txt, as images of one name in two suffixes have it, or a.txt."""
+    """Return the label file of an image: a.jpg.txt (used if a.jpg and a.png both exist) or a.txt."""
     names = [f"{name}{suffix}" for suffix in (".txt", ".TXT") for name in (image.name, image.stem)]
     places = (folder / name for name in names if name not in NAME_FILES for folder in folders)
     return next((place for place in places if place.is_file()), None)
 
 
 def _folders(folder: Path, top: Path, root: Path | None, inside: bool) -> list[Path]:
-    """Return where the labels of the images in a folder may lie, with `inside` below `top` alone."""
-    found, base = label_folders(folder, top), root or top
+    """Return the candidate label folders for the images of a folder; with `inside` only those below `top`."""
+    candidates, base = label_folders(folder, top), root or top
     if folder.is_relative_to(base):
         below = folder.relative_to(base)
-        found += [top / below, top / "labels" / below]
-    return [place for place in dict.fromkeys(found) if not inside or _is_below(place, top)]
+        candidates += [top / below, top / "labels" / below]
+    return [place for place in dict.fromkeys(candidates) if not inside or _is_below(place, top)]
 
 
 def _is_below(place: Path, top: Path) -> bool:
-    """Return whether a path lies below a folder, as it is written (also behind a link) or as it is."""
+    """Return whether a path lies below a folder, as written or with links resolved."""
     written, folder = (Path(os.path.normpath(path.absolute())) for path in (place, top))
     return written.is_relative_to(folder) or place.resolve().is_relative_to(top.resolve())
 
@@ -126,15 +126,15 @@ def _by_name(images: Sequence[Path], labels: Sequence[Path]) -> list[Labelled]:
     for label in labels:
         by_stem[label.stem].append(label)
     count = Counter(image.stem for image in images)
-    found = []
+    labelled = []
     for image in images:
-        fitting = sorted(by_stem[image.stem])
-        if fitting and (len(fitting) > 1 or count[image.stem] > 1):
+        matches = sorted(by_stem[image.stem])
+        if matches and (len(matches) > 1 or count[image.stem] > 1):
             fault = (
-                f"{len(fitting)} label files and {count[image.stem]} images are called {image.stem}, such as "
-                f"{fitting[0]}; put labels under the same path as their images"
+                f"{len(matches)} label files and {count[image.stem]} images are called {image.stem}, such as "
+                f"{matches[0]}; put labels under the same path as their images"
             )
-            found.append(Labelled(image, None, fault))
+            labelled.append(Labelled(image, None, fault))
         else:
-            found.append(Labelled(image, fitting[0] if fitting else None))
-    return found
+            labelled.append(Labelled(image, matches[0] if matches else None))
+    return labelled

@@ -1,7 +1,7 @@
-"""Open Images: a CSV of boxes in fractions, and `class-descriptions*.csv` beside it with the names of the labels.
+"""Reader of Open Images: a CSV of boxes in fractions, with `class-descriptions*.csv` beside it for the label names.
 
-`IsGroupOf` 1 is a crowd: no target, and neither hit nor miss in scoring. `IsOccluded`, `IsTruncated`, `IsDepiction` and
-`IsInside` are kept and counted.
+`IsGroupOf` 1 is a crowd: no training target, and ignored in scoring. Boxes with `IsOccluded`, `IsTruncated`,
+`IsDepiction` or `IsInside` are kept and counted.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _FLAGS = ("IsOccluded", "IsTruncated", "IsDepiction", "IsInside")
 
 
 def recognise(source: Source) -> bool:
-    """Whether it is such a table, or a folder with one."""
+    """Return whether a source is such a table, or a folder with one."""
     if source.is_dir:
         return any(recognise(Source(path)) for path in source.glob("*.csv"))
     return set(source.head.partition("\n")[0].strip().split(",")) >= _COLUMNS
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read a table of boxes; of a folder with several, all of them.
+    """Read a table of boxes, or all tables of a folder.
 
     Raises:
-        InputError: labels are codes, and no file has their names.
+        InputError: labels are codes, and no file names them.
     """
     files = [p for p in source.glob("*.csv") if recognise(Source(p))] or [source.path]
     folder = files[0].parent
@@ -51,32 +51,32 @@ def read(source: Source, images: Path | None) -> Reading:
     }
     rows: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
     for path in files:
-        given = csv_rows(read_table(path), path)
-        _, header = next(given, (1, []))
+        table = csv_rows(read_table(path), path)
+        _, header = next(table, (1, []))
         if missing := sorted(_COLUMNS - set(header)):
             raise InputError(f"{path}: expected a header of Open Images, found one without {', '.join(missing)}")
-        for line_number, cells in given:
+        for line_number, cells in table:
             row = dict(zip_longest(header, cells[: len(header)], fillvalue=""))
             rows.setdefault(row["ImageID"], []).append((f"{path}:{line_number}", row))
-    codes = {row["LabelName"] for found in rows.values() for _, row in found} - set(names)
+    codes = {row["LabelName"] for image_rows in rows.values() for _, row in image_rows} - set(names)
     if code := next((code for code in sorted(codes) if code.startswith("/m/")), None):
         raise InputError(f"{files[0]}: LabelName {code} is a code; put class-descriptions-boxable.csv beside the file")
     root = find_root(images, folder / "images", folder)
-    places = dict(zip(rows, ImageIndex(root).find_all((f"{i}.jpg",) for i in rows), strict=True))
+    found_images = dict(zip(rows, ImageIndex(root).find_all((f"{i}.jpg",) for i in rows), strict=True))
     notes: tuple[str, ...] = ()
     if len(files) > 1:
-        listed = ", ".join(path.name for path in files)
-        notes = (f"{folder}: {listed} are read together; name one of the files to read it alone",)
-    return Reading((_image(i, places[i], found, names) for i, found in rows.items()), root, notes)
+        file_names = ", ".join(path.name for path in files)
+        notes = (f"{folder}: {file_names} are read together; name one of the files to read it alone",)
+    return Reading((_image(i, found_images[i], image_rows, names) for i, image_rows in rows.items()), root, notes)
 
 
 def _image(
-    image_id: str, place: Found, rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]
+    image_id: str, image: Found, rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]
 ) -> RawImage:
     where = rows[0][0]
-    if place.fault:
-        return RawImage(place.name, where, image_id=image_id, fault=place.fault)
-    return RawImage(place.name, where, list(_boxes(rows, names)), image_id=image_id, notes=place.notes)
+    if image.fault:
+        return RawImage(image.name, where, image_id=image_id, fault=image.fault)
+    return RawImage(image.name, where, list(_boxes(rows, names)), image_id=image_id, notes=image.notes)
 
 
 def _boxes(rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]) -> Iterator[RawBox]:

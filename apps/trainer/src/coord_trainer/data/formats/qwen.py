@@ -1,7 +1,7 @@
-"""Conversations of Qwen-VL: answers with JSON of `bbox_2d` and `label`.
+"""Reader of Qwen-VL conversations, whose answers are JSON with `bbox_2d` and `label`.
 
-Qwen3-VL writes thousandths of the image, Qwen2.5-VL pixels of the resized image. The numbers alone cannot tell: they
-are read as thousandths, unless one exceeds 1000; `--format qwen-pixels` reads pixels. Which it was is said.
+Qwen3-VL writes thousandths of the image, Qwen2.5-VL pixels of the resized image, which the numbers alone cannot tell
+apart. They are read as thousandths unless one exceeds 1000; `--format qwen-pixels` reads pixels. A note names the unit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coord_trainer.data.formats.swift import as_list
 
 
 def recognise(source: Source) -> bool:
-    """Whether it has conversations, and `bbox_2d` near its beginning."""
+    """Return whether a source has conversations, and `bbox_2d` near its beginning."""
     return bool({"messages", "conversations"} & set(source.record or {})) and "bbox_2d" in source.head
 
 
@@ -27,22 +27,22 @@ def read(source: Source, images: Path | None, pixels: bool | None = None) -> Rea
     Args:
         source: the file
         images: folder of its images
-        pixels: whether numbers are pixels; told from the largest one when None
+        pixels: whether numbers are pixels; inferred from the largest number if None
     """
-    found = [image for where, record in source.records() for image in _images(record, where)]
-    numbers = (v for image in found for box in image.boxes for v in box.corners_xyxy)
+    raw_images = [image for where, record in source.records() for image in _images(record, where)]
+    numbers = (v for image in raw_images for box in image.boxes for v in box.corners_xyxy)
     largest = max(filter(math.isfinite, numbers), default=0.0)
     if pixels is None:
         pixels = largest > 1000
     if not pixels:
-        found = [image._replace(boxes=[_as_fractions(box) for box in image.boxes]) for image in found]
+        raw_images = [image._replace(boxes=[_as_fractions(box) for box in image.boxes]) for image in raw_images]
     unit = "pixels" if pixels else "thousandths of the image; --format qwen-pixels reads pixels"
     note = f"{source.path}: bbox_2d is read as {unit} (the largest number is {largest:g})"
-    return Reading(found, images or source.path.parent, (note,))
+    return Reading(raw_images, images or source.path.parent, (note,))
 
 
 def read_pixels(source: Source, images: Path | None) -> Reading:
-    """Read with `bbox_2d` in pixels of the image."""
+    """Read conversations with `bbox_2d` in pixels of the image."""
     return read(source, images, pixels=True)
 
 
@@ -68,38 +68,38 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
     if len(names) != 1:
         yield RawImage("", where, fault=f"expected one image, found {len(names)}")
         return
-    found = [_objects(answer) for answer in answers if "bbox_2d" in answer or answer.strip("`json\n ") == "[]"]
-    if not found or any(isinstance(objects, str) for objects in found):
-        fault = next((f for f in found if isinstance(f, str)), "expected an answer with bbox_2d, found none")
+    parsed_answers = [_objects(answer) for answer in answers if "bbox_2d" in answer or answer.strip("`json\n ") == "[]"]
+    if not parsed_answers or any(isinstance(objects, str) for objects in parsed_answers):
+        fault = next((f for f in parsed_answers if isinstance(f, str)), "expected an answer with bbox_2d, found none")
         yield RawImage(names[0], where, fault=fault)
         return
-    boxes = [_box(o, f"{where}: bbox_2d {i}") for i, o in enumerate(o for objects in found for o in objects)]
+    boxes = [_box(o, f"{where}: bbox_2d {i}") for i, o in enumerate(o for objects in parsed_answers for o in objects)]
     yield RawImage(names[0].removeprefix("file://"), where, boxes)
 
 
 def _objects(answer: str) -> list[Any] | str:
-    """Return the JSON in an answer, or what is wrong with it."""
+    """Return the objects of the JSON in an answer, or an error message."""
     begin, end = answer.find("["), answer.rfind("]")
     if "{" in answer[: max(begin, 0)]:
         begin, end = answer.find("{"), answer.rfind("}")
     try:
-        found = json.loads(answer[begin : end + 1])
+        value = json.loads(answer[begin : end + 1])
     except (ValueError, RecursionError) as error:
         return f"the answer is not JSON: {error}"
-    return found if isinstance(found, list) else [found]
+    return value if isinstance(value, list) else [value]
 
 
-def _box(found: Any, where: str) -> RawBox:
-    if not isinstance(found, Mapping):
-        return RawBox("", (), where, fault=f"expected an object with bbox_2d and label, found {as_json(found)}")
+def _box(value: Any, where: str) -> RawBox:
+    if not isinstance(value, Mapping):
+        return RawBox("", (), where, fault=f"expected an object with bbox_2d and label, found {as_json(value)}")
     try:
-        corners = tuple(number(v) for v in as_list(found.get("bbox_2d")))
+        corners = tuple(number(v) for v in as_list(value.get("bbox_2d")))
     except ValueError as error:
         return RawBox("", (), where, fault=str(error))
-    label = found.get("label")
+    label = value.get("label")
     if isinstance(label, list | Mapping):
         return RawBox("", (), where, fault=f"label: expected text, found {as_json(label)}")
     box = RawBox("" if label is None else str(label), corners, where)
     if len(corners) == 4:
         return box
-    return box._replace(corners_xyxy=(), fault=f"expected four numbers, found {as_json(found)}")
+    return box._replace(corners_xyxy=(), fault=f"expected four numbers, found {as_json(value)}")

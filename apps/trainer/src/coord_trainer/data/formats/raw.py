@@ -1,4 +1,4 @@
-"""What every format yields: images with the boxes that the file states, not yet judged."""
+"""Types that all format readers share: images with the boxes that a file states, not yet validated."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IMAGE_SUFFIXES = (
     ".avif",
 )
 SIMILAR = "images found by their name without the stated folder, or with another suffix than stated"
-BAD_SIZE = "stated sizes of images that are no whole numbers above 0: that of the file is taken"
+BAD_SIZE = "stated image sizes that are not positive integers: the size of the file is used"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _HEAD = 1 << 16
 
@@ -42,14 +42,14 @@ class RawBox(NamedTuple):
     """A box as a file states it.
 
     Attributes:
-        desc: its description
+        desc: description of the object
         corners_xyxy: x1, y1, x2, y2 in `unit`
         where: file and line or id
         unit: `pixels`, or `fractions` of the image's width and height
-        ignored: no training target, and neither a hit nor a miss when answers are scored
-        notes: facts to count
-        fault: what is wrong with it, where it cannot be used; corners are kept where the file states some
-        class_number: its class, where the file states a number
+        ignored: whether it is no training target and is ignored in scoring
+        notes: notes to count
+        fault: error message if the box cannot be used; corners are kept if the file states them
+        class_number: class number, if the file states one
     """
 
     desc: str
@@ -68,12 +68,12 @@ class RawImage(NamedTuple):
     Attributes:
         name: path relative to the folder of the images
         where: file and line or id
-        boxes: its boxes
-        size: width and height in pixels; the file's own when None
-        image_id: the data set's own id
+        boxes: boxes of the image
+        size: width and height in pixels; read from the image file if None
+        image_id: id in the data set
         extra: further keys of the record
-        fault: what is wrong with it, where it could not be read at all
-        notes: facts to count
+        fault: error message if the record cannot be read
+        notes: notes to count
     """
 
     name: str
@@ -88,13 +88,13 @@ class RawImage(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a format makes of a source.
+    """Result of a format reader.
 
     Attributes:
-        images: the images, read as they are asked for
-        root: the folder that their names are relative to
-        notes: what the user should know about how the source was read
-        class_names: name of each class, where boxes state numbers
+        images: the images, read lazily
+        root: folder that image names are relative to
+        notes: notes for the user on how the source was read
+        class_names: class names by class number, if boxes state numbers
     """
 
     images: Iterable[RawImage]
@@ -105,14 +105,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Source:
-    """A file or folder of annotations, opened as far as telling its format needs."""
+    """A file or folder of annotations, read lazily as far as recognising its format requires."""
 
     path: Path
     _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def is_dir(self) -> bool:
-        """Whether it is a folder."""
+        """Whether the source is a folder."""
         return self.path.is_dir()
 
     @cached_property
@@ -120,7 +120,7 @@ class Source:
         """The beginning of a file as text; empty for a folder.
 
         Raises:
-            InputError: if it cannot be read.
+            InputError: the file cannot be read.
         """
         if self.is_dir:
             return ""
@@ -137,45 +137,45 @@ class Source:
         if self.head[:1] == "{":
             first, _, rest = self.head.partition("\n")
             try:
-                found = parse_json_line(first)
+                record = parse_json_line(first)
             except ValueError:
                 return None
-            return found if rest.strip() or self.path.suffix == ".jsonl" else None
+            return record if rest.strip() or self.path.suffix == ".jsonl" else None
         if self.head[:1] == "[" and isinstance(self.document, list) and self.document:
             return self.document[0] if isinstance(self.document[0], dict) else None
         return None
 
     @cached_property
     def document(self) -> Any:
-        """The whole of a JSON file.
+        """The parsed content of a JSON file.
 
         Raises:
-            InputError: if it is no JSON.
+            InputError: the file is not JSON.
         """
         return read_json(self.path)
 
     def records(self) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        """Yield each record of JSON lines or of a JSON list with its place; a message instead of one that is none."""
+        """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one."""
         if self.head[:1] == "[":
-            for number, found in enumerate(self.document):
-                yield f"{self.path}: record {number}", found if isinstance(found, dict) else "expected an object"
+            for index, record in enumerate(self.document):
+                yield f"{self.path}: record {index}", record if isinstance(record, dict) else "expected an object"
             return
         with self.path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
+            for line_number, line in enumerate(lines, start=1):
                 if line.strip():
                     try:
-                        yield f"{self.path}:{number}", parse_json_line(line)
+                        yield f"{self.path}:{line_number}", parse_json_line(line)
                     except ValueError as error:
-                        yield f"{self.path}:{number}", str(error)
+                        yield f"{self.path}:{line_number}", str(error)
 
     def glob(self, *patterns: str) -> list[Path]:
-        """The files of a folder that match, whatever the case of their suffix, sorted, without hidden ones."""
-        found = (path for pattern in patterns for path in self.path.glob(in_any_case(pattern))) if self.is_dir else ()
-        return sorted(path for path in found if path.is_file() and not is_hidden(path, self.path))
+        """Return the sorted files of a folder that match, with suffixes in any case and without hidden files."""
+        paths = (path for pattern in patterns for path in self.path.glob(in_any_case(pattern))) if self.is_dir else ()
+        return sorted(path for path in paths if path.is_file() and not is_hidden(path, self.path))
 
 
 def in_any_case(pattern: str) -> str:
-    """Return a pattern of file names whose suffix may be in upper case, as on Windows.
+    """Return a glob pattern whose suffix also matches in upper case, as Windows programs write it.
 
     Example:
         >>> in_any_case("labels/*.txt")
@@ -193,7 +193,7 @@ def read_table(path: Path) -> str:
     """Read a text file in UTF-8, or in UTF-16 with a byte order mark, as spreadsheets save Unicode text.
 
     Raises:
-        InputError: it is unreadable, or neither.
+        InputError: the file cannot be read or has another encoding.
     """
     try:
         with path.open("rb") as file:
@@ -206,10 +206,10 @@ def read_table(path: Path) -> str:
 
 
 def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each row that is not blank with its line, the first of several where cells have line breaks.
+    """Yield the first line number and the cells of each row that is not blank.
 
     Raises:
-        InputError: a row that is no CSV, or a cell longer than Python's limit.
+        InputError: a row is not CSV, or a cell exceeds Python's length limit.
     """
     rows = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
     try:
@@ -226,7 +226,7 @@ def number(value: Any) -> float:
     """Return a number or numeric text as a float.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: the value is anything else.
     """
     if isinstance(value, bool) or value is None:
         raise ValueError(f"expected a number, found {value!r}")
@@ -237,7 +237,7 @@ def number(value: Any) -> float:
 
 
 def image_size(width: Any, height: Any) -> tuple[int, int] | None:
-    """Return the size of an image that a source states as numbers or text; None where it cannot be one."""
+    """Return an image size that a source states as numbers or text; None if it is not a valid size."""
     try:
         size = int(number(width)), int(number(height))
     except (ValueError, OverflowError):
@@ -246,28 +246,28 @@ def image_size(width: Any, height: Any) -> tuple[int, int] | None:
 
 
 def find_root(images: Path | None, *candidates: Path) -> Path:
-    """Return the folder of the images: the one that the user named, else the first candidate that is there."""
+    """Return the image folder: the one that the user named, else the first candidate that exists."""
     return images or next((folder for folder in candidates if folder.is_dir()), candidates[-1])
 
 
 def is_hidden(file: Path, below: Path) -> bool:
-    """Return whether a name below the folder begins with a dot, as those that macOS and tools add to a data set."""
+    """Return whether a path component below the folder begins with a dot, such as files that macOS adds."""
     return any(part.startswith(".") for part in file.parts[len(below.parts) :])
 
 
 def image_files(folder: Path) -> list[Path]:
-    """Return the images below a folder, sorted, without hidden ones."""
-    found = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
-    return sorted(path for path in found if not is_hidden(path, folder))
+    """Return the sorted image files below a folder, without hidden ones."""
+    paths = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+    return sorted(path for path in paths if not is_hidden(path, folder))
 
 
 class Found(NamedTuple):
-    """The image that a source names.
+    """The image file found for a stated name.
 
     Attributes:
-        name: path relative to the folder of the images; as stated where none was found
-        notes: facts to count
-        fault: why it is not known which image is meant
+        name: path relative to the folder of the images; the stated name if no image was found
+        notes: notes to count
+        fault: error message if the stated name is ambiguous
     """
 
     name: str
@@ -276,90 +276,90 @@ class Found(NamedTuple):
 
 
 class ImageIndex:
-    """Finds images of a folder by their path, or else by a name that fits only one of them."""
+    """Finds images of a folder by their path, or else by a name that matches only one of them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @cached_property
     def _by_stem(self) -> dict[str, list[PurePosixPath]]:
-        """Name without folder and suffix -> paths relative to the folder."""
-        found: dict[str, list[PurePosixPath]] = {}
+        """Paths relative to the folder, by file name without suffix."""
+        paths: dict[str, list[PurePosixPath]] = {}
         for path in image_files(self.root):
-            found.setdefault(path.stem, []).append(PurePosixPath(path.relative_to(self.root).as_posix()))
-        return found
+            paths.setdefault(path.stem, []).append(PurePosixPath(path.relative_to(self.root).as_posix()))
+        return paths
 
     def find_all(self, stated: Iterable[tuple[str, ...]]) -> list[Found]:
         """Return the image of each record of a source.
 
-        A path that is there is taken as it is. Otherwise the name may lack its suffix, have another one, or lie in
-        another folder than the stated one as far as that is a matter of where the folders lie: `0.jpg` may be
-        `cam1/0.jpg`, but `cam2/0.jpg` may not. Such an image must be the only one, and no other record's.
+        An existing path is used as it is. Otherwise the suffix may be missing or differ, and the path may start from
+        another folder: `0.jpg` matches `cam1/0.jpg`, but `cam2/0.jpg` does not. Such a match must be unique, and no
+        other record may name the same image.
 
         Args:
-            stated: what may be the image of a record, the likeliest first
+            stated: candidate paths of each record's image, the most likely first
         """
-        found = [(names, self._exact(names)) for names in stated]
-        taken = {name for _, name in found if name}
-        similar = [[] if name else self._similar(names) for names, name in found]
-        claims = Counter(fitting[0] for fitting in similar if len(fitting) == 1)
+        exact = [(names, self._exact(names)) for names in stated]
+        used = {name for _, name in exact if name}
+        matches = [[] if name else self._similar(names) for names, name in exact]
+        claims = Counter(fitting[0] for fitting in matches if len(fitting) == 1)
         return [
-            Found(name) if name else self._judge(names[0], fitting, taken, claims)
-            for (names, name), fitting in zip(found, similar, strict=True)
+            Found(name) if name else self._resolve(names[0], fitting, used, claims)
+            for (names, name), fitting in zip(exact, matches, strict=True)
         ]
 
     def _exact(self, names: tuple[str, ...]) -> str:
-        """Return the first of several paths that is there, relative to the folder or to the one above it."""
+        """Return the first path that exists relative to the folder or its parent; empty if none does."""
         for name in filter(None, names):
             plain = name.replace("\\", "/")
             for base in (self.root, self.root.parent):
                 path = base / plain
                 # A Path raises for a name that is too long for any file.
-                there = os.path.isfile(path)  # noqa: PTH113
-                if there and (base == self.root or path.is_relative_to(self.root)):
+                exists = os.path.isfile(path)  # noqa: PTH113
+                if exists and (base == self.root or path.is_relative_to(self.root)):
                     return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else plain
         return ""
 
     def _similar(self, names: tuple[str, ...]) -> list[str]:
-        """Return the images that the first of several names fits, those of the same suffix if there are any."""
+        """Return the images that match the first name with any match, preferring those of the same suffix."""
         for name in filter(None, names):
             plain, stem = _plain(name)
-            elsewhere = bool(PureWindowsPath(name).anchor) or "://" in name  # of another machine
-            fitting = [p for p in self._by_stem.get(stem.name, []) if self._fits(stem, elsewhere, p)]
-            if same := [p for p in fitting if p.name == plain.name] or fitting:
-                return [p.as_posix() for p in same]
+            elsewhere = bool(PureWindowsPath(name).anchor) or "://" in name  # a path of another machine
+            matches = [p for p in self._by_stem.get(stem.name, []) if self._matches(stem, elsewhere, p)]
+            if best := [p for p in matches if p.name == plain.name] or matches:
+                return [p.as_posix() for p in best]
         return []
 
-    def _fits(self, stem: PurePosixPath, elsewhere: bool, path: PurePosixPath) -> bool:
-        """Whether a stated path can mean an image: their folders differ only above what one of the two states."""
+    def _matches(self, stem: PurePosixPath, elsewhere: bool, path: PurePosixPath) -> bool:
+        """Return whether a stated path can mean an image: one must end with the other (below `root` for the image)."""
         own, parts = path.with_suffix("").parts, stem.parts
-        whole = (*self.root.resolve().parts, *own)
-        pairs = zip(reversed(parts), reversed(whole), strict=False)
+        full = (*self.root.resolve().parts, *own)
+        pairs = zip(reversed(parts), reversed(full), strict=False)
         common = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
         return common == len(parts) or common >= len(own) + (not elsewhere)
 
-    def _judge(self, name: str, fitting: list[str], taken: Collection[str], claims: Mapping[str, int]) -> Found:
-        """Return the only image that is similar to a stated name, or why none is taken."""
-        if not fitting:
+    def _resolve(self, name: str, matches: list[str], used: Collection[str], claims: Mapping[str, int]) -> Found:
+        """Return the only image that matches a stated name, or an error message if none is used."""
+        if not matches:
             if name and (others := self._by_stem.get(_plain(name)[1].name)):
-                what = f"not found, and {others[0]} lies in another folder; correct the path, or name with --images"
-                return Found(name, fault=f"image {name}: {what} (data.images) the folder that it starts from")
+                reason = f"not found, and {others[0]} lies in another folder; correct the path, or name with --images"
+                return Found(name, fault=f"image {name}: {reason} (data.images) the folder that it is relative to")
             return Found(name)
-        if len(fitting) > 1:
-            listed = " and ".join(fitting[:3]) + (f" and {len(fitting) - 3} more" if len(fitting) > 3 else "")
-            return Found(name, fault=f"image {name}: expected one file, found {listed}; write its whole path")
-        if fitting[0] in taken or claims[fitting[0]] > 1:
-            what = f"not found, and {fitting[0]}, which is similar, is stated by another record; check both"
-            return Found(name, fault=f"image {name}: {what}")
-        return Found(fitting[0], (SIMILAR,))
+        if len(matches) > 1:
+            listed = " and ".join(matches[:3]) + (f" and {len(matches) - 3} more" if len(matches) > 3 else "")
+            return Found(name, fault=f"image {name}: expected one file, found {listed}; write its full path")
+        if matches[0] in used or claims[matches[0]] > 1:
+            reason = f"not found, and {matches[0]}, which is similar, is stated by another record; check both"
+            return Found(name, fault=f"image {name}: {reason}")
+        return Found(matches[0], (SIMILAR,))
 
 
 def _plain(name: str) -> tuple[PurePosixPath, PurePosixPath]:
-    """Return a path with slashes, and the same without the suffix of an image."""
+    """Return a path with slashes, and the same path without its image suffix."""
     plain = PurePosixPath(PureWindowsPath(name).as_posix())
     return plain, plain.with_suffix("") if plain.suffix.lower() in IMAGE_SUFFIXES else plain
 
 
 def as_json(value: Any) -> str:
-    """Return a value as it would stand in a file, shortened for a message."""
+    """Return a value as JSON, shortened for a message."""
     return json.dumps(value, ensure_ascii=False, default=str)[:80]

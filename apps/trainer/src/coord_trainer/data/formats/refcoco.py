@@ -1,8 +1,8 @@
-"""RefCOCO, RefCOCO+, RefCOCOg: phrases (`refs*.json`) about annotations of COCO (`instances.json` beside it).
+"""Reader of RefCOCO, RefCOCO+ and RefCOCOg: phrases (`refs*.json`) that refer to COCO's `instances.json` beside it.
 
 Each phrase becomes a record with one object, whose description is the phrase; an image with several phrases has several
-records, as `coord_eval.score_expression_files` reads them. The published phrases are a Python pickle, which can run any
-code when it is opened: it is refused, with the line that turns it into JSON.
+records, as `coord_eval.score_expression_files` expects. The phrases are published as a Python pickle, which can run any
+code when it is opened: it is refused, with the command that turns it into JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PICKLES = ("refs*.p", "refs*.pkl")
 
 
 def recognise(source: Source) -> bool:
-    """Whether it is a list of phrases, a folder with one, or the pickle."""
+    """Return whether a source is a list of phrases, a folder with one, or the pickle."""
     if source.is_dir:
         return bool(source.glob("refs*.json", *_PICKLES)) and (source.path / "instances.json").is_file()
     return source.path.match("refs*.p") or {"ann_id", "sentences"} <= set(source.record or {})
@@ -31,12 +31,12 @@ def read(source: Source, images: Path | None) -> Reading:
     """Read the phrases of a file, or of a folder with one.
 
     Raises:
-        InputError: the folder has several lists, only the pickle is there, or no annotations of COCO.
+        InputError: the folder has several lists, only the pickle, or no COCO annotations.
     """
-    found = source.glob("refs*.json") or ([source.path] if not source.is_dir else source.glob(*_PICKLES))
-    path = found[0]
-    if len(found) > 1 and path.suffix == ".json":
-        raise InputError(f"{source.path}: holds {' and '.join(p.name for p in found)}; name one of the files")
+    files = source.glob("refs*.json") or ([source.path] if not source.is_dir else source.glob(*_PICKLES))
+    path = files[0]
+    if len(files) > 1 and path.suffix == ".json":
+        raise InputError(f"{source.path}: holds {' and '.join(p.name for p in files)}; name one of the files")
     if path.suffix in (".p", ".pkl"):
         raise InputError(
             f'{path}: a Python pickle can run any code, so it is not opened; if you trust it: python -c "import json, '
@@ -46,26 +46,26 @@ def read(source: Source, images: Path | None) -> Reading:
     instances = folder / "instances.json"
     if not instances.is_file():
         raise InputError(
-            f"{path}: phrases about annotations of COCO; put instances.json, which has them, beside the file"
+            f"{path}: the phrases refer to COCO annotations; put instances.json, which has them, beside the file"
         )
     document = Source(instances).document
     if not isinstance(document, Mapping):
         raise InputError(f"{instances}: expected COCO JSON, found {as_json(document)}")
-    read_annotations({**document, "annotations": []})  # raises for what is no COCO
+    read_annotations({**document, "annotations": []})  # raises if it is not COCO
     root = find_root(images, folder / "images", folder)
     boxes, rows = (_by_id(document.get(name)) for name in ("annotations", "images"))
     refs = list(replace(source, path=path).records())
-    named = (image for where, ref in refs for image in _phrases(ref, where, boxes, rows))
-    return Reading(named, root, _splits(refs, path))
+    raw_images = (image for where, ref in refs for image in _phrases(ref, where, boxes, rows))
+    return Reading(raw_images, root, _splits(refs, path))
 
 
 def _splits(refs: Sequence[tuple[str, Any]], path: Path) -> tuple[str, ...]:
-    """Say of how many splits phrases are read together."""
+    """Return a note if phrases of several splits are read together."""
     count = Counter(str(ref["split"]) for _, ref in refs if isinstance(ref, Mapping) and ref.get("split"))
     if len(count) < 2:
         return ()
-    stated = ", ".join(f"{name} {number}" for name, number in count.items())
-    return (f"{path}: splits read together, in objects: {stated}; the key `split` of each record tells them apart",)
+    listed = ", ".join(f"{name} {number}" for name, number in count.items())
+    return (f"{path}: splits are read together, in objects: {listed}; the key `split` of each record names its own",)
 
 
 def _by_id(rows: Any) -> dict[Any, Mapping[str, Any]]:
@@ -76,9 +76,9 @@ def _by_id(rows: Any) -> dict[Any, Mapping[str, Any]]:
 
 def _phrases(ref: Any, where: str, boxes: Mapping[Any, Any], images: Mapping[Any, Any]) -> Iterator[RawImage]:
     try:
-        row, sentences = boxes[ref["ann_id"]], [str(s.get("raw") or s["sent"]) for s in ref["sentences"]]
-        image = images[row["image_id"]]
-        x, y, w, h = map(float, row["bbox"])
+        annotation, sentences = boxes[ref["ann_id"]], [str(s.get("raw") or s["sent"]) for s in ref["sentences"]]
+        image = images[annotation["image_id"]]
+        x, y, w, h = map(float, annotation["bbox"])
         name, size = image["file_name"], (int(image["width"]), int(image["height"]))
         if not isinstance(name, str):
             raise TypeError(name)

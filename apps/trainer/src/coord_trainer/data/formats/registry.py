@@ -1,4 +1,4 @@
-"""Which format a source has, told by its content, and its annotations: the entrance of this folder."""
+"""Recognises the format of a source by its content and reads its annotations: the entry point of this folder."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ FORMATS: dict[str, tuple[Recognise | None, Read]] = {
     "yolo": (yolo.recognise, yolo.read),
     "csv": (table.recognise, table.read),
 }
-"""Asked in this order; what none of them recognises is the codec's."""
+"""Formats in the order in which they are tried; a source that none of them recognises is read by `coord_codec`."""
 
 _ARCHIVES = ("PK\x03\x04", "\ufffd\x08", "BZh", "7z\ufffd", "\ufffd7zX", "Rar!", "(\ufffd/\ufffd")
-"""How zip, gzip, bzip2, 7z, xz, rar and zstd begin, read as text without leading blanks."""
+"""First bytes of zip, gzip, bzip2, 7z, xz, rar and zstd files, decoded as text without leading blanks."""
 
 _FOLDERS = 16
-"""How many folders of a folder without annotations are looked into."""
+"""Number of subfolders that are searched in a folder without annotations."""
 
 _COCO = ("_annotations.coco.json", "instances*.json")
 _FILES = ("*.csv", "*.tsv", "*.json", "*.jsonl")
 PREPARED = ("instances.jsonl", "train.jsonl", "val.jsonl")
 SUMMARY = ".summary.json"
-"""Beside an instance file that `prepare` wrote; its key `images` is the folder that holds the images."""
+"""Suffix of the summary beside an instance file that `prepare` wrote; its key `images` is the image folder."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class Annotated:
     """Annotations of a source, whatever its format.
 
     Attributes:
-        annotations: instances and problems; its root is what image paths are relative to
-        base: the folder that images may not leave
-        format: what it was read as
-        notes: what the user should know about how it was read
+        annotations: instances and problems; image paths are relative to its root
+        base: folder that images must lie in
+        format: the format that it was read as
+        notes: notes for the user on how it was read
     """
 
     annotations: AnnotationSet
@@ -62,10 +62,10 @@ class Annotated:
 
 
 def recognise(path: Path) -> tuple[str, Source]:
-    """Return the format of a source and the source itself, which for a folder may be a file in it.
+    """Return the format of a source and the source itself, which may be a file in the folder that was named.
 
     Raises:
-        InputError: there is nothing, or nothing that is known.
+        InputError: the path does not exist, or its format is not known.
     """
     if not path.exists():
         raise InputError(f"{path}: expected annotations, found nothing there; check the path")
@@ -77,26 +77,26 @@ def recognise(path: Path) -> tuple[str, Source]:
         if prepared:
             source = Source(prepared[0])
         elif len(coco := source.glob(*_COCO)) == 1 and not refcoco.recognise(source):
-            others = {"voc": "Pascal VOC XML"} if voc.recognise(source) else {}
-            others |= {"yolo": "YOLO labels"} if yolo.has_labels(source) else {}
-            if others:
-                raise InputError(_several(path, {"coco": f"COCO JSON ({coco[0].name})"} | others))
+            other_formats = {"voc": "Pascal VOC XML"} if voc.recognise(source) else {}
+            other_formats |= {"yolo": "YOLO labels"} if yolo.has_labels(source) else {}
+            if other_formats:
+                raise InputError(_ambiguous(path, {"coco": f"COCO JSON ({coco[0].name})"} | other_formats))
             source = Source(coco[0])
     if source.head.startswith(_ARCHIVES) or (not source.is_dir and tarfile.is_tarfile(source.path)):
         raise InputError(f"{path}: an archive; unpack it, and name the annotations in it")
     if source.head.startswith("PAR1"):
         raise InputError(f"{path}: a Parquet file, which is not read; write its rows as instance JSONL or CSV")
-    fitting = [name for name, (fits, _) in FORMATS.items() if fits is not None and fits(source)]
-    if source.is_dir and {"voc", "yolo"} <= set(fitting):
-        raise InputError(_several(path, {"voc": "Pascal VOC XML", "yolo": "YOLO labels"}))
-    if fitting:
-        return fitting[0], source
+    matches = [name for name, (fits, _) in FORMATS.items() if fits is not None and fits(source)]
+    if source.is_dir and {"voc", "yolo"} <= set(matches):
+        raise InputError(_ambiguous(path, {"voc": "Pascal VOC XML", "yolo": "YOLO labels"}))
+    if matches:
+        return matches[0], source
     if source.is_dir:
         files = source.glob(*_FILES)
         if len(files) == 1:
             return recognise(files[0])
-        if told := next(filter(None, map(tools.refusal, map(Source, (files or source.glob("ann/*.json"))[:1]))), ""):
-            raise InputError(told)
+        if message := next(filter(None, map(tools.refusal, map(Source, (files or source.glob("ann/*.json"))[:1]))), ""):
+            raise InputError(message)
         raise InputError(f"{path}: expected annotations in this folder, found {_listing(source)}")
     if source.path.suffix.lower() in IMAGE_SUFFIXES:
         raise InputError(f"{path}: an image; expected annotations, or a folder of them")
@@ -107,23 +107,23 @@ def recognise(path: Path) -> tuple[str, Source]:
         )
     if not source.head:
         raise InputError(f"{path}: expected annotations, found an empty file")
-    if told := tools.refusal(source):
-        raise InputError(told)
+    if message := tools.refusal(source):
+        raise InputError(message)
     if source.record is not None:
         return "jsonl", source
     return "lvis" if lvis.recognise(source) else "coco", source
 
 
-def _several(path: Path, held: Mapping[str, str]) -> str:
-    held_here, formats = " and ".join(held.values()), " or ".join(held)
-    return f"{path}: holds {held_here}; say which one is meant with --format (data.format) {formats}"
+def _ambiguous(path: Path, contents: Mapping[str, str]) -> str:
+    listed, formats = " and ".join(contents.values()), " or ".join(contents)
+    return f"{path}: holds {listed}; choose one of them with --format (data.format) {formats}"
 
 
 def open_source(path: Path, format: Format) -> tuple[str, Source]:
-    """Return the format of a source, told by its content where it is `auto`, and the source itself.
+    """Return the format of a source, recognised by its content if `format` is `auto`, and the source itself.
 
     Raises:
-        InputError: there is nothing, or (`auto`) nothing that is known.
+        InputError: the path does not exist, or (`auto`) its format is not known.
     """
     if format == "auto":
         return recognise(path)
@@ -138,25 +138,25 @@ def _listing(source: Source) -> str:
     names = sorted(p.name for p in source.path.iterdir())
     if names and all(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in names):
         return f"{len(names)} images and no annotations; name the annotations first, then --images {source.path}"
-    several = [name for name in names if name.endswith((".json", ".jsonl", ".csv", ".tsv"))]
-    listed = ", ".join([*several, *(name for name in names if name not in several)][:6]) or "nothing"
-    if len(several) > 1:
+    annotation_files = [name for name in names if name.endswith((".json", ".jsonl", ".csv", ".tsv"))]
+    listed = ", ".join([*annotation_files, *(name for name in names if name not in annotation_files)][:6]) or "nothing"
+    if len(annotation_files) > 1:
         return f"{listed}; name one of the files"
     below = [str(path) for path in _annotated_below(source.path)]
-    return listed + (f"; annotations are in {' and '.join(below)}: name what is meant" if below else "")
+    return listed + (f"; annotations are in {' and '.join(below)}: name one of them" if below else "")
 
 
 def _annotated_below(folder: Path, depth: int = 2) -> list[Path]:
-    """Return the folders below one without annotations that hold some."""
-    found: list[Path] = []
+    """Return the subfolders, or files in them, that hold annotations."""
+    annotated: list[Path] = []
     for path in sorted(path for path in folder.iterdir() if path.is_dir() and not is_hidden(path, folder))[:_FOLDERS]:
         source = Source(path)
         files = source.glob(*PREPARED, *_COCO) or source.glob(*_FILES)[:2]
         if len(files) == 1 or any(fits(source) for fits, _ in FORMATS.values() if fits is not None):
-            found.append(path)
+            annotated.append(path)
         else:
-            found += files or (_annotated_below(path, depth - 1) if depth > 1 else [])
-    return found
+            annotated += files or (_annotated_below(path, depth - 1) if depth > 1 else [])
+    return annotated
 
 
 def read_source(
@@ -170,13 +170,13 @@ def read_source(
 
     Args:
         path: a file or a folder
-        images: folder that image paths are relative to; told by the format when None
-        format: how to read it; told by the content when `auto`
-        on_bad_box: what a refused object does to its image
+        images: folder that image paths are relative to; derived from the format if None
+        format: format of the annotations; recognised by the content if `auto`
+        on_bad_box: how a refused object affects its image
         geometry: the shape that each target must have, see `coord_codec.read_annotations`
 
     Raises:
-        InputError: it cannot be read, or (`on_bad_box` is `error`) an object is refused.
+        InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
     """
     if images is not None and not images.is_dir():
         raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {images}")
@@ -184,28 +184,28 @@ def read_source(
     root = images or source.path.parent
     size = image_sizes(root)
     if format in ("coco", "jsonl"):
-        found = read_annotations(source.path, images, image_size=size, on_bad_box=on_bad_box, geometry=geometry)
-        return Annotated(found, images or base_of(source.path), format)
+        annotations = read_annotations(source.path, images, image_size=size, on_bad_box=on_bad_box, geometry=geometry)
+        return Annotated(annotations, images or base_of(source.path), format)
     if format == "lvis":
         if not is_coco(source.document):
-            raise InputError(f"{path}: --format lvis, but it is no COCO JSON")
+            raise InputError(f"{path}: --format lvis, but the file is not COCO JSON")
         return Annotated(lvis.read_lvis(source, images, size, on_bad_box, geometry), root, format)
     reading = FORMATS[format][1](source, images)
-    found = with_shapes(collect(reading, on_bad_box, image_sizes(reading.root)), geometry, on_bad_box)
-    if on_bad_box == "error" and (refused := [p for p in found.problems if p.is_box]):
+    annotations = with_shapes(collect(reading, on_bad_box, image_sizes(reading.root)), geometry, on_bad_box)
+    if on_bad_box == "error" and (refused := [p for p in annotations.problems if p.is_box]):
         raise InputError(f"{refused[0]} ({len(refused)} objects are refused; data.on_bad_box is error)")
-    return Annotated(found, reading.root, format, reading.notes)
+    return Annotated(annotations, reading.root, format, reading.notes)
 
 
 def base_of(path: Path) -> Path:
-    """Return the folder that images of an instance file may not leave: its own, or as `prepare` wrote down."""
+    """Return the folder that images of an instance file must lie in: its own, or the one that its summary states."""
     summary = path.with_suffix(SUMMARY)
     stated = read_json(summary).get("images") if summary.is_file() else None
     return path.parent / stated if isinstance(stated, str) else path.parent
 
 
 def image_sizes(root: Path) -> Callable[[str], tuple[int, int] | None]:
-    """Return what looks up width and height of an image in that folder; None for one that cannot be opened."""
+    """Return a function that looks up the width and height of an image in `root`; None if it cannot be opened."""
 
     def size(name: str) -> tuple[int, int] | None:
         try:

@@ -1,8 +1,8 @@
-"""ms-swift's grounding records: `messages` with `<ref-object>` and `<bbox>`, whose values stand in `objects`.
+"""Reader of ms-swift's grounding records: `messages` with `<ref-object>` and `<bbox>`, whose values are in `objects`.
 
 `objects.bbox` is x1, y1, x2, y2 in pixels (`bbox_type: real`, the default) or in fractions (`norm1`). A `<bbox>`
-belongs to the last `<ref-object>` before it. Of several images `objects.image_id` says which one each box is of.
-Records without boxes are left out and listed.
+belongs to the last `<ref-object>` before it. If a record has several images, `objects.image_id` is the index of each
+box's image. Records without boxes are left out and listed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _TAGS = re.compile(r"<ref-object>|<bbox>")
 
 
 def recognise(source: Source) -> bool:
-    """Whether its records are conversations with `objects`."""
+    """Return whether the records of a source are conversations with `objects`."""
     record = source.record or {}
     return "messages" in record and isinstance(record.get("objects"), Mapping)
 
 
 def read(source: Source, images: Path | None) -> Reading:
     """Read JSON lines or a JSON list of such records."""
-    found = (image for where, record in source.records() for image in _images(record, where))
-    return Reading(found, images or source.path.parent)
+    raw_images = (image for where, record in source.records() for image in _images(record, where))
+    return Reading(raw_images, images or source.path.parent)
 
 
 def _images(record: Any, where: str) -> Iterator[RawImage]:
@@ -36,7 +36,7 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
     names = [item.get("path", item) if isinstance(item, Mapping) else item for item in as_list(record.get("images"))]
     objects = record.get("objects")
     if not isinstance(objects, Mapping) or not objects.get("bbox"):
-        yield RawImage("", where, fault="a conversation without boxes: there is nothing to detect in it; take it out")
+        yield RawImage("", where, fault="a conversation without boxes: there is nothing to detect in it; remove it")
         return
     if not names or not all(isinstance(name, str) for name in names):
         yield RawImage("", where, fault=f"images: expected paths, found {as_json(record.get('images'))}")
@@ -44,45 +44,45 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
     if not isinstance(objects["bbox"], list):
         yield RawImage("", where, fault=f"objects.bbox: expected a list of boxes, found {as_json(objects['bbox'])}")
         return
-    places = as_list(objects.get("image_id"))
-    if wrong := [place for place in places if not isinstance(place, int) or not 0 <= place < len(names)]:
+    indices = as_list(objects.get("image_id"))
+    if invalid := [index for index in indices if not isinstance(index, int) or not 0 <= index < len(names)]:
         expected = f"objects.image_id: expected whole numbers from 0 to {len(names) - 1}"
-        yield RawImage("", where, fault=f"{expected}, found {as_json(wrong[0])}")
+        yield RawImage("", where, fault=f"{expected}, found {as_json(invalid[0])}")
         return
-    if len(names) > 1 and len(places) < len(objects["bbox"]):
-        expected = f"objects.image_id: expected which of the {len(names)} images each box is of, counted from 0"
-        yield RawImage("", where, fault=f"{expected}, found {len(places)} numbers for {len(objects['bbox'])} boxes")
+    if len(names) > 1 and len(indices) < len(objects["bbox"]):
+        expected = f"objects.image_id: expected the index of each box's image among {len(names)}, counted from 0"
+        yield RawImage("", where, fault=f"{expected}, found {len(indices)} numbers for {len(objects['bbox'])} boxes")
         return
-    boxes = list(_boxes(record, objects, where, places))
+    boxes = list(_boxes(record, objects, where, indices))
     for position, name in enumerate(names):
-        yield RawImage(name, where, [box for place, box in boxes if place == position])
+        yield RawImage(name, where, [box for index, box in boxes if index == position])
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a list as it is, and anything else as a list of one; None as an empty one."""
+    """Return a list as it is, None as an empty list, and any other value as a list with that value."""
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _boxes(
-    record: Mapping[str, Any], objects: Mapping[str, Any], where: str, places: list[int]
+    record: Mapping[str, Any], objects: Mapping[str, Any], where: str, indices: list[int]
 ) -> Iterator[tuple[int, RawBox]]:
     kind = objects.get("bbox_type", "real")
     refs = as_list(objects.get("ref"))
     text = " ".join(str(m.get("content", "")) for m in as_list(record.get("messages")) if isinstance(m, Mapping))
-    labels, last = [], -1
+    ref_of_box, ref_index = [], -1
     for tag in _TAGS.findall(text):
         if tag == "<bbox>":
-            labels.append(last)
+            ref_of_box.append(ref_index)
         else:
-            last += 1
+            ref_index += 1
     for position, box in enumerate(objects["bbox"]):
-        place = f"{where}: objects.bbox[{position}]"
-        ref = labels[position] if position < len(labels) else position
-        image = places[position] if position < len(places) else 0
+        box_where = f"{where}: objects.bbox[{position}]"
+        ref = ref_of_box[position] if position < len(ref_of_box) else position
+        image = indices[position] if position < len(indices) else 0
         if kind not in ("real", "norm1"):
             fault = f"bbox_type: expected real or norm1, found {kind!r}"
         elif not 0 <= ref < len(refs):
-            fault = "no <ref-object> before this box says what it is"
+            fault = "expected a <ref-object> before this box that names it, found none"
         else:
             fault = ""
         try:
@@ -91,4 +91,4 @@ def _boxes(
             corners, fault = (), f"expected x1, y1, x2, y2, found {as_json(box)}"
         desc = str(refs[ref]) if 0 <= ref < len(refs) else ""
         unit = "fractions" if kind == "norm1" else "pixels"
-        yield image, RawBox(desc, corners, place, unit, fault=fault)
+        yield image, RawBox(desc, corners, box_where, unit, fault=fault)

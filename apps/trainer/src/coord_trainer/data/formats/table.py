@@ -1,23 +1,23 @@
-"""CSV tables with a box a row: corners or corner and size, in pixels or in fractions.
+"""Reader of CSV tables with one box per row: corners, or corner and size, in pixels or in fractions.
 
 | columns (in any order and case) | meaning |
 |---|---|
 | image, filename, file_name, path, image_path | the image |
-| class_name, category_name, label_name, label, class, category, name | the description: the first of them |
+| class_name, category_name, label_name, label, class, category, name | the description: the first of these columns |
 | xmin ymin xmax ymax; x1 y1 x2 y2; left top right bottom | corners |
-| x1 y1 x2 y2 x3 y3 x4 y4 | the corners of a rotated box: the upright box around them, counted |
+| x1 y1 x2 y2 x3 y3 x4 y4 | the corners of a rotated box, read as the upright box around them and counted |
 | x y w h; x y width height; bbox_x bbox_y bbox_width bbox_height | corner and size |
-| width height beside corners; image_width image_height | size of the image |
+| width height in addition to corners; image_width image_height | size of the image |
 
-Cells are separated by commas, tabs or semicolons; with the latter numbers may have a decimal comma, as spreadsheets
-write both in many languages, and a line `sep=;` above the header is read over.
+Cells are separated by commas, tabs or semicolons; with semicolons numbers may have a decimal comma, as spreadsheets
+write them in many languages. A line `sep=;` above the header is skipped.
 
 A row with an image and no numbers is an image without objects; `nan`, `NaN`, `null`, `None` and `NA` are empty cells.
 Without a header the columns are keras-retinanet's: path, x1, y1, x2, y2, class.
 
-Numbers are fractions where those of most boxes lie between 0 and 1, else pixels; a box of the other kind is refused,
-and so is a table with many of both. Fractions may leave the image by a tenth of it. A box of zeros and ones is of
-either kind.
+Numbers are read as fractions if those of most boxes lie between 0 and 1, else as pixels. A box of the other kind is
+refused, and so is a table with many boxes of both kinds. Fractions may exceed the image by a tenth of it. A box of
+zeros and ones fits either kind.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ _CORNERS = (
 _SIZED = (("bbox_x", "bbox_y", "bbox_width", "bbox_height"), ("x", "y", "w", "h"), ("x", "y", "width", "height"))
 _SIZES = (("image_width", "image_height"), ("img_width", "img_height"), ("width", "height"))
 _EMPTY = ("nan", "NaN", "null", "None", "NA")
-"""How pandas and others write an empty cell."""
+"""Text of empty cells as pandas and other programs write them."""
 
 _ROTATED = "boxes of four corners, read as the upright box around them"
 
 _LEAVES = 0.1
-"""How far fractions may leave the image: boxes at its edge often do by a little."""
+"""How far fractions may exceed the image: boxes at its edge often do slightly."""
 
 _MIXED = 0.1
-"""A table with a larger share of boxes of the lesser kind is refused: it may be two tables in one."""
+"""Largest share of boxes of the rarer kind; above it the table is refused, since it may be two tables in one."""
 
 _BARE = ("path", "x1", "y1", "x2", "y2", "class")
 _EXPECTED = (
@@ -74,18 +74,18 @@ _EXPECTED = (
 
 
 def recognise(source: Source) -> bool:
-    """Whether the first line is a header of such a table, or a row without header."""
+    """Return whether the first line is a header of such a table, or a row of a table without header."""
     if source.is_dir or source.head[:1] in ("{", "[", "<", ""):
         return False
     try:
         _columns(source)
     except InputError:
-        return source.path.suffix.lower() in (".csv", ".tsv")  # `read` says what is missing
+        return source.path.suffix.lower() in (".csv", ".tsv")  # `read` reports what is missing
     return True
 
 
 def _first_line(source: Source) -> str:
-    """Return the first line of the table; Excel may write `sep=;` above it."""
+    """Return the first line of the table, without the `sep=;` that Excel may write above it."""
     lines = source.head.split("\n", 2)
     return next((line.strip() for line in lines if not _is_separator(line)), "")
 
@@ -105,11 +105,11 @@ def _delimiter(line: str) -> str:
 
 
 def _columns(source: Source) -> tuple[dict[str, int], bool]:
-    """Return the column of each name, and whether there is a header."""
+    """Return the column index of each column name, and whether the table has a header."""
     first = _first(source)
-    found = {name.lower(): column for column, name in reversed(list(enumerate(first)))}
-    if _pick(found, _IMAGE) and _pick(found, _LABEL) and (_group(found, _CORNERS) or _group(found, _SIZED)):
-        return found, True
+    columns = {name.lower(): column for column, name in reversed(list(enumerate(first)))}
+    if _pick(columns, _IMAGE) and _pick(columns, _LABEL) and (_group(columns, _CORNERS) or _group(columns, _SIZED)):
+        return columns, True
     numbers = [_with_point(cell, _delimiter(_first_line(source))) for cell in first[1:5]]
     if len(first) == len(_BARE) and all(not cell or _numeric(cell) for cell in numbers):
         return {name: column for column, name in enumerate(_BARE)}, False
@@ -117,7 +117,7 @@ def _columns(source: Source) -> tuple[dict[str, int], bool]:
 
 
 def _with_point(cell: str, delimiter: str) -> str:
-    """Return a number with a decimal point: a spreadsheet puts semicolons between cells where it writes 382,48."""
+    """Return a number with a decimal point; a table with semicolons may write 382,48."""
     return cell.replace(",", ".") if delimiter == ";" else cell
 
 
@@ -137,7 +137,7 @@ def _group(columns: dict[str, int], groups: Sequence[tuple[str, ...]]) -> tuple[
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read a table; rows of an image belong together, wherever they stand.
+    """Read a table; rows of the same image need not be adjacent.
 
     Raises:
         InputError: a column is missing.
@@ -159,35 +159,35 @@ def read(source: Source, images: Path | None) -> Reading:
     folder = source.path.parent
     root = find_root(images, folder / "images", folder) if images or (folder / "images").is_dir() else folder
 
-    places = ImageIndex(root).find_all((name,) for name in rows)
-    merged: dict[Found, list[_Row]] = {}
-    for place, of_image in zip(places, rows.values(), strict=True):
-        merged.setdefault(place, []).extend(of_image)  # a.jpg and ./a.jpg are one image
+    image_files = ImageIndex(root).find_all((name,) for name in rows)
+    rows_by_image: dict[Found, list[_Row]] = {}
+    for image_file, of_image in zip(image_files, rows.values(), strict=True):
+        rows_by_image.setdefault(image_file, []).extend(of_image)  # a.jpg and ./a.jpg are one image
 
-    def found() -> Iterator[RawImage]:
-        for place, of_image in merged.items():
+    def raw_images() -> Iterator[RawImage]:
+        for image_file, of_image in rows_by_image.items():
             where = of_image[0].where
-            if place.fault:
-                yield RawImage(place.name, where, fault=place.fault)
+            if image_file.fault:
+                yield RawImage(image_file.name, where, fault=image_file.fault)
                 continue
             boxes = [_box(row, columns[label or ""], corners is not None, fractions) for row in of_image if row.numbers]
-            pixels, notes = _size(of_image[0].cells, columns, size or ())
-            yield RawImage(place.name, where, boxes, pixels, notes=place.notes + notes)
+            size_px, notes = _size(of_image[0].cells, columns, size or ())
+            yield RawImage(image_file.name, where, boxes, size_px, notes=image_file.notes + notes)
 
     notes = (f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}",)
-    if others := [name for name in _LABEL if name in columns and name not in (label, image)]:
-        notes += (f"{source.path}: descriptions are read from the column {label}, not from {', '.join(others)}",)
-    return Reading(found(), root, notes)
+    if other_labels := [name for name in _LABEL if name in columns and name not in (label, image)]:
+        notes += (f"{source.path}: descriptions are read from the column {label}, not from {', '.join(other_labels)}",)
+    return Reading(raw_images(), root, notes)
 
 
 class _Row(NamedTuple):
     where: str
     cells: list[str]
-    numbers: list[float] | str  # none for an image without objects, or what is wrong with them
+    numbers: list[float] | str  # empty for an image without objects; an error message if they are invalid
 
 
-def _kind(numbers: list[float] | str) -> str:
-    """Return what the numbers of a box are; nothing where they can be both, or where it is not clear."""
+def _unit(numbers: list[float] | str) -> str:
+    """Return the unit of a box, `fractions` or `pixels`; empty if the numbers do not tell."""
     if not numbers or isinstance(numbers, str) or all(v in (0, 1) for v in numbers):
         return ""
     if min(numbers) >= -_LEAVES and max(numbers) <= 1 + _LEAVES:
@@ -196,30 +196,30 @@ def _kind(numbers: list[float] | str) -> str:
 
 
 def _are_fractions(rows: list[_Row], path: Path) -> bool:
-    """Whether the numbers of a table are fractions.
+    """Return whether the numbers of a table are fractions.
 
     Raises:
-        InputError: some are, and others are pixels.
+        InputError: many boxes are in fractions and many in pixels.
     """
-    kinds = [_kind(row.numbers) for row in rows]
-    fractions, pixels = kinds.count("fractions"), kinds.count("pixels")
+    units = [_unit(row.numbers) for row in rows]
+    fractions, pixels = units.count("fractions"), units.count("pixels")
     if min(fractions, pixels) > _MIXED * (fractions + pixels):
-        first = [rows[kinds.index(kind)].where.rpartition(":")[2] for kind in ("fractions", "pixels")]
+        first_lines = [rows[units.index(kind)].where.rpartition(":")[2] for kind in ("fractions", "pixels")]
         raise InputError(
             f"{path}: expected boxes in fractions of the image or in pixels, found {fractions} in fractions (the first "
-            f"in line {first[0]}) and {pixels} in pixels (line {first[1]}); make two tables of them"
+            f"in line {first_lines[0]}) and {pixels} in pixels (line {first_lines[1]}); split it into two tables"
         )
     if fractions or pixels:
         return fractions > pixels
-    known = [v for row in rows if isinstance(row.numbers, list) for v in row.numbers]
-    return bool(known) and min(known) >= 0 and max(known) <= 1
+    numbers = [v for row in rows if isinstance(row.numbers, list) for v in row.numbers]
+    return bool(numbers) and min(numbers) >= 0 and max(numbers) <= 1
 
 
 def _box(row: _Row, label: int, corners: bool, fractions: bool) -> RawBox:
     desc, unit = _cell(row.cells, label), "fractions" if fractions else "pixels"
     if isinstance(row.numbers, str):
         return RawBox(desc, (), row.where, fault=row.numbers)
-    if _kind(row.numbers) not in ("", unit):
+    if _unit(row.numbers) not in ("", unit):
         return RawBox(desc, (), row.where, fault=f"expected {unit} like most boxes of the table, found {row.numbers}")
     if len(row.numbers) == len(_FOUR_CORNERS):
         xs, ys = row.numbers[::2], row.numbers[1::2]
@@ -231,7 +231,7 @@ def _box(row: _Row, label: int, corners: bool, fractions: bool) -> RawBox:
 def _size(
     cells: Sequence[str], columns: dict[str, int], names: Sequence[str]
 ) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
-    """Return the size of an image that a row states, and a note where it cannot be one."""
+    """Return the image size that a row states, and a note if it is not a valid size."""
     texts = [_cell(cells, columns[name]) for name in names]
     if not any(texts):
         return None, ()
@@ -245,7 +245,7 @@ def _cell(cells: Sequence[str], column: int) -> str:
 
 
 def _values(cells: Sequence[str], columns: dict[str, int], names: Sequence[str], delimiter: str) -> list[float] | str:
-    """Return the numbers of a row, none where all its cells are empty, or what is wrong with them."""
+    """Return the numbers of a row (none if all cells are empty), or an error message."""
     texts = [_with_point(_cell(cells, columns[name]), delimiter) for name in names]
     if not any(texts):
         return []

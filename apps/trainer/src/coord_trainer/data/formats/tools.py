@@ -1,4 +1,4 @@
-"""Files of labelling tools that are not read: whose they are, and what to export in their place."""
+"""Recognises files of labelling tools that are not supported, and advises what to export instead."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _TOOLS = (
         'write {"image": ..., "objects": [{"desc": ..., "bbox": [x1, y1, x2, y2]}]} a line, in fractions of the image',
     ),
 )
-"""Keys of a record, or of the whole file, that tell a tool; whose they are; and what to do."""
+"""Keys of a record or file that identify a tool, its name, and what to do."""
 
 _OURS = {"images", "annotations"}
 _ENOUGH = 20
-"""Keys of a file that are looked at: it may be a gigabyte."""
+"""Number of keys that are read of a file, which may be a gigabyte."""
 
 
 def refusal(source: Source) -> str:
-    """Return what is said about the JSON of a tool that is not read; empty where no tool is known by it.
+    """Return the error message for JSON of a tool that is not supported; empty if no tool is recognised.
 
     Example:
         >>> import tempfile, pathlib
@@ -46,16 +46,16 @@ def refusal(source: Source) -> str:
     if source.head[:1] not in ("{", "["):
         return ""
     if source.record is not None and {"image", "objects"} <= source.record.keys():
-        return ""  # instance JSONL, with whatever else it holds
+        return ""  # instance JSONL, whatever further keys it has
     candidates: tuple[Set[Any], ...] = (source.record.keys(),) if source.record is not None else _keys(source.path)
     for keys, tool, advice in _TOOLS:
-        if any(keys <= found for found in candidates):
+        if any(keys <= file_keys for file_keys in candidates):
             return f"{source.path}: JSON of {tool}, which is not read; {advice}"
     return ""
 
 
 def _keys(path: Path) -> tuple[set[str], set[str]]:
-    """Return the first keys of a JSON object, and those of its first value."""
+    """Return the first keys of a JSON object, and the first keys of its first value."""
     top: set[str] = set()
     below: set[str] = set()
     first = ""
@@ -72,5 +72,5 @@ def _keys(path: Path) -> tuple[set[str], set[str]]:
                 if len(top) > _ENOUGH or len(below) > _ENOUGH or _OURS & top:
                     break
     except (ijson.JSONError, OSError):
-        return set(), set()  # the reader says what is wrong
+        return set(), set()  # the reader reports it
     return top, below

@@ -1,6 +1,6 @@
-"""Visual Genome: `objects.json` (names and boxes) or `region_descriptions.json` (phrases and boxes), in pixels.
+"""Reader of Visual Genome: `objects.json` (names, boxes) or `region_descriptions.json` (phrases, boxes), in pixels.
 
-`image_data.json` beside it has sizes and folders. Of several names of an object the first is its description.
+`image_data.json` beside it has sizes and folders. The first of several names of an object is its description.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ from coord_trainer.data.formats.raw import (
 )
 from coord_trainer.data.formats.swift import as_list
 
-_LOOKED = 100
+_SAMPLED_RECORDS = 100
 _FILES = ("objects.json", "region_descriptions.json")
 
 
 def recognise(source: Source) -> bool:
-    """Whether it is one of the two lists, or a folder with one of them beside `image_data.json`."""
+    """Return whether a source is one of the two lists, or a folder with one of them and `image_data.json`."""
     if source.is_dir:
         return any((source.path / name).is_file() for name in _FILES) and (source.path / "image_data.json").is_file()
     if not {"objects", "regions"} & set(source.record or {}):
         return False
-    records = (record for _, record in islice(source.records(), _LOOKED) if isinstance(record, Mapping))
+    records = (record for _, record in islice(source.records(), _SAMPLED_RECORDS) if isinstance(record, Mapping))
     lists = (record.get("objects") or record.get("regions") for record in records)
     first = next((boxes[0] for boxes in lists if isinstance(boxes, list) and boxes), None)  # an image may have none
     return isinstance(first, Mapping) and "x" in first and ("names" in first or "phrase" in first)
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read a list; of a folder with both, that of objects."""
+    """Read a list; for a folder with both lists, the list of objects."""
     if source.is_dir:
         source = Source(next(source.path / name for name in _FILES if (source.path / name).is_file()))
     folder = source.path.parent
-    beside = folder / "image_data.json"
-    facts = _facts(beside) if beside.is_file() else {}
+    image_data = folder / "image_data.json"
+    facts = _facts(image_data) if image_data.is_file() else {}
     root = find_root(images, folder / "images", folder)
     records = list(source.records())
-    places = ImageIndex(root).find_all(_names(record, facts) for _, record in records)
-    found = (_image(record, where, facts, place) for (where, record), place in zip(records, places, strict=True))
-    return Reading(found, root)
+    found = ImageIndex(root).find_all(_names(record, facts) for _, record in records)
+    raw_images = (_image(record, where, facts, image) for (where, record), image in zip(records, found, strict=True))
+    return Reading(raw_images, root)
 
 
 def _facts(path: Path) -> dict[int, Mapping[str, Any]]:
-    """Return the row of each image.
+    """Return the rows of `image_data.json` by image id.
 
     Raises:
-        InputError: it is no list of them.
+        InputError: the file is not a list of images.
     """
     rows = read_json(path)
     if not isinstance(rows, list):
@@ -75,7 +75,7 @@ def _facts(path: Path) -> dict[int, Mapping[str, Any]]:
 
 
 def _names(record: Any, facts: Mapping[Any, Any]) -> tuple[str, ...]:
-    """Return the path that the list of images states, and the one that follows from the id."""
+    """Return candidate image paths: the one that `image_data.json` states, and the one derived from the id."""
     image_id = None if isinstance(record, str) else record.get("image_id", record.get("id"))
     if not isinstance(image_id, int):
         return ("",)
@@ -83,32 +83,32 @@ def _names(record: Any, facts: Mapping[Any, Any]) -> tuple[str, ...]:
     return ("/".join(url.parts[-2:]) or f"{image_id}.jpg", f"{image_id}.jpg")
 
 
-def _image(record: Any, where: str, facts: Mapping[Any, Any], place: Found) -> RawImage:
-    if isinstance(record, str) or place.fault:
-        return RawImage("", where, fault=place.fault or record)
+def _image(record: Any, where: str, facts: Mapping[Any, Any], image: Found) -> RawImage:
+    if isinstance(record, str) or image.fault:
+        return RawImage("", where, fault=image.fault or record)
     boxes = record.get("objects", record.get("regions"))
     image_id = record.get("image_id", record.get("id"))
     if not isinstance(boxes, list) or not isinstance(image_id, int):
         return RawImage("", where, fault=f"expected image_id and objects or regions, found {sorted(record)}")
-    known = facts.get(image_id, {})
-    size = image_size(known.get("width"), known.get("height"))
-    bad = (BAD_SIZE,) * (size is None and bool(known.get("width") or known.get("height")))
-    return RawImage(place.name, where, list(_boxes(boxes, where)), size, image_id, notes=place.notes + bad)
+    stated = facts.get(image_id, {})
+    size = image_size(stated.get("width"), stated.get("height"))
+    bad = (BAD_SIZE,) * (size is None and bool(stated.get("width") or stated.get("height")))
+    return RawImage(image.name, where, list(_boxes(boxes, where)), size, image_id, notes=image.notes + bad)
 
 
 def _boxes(boxes: list[Any], where: str) -> Iterator[RawBox]:
     for position, box in enumerate(boxes):
-        place = f"{where}: box {position}"
+        box_where = f"{where}: box {position}"
         try:
             names = as_list(box.get("names")) or [box.get("phrase")]
             x, y, w, h = (number(box.get(short, box.get(long))) for short, long in _SIDES)
             if not isinstance(names[0], str | None):
                 raise TypeError(names[0])
         except (ValueError, AttributeError, TypeError):
-            yield RawBox("", (), place, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
+            yield RawBox("", (), box_where, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
             continue
         several = ("objects with several names, of which the first is used",) * (len(names) > 1)
-        yield RawBox(str(names[0] or "").strip(), (x, y, x + w, y + h), place, notes=several)
+        yield RawBox(str(names[0] or "").strip(), (x, y, x + w, y + h), box_where, notes=several)
 
 
 _SIDES = (("x", "x"), ("y", "y"), ("w", "width"), ("h", "height"))

@@ -1,15 +1,15 @@
-"""YOLO text labels, as Ultralytics has them: `class cx cy width height` a line, in fractions of the image.
+"""Reader of YOLO text labels in Ultralytics' format: `class cx cy width height` per line, in fractions of the image.
 
-Images lie in a folder `images`, their labels under the same path in a folder `labels` beside it (or all of them side by
-side); `data.yaml`, `classes.txt` or `obj.names` has the names of the classes. No label file at all is an error:
-an empty file says that an image has no objects.
+Images lie in a folder `images` and their labels under the same path in a folder `labels` beside it (or next to the
+images); `data.yaml`, `classes.txt` or `obj.names` names the classes. A data set without any label file is an error; an
+empty label file states that its image has no objects.
 
 | line | rule |
 |---|---|
 | five numbers | a box |
-| six numbers | the sixth, a confidence or track, is not read, counted |
-| nine or more | a polygon (also the four corners of a rotated box): the upright box around it, counted |
-| with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each, which are left out, counted |
+| six numbers | the sixth, a confidence or track id, is ignored and counted |
+| nine or more | a polygon or the corners of a rotated box, read as the upright box around it and counted |
+| with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each, which are left out and counted |
 | image without a label file | an image without objects, counted |
 | label file without an image | not read, counted |
 """
@@ -41,7 +41,7 @@ _EMPTY = "images without a label file, taken as images without objects"
 
 
 def recognise(source: Source) -> bool:
-    """Whether it is a data.yaml with names, or a folder of images with labels of numbers."""
+    """Return whether a source is a data.yaml with names, or a folder of images with numeric labels."""
     if not source.is_dir:
         return source.path.suffix in (".yaml", ".yml") and "names" in read_data_yaml(source.path)
     if any(path.name.startswith("data") and "names" in read_data_yaml(path) for path in source.glob("*.yaml", "*.yml")):
@@ -51,24 +51,24 @@ def recognise(source: Source) -> bool:
     return has_labels(source, (path for place in places for path in Source(place).glob("*.txt")))
 
 
-def has_labels(source: Source, more: Iterable[Path] = ()) -> bool:
-    """Whether a folder, its folder `labels` or other files have labels of numbers."""
-    is_labels = "labels" in (source.path.name, source.path.resolve().name)  # `.` and a link have other names
-    labels = chain(source.glob("*.txt", "**/*.txt" if is_labels else "labels/**/*.txt"), more)
-    lines = (first_line(path) for path in labels if path.name not in NAME_FILES)
-    return any(is_label(line) for line in islice(filter(None, lines), 20))
+def has_labels(source: Source, further_files: Iterable[Path] = ()) -> bool:
+    """Return whether a folder, its folder `labels` or the files `further_files` contain numeric labels."""
+    is_labels = "labels" in (source.path.name, source.path.resolve().name)  # `.` and links have other names
+    labels = chain(source.glob("*.txt", "**/*.txt" if is_labels else "labels/**/*.txt"), further_files)
+    first_lines = (first_line(path) for path in labels if path.name not in NAME_FILES)
+    return any(is_label(line) for line in islice(filter(None, first_lines), 20))
 
 
 def read(source: Source, images: Path | None) -> Reading:
     """Read the images of a folder, or the training images that a data.yaml names, with their labels.
 
     Raises:
-        InputError: no images, no labels, or no names of the classes.
+        InputError: there are no images, no labels or no class names.
     """
     if source.is_dir:
         classes, names = find_classes(source.path)
-        top, pictures, notes = _of_folder(source.path, images)
-        notes = (f"{source.path}: classes are named by {names}", *notes) if names.parent != source.path else notes
+        top, paths, notes = _folder_images(source.path, images)
+        notes = (f"{source.path}: class names are read from {names}", *notes) if names.parent != source.path else notes
     else:
         values = read_data_yaml(source.path) if source.path.suffix in (".yaml", ".yml") else {}
         if "names" not in values:
@@ -77,34 +77,34 @@ def read(source: Source, images: Path | None) -> Reading:
                 "folder with images and labels"
             )
         classes = classes_of(values, source.path)
-        top, pictures, notes = _split(source.path, values)
-    if not pictures:
-        raise InputError(f"{source.path}: YOLO labels, but no images there{_unread(images or source.path)}")
+        top, paths, notes = _images_of(source.path, values)
+    if not paths:
+        raise InputError(f"{source.path}: YOLO labels, but no images found there{_advice(images or source.path)}")
     root = images or top
-    labelled = find_labels(pictures, source.path, images) if source.is_dir and images else find_labels(pictures, top)
-    if lost := labels_without_image(labelled):
-        count = "1 label file has" if len(lost) == 1 else f"{len(lost)} label files have"
-        notes += (f"{source.path}: {count} no image, such as {lost[0]}: it is not read",)
-    if several := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
-        notes += (f"{source.path}: several images have the label file {several[0]}, {len(several)} such files in all",)
-    return Reading((_image(found, root, classes) for found in labelled), root, notes, classes.names)
+    labelled = find_labels(paths, source.path, images) if source.is_dir and images else find_labels(paths, top)
+    if unmatched := labels_without_image(labelled):
+        count = "1 label file has" if len(unmatched) == 1 else f"{len(unmatched)} label files have"
+        notes += (f"{source.path}: {count} no image, such as {unmatched[0]}: it is not read",)
+    if shared := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
+        notes += (f"{source.path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
+    return Reading((_image(pair, root, classes) for pair in labelled), root, notes, classes.names)
 
 
-def _unread(place: Path) -> str:
-    """Return what to do where no images were found: photographs of a telephone are of a kind that is not read."""
+def _advice(place: Path) -> str:
+    """Return advice for a folder without images, which may contain files in an unsupported format, such as HEIC."""
     kinds = ("*.heic", "*.heif", "*.dng", "*.dcm")
-    if found := [path for kind in kinds for path in Source(place).glob(f"**/{kind}")]:
-        return f"; {len(found)} such as {found[0].name} are of a kind that is not read: convert them into JPEG or PNG"
+    if others := [path for kind in kinds for path in Source(place).glob(f"**/{kind}")]:
+        return f"; {len(others)} such as {others[0].name} have a format that is not read: convert them to JPEG"
     return "; name their folder with --images"
 
 
 class HeldOut(NamedTuple):
-    """Images that a data.yaml holds out.
+    """Images of the splits `val` and `test` of a data.yaml.
 
     Attributes:
-        root: the folder of the data set
-        names: path of each image that is there, relative to `root` where it lies below it
-        notes: what the user should know of them
+        root: folder of the data set
+        names: path of each existing image, relative to `root` if it lies below it
+        notes: notes for the user on these images
     """
 
     root: Path
@@ -113,16 +113,16 @@ class HeldOut(NamedTuple):
 
 
 def held_out(place: Path, images: Path | None = None) -> HeldOut | None:
-    """Return the images that a data.yaml names under `val` and `test`; None where it names neither.
+    """Return the images that a data.yaml names under `val` and `test`; None if it names neither.
 
-    Their labels are not read. A split that is not there, or has the images that train, is a note.
+    Their labels are not read. A note reports a split that does not exist or equals the training images.
 
     Args:
         place: the data.yaml, or the folder of a data set with one
         images: the folder of the training images that the user named
 
     Raises:
-        InputError: the images that train are not there.
+        InputError: the training images do not exist.
     """
     file = next((path for path in (_yamls(place) if place.is_dir() else [place]) if path.is_file()), None)
     if file is None or file.suffix not in (".yaml", ".yml"):
@@ -131,28 +131,28 @@ def held_out(place: Path, images: Path | None = None) -> HeldOut | None:
     splits = [name for name in _HELD_OUT if values.get(name)]
     if not splits:
         return None
-    top, train, _ = _of_folder(place, images) if place.is_dir() else _split(file, values)
-    trains = {path.resolve() for path in train}
-    found: dict[Path, Path] = {}
+    top, train, _ = _folder_images(place, images) if place.is_dir() else _images_of(file, values)
+    train_paths = {path.resolve() for path in train}
+    held_out_paths: dict[Path, Path] = {}
     notes = []
     for split in splits:
         try:
-            pictures = {path.resolve(): path for path in _split(file, values, split)[1]}
+            split_images = {path.resolve(): path for path in _images_of(file, values, split)[1]}
         except InputError as error:
-            notes.append(f"{error}; it is not compared with the images that train")
+            notes.append(f"{error}; it is not compared with the training images")
             continue
-        there = {key: path for key, path in pictures.items() if key.is_file()}
-        if not there:
+        existing = {key: path for key, path in split_images.items() if key.is_file()}
+        if not existing:
             notes.append(f"{file}: {split}: expected images, found none; nothing is held out by it")
-        elif there.keys() == trains:
-            notes.append(f"{file}: {split} names the images that train: nothing is held out by it")
+        elif existing.keys() == train_paths:
+            notes.append(f"{file}: {split} names the training images: nothing is held out by it")
         else:
-            count = f"{len(there)} image{'s' * (len(there) > 1)}"
-            notes.append(f"{file}: {split} holds out {count}; copies of them are looked for among those that train")
-            found |= there
-        if gone := len(pictures) - len(there):
-            notes.append(f"{file}: {split}: {gone} of {len(pictures)} images are not there")
-    return HeldOut(top, tuple(_name(path, top) for path in found.values()), tuple(notes))
+            count = f"{len(existing)} image{'s' * (len(existing) > 1)}"
+            notes.append(f"{file}: {split} holds out {count}; the training images are searched for copies of them")
+            held_out_paths |= existing
+        if missing := len(split_images) - len(existing):
+            notes.append(f"{file}: {split}: {missing} of {len(split_images)} images do not exist")
+    return HeldOut(top, tuple(_name(path, top) for path in held_out_paths.values()), tuple(notes))
 
 
 def _yamls(folder: Path) -> list[Path]:
@@ -160,94 +160,94 @@ def _yamls(folder: Path) -> list[Path]:
 
 
 def _places(entry: str, tops: Iterable[Path]) -> list[Path]:
-    """Return where what a data.yaml names may lie: Roboflow writes ../train/images for what lies beside the file."""
+    """Return candidate paths of an entry of a data.yaml; Roboflow writes ../train/images for train/images beside it."""
     spelled = [*_spellings(entry), *_spellings(entry.removeprefix("../"))]
     return list(dict.fromkeys(start / name for start in tops for name in spelled))
 
 
-def _of_folder(folder: Path, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
-    """Return what `_split` does: of the training images that a data.yaml in it names, else of all images."""
+def _folder_images(folder: Path, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
+    """Return the result of `_images_of` for a data.yaml in a folder that names training images, else all images."""
     notes: tuple[str, ...] = ()
     file = next((path for path in _yamls(folder) if path.is_file() and read_data_yaml(path).get("train")), None)
     if file is not None:
         try:
-            top, pictures, notes = _split(file, read_data_yaml(file))
-            if not pictures:
+            top, image_paths, notes = _images_of(file, read_data_yaml(file))
+            if not image_paths:
                 raise InputError(f"{file}: train: expected images, found none")
         except InputError as error:
             notes = (f"{error}; all images of the folder are read",)
         else:
-            if images is None or all(path.absolute().is_relative_to(images.absolute()) for path in pictures):
-                return top, pictures, notes
-            notes = ()  # the user named images of another split
-    pictures = image_files(images or folder)
+            if images is None or all(path.absolute().is_relative_to(images.absolute()) for path in image_paths):
+                return top, image_paths, notes
+            notes = ()  # the user named the images of another split
+    image_paths = image_files(images or folder)
     start = len((images or folder).parts)
-    parts = ([part for part in path.parts[start:-1] if part in _SPLITS] for path in pictures)
-    count = Counter(found[0] for found in parts if found)
+    parts = ([part for part in path.parts[start:-1] if part in _SPLITS] for path in image_paths)
+    count = Counter(splits[0] for splits in parts if splits)
     if len(count) > 1:
-        stated = ", ".join(f"{name} {count[name]}" for name in _SPLITS if count[name])
-        notes += (f"{images or folder}: {stated} images read together; name one of the folders to read it alone",)
-    return folder, pictures, notes
+        listed = ", ".join(f"{name} {count[name]}" for name in _SPLITS if count[name])
+        notes += (f"{images or folder}: {listed} images are read together; name one of the folders to read it alone",)
+    return folder, image_paths, notes
 
 
-def _split(file: Path, values: Mapping[str, Any], split: str = "train") -> tuple[Path, list[Path], tuple[str, ...]]:
-    """Return the folder of the data set, the images that a key names, and what the user should know of both."""
+def _images_of(file: Path, values: Mapping[str, Any], split: str = "train") -> tuple[Path, list[Path], tuple[str, ...]]:
+    """Return the folder of the data set, the images of a split, and notes for the user."""
     path = str(values.get("path") or ".")
     tops = [file.parent / spelled for spelled in _spellings(path)]
-    top = next((folder for folder in tops if folder.is_dir()), None)  # `path` is often that of another machine
+    top = next((folder for folder in tops if folder.is_dir()), None)  # `path` is often a path of another machine
     notes: tuple[str, ...] = ()
     if top is None:
-        notes = (f"{file}: path: nothing is at {tops[0]}; what it names is looked for beside the file",)
+        notes = (f"{file}: path: {tops[0]} does not exist; its images are searched for beside the file",)
     stated = values.get(split) or "images"
     entries = stated if isinstance(stated, list) else [stated]
-    found: dict[str, Path] = {}
-    named = 0
+    paths: dict[str, Path] = {}
+    listed = 0
     for entry in map(str, entries):
         places = _places(entry, (*tops, file.parent))
         place = next((place for place in places if place.exists()), None)
         if place is None:
             expected = "expected a folder of images, or a list of them, found nothing at"
             raise InputError(f"{file}: {split}: {expected} {' or '.join(map(str, places))}")
-        images = image_files(place) if place.is_dir() else _listed(place, top or file.parent)
+        images = image_files(place) if place.is_dir() else _listed_images(place, top or file.parent)
         folder = place.resolve()
         for image in images:
-            one = folder / image.relative_to(place) if place.is_dir() else image.absolute()
-            found.setdefault(os.path.normpath(one), image)
-        named += len(images)
-    if named > len(found):
-        notes += (f"{file}: {split}: {named - len(found)} images are named more than once, and read once",)
+            key = folder / image.relative_to(place) if place.is_dir() else image.absolute()
+            paths.setdefault(os.path.normpath(key), image)
+        listed += len(images)
+    if listed > len(paths):
+        notes += (f"{file}: {split}: {listed - len(paths)} images are named more than once, and read once",)
     if others := [name for name in _HELD_OUT if split == "train" and values.get(name)]:
-        notes += (f"{file}: the training images; name the folder of {' or '.join(others)} to read those",)
-    return top or file.parent, list(found.values()), notes
+        notes += (f"{file}: the training images are read; name the folder of {' or '.join(others)} to read it",)
+    return top or file.parent, list(paths.values()), notes
 
 
 def _spellings(path: str) -> list[str]:
-    """Return a path as it is written, and with slashes where Windows wrote backslashes."""
+    """Return a path as written, and with slashes in place of backslashes."""
     return list(dict.fromkeys((path, path.replace("\\", "/"))))
 
 
-def _listed(file: Path, top: Path) -> list[Path]:
-    """Return the images of a list, a path a line: from the folder of the list, or that of the data set.
+def _listed_images(file: Path, top: Path) -> list[Path]:
+    """Return the images of a list with one path per line, relative to the folder of the list or of the data set.
 
     Raises:
-        InputError: none of them is there.
+        InputError: none of the images exists.
     """
-    found, missing = [], []
+    paths, missing = [], []
     for line in filter(None, map(str.strip, read_text(file).splitlines())):
         name = line.replace("\\", "/")
         # CVAT writes data/ before each path.
-        places = [start / part for part in (name, name.removeprefix("data/")) for start in (file.parent, top)]
-        there = next((place for place in places if place.is_file()), None)
-        found.append(there or places[0])
-        missing += [] if there else [places]
-    if found and len(missing) == len(found):
+        candidates = [start / part for part in (name, name.removeprefix("data/")) for start in (file.parent, top)]
+        existing = next((candidate for candidate in candidates if candidate.is_file()), None)
+        paths.append(existing or candidates[0])
+        missing += [] if existing else [candidates]
+    if paths and len(missing) == len(paths):
         tried = " or ".join(dict.fromkeys(map(str, missing[0])))
-        raise InputError(f"{file}: none of the {len(found)} listed images is there; the first was expected at {tried}")
-    return found
+        raise InputError(f"{file}: none of the {len(paths)} listed images exists; the first was expected at {tried}")
+    return paths
 
 
-def _image(found: Labelled, root: Path, classes: Classes) -> RawImage:
-    path, label, fault = found
+def _image(labelled: Labelled, root: Path, classes: Classes) -> RawImage:
+    path, label, fault = labelled
     name = _name(path, root)
     if label is None:
         return RawImage(name, str(path), fault=fault, notes=(_EMPTY,))
@@ -272,26 +272,26 @@ def _boxes(lines: list[str], label: Path, classes: Classes) -> Iterator[RawBox]:
         except ValueError as error:
             yield RawBox("", (), where, fault=str(error))
             continue
-        found = RawBox("", (), where, "fractions", class_number=int(values[0]) if values[0].is_integer() else None)
+        box = RawBox("", (), where, "fractions", class_number=int(values[0]) if values[0].is_integer() else None)
         try:
-            yield _box(found, values, classes)
+            yield _box(box, values, classes)
         except InputError as error:
-            yield found._replace(fault=str(error))
+            yield box._replace(fault=str(error))
 
 
-def _box(found: RawBox, values: list[float], classes: Classes) -> RawBox:
+def _box(box: RawBox, values: list[float], classes: Classes) -> RawBox:
     names, kpt_shape = classes
     if values[0] not in names:
         raise InputError(f"class {values[0]:g} has no name: there are {len(names)}, counted from 0")
     left_out: tuple[str, ...] = ()
     if kpt_shape:
-        points, each = kpt_shape
-        if len(values) != 5 + points * each:
+        points, numbers_each = kpt_shape
+        if len(values) != 5 + points * numbers_each:
             raise InputError(
-                f"kpt_shape is [{points}, {each}]: expected class, centre, size and {points} keypoints "
-                f"({5 + points * each} numbers), found {len(values)} numbers"
+                f"kpt_shape is [{points}, {numbers_each}]: expected class, centre, size and {points} keypoints "
+                f"({5 + points * numbers_each} numbers), found {len(values)} numbers"
             )
-        values, left_out = values[:5], ("keypoints left out: of poses (kpt_shape) the box is read",) * points
+        values, left_out = values[:5], ("keypoints left out: only the boxes of poses (kpt_shape) are read",) * points
     fault = ""
     if len(values) in (5, 6):
         cx, cy, width, height = values[1:5]
@@ -308,4 +308,4 @@ def _box(found: RawBox, values: list[float], classes: Classes) -> RawBox:
     else:
         raise InputError(f"expected class, centre and size (5 numbers) or a polygon, found {len(values)} numbers")
     desc = names[int(values[0])]
-    return found._replace(desc=desc, corners_xyxy=corners, notes=notes + left_out, fault=fault)
+    return box._replace(desc=desc, corners_xyxy=corners, notes=notes + left_out, fault=fault)

@@ -1,4 +1,4 @@
-"""Checks of many records, piece by piece; what they find is put together in the file's order."""
+"""Checks many records in chunks, whose results are merged in the order of the file."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from coord_trainer.data.usable.classes import OTHER
 from coord_trainer.data.usable.image import look_at
 
 PIECE = 512
-"""Records that a process is given at a time."""
+"""Number of records that a process checks at a time."""
 
-_A_BIN = 2 / CoordGrid().scale
-_OF_RECORD = frozenset({"image", "width", "height", "image_id", "objects"})
-_OF_OBJECT = frozenset({"desc", "bbox", "iscrowd", "area"})
+_TWO_BINS = 2 / CoordGrid().scale
+_RECORD_KEYS = frozenset({"image", "width", "height", "image_id", "objects"})
+_OBJECT_KEYS = frozenset({"desc", "bbox", "iscrowd", "area"})
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What decides which records are left out.
+    """Settings that decide which records are left out.
 
     Attributes:
         root: folder of the images
-        base: folder that images may not leave; None for any
-        on_bad_box: what a refused object does to its image
-        classes: the descriptions that are kept; None for all
+        base: folder that images must lie in; None for any
+        on_bad_box: how a refused object affects its image
+        classes: descriptions to keep; None for all
     """
 
     root: Path
@@ -46,14 +46,14 @@ class Rules:
 
 @dataclass
 class Checked:
-    """What the check of a piece found.
+    """Result of checking a chunk of records.
 
     Attributes:
-        rows: the good records
-        problems: what was left out
-        notes: counted facts
+        rows: the valid records
+        problems: problems of the records that were left out
+        notes: counts of notes
         names: descriptions of the objects, before a class list is applied
-        ids: id of each record and its line, images that cannot be used included
+        ids: id and line of each record, including those with unusable images
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Checked:
 
 
 def _of_classes(row: Row, classes: Sequence[str], notes: Counter[str]) -> Row:
-    """Return a row with objects of these classes alone, and count the others."""
+    """Return a row with only the objects of these classes, and count the others."""
     kept = [n for n, desc in enumerate(row.desc) if desc in classes]
     notes[OTHER] += len(row.desc) - len(kept)
     return row if len(kept) == len(row.desc) else row.of_objects(kept)
@@ -81,12 +81,12 @@ def _of_classes(row: Row, classes: Sequence[str], notes: Counter[str]) -> Row:
 def check_images(
     images: Sequence[tuple[str, int | None, int | None]], rules: Rules
 ) -> tuple[list[Problem | None], Counter[str]]:
-    """Return what is wrong with each image, given with its stated width and height, and counted facts."""
+    """Return the problem (or None) of each image, given as path, stated width and stated height, and note counts."""
     notes: Counter[str] = Counter()
-    return [_look(image, rules, notes) for image in images], notes
+    return [_check_image(image, rules, notes) for image in images], notes
 
 
-def _look(image: tuple[str, int | None, int | None], rules: Rules, notes: Counter[str]) -> Problem | None:
+def _check_image(image: tuple[str, int | None, int | None], rules: Rules, notes: Counter[str]) -> Problem | None:
     name, width, height = image
     return look_at(rules.root, rules.base, name, (width, height), decode=False, notes=notes)
 
@@ -97,38 +97,38 @@ def check_lines(
     """Check lines of an instance file, and their images.
 
     Args:
-        lines: their numbers and bytes
-        path: the file, for the problems
-        rules: what is left out
-        taken: lines whose id is that of another line, which is named
+        lines: line numbers and bytes
+        path: path of the file, for error messages
+        rules: settings that decide which records are left out
+        taken: lines whose id is already used, with the line that uses it
     """
-    found = Checked()
+    checked = Checked()
     for number, line in lines:
         where = f"{path}:{number}"
         row = plain_row(line)
         if row is None:
             instance, faults = parse_objects(line, where, rules.on_bad_box)
-            found.problems += faults
+            checked.problems += faults
             if instance is None:
                 continue
             row = row_of(instance)
         if row.image_id is not None:
-            found.ids.append((row.image_id, number))
+            checked.ids.append((row.image_id, number))
             if taken and number in taken:
                 message = f"expected an id of its own, found {row.image_id!r}, which {path}:{taken[number]} has already"
-                found.problems.append(Problem(where, "image_id", message))
+                checked.problems.append(Problem(where, "image_id", message))
                 continue
         if (name := name_on_disk(rules.root, row.image)) != row.image:
             row = row._replace(image=name)
-            found.notes[BACKSLASHES] += 1
-        found.take(row, _look(row[:3], rules, found.notes), rules)
-    return found
+            checked.notes[BACKSLASHES] += 1
+        checked.take(row, _check_image(row[:3], rules, checked.notes), rules)
+    return checked
 
 
 def plain_row(line: bytes) -> Row | None:
-    """Return the row of a line that is right in every respect and holds nothing unusual; None asks for a closer look.
+    """Return the row of a line that is valid and has nothing unusual; None if the full parser must check the line.
 
-    It is what `row_of` makes of the instance that the codec makes of the line, at a fraction of the time.
+    The row equals `row_of` of the parsed instance, in a fraction of the time.
     """
     try:
         record = parse_json_line(line)
@@ -145,21 +145,21 @@ def plain_row(line: bytes) -> Row | None:
         ):
             return None
         columns: tuple[list[Any], ...] = ([], [], [], [])
-        more = []
-        for found in objects:
-            (x1, y1, x2, y2), desc, crowd, area = found["bbox"], found["desc"], found.get("iscrowd"), found.get("area")
+        extras = []
+        for item in objects:
+            (x1, y1, x2, y2), desc, crowd, area = item["bbox"], item["desc"], item.get("iscrowd"), item.get("area")
             if not (
                 type(x1) is type(y1) is type(x2) is type(y2) is float
                 and x1 >= 0
                 and y1 >= 0
                 and x2 <= 1
                 and y2 <= 1
-                and x2 - x1 > _A_BIN
-                and y2 - y1 > _A_BIN
+                and x2 - x1 > _TWO_BINS
+                and y2 - y1 > _TWO_BINS
                 and type(desc) is str
                 and _is_description(desc)
-                and "geometry" not in found
-                and (crowd is False or crowd is True or "iscrowd" not in found)
+                and "geometry" not in item
+                and (crowd is False or crowd is True or "iscrowd" not in item)
                 and (area is None or (type(area) in (int, float) and 0 <= area < math.inf))
             ):
                 return None
@@ -167,11 +167,11 @@ def plain_row(line: bytes) -> Row | None:
             columns[1].extend((x1, y1, x2, y2))
             columns[2].append(bool(crowd))
             columns[3].append(None if area is None else float(area))
-            more.append({} if found.keys() <= _OF_OBJECT else {k: v for k, v in found.items() if k not in _OF_OBJECT})
+            extras.append({} if item.keys() <= _OBJECT_KEYS else {k: item[k] for k in item if k not in _OBJECT_KEYS})
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         return None
-    extra = {} if record.keys() <= _OF_RECORD else {k: v for k, v in record.items() if k not in _OF_RECORD}
-    return Row(image, *sides, image_id, *columns, (extra, more) if extra or any(more) else None)
+    extra = {} if record.keys() <= _RECORD_KEYS else {k: v for k, v in record.items() if k not in _RECORD_KEYS}
+    return Row(image, *sides, image_id, *columns, (extra, extras) if extra or any(extras) else None)
 
 
 @lru_cache(maxsize=10_000)
@@ -187,7 +187,7 @@ _Item = TypeVar("_Item")
 
 
 def pieces(items: Iterable[_Item]) -> Iterator[list[_Item]]:
-    """Yield the items in lists of `PIECE`."""
+    """Yield the items in lists of at most `PIECE`."""
     rest = iter(items)
     while piece := list(islice(rest, PIECE)):
         yield piece

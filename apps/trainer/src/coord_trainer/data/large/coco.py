@@ -1,8 +1,8 @@
-"""COCO detection annotations in one pass: what `read_annotations` makes of a document, without the document in memory.
+"""Reads COCO annotations in one pass, with the result of `read_annotations` but without the document in memory.
 
-Images, categories and annotations may stand in any order, so that all have to be read before the first image is
-complete. Until then an annotation is ten numbers. Those that are right in every respect are placed by array arithmetic;
-all others one by one, by the codec's own rules. Shapes: I images, N annotations.
+Images, categories and annotations may come in any order, so that all must be read before the first image is complete.
+Until then an annotation is stored as ten numbers. Valid annotations are converted by array arithmetic, all others one
+by one by the codec's rules. Shapes: I images, N annotations.
 """
 
 from __future__ import annotations
@@ -39,43 +39,43 @@ def stream_coco(
     part: CocoPart,
     folder: Path,
 ) -> tuple[tuple[Category, ...], Iterator[Row]]:
-    """Return the categories and, one by one, the records of a COCO file, in the order of its images.
+    """Return the categories and an iterator over the records of a COCO file, in the order of its images.
 
     Args:
         path: the file
-        on_bad_box: what a refused object does to its image, see `OnBadBox`
-        problems: filled with what is left out
-        notes: filled with counted facts
+        on_bad_box: how a refused object affects its image, see `OnBadBox`
+        problems: extended by the problems of what is left out
+        notes: updated with counts of notes
         image_size: looks up the size of an image that states none
-        part: is shown every row
-        folder: that image paths are relative to
+        part: receives every row, to keep a subset
+        folder: folder that image paths are relative to
 
     Raises:
-        InputError: it is no JSON, or lacks one of its lists, or no annotation is of one of its images.
+        InputError: the file is not JSON, lacks one of the lists, or no annotation belongs to one of its images.
     """
-    found: dict[str, Any] = {"images": [], "categories": [], "annotations": _Annotations()}
+    lists: dict[str, Any] = {"images": [], "categories": [], "annotations": _Annotations()}
     missing = set(_LISTS)
     for key, position, row in stream_lists(path):
         missing.discard(key)
-        if key in found and position >= 0:
-            found[key].append(row)
+        if key in lists and position >= 0:
+            lists[key].append(row)
             part.see(key, row)
     if missing:
         raise InputError(f"{path}: expected COCO JSON, found no list {sorted(missing)[0]}")
-    rows = (found.pop(key) for key in ("categories", "images"))  # which are not kept
-    reader = CocoReader(*rows, str(path), problems, notes, on_bad_box, image_size, folder)
-    objects = found.pop("annotations").place(reader, notes)
+    row_lists = (lists.pop(key) for key in ("categories", "images"))  # popped so that they can be freed
+    reader = CocoReader(*row_lists, str(path), problems, notes, on_bad_box, image_size, folder)
+    objects = lists.pop("annotations").place(reader, notes)
     left_out = reader.left_out()
     notes[WITH_REFUSED] += len(left_out)
     return reader.categories, _rows(reader, left_out, objects)
 
 
 class _Annotations:
-    """The rows of the list `annotations`, as numbers where they are numbers."""
+    """The rows of the list `annotations`, stored as numbers where possible."""
 
     def __init__(self) -> None:
         self._ints, self._floats = array("q"), array("d")  # position, image, category, id, flags; box, area
-        self._odd: dict[int, Any] = {}
+        self._irregular: dict[int, Any] = {}
         self._count = 0
 
     def append(self, record: Any) -> None:
@@ -98,15 +98,15 @@ class _Annotations:
                 return
         except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
             pass
-        self._odd[position] = record
+        self._irregular[position] = record
 
     def place(self, reader: CocoReader, notes: Counter[str]) -> _Objects:
-        """Return the objects that can be shown; the reader lists the others."""
+        """Return the valid objects; the reader records the problems of the others."""
         ints_N5 = np.frombuffer(self._ints, np.int64).reshape(-1, 5)
         floats_N5 = np.frombuffer(self._floats, np.float64).reshape(-1, 5)
         position_N, flags_N = ints_N5[:, 0], ints_N5[:, 4]
-        image_N, known_N = _look_up(ints_N5[:, 1], [image.id for image in reader.images])
-        category_N, taught_N = _look_up(ints_N5[:, 2], [category.id for category in reader.categories])
+        image_N, has_image_N = _index_of(ints_N5[:, 1], [image.id for image in reader.images])
+        category_N, has_category_N = _index_of(ints_N5[:, 2], [category.id for category in reader.categories])
         unteachable = [category.id in reader.unteachable for category in reader.categories]
         sizes_I2 = np.array(
             [(i.width, i.height) if i.id in reader.usable else (0, 0) for i in reader.images] or [(0, 0)]
@@ -115,60 +115,60 @@ class _Annotations:
         low_N2, high_N2 = floats_N5[:, :2], floats_N5[:, :2] + floats_N5[:, 2:4]
         with np.errstate(all="ignore"):
             corners_N4 = np.concatenate([low_N2 / sizes_N2, high_N2 / sizes_N2], axis=1)
-            right_N = known_N & taught_N & ~np.array(unteachable or [True])[category_N]
-            right_N &= (low_N2 >= 0).all(axis=1) & (high_N2 <= sizes_N2).all(axis=1) & (sizes_N2 > 0).all(axis=1)
-            right_N &= (floats_N5[:, 2:4] > 0).all(axis=1)
-            right_N &= (corners_N4[:, 2:] - corners_N4[:, :2] > 2 / CoordGrid().scale).all(axis=1)
-            right_N &= (floats_N5[:, 4] >= 0) & (floats_N5[:, 4] < np.inf)
-        if crowds := int((flags_N[right_N] & _CROWD).sum()):
+            valid_N = has_image_N & has_category_N & ~np.array(unteachable or [True])[category_N]
+            valid_N &= (low_N2 >= 0).all(axis=1) & (high_N2 <= sizes_N2).all(axis=1) & (sizes_N2 > 0).all(axis=1)
+            valid_N &= (floats_N5[:, 2:4] > 0).all(axis=1)
+            valid_N &= (corners_N4[:, 2:] - corners_N4[:, :2] > 2 / CoordGrid().scale).all(axis=1)
+            valid_N &= (floats_N5[:, 4] >= 0) & (floats_N5[:, 4] < np.inf)
+        if crowds := int((flags_N[valid_N] & _CROWD).sum()):
             notes[CROWDS] += crowds
-        others: list[tuple[Any, ...]] = []
-        wrong = [(int(position_N[n]), n) for n in np.flatnonzero(~right_N).tolist()]
-        for position, n in sorted([*wrong, *((position, -1) for position in self._odd)]):
-            record = self._odd[position] if n < 0 else _record(ints_N5[n].tolist(), floats_N5[n].tolist())
+        converted: list[tuple[Any, ...]] = []
+        invalid = [(int(position_N[n]), n) for n in np.flatnonzero(~valid_N).tolist()]
+        for position, n in sorted([*invalid, *((position, -1) for position in self._irregular)]):
+            record = self._irregular[position] if n < 0 else _record(ints_N5[n].tolist(), floats_N5[n].tolist())
             placed = reader.place(record, position)
             if placed is not None and placed[2] is not None:
                 row, has_area, corners = placed
-                others.append(
+                converted.append(
                     (position, row.image, row.category, row.iscrowd, *corners, row.area if has_area else np.nan)
                 )
         area_N = np.where(flags_N & _AREA, floats_N5[:, 4], np.nan)
-        usual = (position_N, image_N, category_N, flags_N & _CROWD, *corners_N4.T, area_N)
-        columns = [values[right_N] for values in usual]
-        if others:
+        all_columns = (position_N, image_N, category_N, flags_N & _CROWD, *corners_N4.T, area_N)
+        columns = [values[valid_N] for values in all_columns]
+        if converted:
             columns = [
                 np.concatenate([a, np.array(b, a.dtype)])
-                for a, b in zip(columns, zip(*others, strict=True), strict=True)
+                for a, b in zip(columns, zip(*converted, strict=True), strict=True)
             ]
-        if not right_N.any():
+        if not valid_N.any():
             reader.check_images()
         order = np.lexsort((columns[0], columns[1]))
         return _Objects([values[order] for values in columns[1:]], len(reader.images))
 
 
-def _look_up(id_N: np.ndarray, ids: Sequence[int | str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each id stands among whole numbers in ascending order, and whether it does."""
+def _index_of(id_N: np.ndarray, ids: Sequence[int | str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the index in `ids` (integers ascending) of each id, and whether it occurs there."""
     low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    rows = [i for i, value in enumerate(ids) if isinstance(value, int) and low <= value <= high]
-    if not rows:
+    integer_rows = [i for i, value in enumerate(ids) if isinstance(value, int) and low <= value <= high]
+    if not integer_rows:
         return np.zeros(len(id_N), np.int64), np.zeros(len(id_N), bool)
-    known = np.array([ids[i] for i in rows], np.int64)
-    place_N = np.searchsorted(known, id_N).clip(0, len(known) - 1)
-    return np.array(rows)[place_N], known[place_N] == id_N
+    sorted_ids = np.array([ids[i] for i in integer_rows], np.int64)
+    position_N = np.searchsorted(sorted_ids, id_N).clip(0, len(sorted_ids) - 1)
+    return np.array(integer_rows)[position_N], sorted_ids[position_N] == id_N
 
 
 def _record(ints: list[int], floats: list[float]) -> dict[str, Any]:
-    """Return an annotation as the file states it."""
+    """Return an annotation as a COCO record."""
     _, image, category, number, flags = ints
     record = {"image_id": image, "category_id": category, "bbox": floats[:4], "iscrowd": flags & _CROWD}
     return record | ({"id": number} if flags & _ID else {}) | ({"area": floats[4]} if flags & _AREA else {})
 
 
 class _Objects:
-    """Placed objects, those of an image side by side.
+    """Converted objects, sorted by image.
 
     Args:
-        columns: image, category, whether it is a crowd, four corners, area
+        columns: image index, category index, crowd flag, four corners, area
         images: number of images
     """
 
@@ -178,7 +178,7 @@ class _Objects:
         self._starts = np.searchsorted(image_N, np.arange(images + 1)).tolist()
 
     def of_image(self, image: int, names: Sequence[str]) -> dict[str, list[Any]]:
-        """Return the columns of a row that are about its objects."""
+        """Return the object columns of the row of an image."""
         own = slice(self._starts[image], self._starts[image + 1])
         area = self._area_N[own]
         return {

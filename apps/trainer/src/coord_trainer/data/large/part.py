@@ -1,7 +1,7 @@
-"""An even part of a large file, as it stands there, for the doctor of data to look at before training.
+"""Keeps an evenly drawn subset of a large file's unchanged records, which is inspected before training.
 
-What is kept thins itself out while the file is read, since its length is not known: whenever there is too much, every
-second record goes, and from then on every second one that comes.
+The subset is thinned out while the file is read, since its length is not known: whenever it grows too large, every
+second record is dropped, and from then on every second record is skipped.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ from typing import Any
 from coord_codec.coco.reader import numbered
 
 PART = 128
-"""Images that are kept: faults of all boxes show from 30 on."""
+"""Number of images to keep; faults that affect all boxes can be detected with 30 or more."""
 
 _ANNOTATIONS = 8_192
-_MIXING = 0x9E3779B1  # ids that count up are drawn evenly
+_MIXING = 0x9E3779B1  # draws consecutive ids evenly
 
 
 class LinesPart:
-    """Lines of an instance file, evenly spaced."""
+    """Evenly spaced lines of an instance file."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[int, bytes]] = []
         self._step = 1
 
     def see(self, lines: Iterable[tuple[int, bytes]]) -> None:
-        """Take in numbered lines."""
+        """Add numbered lines."""
         self._kept += [line for line in lines if line[0] % self._step == 0]
         while len(self._kept) > 2 * PART:
             self._step *= 2
             self._kept = [line for line in self._kept if line[0] % self._step == 0]
 
     def text(self) -> str:
-        """Return an instance file of them."""
+        """Return the kept lines as an instance file."""
         return "".join(line.decode(errors="replace").rstrip("\r\n") + "\n" for _, line in self._kept)
 
 
 class CocoPart:
-    """Images of a COCO file, drawn by their ids, with their annotations; in whatever order the lists stand."""
+    """Images of a COCO file drawn by id, with their annotations; the lists may come in any order."""
 
     def __init__(self) -> None:
         self._step = 1
         self._rows: dict[str, list[Any]] = {"images": [], "annotations": [], "categories": []}
 
     def see(self, key: str, row: Any) -> None:
-        """Take in a row of a list."""
+        """Add a row of a list."""
         rows = self._rows.get(key)
         if rows is None or not (key == "categories" or self._is_drawn(key, row)):
             return
@@ -63,16 +63,16 @@ class CocoPart:
         return mixed % self._step == 0
 
     def text(self) -> str:
-        """Return a COCO file of them; annotations of no image that is drawn stay out."""
+        """Return a COCO file of the drawn images and their annotations."""
         images = self._rows["images"]
         images = [images[i * len(images) // PART] for i in range(PART)] if len(images) > PART else images
-        known = {_image_of(image, "id") for image in images if isinstance(image, dict)}
+        image_ids = {_image_of(image, "id") for image in images if isinstance(image, dict)}
         rows = self._rows["annotations"]
-        own = [row for row in rows if isinstance(row, dict) and _image_of(row, "image_id") in known]
+        own = [row for row in rows if isinstance(row, dict) and _image_of(row, "image_id") in image_ids]
         return json.dumps({**self._rows, "images": images, "annotations": own})
 
 
 def _image_of(row: dict[str, Any], key: str) -> int | str:
-    """Return the id of an image, the same for a number and its text."""
+    """Return the id of an image; a number and its text give the same id."""
     value = row.get(key)
     return numbered(value if isinstance(value, int | str) else str(value))

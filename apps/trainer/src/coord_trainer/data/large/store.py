@@ -1,4 +1,4 @@
-"""Large instance and COCO files: read and checked once, then kept in a cache as an Arrow file under their digest.
+"""Caches large instance and COCO files, which are read and checked once, as Arrow files named by their digest.
 
 The cache lies in `$XDG_CACHE_HOME/coordexp` (`~/.cache/coordexp`); its files may be deleted at any time.
 """
@@ -31,11 +31,11 @@ from coord_trainer.data.large.records import Records, Row, write_records
 from coord_trainer.data.parallel.processes import in_processes
 
 LARGE_BYTES = 16_000_000
-"""Files above this size, some 25,000 records, are streamed into an Arrow file."""
+"""Files above this size (about 25,000 records) are streamed into an Arrow file."""
 
 _STREAMED = ("jsonl", "coco")
 _VERSION = "5"
-"""Changes with the rules of what is left out, and with the layout of the file."""
+"""To be increased with every change of the rules for leaving out records or of the file layout."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Store:
     """Checked records on disk.
 
     Attributes:
-        records: mapped into memory
-        facts: what was said about them
-        digest: of the records, and of names and sizes of their images
-        part: a file of an even part of the records, as they stand in the source
+        records: records mapped into memory
+        facts: problems, notes and categories of the file
+        digest: hash of the source file, and of names, sizes and times of the images
+        part: file with an evenly drawn subset of the unchanged records of the source
     """
 
     records: Records
@@ -56,23 +56,23 @@ class Store:
 
 
 def is_large(annotations: Path, data: DataSection) -> tuple[Path, str] | None:
-    """Return the instance or COCO file of a source, and its format, when it is too large to be kept as objects."""
+    """Return the instance or COCO file of a source and its format if it is too large for memory, else None."""
     if data.format not in ("auto", *_STREAMED) or not annotations.exists() or data.geometry != "box":
-        return None  # the Arrow file holds boxes
+        return None  # the Arrow file stores boxes only
     kind, source = open_source(annotations, data.format)
     large = kind in _STREAMED and source.path.is_file() and source.path.stat().st_size > LARGE_BYTES
-    is_list = large and kind == "jsonl" and source.head[:1] == "["  # whose records are no lines
+    is_list = large and kind == "jsonl" and source.head[:1] == "["  # its records are not lines
     return (source.path, kind) if large and not is_list else None
 
 
 class Stream:
-    """The good records of a file, one by one, and what there is to say when all were read.
+    """Streams a file's valid records and collects its problems.
 
     Args:
-        path: the file
-        kind: its format
-        rules: what is left out
-        name: of the set, for the progress bar
+        path: path of the file
+        kind: format of the file
+        rules: settings that decide which records are left out
+        name: name of the set, for the progress bar
     """
 
     def __init__(self, path: Path, kind: str, rules: Rules, name: str) -> None:
@@ -84,60 +84,60 @@ class Stream:
         self.part: CocoPart | LinesPart = CocoPart() if kind == "coco" else LinesPart()
 
     def __iter__(self) -> Iterator[Row]:
-        """Check the file and its images, and yield the records that are right.
+        """Check the file and its images, and yield the valid records.
 
         Raises:
-            InputError: a COCO file is no JSON, or lacks one of its lists.
-            RunError: a process that checks records was ended.
+            InputError: a COCO file is not JSON or lacks one of its lists.
+            RunError: a process that checks records was killed.
         """
-        found = self._of_coco(self.part) if isinstance(self.part, CocoPart) else self._of_lines(self.part)
+        checked = self._check_coco(self.part) if isinstance(self.part, CocoPart) else self._check_lines(self.part)
         with tqdm(desc=f"checking {self._name} images", unit="img", leave=False, mininterval=0.5) as bar:
-            for count, piece in found:
+            for count, piece in checked:
                 bar.update(count)
                 self._problems += piece.problems
                 self._notes += piece.notes
                 self._names |= piece.names
                 yield from piece.rows
 
-    def _of_coco(self, part: CocoPart) -> Iterator[tuple[int, Checked]]:
+    def _check_coco(self, part: CocoPart) -> Iterator[tuple[int, Checked]]:
         rules = self._rules
         sizes = image_sizes(rules.root)
-        told = self._problems, self._notes
-        self._categories, rows = stream_coco(self._path, rules.on_bad_box, *told, sizes, part, rules.root)
-        asked, kept = tee(pieces(rows))
-        images = ([row[:3] for row in piece] for piece in asked)  # all of a row that another process needs
-        checked = in_processes(partial(check_images, rules=rules), images)
-        for (_, (faults, notes)), piece in zip(checked, kept, strict=True):
-            found = Checked(notes=notes)
+        collected = self._problems, self._notes
+        self._categories, rows = stream_coco(self._path, rules.on_bad_box, *collected, sizes, part, rules.root)
+        to_check, kept = tee(pieces(rows))
+        images = ([row[:3] for row in piece] for piece in to_check)  # the columns of a row that the check needs
+        results = in_processes(partial(check_images, rules=rules), images)
+        for (_, (faults, notes)), piece in zip(results, kept, strict=True):
+            result = Checked(notes=notes)
             for row, fault in zip(piece, faults, strict=True):
-                found.take(row, fault, rules)
-            yield len(piece), found
+                result.take(row, fault, rules)
+            yield len(piece), result
 
-    def _of_lines(self, part: LinesPart) -> Iterator[tuple[int, Checked]]:
+    def _check_lines(self, part: LinesPart) -> Iterator[tuple[int, Checked]]:
         lines_of: dict[int | str, int] = {}
         with self._path.open("rb") as file:
             lines = pieces((number, line) for number, line in enumerate(file, start=1) if line.strip())
-            for piece, found in in_processes(partial(check_lines, path=self._path, rules=self._rules), lines):
+            for piece, result in in_processes(partial(check_lines, path=self._path, rules=self._rules), lines):
                 part.see(piece)
-                taken = {n: first for i, n in found.ids if (first := lines_of.setdefault(i, n)) != n}
-                yield len(piece), check_lines(piece, self._path, self._rules, taken) if taken else found
+                duplicates = {n: first_line for i, n in result.ids if (first_line := lines_of.setdefault(i, n)) != n}
+                yield len(piece), check_lines(piece, self._path, self._rules, duplicates) if duplicates else result
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What was left out, what was counted, and the categories."""
+        """Problems, counts of notes, and categories; complete once all records were read."""
         listed = [asdict(problem) for problem in self._problems]
         categories = list(enumerate(sorted(self._names), start=1)) if self._categories is None else self._categories
         return {"problems": listed, "notes": dict(+self._notes), "categories": list(categories)}
 
 
-def keep_records(path: Path, root: Path, settings: Sequence[Any], found: Stream) -> Store:
-    """Return the records of a file, from the cache when file, settings and images are as they were.
+def keep_records(path: Path, root: Path, settings: Sequence[Any], stream: Stream) -> Store:
+    """Return the records of a file, from the cache if file, settings and images are unchanged.
 
     Args:
-        path: the file
+        path: path of the file
         root: folder of its images
-        settings: what decides which records are left out
-        found: the good records, read only when they are not known
+        settings: settings that decide which records are left out
+        stream: the valid records, read only if they are not cached
     """
     sha = hashlib.sha256(json.dumps([_VERSION, *settings]).encode())
     with path.open("rb") as file:
@@ -148,38 +148,38 @@ def keep_records(path: Path, root: Path, settings: Sequence[Any], found: Stream)
     table, summary, part = stem.with_suffix(".arrow"), stem.with_suffix(".json"), stem.with_suffix(".part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(stem.with_suffix(".lock")):  # of two runs that begin together, one checks
-            known = _known(table, summary, part, root)
-            if known is not None:
-                say(f"  checked before: {table}")
-                return known
-            for left in folder.glob(f".{stem.name}.*.tmp"):  # by a run that was killed
-                left.unlink(missing_ok=True)
-            write_records(table, found)
+        with FileLock(stem.with_suffix(".lock")):  # if two runs begin together, only one checks
+            cached = _cached(table, summary, part, root)
+            if cached is not None:
+                say(f"  using the records that were checked before: {table}")
+                return cached
+            for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
+                leftover.unlink(missing_ok=True)
+            write_records(table, stream)
             records = Records(table)
-            facts = found.facts | {"images": _listing(root, records.names), "file": sha.hexdigest()}
-            write_text(part, found.part.text())
+            facts = stream.facts | {"images": _stamps(root, records.names), "file": sha.hexdigest()}
+            write_text(part, stream.part.text())
             write_text(summary, json.dumps(facts))
     except OSError as error:
         raise InputError(
-            f"{folder}: the checked records cannot be written ({error.strerror}); name another place by XDG_CACHE_HOME"
+            f"{folder}: the checked records cannot be written ({error.strerror}); set XDG_CACHE_HOME to another folder"
         ) from None
     return Store(records, read_json(summary), _digest(facts), part)
 
 
-def _known(table: Path, summary: Path, part: Path, root: Path) -> Store | None:
+def _cached(table: Path, summary: Path, part: Path, root: Path) -> Store | None:
     if not (table.is_file() and summary.is_file() and part.is_file()):
         return None
     records, facts = Records(table), read_json(summary)
-    return Store(records, facts, _digest(facts), part) if facts["images"] == _listing(root, records.names) else None
+    return Store(records, facts, _digest(facts), part) if facts["images"] == _stamps(root, records.names) else None
 
 
 def _digest(facts: dict[str, Any]) -> str:
     return hashlib.sha256((facts["file"] + facts["images"]).encode()).hexdigest()[:16]
 
 
-def _listing(root: Path, names: Iterable[str]) -> str:
-    """Return a digest of names, sizes and times of images; an image that is gone has a size of its own."""
+def _stamps(root: Path, names: Iterable[str]) -> str:
+    """Return a hash of names, sizes and modification times of images; a missing image counts as size -1."""
     sha, folder = hashlib.sha256(), str(root)
     for name in names:
         sha.update(f"{name} {_stamp(f'{folder}/{name}')}\n".encode())

@@ -1,1 +1,1 @@
-"""Work goes in; it is shared out to processes, or done beside this one, and its results come out."""
+"""Jobs go in; they run in a pool of processes, or in one process beside this one, and their results come out."""

@@ -1,7 +1,7 @@
-"""Forked processes: jobs that all cores share out, and work that is done while this process does something else.
+"""Forked processes that run jobs on all cores, or one function in the background.
 
-They are forked, since a new interpreter would import for seconds, and run a script again that has no `if __name__`
-line. They leave Ctrl-C to their parent and end when it ends, killed or not.
+They are forked, since a new interpreter would need seconds for imports and would run a script without an `if __name__`
+line again. They ignore Ctrl-C, which the parent handles, and end when the parent ends, even if it is killed.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from coord_codec import InputError
 from coord_trainer.console import RunError
 
 _Job, _Result = TypeVar("_Job"), TypeVar("_Result")
-_inherited: list[Callable[[Any], Any]] = []
-_ENDED = "a process beside this one was ended from outside (is memory exhausted?)"
+_work_stack: list[Callable[[Any], Any]] = []
+_ENDED = "a worker process was killed from outside (is memory exhausted?)"
 
 
 def in_processes(
     work: Callable[[_Job], _Result], jobs: Iterable[_Job], beside: int = 1
 ) -> Iterator[tuple[_Job, _Result]]:
-    """Yield each job and its result, in order; a single job, or a single core, needs no further process.
+    """Yield each job and its result, in order; a single job or a single core uses no further process.
 
     Args:
-        work: any function; the processes have it as it was when they were forked
-        jobs: what can be pickled, read a few ahead
-        beside: how many processes call this at the same time and share the cores
+        work: any function, in its state when the processes are forked
+        jobs: picklable jobs, of which a few are read in advance
+        beside: number of processes that call this at the same time and share the cores
 
     Raises:
-        RunError: a process was ended by something else.
+        RunError: a process was killed from outside.
     """
     rest = iter(jobs)
     first = list(islice(rest, 2))
@@ -55,7 +55,7 @@ def in_processes(
     try:
         for job in chain(first, rest):
             with _forking():
-                waiting.append((job, pool.submit(_do, job)))
+                waiting.append((job, pool.submit(_run_job, job)))
             if len(waiting) > 4 * cores:
                 yield _result(*waiting.popleft())
         yield from (_result(*pair) for pair in waiting)
@@ -66,12 +66,12 @@ def in_processes(
 
 
 def _begin(work: Callable[[Any], Any]) -> None:
-    _inherited.append(work)
+    _work_stack.append(work)
     _follow_the_parent()
 
 
-def _do(job: Any) -> Any:
-    return _inherited[-1](job)
+def _run_job(job: Any) -> Any:
+    return _work_stack[-1](job)
 
 
 def _result(job: _Job, future: Future[_Result]) -> tuple[_Job, _Result]:
@@ -80,34 +80,34 @@ def _result(job: _Job, future: Future[_Result]) -> tuple[_Job, _Result]:
 
 @dataclass
 class Outcome(Generic[_Result]):
-    """What work returned, once the block that it went beside has ended."""
+    """Result of work that runs during a `meanwhile` block, available when the block has ended."""
 
     value: _Result | None = None
 
 
 @contextmanager
 def meanwhile(work: Callable[[], _Result]) -> Iterator[Outcome[_Result]]:
-    """Do work in a process while the block runs, and wait for it; on a single core it comes before the block.
+    """Run work in a process during the block and wait for it; on a single core it runs before the block.
 
-    Yields where to find what it returned, which has to be something that can be pickled.
+    Yields an `Outcome` that holds the result, which must be picklable, after the block.
 
     Raises:
-        RunError: the process was ended by something else.
-        Exception: what the work raised.
+        RunError: the process was killed from outside.
+        Exception: any exception that `work` raised.
     """
     if _cores() == 1:
         yield Outcome(work())
         return
     outcome: Outcome[_Result] = Outcome()
-    told, teller = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_tell, args=(work, teller))
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_send_result, args=(work, sender))
     with _forking():
         process.start()
-    teller.close()
+    sender.close()
     try:
         yield outcome
         try:
-            error, outcome.value = told.recv()
+            error, outcome.value = receiver.recv()
         except EOFError:
             raise RunError(_ENDED) from None
         if error is not None:
@@ -115,20 +115,20 @@ def meanwhile(work: Callable[[], _Result]) -> Iterator[Outcome[_Result]]:
     finally:
         process.terminate()
         process.join()
-        told.close()
+        receiver.close()
 
 
-def _tell(work: Callable[[], Any], teller: Connection) -> None:
+def _send_result(work: Callable[[], Any], sender: Connection) -> None:
     _follow_the_parent()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what it writes is taken away
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that partial files are removed
     try:
         value = work()
-    except Exception as error:  # raised by the parent
+    except Exception as error:  # raised again by the parent
         if not isinstance(error, InputError | RunError):
-            error.add_note(traceback.format_exc())  # which does not travel by itself
-        teller.send((error, None))
+            error.add_note(traceback.format_exc())  # a traceback cannot be pickled
+        sender.send((error, None))
     else:
-        teller.send((None, value))
+        sender.send((None, value))
 
 
 def _cores() -> int:
@@ -136,17 +136,17 @@ def _cores() -> int:
 
 
 def _forking() -> warnings.catch_warnings:
-    return warnings.catch_warnings(action="ignore", category=DeprecationWarning)  # that other threads exist
+    return warnings.catch_warnings(action="ignore", category=DeprecationWarning)  # "other threads exist"
 
 
 def _follow_the_parent() -> None:
-    """Leave Ctrl-C to the parent; end by SIGTERM when it is no more."""
+    """Ignore Ctrl-C, which the parent handles, and end by SIGTERM when the parent has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
 
-    def end_with_it() -> None:
+    def end_with_parent() -> None:
         wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
 
-    threading.Thread(target=end_with_it, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()

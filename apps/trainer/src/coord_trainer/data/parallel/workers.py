@@ -1,4 +1,4 @@
-"""Processes that encode samples: what a terminal or a batch system sends to all processes of a run is not for them."""
+"""Signal handling of data-loader workers, which ignore signals that are sent to all processes of a run."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _prepared: set[int] = set()
 
 
 def leave_signals_to_the_parent() -> None:
-    """In a process that encodes samples, take SIGTERM from the parent alone and no SIGINT; elsewhere do nothing.
+    """Ignore SIGINT, and SIGTERM unless the parent sent it, in a data-loader worker; elsewhere do nothing.
 
-    Without it, it would end while the parent still needs batches to reach the step's end; deaf to its parent, it would
-    keep the run from ending.
+    Otherwise the worker would end while the parent still needs batches to complete the step. If it ignored the parent's
+    SIGTERM too, the run could not end.
     """
     if get_worker_info() is None or os.getpid() in _prepared:
         return
     _prepared.add(os.getpid())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # where a thread has it that began before
+    signal.signal(signal.SIGTERM, lambda *_: None)  # for threads started before this call
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_with_the_parents_signal, daemon=True).start()
 

@@ -1,1 +1,1 @@
-"""A record goes in; whether its image can be used, and which of its objects are wanted, comes out."""
+"""A record goes in; the problem of its image, if any, and its objects of the wanted classes come out."""

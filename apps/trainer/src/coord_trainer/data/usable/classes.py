@@ -1,4 +1,4 @@
-"""A class list: only its descriptions are taught, scored and asked for."""
+"""Restricts annotations to a class list: other descriptions are not trained, scored or queried."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ OTHER = "objects of other classes than data.classes names, left out"
 
 
 def of_classes(instance: Instance, classes: Sequence[str] | None, notes: Counter[str]) -> Instance:
-    """Return the instance with objects of these classes alone, and count the others."""
+    """Return the instance with only the objects of these classes, and count the others."""
     if classes is None:
         return instance
-    kept = tuple(found for found in instance.objects if found.desc in classes)
+    kept = tuple(target for target in instance.objects if target.desc in classes)
     notes[OTHER] += len(instance.objects) - len(kept)
     return instance.model_copy(update={"objects": kept}) if len(kept) < len(instance.objects) else instance
 
 
-def class_categories(found: Sequence[Category], classes: Sequence[str] | None, source: str) -> tuple[Category, ...]:
-    """Return the categories of a class list, with new ids for those that the annotations do not have.
+def class_categories(stated: Sequence[Category], classes: Sequence[str] | None, source: str) -> tuple[Category, ...]:
+    """Return the categories of a class list, with new ids for classes that the annotations do not have.
 
     Raises:
-        InputError: the annotations have none of them.
+        InputError: the annotations have none of the classes.
     """
     if classes is None:
-        return tuple(found)
-    known = {category.name: category for category in found}
-    if not known.keys() & set(classes):
+        return tuple(stated)
+    by_name = {category.name: category for category in stated}
+    if not by_name.keys() & set(classes):
         raise InputError(
-            f"{source}: data.classes: expected classes of these annotations ({', '.join(sorted(known)[:6])}), found "
+            f"{source}: data.classes: expected classes of these annotations ({', '.join(sorted(by_name)[:6])}), found "
             f"{', '.join(classes)}"
         )
-    last = max((category.id for category in found if isinstance(category.id, int)), default=0)
-    new = [name for name in classes if name not in known]
+    last = max((category.id for category in stated if isinstance(category.id, int)), default=0)
+    new = [name for name in classes if name not in by_name]
     added = tuple(Category(last + n, name) for n, name in enumerate(new, start=1))
-    return (*(category for category in found if category.name in classes), *added)
+    return (*(category for category in stated if category.name in classes), *added)
 
 
 def select_classes(
-    found: AnnotationSet, classes: Sequence[str] | None, source: str, notes: Counter[str]
+    annotations: AnnotationSet, classes: Sequence[str] | None, source: str, notes: Counter[str]
 ) -> AnnotationSet:
-    """Return a set with the objects, rows and categories of a class list; of all when it is None."""
+    """Return a set with only the objects, rows and categories of a class list; unchanged if it is None."""
     if classes is None:
-        return found
-    categories = class_categories(found.categories, classes, source)
-    place = {category: number for number, category in enumerate(categories)}
-    new = {number: place[category] for number, category in enumerate(found.categories) if category in place}
-    tables = found.tables and replace(
-        found.tables,
+        return annotations
+    categories = class_categories(annotations.categories, classes, source)
+    index = {category: number for number, category in enumerate(categories)}
+    new = {number: index[category] for number, category in enumerate(annotations.categories) if category in index}
+    tables = annotations.tables and replace(
+        annotations.tables,
         annotations=tuple(
-            row._replace(category=new[row.category]) for row in found.tables.annotations if row.category in new
+            row._replace(category=new[row.category]) for row in annotations.tables.annotations if row.category in new
         ),
     )
-    instances = tuple(of_classes(instance, classes, notes) for instance in found.instances)
-    return replace(found, instances=instances, categories=categories, tables=tables)
+    instances = tuple(of_classes(instance, classes, notes) for instance in annotations.instances)
+    return replace(annotations, instances=instances, categories=categories, tables=tables)
