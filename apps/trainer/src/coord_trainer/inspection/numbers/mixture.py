@@ -46,10 +46,8 @@ def in_one_unit(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[RawBoxes, list[Fin
     if not count or few or count >= _ALL * total or largest_I[has_boxes_I & ~other_I].max() < _PIXELS * in_pixels:
         return raw, []
     first = raw.files[int(np.flatnonzero(other_I)[0])]
-    other_unit, usual_unit = (
-        ("fractions, 0 to 1", "pixels") if in_pixels else ("pixels or thousandths", "fractions, 0 to 1")
-    )
-    message = f"the boxes of {count} of {total} images are in {other_unit}; the others are in {usual_unit}"
+    other, usual = ("fractions, 0 to 1", "pixels") if in_pixels else ("pixels or thousandths", "fractions, 0 to 1")
+    message = f"the boxes of {count} of {total} images are in {other}; the others are in {usual}"
     evidence = f"median of the largest number of an image: {np.median(largest_I[other_I]):.3g} in these, "
     evidence += f"{np.median(largest_I[has_boxes_I & ~other_I]):.3g} in the others; the first: {first}"
     line = rewrite.rescale(raw.layout, "unit" if in_pixels else "pixels", raw.unit)
@@ -87,24 +85,22 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
     labels = tuple(raw.labels[row] for row in rows_p.tolist())
     part = replace(raw, image_N=raw.image_N[rows_p], numbers_N4=raw.numbers_N4[rows_p], labels=labels)
     chosen_n = np.isin(sample.rows_n, rows_p)
-    part_sample = replace(
-        sample, rows_n=np.searchsorted(rows_p, sample.rows_n[chosen_n]), image_n=sample.image_n[chosen_n]
-    )
-    own_part = declared_meaning(part, sizes_I2, part_sample)
-    meaning, certain = find_meaning(own_part, part, sizes_I2, part_sample)
+    subset = replace(sample, rows_n=np.searchsorted(rows_p, sample.rows_n[chosen_n]), image_n=sample.image_n[chosen_n])
+    own_part = declared_meaning(part, sizes_I2, subset)
+    meaning, certain = find_meaning(own_part, part, sizes_I2, subset)
     if not certain or meaning is own_part:
         return raw, []
     alternative_I = sample.evidence(boxes_as(meaning, raw, sizes_I2))
     if z_value((own.evidence_I - np.nan_to_num(alternative_I))[stays_i]) < AS_GOOD:
         return raw, []
-    parts = differences(part, own_part, meaning)
+    changes = differences(part, own_part, meaning)
     message = (
-        f"the boxes of at least {count} of {total} images are unlike the others: {'; '.join(m for _, m, _ in parts)}"
+        f"the boxes of at least {count} of {total} images are unlike the others: {'; '.join(m for _, m, _ in changes)}"
     )
     first = raw.files[int(np.flatnonzero(leaves_I)[0])]
     evidence = f"edges at their sides: z {meaning.z:.1f} corrected, {own_part.z:.1f} as stated; at those of the "
     evidence += f"others {z_value(own.evidence_I[stays_i]):.1f} as stated; the first: {first}"
-    fix = f"in these images {'; then '.join(line for _, _, line in parts)}"
+    fix = f"in these images {'; then '.join(line for _, _, line in changes)}"
     numbers_N4 = raw.numbers_N4.copy()
     numbers_N4[rows_p] = _in_layout(boxes_as(meaning, part, sizes_I2), raw.layout)
     numbers_N4[rows_p] *= np.tile(_extents(raw, sizes_I2)[raw.image_N[rows_p]], 2)
