@@ -15,7 +15,7 @@ from coord_trainer.data.usable.image import is_outside, outside_message
 from coord_trainer.inspection import records
 from coord_trainer.inspection.images import ImageFile, look_at_all
 from coord_trainer.inspection.numbers.class_numbers import shifted_classes
-from coord_trainer.inspection.numbers.edges import STANDS_OUT, EdgeMaps, Sample
+from coord_trainer.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
 from coord_trainer.inspection.numbers.findings import Finding, most_severe_first
 from coord_trainer.inspection.numbers.geometry import ENOUGH, examine_geometry
 from coord_trainer.inspection.numbers.meaning import declared_meaning
@@ -83,7 +83,7 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | HeldOut 
         explained = any(f.severity == "error" and f.code != "unknown_numbers" for f in geometry_findings)
         exif_findings, turned = examine_turned(raw, files, root, meaning.boxes_N4)
         findings += [*geometry_findings, *exif_findings]
-        unit, boxes_fit = meaning.unit, meaning.z >= STANDS_OUT
+        unit, boxes_fit = meaning.unit, meaning.z >= SIGNIFICANT
     size_findings = records.stated_sizes(raw, files, turned, unit, boxes_fit)
     codes = {finding.code for finding in findings}
     findings += [finding for finding in size_findings if finding.code not in codes]

@@ -44,7 +44,7 @@ _STYLE = """
 def write_page(
     path: Path, examination: Examination, shown: Sequence[Shown], ceilings: Mapping[str, float], view: ModelView | None
 ) -> None:
-    """Write the page.
+    """Write inspect.html.
 
     Args:
         path: path of the page
@@ -100,10 +100,10 @@ def _images(shown: Sequence[Shown], tokens: bool) -> str:
     legend += f'<p class="tokens">{key}; {explanation}</p>' if tokens else ""
     figures = []
     for item in shown:
-        error = "an object is missing" if item.off_by is None else f"at most {item.off_by:.2f} px apart"
+        deviation = "an object is missing" if item.off_by is None else f"at most {item.off_by:.2f} px apart"
         origin = "augmented as in the first epoch," if item.augmented else "file"
         (w, h), (width, height) = item.image.size, item.size
-        caption = f"{item.name}: {w} x {h} shown, {origin} {width} x {height}; {error}"
+        caption = f"{item.name}: {w} x {h} shown, {origin} {width} x {height}; {deviation}"
         answer = _tokens(item.tokens, largest) if item.tokens else f"<pre>{safe(item.text)}</pre>"
         details = f"<details><summary>{len(item.truth)} objects: prompt and answer</summary>{answer}</details>"
         figures.append(f"<figure>{_drawing(item)}<figcaption>{safe(caption)}</figcaption>{details}</figure>")

@@ -26,10 +26,8 @@ def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Pa
     severity = by_share(len(faults), len(files))
     message = f"{len(faults)} of {len(files)} images cannot be used; they and their boxes are left out"
     missing_name = next((name for name, fault in faults if fault == MISSING), None)
-    folder = where_it_is(missing_name, annotations) if missing_name is not None else ""
-    fix = (
-        f"check --images (data.images), or replace the files{folder and f'; the first is found with --images{folder}'}"
-    )
+    hint = where_it_is(missing_name, annotations) if missing_name is not None else ""
+    fix = f"check --images (data.images), or replace the files{hint and f'; the first is found with --images{hint}'}"
     return [Finding("unreadable_image", severity, message, evidence, len(faults), fix)]
 
 

@@ -48,9 +48,9 @@ def _is_number(value: Any) -> bool:
 
 
 def shifted_classes(numbers: ClassNumbers | None) -> list[Finding]:
-    """Report class numbers that are all one too high or too low; at one end no name, at the other no object.
+    """Report class numbers that are all one too high or too low.
 
-    Named numbers may have gaps, as in COCO: every number in use must have a name after it is shifted by one.
+    The number just beyond the names is in use, that at the other end is not, and all have names after a shift by one.
     """
     if numbers is None or not numbers.names:
         return []
@@ -59,7 +59,7 @@ def shifted_classes(numbers: ClassNumbers | None) -> list[Finding]:
         fits = all(number - step in numbers.names for number, times in numbers.used.items() if times)
         if numbers.used.get(beyond) and not numbers.used.get(unused) and fits:
             count = sum(numbers.used.values())
-            message = f"classes seem to be numbered one too {direction}: objects would get the name of a neighbour"
+            message = f"class numbers seem one too {direction}: each object would get the name of a neighbouring class"
             evidence = (
                 f"{numbers.used[beyond]} of {count} objects have class {beyond}, names go from {first} "
                 f"({numbers.names[first]}) to {last} ({numbers.names[last]}), and no object has class {unused}"

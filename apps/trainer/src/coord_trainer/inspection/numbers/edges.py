@@ -19,7 +19,7 @@ from PIL import Image
 
 SIDE = 320
 """Longer side of the thumbnails that are compared with boxes, in pixels."""
-STANDS_OUT = 3.0
+SIGNIFICANT = 3.0
 """z from which evidence is significant."""
 _REACH = 0.01  # distance up to which an edge counts, as a fraction of the longer side; at least one pixel
 _LEVELS = 200  # number of ranks: their sums along a side of 320 pixels fit into 16 bits
@@ -142,7 +142,7 @@ class Sample:
         """Width and height in pixels of the thumbnail of each box."""
         return np.stack([self.maps.widths_I, self.maps.heights_I], axis=1)[self.image_n]
 
-    def few(self, count: int) -> Sample:
+    def subsample(self, count: int) -> Sample:
         """Return a sample with at most `count` boxes, evenly spaced."""
         kept = np.unique(np.linspace(0, len(self.rows_n) - 1, min(count, len(self.rows_n))).astype(np.int64))
         return replace(self, rows_n=self.rows_n[kept], image_n=self.image_n[kept])

@@ -8,9 +8,9 @@ import numpy as np
 
 from coord_trainer.inspection.numbers import rewrite
 from coord_trainer.inspection.numbers.differences import differences, shifted
-from coord_trainer.inspection.numbers.edges import STANDS_OUT, Sample
+from coord_trainer.inspection.numbers.edges import SIGNIFICANT, Sample
 from coord_trainer.inspection.numbers.findings import Finding, Severity
-from coord_trainer.inspection.numbers.meaning import IMPOSSIBLE, declared_meaning, find_meaning, rough_ways
+from coord_trainer.inspection.numbers.meaning import IMPOSSIBLE, candidate_placements, declared_meaning, find_meaning
 from coord_trainer.inspection.numbers.mixture import in_one_meaning, in_one_unit
 from coord_trainer.inspection.numbers.offsets import Offset, find_offsets
 from coord_trainer.inspection.numbers.raw import RawBoxes
@@ -56,12 +56,12 @@ def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
         evidence = f"as stated, {own.inside:.0%} of the boxes have an area and lie inside their images"
         return [Finding("unknown_numbers", "error", message, evidence, count, "check the page and the data source")]
     images = len(sample.maps)
-    if own.z >= STANDS_OUT or not images:  # where no image can be compared, another finding says why
+    if own.z >= SIGNIFICANT or not images:  # where no image can be compared, another finding says why
         return []
     message = "the pixels do not confirm the boxes: they are loose, or wrong in a way that is not detected"
     if images < ENOUGH:
         message = f"{images} images are too few to confirm the position of the boxes from the pixels"
-    evidence = f"edges at the sides of boxes: z {own.z:.1f} on {images} images, {STANDS_OUT:g} would confirm them"
+    evidence = f"edges at the sides of boxes: z {own.z:.1f} on {images} images, {SIGNIFICANT:g} would confirm them"
     return [Finding("no_evidence", "note", message, evidence, count, "look at the page")]
 
 
@@ -101,7 +101,7 @@ def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample:
     """Return the finding that images are shuffled and the findings that remain after reassignment; else none."""
     image_J = np.zeros(len(sample.maps), np.int64)
     image_J[sample.image_n] = raw.image_N[sample.rows_n]
-    pairs = find_pairs(rough_ways(raw, sizes_I2, own), sample, sizes_I2[image_J])
+    pairs = find_pairs(candidate_placements(raw, sizes_I2, own), sample, sizes_I2[image_J])
     if pairs is None:
         return []
     evidence = (

@@ -15,7 +15,7 @@ import numpy as np
 
 from coord_eval.diagnosis import LAYOUTS, TURNS
 from coord_trainer.inspection.numbers.copies import Copy
-from coord_trainer.inspection.numbers.edges import STANDS_OUT, Sample, is_inside, z_value
+from coord_trainer.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_trainer.inspection.numbers.offsets import KINDS
 from coord_trainer.inspection.numbers.raw import RawBoxes
 from coord_trainer.inspection.numbers.reading import (
@@ -31,7 +31,7 @@ from coord_trainer.inspection.numbers.reading import (
     turned,
 )
 from coord_trainer.inspection.numbers.scan import (
-    SCAN_STANDS_OUT,
+    SCAN_SIGNIFICANT,
     corners_of_copy,
     find_copy,
     find_shift,
@@ -77,20 +77,20 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
     turns = [turned(own, turn, sample) for turn in (2, 3, 4, 6, 8)] if own.inside >= PLAUSIBLE else []
     own_fitted = fitted(own, sample)
     best = max([own_fitted, *alternatives, *padded, *turns], key=lambda m: m.z)
-    if best is not own_fitted and best.beats(own_fitted, STANDS_OUT):
+    if best is not own_fitted and best.beats(own_fitted, SIGNIFICANT):
         best = _simplest(best, [*alternatives, *padded, *turns], own, sample)
         if _changes(best, own) < 2:
             return best, True
         copy = find_copy(raw, units["pixels"], sample, 1)  # two changes may fit a little by chance
-        is_copy = copy is not None and copy.beats(own, SCAN_STANDS_OUT) and copy.above(best) >= STANDS_OUT
+        is_copy = copy is not None and copy.beats(own, SCAN_SIGNIFICANT) and copy.above(best) >= SIGNIFICANT
         return (copy if copy is not None and is_copy else best), True
     fitted_pairs = [(fitted(m, sample), m) for m in padded]
-    is_padded = any(m.beats(own_fitted, STANDS_OUT) for m, _ in fitted_pairs)  # then `own` is nearly right and fits too
-    if own_fitted.inside >= PLAUSIBLE and max(own.z, own_fitted.z) >= STANDS_OUT and not is_padded:
+    is_padded = any(m.beats(own_fitted, SIGNIFICANT) for m, _ in fitted_pairs)  # then `own` nearly fits too
+    if own_fitted.inside >= PLAUSIBLE and max(own.z, own_fitted.z) >= SIGNIFICANT and not is_padded:
         return own, True
     fitted_pairs += [(fitted(m, sample), m) for m in alternatives]
     best, unfitted = max(fitted_pairs, key=lambda pair: pair[0].z, default=(own, own))
-    if unfitted is not own and best.beats(own_fitted, STANDS_OUT):
+    if unfitted is not own and best.beats(own_fitted, SIGNIFICANT):
         return replace(unfitted, evidence_I=best.evidence_I), True  # the wrong size is a separate finding
     pixels_I2 = units["pixels"]
     turns = [turned(m, turn, sample) for m in alternatives for turn in (2, 4)]
@@ -101,7 +101,7 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
         lambda: [find_copy(raw, pixels_I2, sample, 4)],
     ]
     for search in searches:
-        candidates = [meaning for meaning in search() if meaning is not None and meaning.beats(own, SCAN_STANDS_OUT)]
+        candidates = [meaning for meaning in search() if meaning is not None and meaning.beats(own, SCAN_SIGNIFICANT)]
         if candidates:
             return _clearer(candidates[0], candidates[-1], sample), True
     if own.inside < IMPOSSIBLE and alternatives:
@@ -120,7 +120,7 @@ def boxes_as(meaning: Meaning, raw: RawBoxes, sizes_I2: np.ndarray) -> np.ndarra
     return TURNS[meaning.turn](boxes_N4)
 
 
-def rough_ways(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> list[Placed]:
+def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> list[Placed]:
     """Return the boxes under the declared meaning, then under others that may match boxes to shuffled images."""
     placements = [Placed(own.boxes_N4, raw.unit == "pixels")]
     for unit, divisor_I2 in _units(raw, sizes_I2).items():
@@ -155,7 +155,7 @@ def _is_likely(corners_N4: np.ndarray) -> bool:
 def _simplest(best: Meaning, others: Sequence[Meaning], own: Meaning, sample: Sample) -> Meaning:
     """Return a meaning with fewer changes that fits as well as the best once its box size is fitted, else the best."""
     simpler = [(fitted(m, sample), m) for m in others if _changes(m, own) < _changes(best, own)]
-    as_good = [(f.z, m) for f, m in simpler if f.z >= STANDS_OUT and best.above(f) < AS_GOOD]
+    as_good = [(f.z, m) for f, m in simpler if f.z >= SIGNIFICANT and best.above(f) < AS_GOOD]
     return max(as_good, key=lambda pair: pair[0], default=(0.0, best))[1]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from coord_trainer.inspection.numbers import rewrite
 from coord_trainer.inspection.numbers.differences import differences
-from coord_trainer.inspection.numbers.edges import STANDS_OUT, Sample, is_inside, z_value
+from coord_trainer.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_trainer.inspection.numbers.findings import SPOILS, Finding, by_share
 from coord_trainer.inspection.numbers.meaning import boxes_as, declared_meaning, find_meaning
 from coord_trainer.inspection.numbers.raw import RawBoxes
@@ -79,7 +79,7 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
     count, total = int(leaves_I.sum()), int(has_boxes_I.sum())
     stays_i = np.ones(len(sample.maps), bool)
     stays_i[sample.image_n] = ~leaves_I[raw.image_N[sample.rows_n]]
-    if not max(_LEAST, SPOILS * total) <= count < _ALL * total or z_value(own.evidence_I[stays_i]) < STANDS_OUT:
+    if not max(_LEAST, SPOILS * total) <= count < _ALL * total or z_value(own.evidence_I[stays_i]) < SIGNIFICANT:
         return raw, []
     rows_p = np.flatnonzero(leaves_I[raw.image_N])
     labels = tuple(raw.labels[row] for row in rows_p.tolist())

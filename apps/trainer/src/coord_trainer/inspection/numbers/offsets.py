@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coord_trainer.inspection.numbers.edges import STANDS_OUT, Sample, inflate, z_value
+from coord_trainer.inspection.numbers.edges import SIGNIFICANT, Sample, inflate, z_value
 
-_STANDS_OUT = 3.5  # z from which a gain counts; about a hundred small moves are tried
+_SIGNIFICANT = 3.5  # z from which a gain counts; about a hundred small moves are tried
 _AS_GOOD = 2.0  # z of the difference below which a smaller move fits equally well
 _APART = 8  # pixels of the thumbnail between two sides from which their edges can be separated
 _ROUNDS = 3
@@ -96,7 +96,7 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
     for kind in kinds:
         onsets = {value: sample.onset(kind.move(boxes_N4, value)) for value in kind.steps.tolist()}
         z = {value: z_value(onset_I - before_I) for value, onset_I in onsets.items()}
-        better = [v for v in onsets if z[v] >= _STANDS_OUT and (kind is not TIGHTNESS or v < 1 or fits_enlarged(v))]
+        better = [v for v in onsets if z[v] >= _SIGNIFICANT and (kind is not TIGHTNESS or v < 1 or fits_enlarged(v))]
         value = max(better, key=lambda v: _mean(onsets[v]), default=kind.neutral)
         if abs(value - kind.neutral) < kind.least:
             continue
@@ -110,14 +110,14 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
         as_good = [v for v in onsets if low < v < high and z_value(onsets[value] - onsets[v]) < _AS_GOOD]
         least = min([*as_good, value], key=lambda v: abs(v - kind.neutral))
         offsets.append(Offset(kind.code, refined, least, before, after, z[value], kind.move(boxes_N4, refined)))
-    offsets = [offset for offset in offsets if z_value(sample.evidence(offset.boxes_N4)) >= STANDS_OUT]
+    offsets = [offset for offset in offsets if z_value(sample.evidence(offset.boxes_N4)) >= SIGNIFICANT]
     return max(offsets, key=lambda offset: offset.after, default=None)
 
 
 def find_offsets(boxes_N4: np.ndarray, sample: Sample, excluded: Sequence[str] = ()) -> list[Offset]:
     """Return the moves after which the boxes fit better, largest gain first; at most one of each kind not excluded."""
     offsets: list[Offset] = []
-    sample = sample.few(1500)
+    sample = sample.subsample(1500)
     for _ in range(_ROUNDS):
         kinds = [kind for kind in KINDS if kind.code not in {*excluded, *(offset.code for offset in offsets)}]
         offset = find_offset(boxes_N4, sample, kinds)
@@ -147,5 +147,5 @@ def _refined(kind: Kind, value: float, boxes_N4: np.ndarray, sample: Sample) -> 
 
 
 def _mean(values_I: np.ndarray) -> float:
-    known = values_I[np.isfinite(values_I)]
-    return float(known.mean()) if len(known) else -1.0
+    finite = values_I[np.isfinite(values_I)]
+    return float(finite.mean()) if len(finite) else -1.0

@@ -11,7 +11,7 @@ import numpy as np
 
 from coord_eval.diagnosis import LAYOUTS, TURNS
 from coord_trainer.inspection.numbers.copies import Copy
-from coord_trainer.inspection.numbers.edges import STANDS_OUT, Sample, is_inside, z_value
+from coord_trainer.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_trainer.inspection.numbers.offsets import TIGHTNESS, find_offset
 from coord_trainer.inspection.numbers.raw import RawBoxes
 
@@ -80,8 +80,8 @@ class Meaning:
         if self.z < threshold:
             return False
         if other.inside >= PLAUSIBLE:
-            return self.above(other) >= STANDS_OUT
-        return other.z < STANDS_OUT or self.above(other) >= AS_GOOD
+            return self.above(other) >= SIGNIFICANT
+        return other.z < SIGNIFICANT or self.above(other) >= AS_GOOD
 
 
 def read_as(sample: Sample, layout: str, unit: str, corners_N4: np.ndarray, copy: Copy | None = None) -> Meaning:

@@ -25,7 +25,7 @@ _PER_IMAGE = {"unit": "1", "percent": "100", "norm1000": "1000", "norm999": "999
 """Width and height of every image in units that are relative to the image."""
 
 
-def reorder(found: str, declared: str) -> str:
+def reorder(actual: str, declared: str) -> str:
     """Return the correction of the order of the numbers.
 
     Example:
@@ -38,23 +38,23 @@ def reorder(found: str, declared: str) -> str:
             "x1": ("{a}1", "{a}2", "({a}1 + {a}2) / 2", "{a}2 - {a}1"),
             "x": ("{a}", "{a} + {s}", "{a} + {s} / 2", "{s}"),
             "cx": ("c{a} - {s} / 2", "c{a} + {s} / 2", "c{a}", "{s}"),
-        }[NAMES[found].split(", ")[found.startswith(("y", "cy"))]]
+        }[NAMES[actual].split(", ")[actual.startswith(("y", "cy"))]]
     )
     written = {"xyxy": (low, high), "xywh": (low, size), "cxcywh": (centre, size)}[declared]
-    return _line(found, [*written[0], *written[1]])
+    return _line(actual, [*written[0], *written[1]])
 
 
-def rescale(layout: str, found: str | Copy, declared: str) -> str:
-    """Return the correction of the unit, from the unit found or the pixels of a copy to the declared unit.
+def rescale(layout: str, actual: str | Copy, declared: str) -> str:
+    """Return the correction of the unit, from the actual unit or the pixels of a copy to the declared unit.
 
     Example:
         >>> rescale("xyxy", "percent", "unit")
         'take the four numbers of each box as `x1, y1, x2, y2` and write `x1 / 100, y1 / 100, x2 / 100, y2 / 100`'
     """
-    factors = [_factor(found, declared, side) for side in _SIDES]
-    if not isinstance(found, Copy) or found.kind != "padded":
+    factors = [_factor(actual, declared, side) for side in _SIDES]
+    if not isinstance(actual, Copy) or actual.kind != "padded":
         return _line(layout, [f"{name}{factors[k % 2]}" for k, name in enumerate(_names(layout))])
-    to_pixels = f" * max(W, H) / {found.value:.5g}"
+    to_pixels = f" * max(W, H) / {actual.value:.5g}"
     from_pixels = [_product([], []) if declared == "pixels" else _factor("pixels", declared, side) for side in _SIDES]
     written = []
     for k, name in enumerate(_names(layout)):
@@ -151,19 +151,19 @@ def _line(layout: str, written: Sequence[str]) -> str:
     return line + ", with W and H the image's width and height" * ("W" in line or "H" in line)
 
 
-def _factor(found: str | Copy, declared: str, side: str) -> str:
+def _factor(actual: str | Copy, declared: str, side: str) -> str:
     """Return the multiplications and divisions that convert a number along a side of the image."""
-    times, over = _in_pixels(found, side)
+    times, over = _in_pixels(actual, side)
     unit_over, unit_times = ([], []) if declared in ("pixels", "stated") else ([side], [_PER_IMAGE[declared]])
     return _product([*times, *unit_times], [*over, *unit_over])
 
 
-def _in_pixels(found: str | Copy, side: str) -> tuple[list[str], list[str]]:
-    if isinstance(found, Copy):
-        value = f"{found.value:.5g}"
+def _in_pixels(actual: str | Copy, side: str) -> tuple[list[str], list[str]]:
+    if isinstance(actual, Copy):
+        value = f"{actual.value:.5g}"
         extent = {"times": "1", "square": side, "longer": "max(W, H)", "padded": "max(W, H)", "area": "(W * H) ** 0.5"}
-        return [extent[found.kind]], [value]
-    return ([], []) if found in ("pixels", "stated") else ([side], [_PER_IMAGE[found]])
+        return [extent[actual.kind]], [value]
+    return ([], []) if actual in ("pixels", "stated") else ([side], [_PER_IMAGE[actual]])
 
 
 def _product(times: Sequence[str], over: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ from coord_trainer.inspection.numbers.reading import (
     turned,
 )
 
-SCAN_STANDS_OUT = 4.0
+SCAN_SIGNIFICANT = 4.0
 """z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""
 _SCANNED = 300  # boxes on which candidates are tried
 _USUAL_SIZES = (224, 256, 300, 320, 384, 416, 448, 512, 600, 608, 640, 672, 736, 768, 800, 896, 960, 1024, 1280, 1333)
@@ -46,7 +46,7 @@ def read_as_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray, s
 
 def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) -> Meaning | None:
     """Return the meaning with the resized copy whose boxes, with orientation `turn`, fit the pixels best."""
-    subsample = sample.few(_SCANNED)
+    subsample = sample.subsample(_SCANNED)
 
     def fit(layout: str, copy: Copy) -> float:
         corners_N4 = corners_of_copy(raw, layout, copy, sizes_I2)
@@ -88,7 +88,7 @@ def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) ->
 
 def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: Sample) -> Meaning | None:
     """Return the meaning with the shift that fits best, of those that keep nearly all boxes inside their images."""
-    subsample, size_N2 = sample.few(_SCANNED), sizes_I2[image_N]
+    subsample, size_N2 = sample.subsample(_SCANNED), sizes_I2[image_N]
     candidates = []
 
     def fit(shift: Shift) -> float:
