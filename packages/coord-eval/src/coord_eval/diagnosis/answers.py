@@ -93,14 +93,14 @@ class _RawNumbers:
 
     Attributes:
         detections: one row per box
-        raw_B4: the four numbers of each box
+        numbers_B4: the four numbers of each box
         input_B2: size of the model input, NaN where it is not stated
         order: order of the numbers by the answer format, a key of `LAYOUTS`
         kind: coordinate tokens, plain numbers of an answer, or numbers of a results list
     """
 
     detections: Detections
-    raw_B4: np.ndarray
+    numbers_B4: np.ndarray
     input_B2: np.ndarray
     order: str
     kind: Literal["tokens", "plain", "results"]
@@ -153,7 +153,7 @@ def diagnose(
     if not evaluation.counts["objects"]:
         return ["diagnosis: nothing to diagnose: the ground truth holds no boxes"] if force else []
     raw = _raw_numbers(truth, predictions, options, labels, evaluation.score_source)
-    if not len(raw.raw_B4):
+    if not len(raw.numbers_B4):
         return ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
     ways = sorted(_ways(truth, raw), key=lambda way: -way.fit)
     # A fitted map that is hardly better is one of the other ways with rounded parameters.
@@ -267,10 +267,10 @@ def _source(requested: str, answers: Sequence[Answer], predictions: Sequence[Pre
 
 def _ways(truth: GroundTruth, raw: _RawNumbers) -> Iterator[Way]:
     image_B = raw.detections.image_D
-    read_B4 = LAYOUTS[raw.order](raw.raw_B4)
+    read_B4 = LAYOUTS[raw.order](raw.numbers_B4)
     for divisor, option, divisor_B2 in _divisors(truth, raw):
         for layout, to_corners in LAYOUTS.items():
-            unit_B4 = to_corners(raw.raw_B4) / np.tile(divisor_B2, 2)
+            unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
             order = "" if layout == "xyxy" else f" as {layout}"
             advice = raw.advice(layout, option)
             yield Way(f"numbers{order} {divisor}", unit_B4, _fit(truth, image_B, unit_B4), advice)
@@ -285,7 +285,7 @@ def _ways(truth: GroundTruth, raw: _RawNumbers) -> Iterator[Way]:
         if not np.isfinite(divisor_B2).all():
             continue
         for layout, to_corners in LAYOUTS.items():
-            unit_B4 = to_corners(raw.raw_B4) / np.tile(divisor_B2, 2)
+            unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
             yield from _affine(truth, raw, layout, unit_B4, suffix)
 
 
@@ -301,7 +301,7 @@ def _divisors(truth: GroundTruth, raw: _RawNumbers) -> Iterator[tuple[str, str, 
         yield "in pixels of the model's input", "--scale input_pixels", raw.input_B2
     few_B = np.isin(raw.detections.image_D, np.arange(0, len(truth.sizes_I2), -(-len(truth.sizes_I2) // _IMAGES)))
     image_b, size_b2 = raw.detections.image_D[few_B], size_B2[few_B]
-    read_b4 = LAYOUTS[raw.order](raw.raw_B4[few_B])
+    read_b4 = LAYOUTS[raw.order](raw.numbers_B4[few_B])
     side = max(COMMON_SQUARES, key=lambda side: _fit(truth, image_b, read_b4 / side))
     yield f"in pixels of a copy of {side} x {side} pixels", f"--scale {side}", np.full_like(size_B2, side)
     fit_by_limits = {
@@ -372,14 +372,14 @@ def _unambiguous_pairs(truth: GroundTruth, detections: Detections) -> tuple[np.n
 
 def _robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Fit y = a x + b, and repeat the fit three times without outliers."""
-    kept = np.ones(len(x), bool)
+    inlier = np.ones(len(x), bool)
     a, b = 1.0, 0.0
     for _ in range(4):
-        if kept.sum() < _PAIRS or np.ptp(x[kept]) == 0:
+        if inlier.sum() < _PAIRS or np.ptp(x[inlier]) == 0:
             break
-        a, b = np.polyfit(x[kept], y[kept], 1).tolist()
+        a, b = np.polyfit(x[inlier], y[inlier], 1).tolist()
         error = np.abs(a * x + b - y)
-        kept = error <= 2.5 * np.median(error[kept]) + 1e-9
+        inlier = error <= 2.5 * np.median(error[inlier]) + 1e-9
     return a, b
 
 
@@ -396,8 +396,8 @@ def _fit(truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
 
 def _distinct(ways: Sequence[Way]) -> Iterator[Way]:
     """Yield the ways whose boxes differ from those of the better ones by more than rounding."""
-    kept: list[Way] = []
+    distinct: list[Way] = []
     for way in ways:
-        if all(np.abs(way.unit_B4 - other.unit_B4).max() > 0.002 for other in kept):
-            kept.append(way)
+        if all(np.abs(way.unit_B4 - other.unit_B4).max() > 0.002 for other in distinct):
+            distinct.append(way)
             yield way
