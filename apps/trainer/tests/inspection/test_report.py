@@ -174,7 +174,7 @@ def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys,
         assert train.part is not None and len(train) == len(clean.images)
         told = {f.code for f in report.check_before_training(config, train, None, tmp_path / "cache")}
         assert told == ({"mirrored"} & {name})
-        assert "is large: what is found is of an even part of it" in capsys.readouterr().out
+        assert "is large: only an evenly spaced part of it was examined" in capsys.readouterr().out
         again = load_annotated(source.annotations, source.images, "train", False, config.data)
         assert again.part == train.part and again.part.read_text() == train.part.read_text()
 

@@ -35,7 +35,7 @@ def test_image_is_put_together_from_the_patches_of_the_processor(view):
 def test_boxes_are_read_back_from_the_token_ids(view):
     _, train, found = view
     for one, index in zip(found.shown, (0, 3), strict=True):
-        assert [name for name, _ in one.said] == [name for name, _ in one.truth]
+        assert [name for name, _ in one.decoded] == [name for name, _ in one.truth]
         assert len(one.truth) == len(train.instances[index].objects)
         assert 0 < one.off_by <= 0.0005 * max(one.size) + 1e-6  # half a bin
 
@@ -46,7 +46,7 @@ def test_boxes_are_compared_with_the_objects_that_the_answer_names(opened_run, s
     data = config.data.model_copy(update=settings)
     found = with_model(config.model_copy(update={"data": data}), train, list(range(len(train))))
     for one in found.shown:
-        assert [name for name, _ in one.truth] == [name for name, _ in one.said if name != "noise"]
+        assert [name for name, _ in one.truth] == [name for name, _ in one.decoded if name != "noise"]
         assert one.off_by <= 0.0005 * max(one.size) + 1e-6
 
 
@@ -57,14 +57,14 @@ def test_samples_that_are_too_long_are_shown_whole_with_what_lies_beyond(opened_
     assert found.limit == 30 and max(found.lengths) > 30
     for one, length in zip(found.shown, (found.lengths[0], found.lengths[3]), strict=True):
         assert sum(token.role == "beyond" for token in one.tokens) == length - 30
-        assert len(one.said) == len(one.truth)  # nothing is missing: the tokens beyond are there
+        assert len(one.decoded) == len(one.truth)  # nothing is missing: the tokens beyond are there
 
 
 def test_a_lost_object_is_no_small_difference():
     box = (0.1, 0.1, 0.2, 0.2)
     one = Shown("a.png", None, (10, 10), (("cat", box),), (), "")
     assert one.off_by is None
-    assert replace(one, said=(("cat", (0.1, 0.1, 0.2, 0.3)),)).off_by == pytest.approx(1.0)
+    assert replace(one, decoded=(("cat", (0.1, 0.1, 0.2, 0.3)),)).off_by == pytest.approx(1.0)
 
 
 def test_tokens_have_roles_and_weights(view):

@@ -1,1 +1,1 @@
-"""Takes annotations with their images, returns findings: what is wrong with the data, with evidence and its cure."""
+"""Takes annotations with their images, returns findings: the faults of the data, with evidence and a correction."""

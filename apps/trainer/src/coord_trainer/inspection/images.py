@@ -1,4 +1,4 @@
-"""One look at each image file: whether it decodes, its size, its EXIF orientation, and how it looks when small."""
+"""Reads each image file once: whether it decodes, its size, EXIF orientation, perceptual hash and thumbnail."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _ORIENTATION = 0x0112  # EXIF tag
 
 @dataclass(frozen=True)
 class ImageFile:
-    """What is known about one image file.
+    """Properties of one image file.
 
     Attributes:
-        size: width and height in pixels as training sees them; None if the file was not looked at or cannot be decoded
-        fault: why it cannot be decoded
-        orientation: EXIF orientation, 1 for an image that is stored as it is shown
-        digest: of the file's bytes
-        look: its perceptual hash, which stays nearly the same when an image is resized or compressed again
-        grey: its grey values in a few fields, which tell other images that look alike from copies
-        small: the image with at most `SIDE` pixels a side, where it was asked for
+        size: width and height in pixels after EXIF rotation; None if the file was not read or cannot be decoded
+        fault: why the file cannot be decoded
+        orientation: EXIF orientation, 1 for an image that is stored upright
+        digest: SHA-256 of the file
+        look: perceptual hash, which hardly changes when an image is resized or compressed again
+        grey: mean grey values of a coarse grid, which distinguish copies from images that only look alike
+        small: thumbnail with at most `SIDE` pixels a side, if requested
     """
 
     size: tuple[int, int] | None
@@ -43,7 +43,7 @@ class ImageFile:
 
 
 def look_at(path: Path, keep: bool) -> ImageFile:
-    """Decode one image file; `keep` keeps it in small."""
+    """Decode one image file; with `keep` the result contains its thumbnail."""
     try:
         size = image_facts(path).size
         small = decode_image(path, at_most=(SIDE, SIDE))
@@ -60,24 +60,24 @@ def look_at(path: Path, keep: bool) -> ImageFile:
 
 
 def look_at_all(root: Path, files: Sequence[str], chosen: Sequence[int], kept: Sequence[int]) -> list[ImageFile]:
-    """Look at the chosen files, and keep some of those in small; of the others nothing is known."""
-    in_small = set(kept)
-    looks = [ImageFile(None)] * len(files)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow decodes without the interpreter's lock
-        for i, look in zip(chosen, pool.map(lambda i: look_at(root / files[i], i in in_small), chosen), strict=True):
-            looks[i] = look
-    return looks
+    """Read the files with indices `chosen`, with a thumbnail of those in `kept`; the other results are empty."""
+    kept_set = set(kept)
+    results = [ImageFile(None)] * len(files)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow releases the GIL while it decodes
+        for i, file in zip(chosen, pool.map(lambda i: look_at(root / files[i], i in kept_set), chosen), strict=True):
+            results[i] = file
+    return results
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two files that show the same image, or nearly so.
+    """Two files that show the same image, or images that look alike.
 
     Attributes:
         first: index in the first set
-        second: index in the second
-        same: whether it is known to be the same image; others look alike
-        how: how that is known
+        second: index in the second set
+        same: whether both show the same image; otherwise they only look alike
+        how: the evidence, in words
     """
 
     first: int
@@ -87,9 +87,9 @@ class Pair:
 
 
 def alike_images(first: Sequence[ImageFile], second: Sequence[ImageFile]) -> list[Pair]:
-    """Return pairs of files that show the same image, and then those that only look alike.
+    """Return pairs of files that show the same image, followed by pairs that only look alike.
 
-    Equal bytes, or looks that are nearly the same; very large sets are compared by bytes alone.
+    Files are compared by their bytes and by their perceptual hashes; very large sets by their bytes alone.
     """
     pairs: dict[tuple[int, int], Pair] = {}
     by_digest: dict[str, list[int]] = {}
@@ -99,16 +99,16 @@ def alike_images(first: Sequence[ImageFile], second: Sequence[ImageFile]) -> lis
     for i, file in enumerate(first):
         pairs |= {(i, j): Pair(i, j, True, "equal files") for j in by_digest.get(file.digest, ())}
     if len(first) * len(second) <= 25_000_000:
-        (rows_i, looks_i), (rows_j, looks_j) = _looks(first), _looks(second)
-        for at_i, at_j, bits in near_duplicates(looks_i, looks_j):
+        (rows_i, hashes_i), (rows_j, hashes_j) = _hashes(first), _hashes(second)
+        for at_i, at_j, bits in near_duplicates(hashes_i, hashes_j):
             i, j = rows_i[at_i], rows_j[at_j]
-            one, other = first[i].grey, second[j].grey
-            same = one is not None and other is not None and is_same(one, other)
-            how = "copies of another size or quality" if same else "not the same everywhere"
-            pairs.setdefault((i, j), Pair(i, j, same, f"{how}, {bits} of 64 bits of their looks differ"))
+            grey_i, grey_j = first[i].grey, second[j].grey
+            same = grey_i is not None and grey_j is not None and is_same(grey_i, grey_j)
+            how = "copies of another size or quality" if same else "parts of them differ"
+            pairs.setdefault((i, j), Pair(i, j, same, f"{how}, {bits} of 64 bits of their perceptual hashes differ"))
     return sorted(pairs.values(), key=lambda pair: (not pair.same, pair.first, pair.second))
 
 
-def _looks(files: Sequence[ImageFile]) -> tuple[list[int], list[np.ndarray]]:
+def _hashes(files: Sequence[ImageFile]) -> tuple[list[int], list[np.ndarray]]:
     rows = [i for i, file in enumerate(files) if file.look is not None]
     return rows, [look for file in files if (look := file.look) is not None]

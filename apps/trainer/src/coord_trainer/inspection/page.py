@@ -1,4 +1,4 @@
-"""inspect.html: the findings, what the model is given of some images, and how classes, sizes and lengths are spread."""
+"""inspect.html: the findings, sample images with their tokens, and the distributions of classes, sizes and lengths."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from coord_trainer.inspection.examine import Examination
 from coord_trainer.inspection.numbers.findings import Finding
 from coord_trainer.inspection.shown import ModelView, Named, Shown, Token
 
-_SIDE = 480  # of a drawing, in its own units
-_TRUTH, _SAID = "#0f766e", "#2563eb"
-_CLASSES = 60
+_SIDE = 480  # longer side of a drawing, in SVG units
+_TRUTH, _DECODED = "#0f766e", "#2563eb"
+_CLASSES = 60  # listed at most
 _ROLES = {
-    "prompt": ("#e8ebef", "prompt, not learnt"),
-    "image": ("#d9d2ea", "image, not learnt"),
+    "prompt": ("#e8ebef", "prompt, no loss"),
+    "image": ("#d9d2ea", "image, no loss"),
     "structure": ("#f2b84b", "structure"),
     "description": ("#5fbf7f", "description"),
     "object": ("#6f9df0", "coordinate"),
-    "unlearnt": ("#e9b5ae", "answer, not learnt"),
+    "unlearnt": ("#e9b5ae", "answer, no loss"),
     "beyond": ("#e0605a", "beyond training.max_length"),
 }
-"""Colour and name of each role; learnt tokens have it the paler, the less they weigh."""
+"""Colour and name of each role; tokens with a loss are drawn paler the smaller their weight is."""
 _UNLEARNT = ("prompt", "image", "unlearnt", "beyond")
 _STYLE = """
 .tokens span { display: inline-block; padding: 0 3px; margin: 1px; border-radius: 3px; white-space: pre-wrap;
@@ -42,36 +42,36 @@ _STYLE = """
 
 
 def write_page(
-    path: Path, found: Examination, shown: Sequence[Shown], ceilings: Mapping[str, float], view: ModelView | None
+    path: Path, examination: Examination, shown: Sequence[Shown], ceilings: Mapping[str, float], view: ModelView | None
 ) -> None:
-    """Write the page.
+    """Write inspect.html.
 
     Args:
-        path: of the file
-        found: the findings and the set
+        path: path of the page
+        examination: the data set and its findings
         shown: images to draw
-        ceilings: AP of the annotations themselves, by what they are scored against
-        view: what only a model can tell
+        ceilings: AP of the annotations used as predictions, by the name of the ceiling
+        view: model inputs and token counts; None without a model
     """
-    spread = [_classes(found), _sizes(found), _counts(found)]
+    distributions = [_classes(examination), _sizes(examination), _counts(examination)]
     parts = [
-        _tiles(found, ceilings),
-        section("Findings", _findings(found.findings)),
-        section("Images as the model is given them" if view else "Images", _images(shown, view is not None)),
+        _tiles(examination, ceilings),
+        section("Findings", _findings(examination.findings)),
+        section("Images as the model receives them" if view else "Images", _images(shown, view is not None)),
         section("Lengths", _lengths(view)) if view else "",
-        section("Classes, sizes, numbers", "".join(spread)),
+        section("Classes, sizes, object counts", "".join(distributions)),
     ]
     write_text(path, page("Data inspected", "\n".join(part for part in parts if part), _STYLE))
 
 
-def _tiles(found: Examination, ceilings: Mapping[str, float]) -> str:
-    usable = sum(len(instance.targets) for instance in found.annotations.instances)
-    refused = len(found.annotations.problems)
+def _tiles(examination: Examination, ceilings: Mapping[str, float]) -> str:
+    usable = sum(len(instance.targets) for instance in examination.annotations.instances)
+    refused = len(examination.annotations.problems)
     tiles = [
-        ("Images", len(found.raw.files), f"{len(found.annotations.instances)} usable"),
-        ("Boxes", len(found.raw), f"{usable} usable"),
+        ("Images", len(examination.raw.files), f"{len(examination.annotations.instances)} usable"),
+        ("Boxes", len(examination.raw), f"{usable} usable"),
         ("Refused", refused, "faults of records and objects, which are left out of training and scoring"),
-        *((name, number(ap), "AP of the annotations themselves") for name, ap in ceilings.items()),
+        *((name, number(ap), "AP of the annotations used as predictions") for name, ap in ceilings.items()),
     ]
     cells = (f"<div><span>{safe(a)}</span><b>{safe(b)}</b><small>{safe(c)}</small></div>" for a, b, c in tiles)
     return f'<div class="tiles">{"".join(cells)}</div>'
@@ -81,61 +81,62 @@ def _findings(findings: Sequence[Finding]) -> str:
     if not findings:
         return "<p>Nothing wrong was found.</p>"
     rows = [(f.severity, f.code, f.message, f.evidence, f.count, f.fix) for f in findings]
-    return f'<div class="findings">{table(("", "code", "what", "evidence", "records", "what mends it"), rows)}</div>'
+    return f'<div class="findings">{table(("", "code", "fault", "evidence", "records", "fix"), rows)}</div>'
 
 
 def _images(shown: Sequence[Shown], tokens: bool) -> str:
     source = "token ids" if tokens else "target text"
     legend = (
         f'<p class="key"><span><i style="background:{_TRUTH}"></i>annotation</span><span>'
-        f'<i style="background:{_SAID}"></i>read back from the {source}</span></p>'
+        f'<i style="background:{_DECODED}"></i>parsed from the {source}</span></p>'
     )
     key = "".join(f'<span style="background:{colour}">{name}</span> ' for colour, name in _ROLES.values())
-    weights = [t.weight for one in shown for t in one.tokens if t.weight]
-    heaviest = max(weights, default=1.0)
-    told = (
-        f"the darker, the heavier: loss weights {min(weights, default=0):.3g} to {heaviest:.3g}, "
-        "in the tooltip of each token"
+    weights = [t.weight for item in shown for t in item.tokens if t.weight]
+    largest = max(weights, default=1.0)
+    explanation = (
+        f"darker tokens have larger loss weights, here {min(weights, default=0):.3g} to {largest:.3g}; "
+        "the tooltip of each token states its weight"
     )
-    legend += f'<p class="tokens">{key}; {told}</p>' if tokens else ""
+    legend += f'<p class="tokens">{key}; {explanation}</p>' if tokens else ""
     figures = []
-    for one in shown:
-        off = "an object is missing" if one.off_by is None else f"at most {one.off_by:.2f} px apart"
-        of = "augmented as in the first epoch," if one.augmented else "file"
-        caption = f"{one.name}: {one.image.width} x {one.image.height} shown, {of} {one.size[0]} x {one.size[1]}; {off}"
-        answer = _tokens(one.tokens, heaviest) if one.tokens else f"<pre>{safe(one.text)}</pre>"
-        more = f"<details><summary>{len(one.truth)} objects: prompt and answer</summary>{answer}</details>"
-        figures.append(f"<figure>{_drawing(one)}<figcaption>{safe(caption)}</figcaption>{more}</figure>")
+    for item in shown:
+        deviation = "an object is missing" if item.off_by is None else f"at most {item.off_by:.2f} px apart"
+        origin = "augmented as in the first epoch," if item.augmented else "file"
+        (w, h), (width, height) = item.image.size, item.size
+        caption = f"{item.name}: {w} x {h} shown, {origin} {width} x {height}; {deviation}"
+        answer = _tokens(item.tokens, largest) if item.tokens else f"<pre>{safe(item.text)}</pre>"
+        details = f"<details><summary>{len(item.truth)} objects: prompt and answer</summary>{answer}</details>"
+        figures.append(f"<figure>{_drawing(item)}<figcaption>{safe(caption)}</figcaption>{details}</figure>")
     return legend + f'<div class="images">{"".join(figures)}</div>' if figures else "<p>No image can be shown.</p>"
 
 
-def _tokens(tokens: Sequence[Token], heaviest: float) -> str:
+def _tokens(tokens: Sequence[Token], largest: float) -> str:
     spans = (
-        f'<span style="background:{_colour(t, heaviest)}" '
+        f'<span style="background:{_colour(t, largest)}" '
         f'title="{safe(t.role)}, weight {t.weight:.3g}">{safe(t.text)}</span>'
         for t in tokens
     )
     return f'<div class="tokens">{"".join(spans)}</div>'
 
 
-def _colour(token: Token, heaviest: float) -> str:
-    """Return the colour of its role, mixed with white: a quarter of it for a weight near 0, all for the heaviest."""
+def _colour(token: Token, largest: float) -> str:
+    """Return the colour of the token's role; its opacity grows from a quarter to 1 with the weight of the token."""
     colour = _ROLES[token.role.split()[0]][0]
     if not token.weight:
         return colour if token.role in _UNLEARNT else f"{colour}26"
-    return f"{colour}{round(255 * (0.25 + 0.75 * token.weight / heaviest)):02x}"
+    return f"{colour}{round(255 * (0.25 + 0.75 * token.weight / largest)):02x}"
 
 
-def _drawing(one: Shown) -> str:
-    zoom = _SIDE / max(one.image.size)
-    w, h = round(one.image.width * zoom), round(one.image.height * zoom)
+def _drawing(item: Shown) -> str:
+    zoom = _SIDE / max(item.image.size)
+    w, h = round(item.image.width * zoom), round(item.image.height * zoom)
     buffer = io.BytesIO()
-    one.image.resize((w, h), Image.Resampling.BILINEAR).save(buffer, "JPEG", quality=85)
+    item.image.resize((w, h), Image.Resampling.BILINEAR).save(buffer, "JPEG", quality=85)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    boxes = [_box(named, (w, h), f'stroke="{_TRUTH}" stroke-width="3"') for named in one.truth]
-    boxes += [_box(named, (w, h), f'stroke="{_SAID}" stroke-dasharray="5 3"') for named in one.said]
+    boxes = [_box(named, (w, h), f'stroke="{_TRUTH}" stroke-width="3"') for named in item.truth]
+    boxes += [_box(named, (w, h), f'stroke="{_DECODED}" stroke-dasharray="5 3"') for named in item.decoded]
     return (
-        f'<svg class="overlay" viewBox="0 0 {w} {h}" role="img" aria-label="{safe(one.name)}">'
+        f'<svg class="overlay" viewBox="0 0 {w} {h}" role="img" aria-label="{safe(item.name)}">'
         f'<image width="{w}" height="{h}" href="data:image/jpeg;base64,{data}"/>{"".join(boxes)}</svg>'
     )
 
@@ -150,31 +151,31 @@ def _box(named: Named, size: tuple[int, int], style: str) -> str:
 
 
 def _lengths(view: ModelView) -> str:
-    cut = sum(length > view.limit for length in view.lengths)
-    told = (
+    too_long = sum(length > view.limit for length in view.lengths)
+    summary = (
         f"<p>{len(view.lengths)} samples of {min(view.lengths, default=0)} to {max(view.lengths, default=0)} tokens; "
-        f"training.max_length is {view.limit}: {cut} are longer and would be cut or refused.</p>"
+        f"training.max_length is {view.limit}: {too_long} are longer and would be truncated or refused.</p>"
     )
-    return told + _histogram("Tokens of a sample", view.lengths, "tokens")
+    return summary + _histogram("Tokens per sample", view.lengths, "tokens")
 
 
-def _classes(found: Examination) -> str:
-    counts = Counter(found.raw.labels).most_common()
+def _classes(examination: Examination) -> str:
+    counts = Counter(examination.raw.labels).most_common()
     rows = [(name, count) for name, count in counts[:_CLASSES]]
-    more = f"<p>{len(counts) - len(rows)} further classes.</p>" if len(counts) > len(rows) else ""
-    return f"<details><summary>{len(counts)} classes</summary>{table(('class', 'boxes'), rows)}{more}</details>"
+    remainder = f"<p>{len(counts) - len(rows)} further classes.</p>" if len(counts) > len(rows) else ""
+    return f"<details><summary>{len(counts)} classes</summary>{table(('class', 'boxes'), rows)}{remainder}</details>"
 
 
-def _sizes(found: Examination) -> str:
+def _sizes(examination: Examination) -> str:
     scale = CoordGrid().scale
-    boxes = [o.bbox for instance in found.annotations.instances for o in instance.targets]
+    boxes = [o.bbox for instance in examination.annotations.instances for o in instance.targets]
     sides = [min(b[2] - b[0], b[3] - b[1]) * scale for b in boxes]
     return _histogram("Shorter side of the boxes", sides, f"bins of {scale}")
 
 
-def _counts(found: Examination) -> str:
-    counts = np.bincount(found.raw.image_N, minlength=len(found.raw.files)).tolist()
-    return _histogram("Objects of an image", counts, "objects")
+def _counts(examination: Examination) -> str:
+    counts = np.bincount(examination.raw.image_N, minlength=len(examination.raw.files)).tolist()
+    return _histogram("Objects per image", counts, "objects")
 
 
 def _histogram(title: str, values: Sequence[float], unit: str) -> str:

@@ -18,30 +18,30 @@ from coord_trainer.inspection.numbers.raw import RawBoxes
 
 
 def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Path) -> list[Finding]:
-    """Name image files that are missing, damaged or outside of their folder."""
-    bad = [(raw.files[i], file.fault) for i, file in enumerate(files) if file.fault]
-    if not bad:
+    """Report image files that are missing, damaged or outside the image folder."""
+    faults = [(raw.files[i], file.fault) for i, file in enumerate(files) if file.fault]
+    if not faults:
         return []
-    evidence = f"the first: {bad[0][0]}: {bad[0][1]}"
-    severity = by_share(len(bad), len(files))
-    message = f"{len(bad)} of {len(files)} images cannot be used, and are left out with their boxes"
-    gone = next((name for name, fault in bad if fault == MISSING), None)
-    where = where_it_is(gone, annotations) if gone is not None else ""
-    fix = f"check --images (data.images), or replace the files{where and f'; the first is found with --images{where}'}"
-    return [Finding("unreadable_image", severity, message, evidence, len(bad), fix)]
+    evidence = f"the first: {faults[0][0]}: {faults[0][1]}"
+    severity = by_share(len(faults), len(files))
+    message = f"{len(faults)} of {len(files)} images cannot be used; they and their boxes are left out"
+    missing_name = next((name for name, fault in faults if fault == MISSING), None)
+    hint = where_it_is(missing_name, annotations) if missing_name is not None else ""
+    fix = f"check --images (data.images), or replace the files{hint and f'; the first is found with --images{hint}'}"
+    return [Finding("unreadable_image", severity, message, evidence, len(faults), fix)]
 
 
 def stated_sizes(
     raw: RawBoxes, files: Sequence[ImageFile], explained: Set[int], unit: str, boxes_fit: bool
 ) -> list[Finding]:
-    """Name images whose stated size is not the file's.
+    """Report images whose stated size differs from the size of the file.
 
     Args:
-        raw: the numbers of the set
-        files: what is known of its images
-        explained: images whose size is another one because they are turned
-        unit: of the boxes as far as known: `pixels` of the files, or `stated`
-        boxes_fit: whether the boxes fit their own images, so that the sizes alone may be those of others
+        raw: the boxes as the annotation file states them
+        files: properties of the image files
+        explained: indices of images whose stated size differs because of their EXIF orientation
+        unit: unit of the boxes where it is known: `pixels` of the files, or `stated`
+        boxes_fit: whether the boxes fit their own images, so that at most the stated sizes are shuffled
     """
     pairs = {
         i: (tuple(int(v) for v in raw.stated_I2[i]), file.size)
@@ -55,16 +55,13 @@ def stated_sizes(
     evidence = f"the first: {raw.files[first]} is {actual[0]} x {actual[1]}, stated {stated[0]} x {stated[1]}"
     is_swap = all(stated == actual[::-1] for stated, actual in pairs.values())
     stated_sizes, actual_sizes = (Counter(sizes) for sizes in zip(*pairs.values(), strict=True))
-    known = (stated_sizes & actual_sizes).total()  # a list that lost a row states one size that no file has
-    permuted = known == len(pairs) or (known >= 0.9 * len(pairs) and len(stated_sizes) >= 3)
+    matching = (stated_sizes & actual_sizes).total()  # one short of all where a list lost a row
+    permuted = matching == len(pairs) or (matching >= 0.9 * len(pairs) and len(stated_sizes) >= 3)
     if permuted and not boxes_fit and not is_swap and len(pairs) >= 3:
-        return [
-            shuffled(
-                f"{known} of {len(pairs)} stated sizes are those of other images of the set; {evidence}", len(pairs)
-            )
-        ]
-    told = " with width and height exchanged" if is_swap else ""
-    message = f"{len(pairs)} images state another size than their files have{told}, and are left out"
+        evidence = f"{matching} of {len(pairs)} stated sizes are those of other images of the set; {evidence}"
+        return [shuffled(evidence, len(pairs))]
+    swapped = " (width and height are exchanged)" if is_swap else ""
+    message = f"the stated size of {len(pairs)} images is not the size of the file{swapped}; they are left out"
     fix = "state the size of the files"
     if raw.unit == "pixels":
         evidence += {"pixels": "; the boxes fit the files", "stated": "; the boxes fit the stated sizes"}.get(unit, "")
@@ -74,22 +71,22 @@ def stated_sizes(
 
 
 def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
-    """Name boxes that an image has twice with the same description."""
-    rounded = [tuple(round(value, 4) for value in box) for box in raw.numbers_N4.tolist()]  # numpy's overflows at 1e308
-    seen = Counter(zip(raw.image_N.tolist(), raw.labels, rounded, strict=True))
-    double = [(key, times) for key, times in seen.items() if times > 1]
-    if not double:
+    """Report boxes that occur more than once in an image with the same description."""
+    rounded = [tuple(round(v, 4) for v in box) for box in raw.numbers_N4.tolist()]  # `np.round` overflows at 1e308
+    occurrences = Counter(zip(raw.image_N.tolist(), raw.labels, rounded, strict=True))
+    repeated = [(key, times) for key, times in occurrences.items() if times > 1]
+    if not repeated:
         return []
-    extra = sum(times - 1 for _, times in double)
-    (image, label, box), times = double[0]
-    evidence = f"the first: {label!r} at {list(box)} stands {times} times in {raw.files[image]}"
+    extra = sum(times - 1 for _, times in repeated)
+    (image, label, box), times = repeated[0]
+    evidence = f"the first: {label!r} at {list(box)} occurs {times} times in {raw.files[image]}"
     severity = by_share(extra, len(raw))
-    message = f"{extra} of {len(raw)} boxes are repeated with the same description: answers learn to repeat themselves"
+    message = f"{extra} of {len(raw)} boxes repeat another box and its description; the model learns to repeat itself"
     return [Finding("duplicates", severity, message, evidence, extra, "keep one of each")]
 
 
 def duplicate_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:
-    """Name images that the set has twice, and those that look alike."""
+    """Report images that the set contains twice, and images that look alike."""
     findings = []
     pairs = [pair for pair in alike_images(files, files) if pair.first < pair.second]
     for same in (True, False):
@@ -99,7 +96,7 @@ def duplicate_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]
         message, fix = "are the same", "keep one image, with all its boxes"
         severity = by_share(len(chosen), len(files))
         if not same:
-            message, severity = "look alike, as forms of one layout and frames of one film do", "note"
+            message, severity = "look alike, for example forms with one layout or frames of one video", "note"
             fix = "if they are copies, keep one image, with all its boxes"
         findings.append(
             Finding("duplicate_images", severity, f"{_pairs(chosen)} {message}", evidence, len(chosen), fix)
@@ -114,7 +111,7 @@ def _pairs(pairs: Sequence[Pair]) -> str:
 def leakage(
     raw: RawBoxes, files: Sequence[ImageFile], held_names: Sequence[str], held_files: Sequence[ImageFile]
 ) -> list[Finding]:
-    """Name held-out images that are in the training set as well, and those that look like one of it."""
+    """Report held-out images that are also in the training set, and those that look like a training image."""
     findings, leaked = [], set[int]()
     pairs = alike_images(files, held_files)
     for same in (True, False):
@@ -124,10 +121,10 @@ def leakage(
         leaked |= held
         first = chosen[0]
         evidence = f"the first: {held_names[first.second]}, and {raw.files[first.first]} of the training set"
-        message, fix = "are training images: their score measures memory", "take them out of one of the two sets"
+        message, fix = "are training images: their score measures memorisation", "remove them from one of the two sets"
         if not same:
-            message = "look like training images, as forms of one layout and frames of one film do"
-            fix = f"if they are of one scene, {fix}"
+            message = "look like training images, for example forms with one layout or frames of one video"
+            fix = f"if they show the same scene, {fix}"
         findings.append(
             Finding(
                 "leakage",
@@ -142,76 +139,76 @@ def leakage(
 
 
 def class_names(raw: RawBoxes) -> list[Finding]:
-    """Name classes that differ by case, blanks or punctuation alone, and those that occur once."""
+    """Report class names that differ only in case, spaces or punctuation, and classes that occur once."""
     counts = Counter(raw.labels)
     groups: dict[str, list[str]] = defaultdict(list)
     for name in counts:
         groups[normalize_label(name)].append(name)
     findings = []
-    if alike := [names for names in groups.values() if len(names) > 1]:
-        rows = sum(counts[name] for names in alike for name in sorted(names, key=counts.__getitem__)[:-1])
-        shown = "; ".join(" and ".join(f"{n!r} ({counts[n]})" for n in names) for names in alike[:5])
-        message = f"{len(alike)} class{'es have' if len(alike) > 1 else ' has'} several names"
-        message += ", which differ by case, blanks or punctuation alone"
+    if variants := [names for names in groups.values() if len(names) > 1]:
+        rows = sum(counts[name] for names in variants for name in sorted(names, key=counts.__getitem__)[:-1])
+        listed = "; ".join(" and ".join(f"{n!r} ({counts[n]})" for n in names) for names in variants[:5])
+        message = f"{len(variants)} class{'es have' if len(variants) > 1 else ' has'} several names"
+        message += ", which differ only in case, spaces or punctuation"
         findings.append(
-            Finding("class_names", by_share(rows, len(raw)), message, shown, rows, "give each class one name")
+            Finding("class_names", by_share(rows, len(raw)), message, listed, rows, "give each class one name")
         )
     if rare := sorted(name for name, count in counts.items() if count == 1):
-        shown = ", ".join(rare[:10]) + (", ..." if len(rare) > 10 else "")
+        listed = ", ".join(rare[:10]) + (", ..." if len(rare) > 10 else "")
         message = f"{len(rare)} of {len(counts)} classes occur once"
-        findings.append(Finding("rare_classes", "note", message, shown, len(rare), "expect no recall for them"))
+        findings.append(Finding("rare_classes", "note", message, listed, len(rare), "expect no recall for them"))
     return findings
 
 
 def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
-    """Name images with more objects than a target takes."""
+    """Report images with more objects than a target text may contain."""
     counts_I = np.bincount(raw.image_N, minlength=len(raw.files))
     if not (beyond := int(np.maximum(counts_I - max_objects, 0).sum())):
         return []
-    many = int((counts_I > max_objects).sum())
-    evidence = f"{many} images have more, up to {counts_I.max()} ({raw.files[int(counts_I.argmax())]})"
-    message = f"{beyond} of {len(raw)} objects lie beyond data.max_objects={max_objects}, and are not taught"
+    images = int((counts_I > max_objects).sum())
+    evidence = f"{images} images have more objects, up to {counts_I.max()} ({raw.files[int(counts_I.argmax())]})"
+    message = f"{beyond} of {len(raw)} objects exceed data.max_objects={max_objects} and are left out of training"
     severity = "error" if beyond >= 0.25 * len(raw) else "warning"
     return [Finding("too_many_objects", severity, message, evidence, beyond, f"data.max_objects={counts_I.max()}")]
 
 
 def one_off(raw: RawBoxes) -> list[Finding]:
-    """Name whole-pixel boxes that count from 1, as Pascal VOC has them."""
+    """Report integer pixel boxes whose coordinates count from 1, as in Pascal VOC."""
     if raw.unit != "pixels" or not len(raw) or (raw.numbers_N4 % 1).any():
         return []
     low = raw.numbers_N4[:, :2]
     at_one, at_zero = int((low == 1).sum()), int((low <= 0).sum())
     if at_one < 5 or at_zero or at_one < 2 * (low == 2).sum():
         return []
-    message = "the corners seem to count from 1, as in Pascal VOC: every box is one pixel to the lower right"
+    message = "coordinates seem to count from 1, as in Pascal VOC: every box lies one pixel too far right and down"
     evidence = f"{at_one} left or upper sides are at 1, none at 0"
     return [Finding("one_off", "note", message, evidence, len(raw), "subtract 1 from x and y")]
 
 
-def no_boxes(found: AnnotationSet, raw: RawBoxes) -> list[Finding]:
-    """Name a set in which no image has a box; one of questions whose answer is empty has none on purpose."""
-    if len(raw) or found.problems:
+def no_boxes(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
+    """Report a set in which no image has a box; where records have a `query`, empty answers may be intended."""
+    if len(raw) or annotations.problems:
         return []
-    severity: Severity = "note" if any(getattr(record, "query", None) for record in found.instances) else "error"
-    message = f"none of {len(raw.files)} images has a box: every answer that is learnt is empty"
+    severity: Severity = "note" if any(getattr(item, "query", None) for item in annotations.instances) else "error"
+    message = f"none of {len(raw.files)} images has a box: the model would learn to answer nothing"
     evidence = f"the first: {raw.files[0]}"
-    return [Finding("no_boxes", severity, message, evidence, len(raw.files), "check that the annotations are whole")]
+    return [Finding("no_boxes", severity, message, evidence, len(raw.files), "check that the annotations are complete")]
 
 
-def refused(found: AnnotationSet, explained: bool, raw: RawBoxes) -> list[Finding]:
-    """Name records and objects that are refused, unless a finding about all boxes explains the refused boxes."""
-    problems = [p for p in found.problems if not (explained and (p.is_box or "bbox" in p.field))]
+def refused(annotations: AnnotationSet, explained: bool, raw: RawBoxes) -> list[Finding]:
+    """Report refused records and objects, without the refused boxes that a finding about all boxes explains."""
+    problems = [p for p in annotations.problems if not (explained and (p.is_box or "bbox" in p.field))]
     if not problems:
         return []
-    fields = Counter(p.field.rpartition(".")[2] or "record" for p in problems)
-    shown = ", ".join(f"{count} {name}" for name, count in fields.most_common(5))
+    field_counts = Counter(p.field.rpartition(".")[2] or "record" for p in problems)
+    fields_listed = ", ".join(f"{count} {name}" for name, count in field_counts.most_common(5))
     objects = sum(p.is_box for p in problems)
-    records = len({p.where for p in problems if not p.is_box})  # each may have several faults
+    records = len({p.where for p in problems if not p.is_box})  # one record may have several faults
     counts = [
         f"{count} {name}{'s' * (count > 1)}" for count, name in ((records, "record"), (objects, "object")) if count
     ]
-    message = f"refused: {' and '.join(counts)} ({shown})"
+    message = f"refused: {' and '.join(counts)} ({fields_listed})"
     severities = by_share(records, len(raw.files) + records), by_share(objects, len(raw) + objects)
     severity: Severity = "error" if "error" in severities else "warning"
-    fix = "mend or remove them; they are left out of training and scoring"
+    fix = "correct or remove them; they are left out of training and scoring"
     return [Finding("refused", severity, message, f"the first: {problems[0]}", records + objects, fix)]

@@ -1,4 +1,4 @@
-"""Takes boxes that do not fit, tries what they may mean instead, and returns which meaning fits."""
+"""Takes boxes that match no objects, tries other interpretations of their numbers, returns those that match."""
 
 from coord_eval.diagnosis.answers import NEAR_ZERO, diagnose
 from coord_eval.intake.joining import normalize_label

@@ -1,9 +1,9 @@
-"""Answers whose boxes miss everything: which other way to take their numbers would find the objects.
+"""Diagnoses answers whose boxes match no objects: finds interpretations of their numbers that would match them.
 
-Every order, scale, resized, turned and mirrored input is tried on the whole set, then one affine map for all boxes in
-each order, fitted on objects that an image and its answer name once, and on the ranks of sides whatever their labels.
-A way is told with the AP that it would give. Where the boxes find the objects and their labels do not, the pairs of
-labels are told.
+Every order, scale, resized, rotated and mirrored input is tried on the whole set, then one affine map for all boxes in
+each order, fitted on labels that occur once in the image and in its answer, and on ranked coordinates whatever their
+labels. Each interpretation is reported with its AP. If the boxes match and the labels do not, pairs of labels are
+reported.
 
 Shapes: B boxes, I images.
 """
@@ -32,16 +32,16 @@ from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.parse.answer import Answer
 
 NEAR_ZERO = 0.02
-"""AP below which answers are diagnosed without being asked to."""
-_PLAUSIBLE, _CLEARLY = 0.4, 1.25  # mean best IoU that a way must reach, and its ratio to that of the boxes as read
-_SLIGHTLY = 0.005  # of mean best IoU, by which a way must be better than the boxes as read to be mentioned
-_LABELS_MATTER = 5  # times an AP near 0: the AP without labels from which they are at fault
-_TOLD, _LABELS_TOLD = 3, 5
-_FITTED = 0.01  # of mean best IoU, by which a fitted way must be better than one with a name
-_IMAGES = 300  # on which common sizes of inputs are tried
-_PAIRS = 8  # objects that an affine map is fitted on, at least
+"""AP below which answers are diagnosed automatically."""
+_PLAUSIBLE, _CLEARLY = 0.4, 1.25  # mean best IoU that a way must reach, and its ratio to that of the boxes as scored
+_SLIGHTLY = 0.005  # gain of mean best IoU from which a way is mentioned
+_LABELS_MATTER = 5  # factor of `NEAR_ZERO`: the class-agnostic AP from which the labels are the fault
+_LISTED, _LABELS_LISTED = 3, 5
+_FITTED = 0.01  # gain of mean best IoU from which a fitted way is preferred to one without fitted numbers
+_IMAGES = 300  # number of images on which common input sizes are tried
+_PAIRS = 8  # smallest number of objects to fit an affine map on
 _RESIZED = ((28, 56 * 56, 28 * 28 * 1280), (28, 56 * 56, 28 * 28 * 16384), (32, 256 * 256, 4096 * 4096))
-"""Side of a token's square and limits of pixels, as the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL have them."""
+"""Pixels per side of a token, and limits of pixels, of the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
 
 
 _FIELDS = {
@@ -60,19 +60,19 @@ _TURNED = {
     7: "mirrored along the rising diagonal",
     8: "turned counter-clockwise",
 }
-"""Orientations but the first, which changes nothing, and the fifth, which is the order y, x."""
+"""EXIF orientations, without the first, which changes nothing, and the fifth, which is the order y, x."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way to take the numbers of all answers.
+    """One interpretation of the numbers of all answers.
 
     Attributes:
-        name: in words
+        name: description
         unit_B4: corners in [0, 1]
         fit: mean over boxes of the best IoU with any object of their image
-        advice: what to change so that they are taken so
-        is_fitted: whether numbers of the way come from the ground truth
+        advice: change after which the numbers are interpreted in this way
+        is_fitted: whether parameters were fitted on the ground truth
     """
 
     name: str
@@ -82,37 +82,37 @@ class Way:
     is_fitted: bool = False
 
     @property
-    def told(self) -> str:
-        """The name with the advice."""
+    def text(self) -> str:
+        """Name with the advice."""
         return f"{self.name} ({self.advice})" if self.advice else self.name
 
 
 @dataclass(frozen=True)
-class _Written:
-    """The numbers of all boxes as they were written.
+class _RawNumbers:
+    """The numbers of all boxes as the answers state them.
 
     Attributes:
-        detections: a row for each box
-        raw_B4: its numbers
-        seen_B2: the size of the model's input, NaN where it is not stated
-        order: the order in which the numbers are read, a key of `LAYOUTS`
-        kind: whether they are coordinate tokens, plain numbers of text or those of a results list
+        detections: one row per box
+        numbers_B4: the four numbers of each box
+        input_B2: size of the model input, NaN where it is not stated
+        order: order of the numbers by the answer format, a key of `LAYOUTS`
+        kind: coordinate tokens, plain numbers of an answer, or numbers of a results list
     """
 
     detections: Detections
-    raw_B4: np.ndarray
-    seen_B2: np.ndarray
+    numbers_B4: np.ndarray
+    input_B2: np.ndarray
     order: str
     kind: Literal["tokens", "plain", "results"]
 
     def advice(self, layout: str, option: str) -> str:
-        """Return what to change so that the numbers are taken in that order, and by that option."""
+        """Return the change after which the numbers are interpreted in that order, or the option for it."""
         if self.kind == "results":
             return f"bbox holds {_FIELDS[layout]}; COCO's results have x, y, width, height in pixels of the image"
         if layout != self.order:
             return (
-                f"answers hold {_FIELDS[layout]} and are read as {_FIELDS[self.order]}: the prompt or the training "
-                "data taught that order; rewrite it there, or in these answers"
+                f"answers hold {_FIELDS[layout]} and are read as {_FIELDS[self.order]}: the model learned that order "
+                "from the prompt or the training data; change it there, or in these answers"
             )
         return option if self.kind == "plain" else ""
 
@@ -128,21 +128,21 @@ def diagnose(
     label_callback: Callable[[str], str | None] | None = None,
     ignored_labels: Sequence[str] = (),
 ) -> list[str]:
-    """Return which other ways to take the numbers of the answers would find the objects, as notes.
+    """Return notes about interpretations of the numbers of the answers that would match the objects.
 
     Args:
-        evaluation: the scores of these predictions
+        evaluation: the evaluation of these predictions
         predictions: as for `coord_eval.score`
-        format: likewise
-        grid: likewise
-        force: diagnose whatever the AP; otherwise only one below .02
+        format: as for `coord_eval.score`
+        grid: as for `coord_eval.score`
+        force: diagnose whatever the AP is; by default only an AP below .02 is diagnosed
         synonyms: as for `coord_eval.score`
-        label_callback: likewise
-        ignored_labels: likewise
+        label_callback: as for `coord_eval.score`
+        ignored_labels: as for `coord_eval.score`
 
     Returns:
-        A line for each way with its AP, the best first; one line that says so where none fits, none where nothing had
-        to be diagnosed.
+        One line for each interpretation with its AP, best first, or a line that none fits; empty if no diagnosis was
+        needed.
     """
     ap = evaluation.coco["AP"]
     if not force and not 0 <= ap < NEAR_ZERO:
@@ -152,31 +152,31 @@ def diagnose(
     labels = partial(LabelMatcher, truth.categories, synonyms or {}, label_callback)
     if not evaluation.counts["objects"]:
         return ["diagnosis: nothing to diagnose: the ground truth holds no boxes"] if force else []
-    written = _written(truth, predictions, options, labels, evaluation.score_source)
-    if not len(written.raw_B4):
+    raw = _raw_numbers(truth, predictions, options, labels, evaluation.score_source)
+    if not len(raw.numbers_B4):
         return ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
-    ways = sorted(_ways(truth, written), key=lambda way: -way.fit)
-    # A fitted map that is hardly better has only found a way with a name again.
-    named = max(way.fit for way in ways if not way.is_fitted)
-    ways = [way for way in ways if not way.is_fitted or way.fit >= named + _FITTED]
+    ways = sorted(_ways(truth, raw), key=lambda way: -way.fit)
+    # A fitted map that is hardly better is one of the other ways with rounded parameters.
+    best_fixed = max(way.fit for way in ways if not way.is_fitted)
+    ways = [way for way in ways if not way.is_fitted or way.fit >= best_fixed + _FITTED]
     own = _fit(truth, evaluation.detections.image_D, _corners(evaluation))
     needed = max(_PLAUSIBLE, _CLEARLY * own, ways[0].fit / 2)
-    good = [way for way in _distinct(ways) if way.fit >= needed][:_TOLD]
+    good = [way for way in _distinct(ways) if way.fit >= needed][:_LISTED]
     lines = [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}", *_label_lines(evaluation)]
 
-    def told(way: Way) -> str:
-        return _ap_text(truth, _moved(truth, written.detections, way), evaluation.backend)
+    def ap_text(way: Way) -> str:
+        return _ap_text(truth, _moved(truth, raw.detections, way), evaluation.backend)
 
     if good:
-        return [*lines, *(f"diagnosis: {w.told} would give {told(w)}, mean best IoU {w.fit:.3f}" for w in good)]
+        return [*lines, *(f"diagnosis: {w.text} would give {ap_text(w)}, mean best IoU {w.fit:.3f}" for w in good)]
     best = ways[0]
     if own < _PLAUSIBLE:
         tried = f"{len(ways)} tried; the best, {best.name}: {best.fit:.3f}"
         return [*lines, f"diagnosis: no scale, order, shift or resize fits, and no turned or mirrored image ({tried})"]
     if best.fit < own + _SLIGHTLY:
         return [*lines, f"diagnosis: the way they are read fits best ({len(ways)} tried)"]
-    gain = f"{told(best)} instead of {ap:.3f}, mean best IoU {best.fit:.3f} instead of {own:.3f}"
-    return [*lines, f"diagnosis: {best.told} fits slightly better, too little to be sure: {gain}"]
+    gain = f"{ap_text(best)} instead of {ap:.3f}, mean best IoU {best.fit:.3f} instead of {own:.3f}"
+    return [*lines, f"diagnosis: {best.text} fits slightly better, too little to be sure: {gain}"]
 
 
 def _moved(truth: GroundTruth, detections: Detections, way: Way) -> Detections:
@@ -198,7 +198,7 @@ def _labels_fail(ap: float, any_label: float) -> bool:
 
 
 def _label_lines(evaluation: EvaluationData) -> list[str]:
-    """Name the commonest pairs of an answered and a true label where boxes are right and labels wrong."""
+    """Return the most frequent pairs of answered and true label if the boxes match objects and the labels do not."""
     any_label = evaluation.coco_class_agnostic["AP"]
     if not _labels_fail(evaluation.coco["AP"], any_label):
         return []
@@ -207,101 +207,101 @@ def _label_lines(evaluation: EvaluationData) -> list[str]:
     answered_d, true_d = detections.category_D[hit_D], truth.category_N[matches.object_D[hit_D]]
     names = [*truth.categories, *detections.unknown]
     pairs = Counter((a, t) for a, t in zip(answered_d.tolist(), true_d.tolist(), strict=True) if a != t)
-    told = ", ".join(f"{names[a]!r} -> {names[t]!r} ({n})" for (a, t), n in pairs.most_common(_LABELS_TOLD))
-    more = f" and {len(pairs) - _LABELS_TOLD} more" if len(pairs) > _LABELS_TOLD else ""
+    listed = ", ".join(f"{names[a]!r} -> {names[t]!r} ({n})" for (a, t), n in pairs.most_common(_LABELS_LISTED))
+    remainder = f" and {len(pairs) - _LABELS_LISTED} more" if len(pairs) > _LABELS_LISTED else ""
     return [
-        f"diagnosis: the boxes find objects and the labels are wrong: AP {any_label:.3f} for any label; "
-        f"answered -> true: {told}{more}"
+        f"diagnosis: the boxes match objects and the labels are wrong: AP {any_label:.3f} for any label; "
+        f"answered -> true: {listed}{remainder}"
     ]
 
 
-def _written(
+def _raw_numbers(
     truth: GroundTruth,
     predictions: PredictionSource,
     options: AnswerOptions,
     labels: Callable[[], LabelMatcher],
     score_source: str,
-) -> _Written:
-    answered = load_predictions(predictions)
-    results = [item for item in answered if isinstance(item, CocoResult)]
-    if len(results) == len(answered):
+) -> _RawNumbers:
+    items = load_predictions(predictions)
+    results = [item for item in items if isinstance(item, CocoResult)]
+    if len(results) == len(items):
         detections = collect_results(truth, results).detections
-        return _Written(detections, detections.boxes_D4, np.full((len(detections), 2), np.nan), "xywh", "results")
-    loaded = [item for item in answered if isinstance(item, Prediction)]
-    images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in loaded))
-    answers, _ = parse_all(truth, loaded, images, options, keep_flat=True)
+        return _RawNumbers(detections, detections.boxes_D4, np.full((len(detections), 2), np.nan), "xywh", "results")
+    answer_records = [item for item in items if isinstance(item, Prediction)]
+    images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in answer_records))
+    answers, _ = parse_all(truth, answer_records, images, options, keep_flat=True)
     answers = [replace(a, objects=tuple(o for o in a if o.geometry == "box" and len(o.bins) == 4)) for a in answers]
     collected = collect_answers(
         truth,
-        loaded,
+        answer_records,
         answers,
         images=images,
         joined=joined,
         labels=labels(),
-        score_source=_source(score_source, answers, loaded),
+        score_source=_source(score_source, answers, answer_records),
     )
     rows = [
         (item.bins, prediction.input_size or (np.nan, np.nan), item.order, answer.scale is not None)
-        for prediction, answer, image in zip(loaded, answers, images, strict=True)
+        for prediction, answer, image in zip(answer_records, answers, images, strict=True)
         if image >= 0
         for item in answer
     ]
-    bins, seen, orders, plain = zip(*rows, strict=True) if rows else ((), (), (), ())
+    bins, inputs, orders, plain = zip(*rows, strict=True) if rows else ((), (), (), ())
     ((order, _),) = Counter(order for order in orders if order in LAYOUTS).most_common(1) or [("xyxy", 0)]
-    return _Written(
+    return _RawNumbers(
         collected.detections,
         np.array(bins, np.float64).reshape(-1, 4),
-        np.array(seen, np.float64).reshape(-1, 2),
+        np.array(inputs, np.float64).reshape(-1, 2),
         order,
         "plain" if all(plain) else "tokens",
     )
 
 
 def _source(requested: str, answers: Sequence[Answer], predictions: Sequence[Prediction]) -> str:
-    """Return the score source of the evaluation, or `constant` where a box that it dropped has no such score."""
+    """Return the score source of the evaluation, or `constant` if a box that it dropped has no such score."""
     try:
         return choose_source(requested, answers, predictions)[0]
     except InputError:
         return "constant"
 
 
-def _ways(truth: GroundTruth, written: _Written) -> Iterator[Way]:
-    image_B = written.detections.image_D
-    read_B4 = LAYOUTS[written.order](written.raw_B4)
-    for divisor, option, divisor_B2 in _divisors(truth, written):
+def _ways(truth: GroundTruth, raw: _RawNumbers) -> Iterator[Way]:
+    image_B = raw.detections.image_D
+    read_B4 = LAYOUTS[raw.order](raw.numbers_B4)
+    for divisor, option, divisor_B2 in _divisors(truth, raw):
         for layout, to_corners in LAYOUTS.items():
-            unit_B4 = to_corners(written.raw_B4) / np.tile(divisor_B2, 2)
+            unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
             order = "" if layout == "xyxy" else f" as {layout}"
-            advice = written.advice(layout, option)
+            advice = raw.advice(layout, option)
             yield Way(f"numbers{order} {divisor}", unit_B4, _fit(truth, image_B, unit_B4), advice)
         for orientation, turned in _TURNED.items():
-            # From the sixth on, the axes are exchanged as well, and so are the sides of the image.
+            # From the sixth orientation on, the axes are exchanged, and with them width and height of the image.
             sides_B2 = divisor_B2[:, ::-1] if orientation > 4 else divisor_B2
             unit_B4 = TURNS[orientation](read_B4 / np.tile(sides_B2, 2))
             advice = f"the images that the model saw or learned from were {turned}, and their boxes were not"
             yield Way(f"numbers {divisor}, {turned}", unit_B4, _fit(truth, image_B, unit_B4), advice)
     size_B2 = truth.sizes_I2[image_B]
-    for what, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
+    for suffix, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
         if not np.isfinite(divisor_B2).all():
             continue
         for layout, to_corners in LAYOUTS.items():
-            unit_B4 = to_corners(written.raw_B4) / np.tile(divisor_B2, 2)
-            yield from _affine(truth, written, layout, unit_B4, what)
+            unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
+            yield from _affine(truth, raw, layout, unit_B4, suffix)
 
 
-def _divisors(truth: GroundTruth, written: _Written) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield what numbers may be divided by: in words, by which option, and the divisors of x and y."""
-    size_B2 = truth.sizes_I2[written.detections.image_D]
+def _divisors(truth: GroundTruth, raw: _RawNumbers) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield possible divisors of the numbers: description, option for it, and the divisors of x and y."""
+    size_B2 = truth.sizes_I2[raw.detections.image_D]
     for number in (1000, 999, 1, 100, 1024):
         yield f"divided by {number}", f"--scale {number}", np.full_like(size_B2, number)
     if not truth.sizes_known or not np.isfinite(size_B2).all():
         return
     yield "in pixels of the image", "--scale pixels", size_B2
-    if np.isfinite(written.seen_B2).all():
-        yield "in pixels of the model's input", "--scale input_pixels", written.seen_B2
-    few_B = np.isin(written.detections.image_D, np.arange(0, len(truth.sizes_I2), -(-len(truth.sizes_I2) // _IMAGES)))
-    image_b, size_b2 = written.detections.image_D[few_B], size_B2[few_B]
-    read_b4 = LAYOUTS[written.order](written.raw_B4[few_B])
+    if np.isfinite(raw.input_B2).all():
+        yield "in pixels of the model's input", "--scale input_pixels", raw.input_B2
+    few_B = np.isin(raw.detections.image_D, np.arange(0, len(truth.sizes_I2), -(-len(truth.sizes_I2) // _IMAGES)))
+    image_b, size_b2 = raw.detections.image_D[few_B], size_B2[few_B]
+    read_b4 = LAYOUTS[raw.order](raw.numbers_B4[few_B])
     side = max(COMMON_SQUARES, key=lambda side: _fit(truth, image_b, read_b4 / side))
     yield f"in pixels of a copy of {side} x {side} pixels", f"--scale {side}", np.full_like(size_B2, side)
     fit_by_limits = {
@@ -316,11 +316,11 @@ def _divisors(truth: GroundTruth, written: _Written) -> Iterator[tuple[str, str,
         yield name, option, resized_sizes(size_B2, factor, low, high)
 
 
-def _affine(truth: GroundTruth, written: _Written, layout: str, unit_B4: np.ndarray, what: str) -> Iterator[Way]:
-    """Yield the boxes under one map `a x + b` for each axis: of sure pairs, or of all where labels are of no help."""
-    image_B = written.detections.image_D
+def _affine(truth: GroundTruth, raw: _RawNumbers, layout: str, unit_B4: np.ndarray, suffix: str) -> Iterator[Way]:
+    """Yield the boxes after one map `a x + b` per axis, fitted on unambiguous pairs or on ranks whatever the labels."""
+    image_B = raw.detections.image_D
     corners_N4 = LAYOUTS["xywh"](truth.boxes_N4) / np.tile(truth.sizes_I2[truth.image_N], 2)
-    rows, objects = _sure_pairs(truth, written.detections)
+    rows, objects = _unambiguous_pairs(truth, raw.detections)
     fitted: list[Way] = []
     for ranked in (False, True):
         moved_B4, parts = unit_B4.copy(), []
@@ -336,10 +336,10 @@ def _affine(truth: GroundTruth, written: _Written, layout: str, unit_B4: np.ndar
             parts.append(f"{name} times {a:.3f} {b:+.3f}")
         if len(parts) == 2:
             order = "" if layout == "xyxy" else f" as {layout}"
-            told = f"numbers{order} as fractions{what}" if what else f"numbers{order} divided by 1000"
-            advice = written.advice(layout, "") if layout != written.order else ""
+            prefix = f"numbers{order} as fractions{suffix}" if suffix else f"numbers{order} divided by 1000"
+            advice = raw.advice(layout, "") if layout != raw.order else ""
             fit = _fit(truth, image_B, moved_B4)
-            fitted.append(Way(f"{told}, {', '.join(parts)}", moved_B4, fit, advice, is_fitted=True))
+            fitted.append(Way(f"{prefix}, {', '.join(parts)}", moved_B4, fit, advice, is_fitted=True))
     if fitted:
         yield max(fitted, key=lambda way: way.fit)
 
@@ -347,39 +347,39 @@ def _affine(truth: GroundTruth, written: _Written, layout: str, unit_B4: np.ndar
 def _ranked_sides(
     truth: GroundTruth, image_B: np.ndarray, sides_B2: np.ndarray, sides_N2: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return sides of boxes and of objects by rank, on images that have as many of both: no map changes their ranks."""
+    """Pair coordinates of boxes and objects by rank, on images with as many of both; no map changes the ranks."""
     images = len(truth.sizes_I2)
-    real = np.flatnonzero(~truth.crowd_N)
-    image_N = truth.image_N[real]
+    not_crowd = np.flatnonzero(~truth.crowd_N)
+    image_N = truth.image_N[not_crowd]
     same_I = np.bincount(image_B, minlength=images) == np.bincount(image_N, minlength=images)
     chosen_B, chosen_N = np.flatnonzero(same_I[image_B]), np.flatnonzero(same_I[image_N])
 
     def ranked(image: np.ndarray, sides: np.ndarray) -> np.ndarray:
         return np.concatenate([sides[np.lexsort((sides[:, k], image)), k] for k in (0, 1)])
 
-    return ranked(image_B[chosen_B], sides_B2[chosen_B]), ranked(image_N[chosen_N], sides_N2[real][chosen_N])
+    return ranked(image_B[chosen_B], sides_B2[chosen_B]), ranked(image_N[chosen_N], sides_N2[not_crowd][chosen_N])
 
 
-def _sure_pairs(truth: GroundTruth, detections: Detections) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and objects that are each the only one of their label in their image."""
+def _unambiguous_pairs(truth: GroundTruth, detections: Detections) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and objects that are the only one of their label in their image."""
     width = len(truth.categories) + len(detections.unknown) + 1
     key_D, key_N = detections.image_D * width + detections.category_D, truth.image_N * width + truth.category_N
-    once = [keys[counts == 1] for keys, counts in (np.unique(k, return_counts=True) for k in (key_D, key_N))]
-    both = np.intersect1d(*once)
+    unique = [keys[counts == 1] for keys, counts in (np.unique(k, return_counts=True) for k in (key_D, key_N))]
+    shared = np.intersect1d(*unique)
     order_D, order_N = np.argsort(key_D, kind="stable"), np.argsort(key_N, kind="stable")
-    return (order_D[np.searchsorted(key_D[order_D], both)], order_N[np.searchsorted(key_N[order_N], both)])
+    return (order_D[np.searchsorted(key_D[order_D], shared)], order_N[np.searchsorted(key_N[order_N], shared)])
 
 
 def _robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Fit y = a x + b; pairs that lie far off are left out in turn, three times."""
-    kept = np.ones(len(x), bool)
+    """Fit y = a x + b, and repeat the fit three times without outliers."""
+    inlier = np.ones(len(x), bool)
     a, b = 1.0, 0.0
     for _ in range(4):
-        if kept.sum() < _PAIRS or np.ptp(x[kept]) == 0:
+        if inlier.sum() < _PAIRS or np.ptp(x[inlier]) == 0:
             break
-        a, b = np.polyfit(x[kept], y[kept], 1).tolist()
-        off = np.abs(a * x + b - y)
-        kept = off <= 2.5 * np.median(off[kept]) + 1e-9
+        a, b = np.polyfit(x[inlier], y[inlier], 1).tolist()
+        error = np.abs(a * x + b - y)
+        inlier = error <= 2.5 * np.median(error[inlier]) + 1e-9
     return a, b
 
 
@@ -396,8 +396,8 @@ def _fit(truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
 
 def _distinct(ways: Sequence[Way]) -> Iterator[Way]:
     """Yield the ways whose boxes differ from those of the better ones by more than rounding."""
-    kept: list[Way] = []
+    distinct: list[Way] = []
     for way in ways:
-        if all(np.abs(way.unit_B4 - other.unit_B4).max() > 0.002 for other in kept):
-            kept.append(way)
+        if all(np.abs(way.unit_B4 - other.unit_B4).max() > 0.002 for other in distinct):
+            distinct.append(way)
             yield way

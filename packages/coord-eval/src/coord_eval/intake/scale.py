@@ -1,4 +1,4 @@
-"""The scale of plain numbers, inferred from how well the boxes of the whole set fit the objects."""
+"""Infers the scale of plain numbers from the IoU of the boxes with the objects, over the whole set."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from coord_eval.parse.parser import parse_answer
 
 ScaleName = float | Literal["pixels", "input_pixels"]
 RAW_SCALE = 1e12
-"""Large enough that no number of an answer lies outside the image while the raw numbers are parsed."""
+"""Scale for parsing raw numbers, so large that no number of an answer lies outside the image."""
 _FLOOR = 0.2
-"""Mean best IoU that the chosen scale must reach; chance reaches .1, and boxes outside their images count as 0."""
-_CLOSE = 0.005
+"""Mean best IoU that the chosen scale must reach; random boxes reach .1, and boxes outside their images count as 0."""
+_CLOSE = 0.005  # difference of mean best IoU up to which scales count as equally good
 _WEAK, _AHEAD = 0.4, 1.5
-"""Mean best IoU below which the chosen scale must be ahead of every different one, and by which factor."""
+"""Mean best IoU below which the chosen scale must exceed every different one by a factor, and this factor."""
 _DIFFERENT = 0.05
-"""Logarithm of the ratio of two scales from which they are different; those of 999, 1000 and 1024 are not."""
+"""Logarithm of the ratio of two scales from which they are different; 999, 1000 and 1024 are not."""
 _CLEARLY, _RESIZED_CLEARLY = 1.25, 1.05
-"""Factor by which another reading of the numbers, and a resized input, must fit better for every scale to be refused.
+"""Factors of mean best IoU by which another interpretation, and a resized input, must be better to refuse all scales.
 
-A resized input has nearly the size of its image, so that inexact boxes fit the one hardly less than the other.
+The factor is lower for resized inputs: their size is close to that of the image, so that the IoU differs little.
 """
 _PLAUSIBLE = 0.5
-"""Mean best IoU that another reading must reach: shifted boxes fit a larger copy by .4."""
+"""Mean best IoU that another interpretation must reach; shifted boxes reach .4 on a larger copy."""
 _IMAGES = 300
-"""Number of images on which other readings are tried."""
+"""Number of images on which other interpretations are tried."""
 
 
 @dataclass(frozen=True)
 class ScaleEvidence:
-    """How well one scale fits the whole set.
+    """Fit of one scale to the whole set.
 
     Attributes:
-        scale: a number, `pixels` or `input_pixels`, as `score` takes it
+        scale: a number, `pixels` or `input_pixels`, as in `score`
         boxes: number of boxes in plain numbers whose image is known
-        outside: share of them with a number beyond the image
-        mean_iou: mean over them of the best IoU with any object of the image, whatever its label, 0 for those outside
+        outside: share of these boxes that extend beyond their image
+        mean_iou: mean over them of the best IoU with any object of the image, whatever its label; 0 if outside
     """
 
     scale: ScaleName
@@ -56,11 +56,11 @@ class ScaleEvidence:
 
 @dataclass(frozen=True)
 class ScaleChoice:
-    """The scale that was chosen.
+    """The chosen scale.
 
     Attributes:
-        scale: the scale; None if no answer holds plain numbers
-        certain: False if another scale fits as well, within .005 of mean IoU
+        scale: the scale; None if no answer contains plain numbers
+        certain: False if the mean IoU of another scale differs by at most .005
         evidence: every scale that could be tried, best first
     """
 
@@ -72,11 +72,11 @@ class ScaleChoice:
         """Return the choice and its evidence as notes."""
         if self.scale is None:
             return ["no plain numbers in the answers: nothing to scale"]
-        sure = "" if self.certain else ", but another one fits as well"
+        remarks = "" if self.certain else ", but another one fits as well"
         if self.evidence[0].mean_iou < _WEAK:
-            sure += "; it fits weakly, as shifted boxes do: `coord-eval score --diagnose` tries more"
+            remarks += "; it fits weakly, as shifted boxes do: `coord-eval score --diagnose` tries more"
         return [
-            f"scale {self.scale} inferred from {self.evidence[0].boxes} boxes{sure}",
+            f"scale {self.scale} inferred from {self.evidence[0].boxes} boxes{remarks}",
             *(
                 f"scale {e.scale}: mean best IoU {e.mean_iou:.4f}, {100 * e.outside:.1f} % of the boxes outside"
                 for e in self.evidence[:4]
@@ -91,53 +91,53 @@ def infer_scale(
     format: str | MarkerFamily,
     grid: CoordGrid,
 ) -> ScaleChoice:
-    """Try every scale on the whole set and choose the one whose boxes fit the objects best.
+    """Try every scale on the whole set and choose the one whose boxes have the largest mean best IoU with objects.
 
-    A box outside its image counts as an IoU of 0. Labels play no part. Where two scales are within .005 of mean IoU,
-    the first of grid, /999, fractions, per cent, /1024, pixels is chosen and the choice is called uncertain.
+    A box outside its image counts as an IoU of 0. Labels are ignored. If the mean IoU of two scales differs by at most
+    .005, the first of grid, /999, fractions, per cent, /1024, pixels is chosen, and the choice is marked as uncertain.
 
-    No scale is chosen where the numbers fit clearly better as those of a resized input, in another order or on a turned
-    image, and where the best fit is weak and a different scale fits nearly as well.
+    All scales are refused if the numbers fit clearly better as those of a resized input, in another order or on a
+    rotated image, or if the best fit is weak and a different scale fits nearly as well.
 
-    The other arguments are those of `parse_all`.
+    The arguments are those of `parse_all`.
 
     Raises:
-        InputError: if no scale makes the boxes find objects and is clearly the best, or answers are about tiles
+        InputError: if no scale fits clearly best, or answers are about tiles
     """
     rows = _raw_boxes(ground_truth, predictions, images, format, grid)
     if not rows:
         return ScaleChoice(None, True, ())
-    image_B, written_B4, raw_B4, pixels_B2, seen_B2 = (np.array(column) for column in zip(*rows, strict=True))
+    image_B, stated_B4, raw_B4, pixels_B2, input_B2 = (np.array(column) for column in zip(*rows, strict=True))
     divisors: dict[ScaleName, np.ndarray] = {
         float(grid.scale): np.full_like(pixels_B2, grid.scale),
         **{float(n): np.full_like(pixels_B2, n) for n in (grid.scale - 1, 1, 100, 1024)},
         "pixels": pixels_B2,
-        "input_pixels": seen_B2,
+        "input_pixels": input_B2,
     }
     divisors = {scale: sides_B2 for scale, sides_B2 in divisors.items() if np.isfinite(sides_B2).all()}
-    tried = []
+    evidence = []
     for scale, sides_B2 in divisors.items():
         outside_B, fit = _fit(ground_truth, image_B, raw_B4 / np.tile(sides_B2, 2))
-        tried.append(ScaleEvidence(scale, len(rows), float(outside_B.mean()), fit))
-    ranked = sorted(tried, key=lambda e: -e.mean_iou)
+        evidence.append(ScaleEvidence(scale, len(rows), float(outside_B.mean()), fit))
+    ranked = sorted(evidence, key=lambda e: -e.mean_iou)
     top = ranked[0].mean_iou
-    if problem := _problem(ground_truth, image_B, written_B4, raw_B4, pixels_B2, divisors, ranked):
-        found = ", ".join(f"{e.scale}: {e.mean_iou:.3f}" for e in ranked[:3])
-        raise InputError(f"scale: none fits (mean best IoU {found}); {problem}")
-    near = [e for e in tried if e.mean_iou >= top - _CLOSE]
-    return ScaleChoice(near[0].scale, len(near) == 1, tuple(ranked))
+    if problem := _problem(ground_truth, image_B, stated_B4, raw_B4, pixels_B2, divisors, ranked):
+        values = ", ".join(f"{e.scale}: {e.mean_iou:.3f}" for e in ranked[:3])
+        raise InputError(f"scale: none fits (mean best IoU {values}); {problem}")
+    candidates = [e for e in evidence if e.mean_iou >= top - _CLOSE]
+    return ScaleChoice(candidates[0].scale, len(candidates) == 1, tuple(ranked))
 
 
 def _problem(
     ground_truth: GroundTruth,
     image_B: np.ndarray,
-    written_B4: np.ndarray,
+    stated_B4: np.ndarray,
     raw_B4: np.ndarray,
     pixels_B2: np.ndarray,
     divisors: Mapping[ScaleName, np.ndarray],
     ranked: Sequence[ScaleEvidence],
 ) -> str:
-    """Return why the best scale is not to be trusted and what to do, nothing where it is."""
+    """Return why the best scale is unreliable and what to do; empty if it is reliable."""
     best, top = divisors[ranked[0].scale], ranked[0].mean_iou
     images = np.unique(image_B)
     few_B = np.isin(image_B, images[:: -(-len(images) // _IMAGES)])
@@ -145,23 +145,23 @@ def _problem(
     def fit(unit_B4: np.ndarray) -> float:
         return _fit(ground_truth, image_B[few_B], unit_B4[few_B])[1]
 
-    if top * _RESIZED_CLEARLY <= 1:  # otherwise nothing can be clearly better
+    if top * _RESIZED_CLEARLY <= 1:  # otherwise no interpretation can be clearly better
         own = fit(raw_B4 / np.tile(best, 2))
         resized = (resized_sizes(pixels_B2, *limits) for limits in COMMON_INPUTS if np.isfinite(pixels_B2).all())
         squares = {side: fit(raw_B4 / side) for side in COMMON_SQUARES}
         side = max(COMMON_SQUARES, key=squares.__getitem__)
-        others = [layout for name, layout in LAYOUTS.items() if name != "xyxy"]
+        layouts = [layout for name, layout in LAYOUTS.items() if name != "xyxy"]
         turns = [turn for orientation, turn in TURNS.items() if orientation > 1]
-        moved = (
+        reinterpreted = (
             boxes_B4
             for sides_B2 in divisors.values()
             for boxes_B4 in (
-                *(layout(written_B4) / np.tile(sides_B2, 2) for layout in others),
+                *(layout(stated_B4) / np.tile(sides_B2, 2) for layout in layouts),
                 *(turn(raw_B4 / np.tile(sides_B2, 2)) for turn in turns),
             )
         )
-        # Several may fit better, and only the best of them is the reason: an order fits a little by chance.
-        reached, clearly, reason = max(
+        # Several interpretations may fit better, some by chance; the reason is the best of them.
+        best_fit, factor, reason = max(
             (
                 max((fit(raw_B4 / np.tile(sides_B2, 2)) for sides_B2 in resized), default=0.0),
                 _RESIZED_CLEARLY,
@@ -169,13 +169,13 @@ def _problem(
             ),
             (squares[side], _CLEARLY, f"this looks like a copy of about {side} x {side} pixels: pass scale {side}"),
             (
-                max(map(fit, moved)),
+                max(map(fit, reinterpreted)),
                 _CLEARLY,
                 "the numbers fit in another order or on a turned image: name the scale, and "
                 "`coord-eval score --diagnose` says which",
             ),
         )
-        if reached >= max(_PLAUSIBLE, clearly * own):
+        if best_fit >= max(_PLAUSIBLE, factor * own):
             return reason
     different = [e.mean_iou for e in ranked if np.abs(np.log(divisors[e.scale] / best)).max() > _DIFFERENT]
     if top < _FLOOR or (top < _WEAK and different and top < _AHEAD * max(different)):
@@ -184,7 +184,7 @@ def _problem(
 
 
 def _fit(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return which boxes lie outside their images, and the mean best IoU in which these count as 0."""
+    """Return which boxes lie outside their images, and the mean best IoU with 0 for these boxes."""
     outside_B: np.ndarray = unit_B4.max(axis=1) > 1 + OVERSHOOT
     return outside_B, mean_best_iou(ground_truth, image_B, np.where(outside_B[:, None], 0, unit_B4))
 
@@ -196,7 +196,7 @@ def _raw_boxes(
     format: str | MarkerFamily,
     grid: CoordGrid,
 ) -> list[tuple[int, Sequence[float], list[float], Sequence[float], Sequence[float]]]:
-    """Return image, numbers as written, raw box, image size and size of the model input of each plain box."""
+    """Return image, numbers in their stated order, corners, image size and model input size of each plain box."""
     rows: list[tuple[int, Sequence[float], list[float], Sequence[float], Sequence[float]]] = []
     for prediction, image in zip(predictions, images, strict=True):
         if prediction.tile:
@@ -206,10 +206,10 @@ def _raw_boxes(
         size = ground_truth.sizes_I2[image] if ground_truth.sizes_known else (np.nan, np.nan)
         if prediction.width and prediction.height:
             size = (prediction.width, prediction.height)
-        seen = prediction.input_size or (np.nan, np.nan)
+        input_size = prediction.input_size or (np.nan, np.nan)
         answer = parse_answer(prediction.text, format, scale=RAW_SCALE, grid=grid)
         rows += [
-            (image, corners(item.order, item.bins), [c * RAW_SCALE for c in item.box], size, seen)
+            (image, corners(item.order, item.bins), [c * RAW_SCALE for c in item.box], size, input_size)
             for item in answer
             if answer.scale is not None and item.geometry == "box" and len(item.bins) == 4
         ]
@@ -217,22 +217,22 @@ def _raw_boxes(
 
 
 def mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
-    """Return the mean over boxes of the best IoU with any object, in unit coordinates."""
+    """Return the mean over boxes of the best IoU with any object of their image, in unit coordinates."""
     total = 0.0
     sizes_I4 = np.tile(ground_truth.sizes_I2, 2)
     images = np.unique(image_B)
     objects = _rows_by_image(ground_truth.image_N, images, ~ground_truth.crowd_N)
-    for image, rows, mine in zip(images, _rows_by_image(image_B, images), objects, strict=True):
-        if len(mine):
-            chosen = unit_B4[rows]
-            boxes = np.concatenate([chosen[:, :2], chosen[:, 2:] - chosen[:, :2]], axis=1)
-            iou = box_iou(boxes[:, None], ground_truth.boxes_N4[mine] / sizes_I4[image])
+    for image, rows, object_rows in zip(images, _rows_by_image(image_B, images), objects, strict=True):
+        if len(object_rows):
+            corners_R4 = unit_B4[rows]
+            boxes = np.concatenate([corners_R4[:, :2], corners_R4[:, 2:] - corners_R4[:, :2]], axis=1)
+            iou = box_iou(boxes[:, None], ground_truth.boxes_N4[object_rows] / sizes_I4[image])
             total += float(iou.max(axis=1).sum())
     return total / len(image_B)
 
 
 def _rows_by_image(image_R: np.ndarray, images: np.ndarray, kept_R: np.ndarray | None = None) -> list[np.ndarray]:
-    """Return the rows of each image, in their order, without those that are not kept."""
+    """Return the rows of each image in ascending order, without those where `kept_R` is False."""
     order = np.argsort(image_R, kind="stable")
     if kept_R is not None:
         order = order[kept_R[order]]

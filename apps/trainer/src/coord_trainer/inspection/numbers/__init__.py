@@ -1,1 +1,1 @@
-"""What the numbers of a set mean, and by which line they are rewritten as their format has them."""
+"""Takes the box numbers of a set and its images, returns order, unit and offset of the boxes, and a correction."""

@@ -1,4 +1,4 @@
-"""Classes that are counted from another number than their names: each object would be called as its neighbour."""
+"""Detects class numbers that are shifted by one against the class names, so that each object has a wrong name."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, Literal
 from coord_trainer.inspection.numbers.findings import Finding
 
 _LISTED = 12
-"""Classes up to which the line that mends their numbers is written out."""
+"""Number of classes up to which the corrected list of names is printed in full."""
 
 
 @dataclass(frozen=True)
 class ClassNumbers:
-    """The numbers by which a file says classes.
+    """Class numbers of an annotation file.
 
     Attributes:
-        used: how many objects have each number
-        names: name of each number
-        of: where the names stand: the `names` of YOLO, or the `categories` of COCO
+        used: number of objects of each class number
+        names: name of each class number
+        of: source of the names: the `names` of YOLO, or the `categories` of COCO
     """
 
     used: Mapping[int, int]
@@ -30,7 +30,7 @@ class ClassNumbers:
 
 
 def of_coco(document: Any) -> ClassNumbers | None:
-    """Return the numbers of a COCO document; None where it has no such lists."""
+    """Return the class numbers of a COCO document; None if it is not a JSON object."""
     if not isinstance(document, Mapping):
         return None
     used = Counter(number for row in _rows(document, "annotations") if _is_number(number := row.get("category_id")))
@@ -39,45 +39,45 @@ def of_coco(document: Any) -> ClassNumbers | None:
 
 
 def _rows(document: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
-    found = document.get(name)
-    return (row for row in found if isinstance(row, Mapping)) if isinstance(found, list) else ()
+    rows = document.get(name)
+    return (row for row in rows if isinstance(row, Mapping)) if isinstance(rows, list) else ()
 
 
 def _is_number(value: Any) -> bool:
     return type(value) is int
 
 
-def shifted_classes(found: ClassNumbers | None) -> list[Finding]:
-    """Name numbers that are all one too high or too low: one beyond the names occurs, the one at the other end not.
+def shifted_classes(numbers: ClassNumbers | None) -> list[Finding]:
+    """Report class numbers that are all one too high or too low.
 
-    Names may leave numbers out, as COCO's do: every number in use must have a name when it is moved by one.
+    The number just beyond the names is in use, that at the other end is not, and all have names after a shift by one.
     """
-    if found is None or not found.names:
+    if numbers is None or not numbers.names:
         return []
-    first, last = min(found.names), max(found.names)
-    for step, beyond, unused, way in ((1, last + 1, first, "high"), (-1, first - 1, last, "low")):
-        fits = all(number - step in found.names for number, times in found.used.items() if times)
-        if found.used.get(beyond) and not found.used.get(unused) and fits:
-            count = sum(found.used.values())
-            message = f"classes seem to be numbered one too {way}: each object would be called as its neighbour"
+    first, last = min(numbers.names), max(numbers.names)
+    for step, beyond, unused, direction in ((1, last + 1, first, "high"), (-1, first - 1, last, "low")):
+        fits = all(number - step in numbers.names for number, times in numbers.used.items() if times)
+        if numbers.used.get(beyond) and not numbers.used.get(unused) and fits:
+            count = sum(numbers.used.values())
+            message = f"class numbers seem one too {direction}: each object would get the name of a neighbouring class"
             evidence = (
-                f"{found.used[beyond]} of {count} objects have class {beyond}, names go from {first} "
-                f"({found.names[first]}) to {last} ({found.names[last]}), and no object has class {unused}"
+                f"{numbers.used[beyond]} of {count} objects have class {beyond}, names go from {first} "
+                f"({numbers.names[first]}) to {last} ({numbers.names[last]}), and no object has class {unused}"
             )
-            return [Finding("class_numbers", "error", message, evidence, count, _mend(found, step))]
+            return [Finding("class_numbers", "error", message, evidence, count, _correction(numbers, step))]
     return []
 
 
-def _mend(found: ClassNumbers, step: int) -> str:
-    """Say which numbers to change: those of the names, where these may have them, or those of the objects."""
+def _correction(numbers: ClassNumbers, step: int) -> str:
+    """Return the correction of the class numbers of the objects or of the names; names have no negative numbers."""
     of_objects, of_names = ("subtract 1 from", "add 1 to") if step > 0 else ("add 1 to", "subtract 1 from")
-    if found.of == "categories":
+    if numbers.of == "categories":
         return f"{of_objects} the category_id of each annotation, or {of_names} the id of each category"
-    told = f"{of_objects} the class of each object"
-    if min(found.names) + step < 0:
-        return told
+    of_class = f"{of_objects} the class of each object"
+    if min(numbers.names) + step < 0:
+        return of_class
     moved = [
-        f"{number + step}: {json.dumps(found.names[number], ensure_ascii=False)}" for number in sorted(found.names)
+        f"{number + step}: {json.dumps(numbers.names[number], ensure_ascii=False)}" for number in sorted(numbers.names)
     ]
     listed = ", ".join(moved if len(moved) <= _LISTED else [*moved[:2], "...", moved[-1]])
-    return f"{told}, or write in data.yaml: `names: {{{listed}}}`"
+    return f"{of_class}, or write in data.yaml: `names: {{{listed}}}`"

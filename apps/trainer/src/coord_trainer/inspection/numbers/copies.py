@@ -1,4 +1,4 @@
-"""Sizes that images may have had when they were annotated.
+"""Resized copies of the images on which boxes may have been annotated.
 
 Shapes: I images.
 """
@@ -13,18 +13,18 @@ import numpy as np
 Kind = Literal["times", "square", "padded", "longer", "area"]
 KINDS: tuple[Kind, ...] = ("times", "square", "padded", "longer", "area")
 OF_ONE_SIZE = 3
-"""How many of these differ where all images have the same size."""
+"""Number of these kinds, from the first, that differ if all images have the same size."""
 _FRACTIONS = 10
-"""Sides below which numbers are no pixels, but fractions of an image."""
+"""Side below which numbers are fractions of an image instead of pixels."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """Copies of all images.
+    """Size of resized copies of all images.
 
     Attributes:
-        kind: `times` the size of the files; a `square` that each image fills; a square that is `padded`, with the image
-            in its middle; a `longer` side; or the side of a square of the same `area`
+        kind: meaning of `value`: factor `times` the size of the files; side of a `square` that each image fills; side
+            of a `padded` square with the image at its centre; `longer` side; or side of a square of the same `area`
         value: the factor, or the side in pixels
     """
 
@@ -33,14 +33,14 @@ class Copy:
 
     @property
     def words(self) -> str:
-        """The copies in words.
+        """Description of the copies for messages.
 
         Example:
             >>> Copy("square", 640).words, Copy("square", 1.25).words
             ('640 x 640 pixels', '1.25 times the fractions of the images')
         """
         if self.kind == "padded" and self.value == 1:
-            return "a square with the image in its middle"
+            return "a square with the image at its centre"
         if self.kind == "times":
             return f"{self.value:.3g} times the size of the files"
         if self.value < _FRACTIONS:
@@ -48,13 +48,13 @@ class Copy:
         side = f"{self.value:.0f}"
         return {
             "square": f"{side} x {side} pixels",
-            "padded": f"a square of {side} pixels with the image in its middle",
+            "padded": f"a square of {side} pixels with the image at its centre",
             "longer": f"a longer side of {side} pixels",
             "area": f"an area of {side} x {side} pixels",
         }[self.kind]
 
     def sizes(self, sizes_I2: np.ndarray) -> np.ndarray:
-        """Return width and height that the images have in the copies, without padding.
+        """Return width and height of the images inside the copies, without padding.
 
         Example:
             >>> Copy("longer", 320).sizes(np.array([[640.0, 480.0]])).tolist()
@@ -62,11 +62,11 @@ class Copy:
         """
         if self.kind == "square":
             return np.full_like(sizes_I2, self.value)
-        whole = {
+        divisor = {
             "times": 1.0,
             "padded": sizes_I2.max(axis=1, keepdims=True),
             "longer": sizes_I2.max(axis=1, keepdims=True),
             "area": np.sqrt(sizes_I2.prod(axis=1, keepdims=True)),
         }[self.kind]
-        sizes: np.ndarray = sizes_I2 * self.value / whole
+        sizes: np.ndarray = sizes_I2 * self.value / divisor
         return sizes

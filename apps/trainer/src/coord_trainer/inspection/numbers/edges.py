@@ -1,9 +1,9 @@
-"""Evidence from pixels: do the sides of boxes lie on edges of what the images show?
+"""Evidence from pixels: measures whether the sides of boxes lie on image edges.
 
 For each box the mean rank of the gradient along its four sides is compared with that of the same box moved by 4 to
-15 % of the image. The same difference on other images is subtracted, so that boxes which have nothing to do with
-their images give zero on average, wherever photographers like to put things. Only images of a set together decide:
-where boxes are loose nothing stands out, and nothing is said.
+15 % of the image. The same difference on other images is subtracted, so that boxes unrelated to their images give zero
+on average, whatever the typical positions of objects are. Decisions use all images of a set together; loose boxes give
+no significant evidence, and lead to no finding.
 
 Shapes: I images, N boxes, n boxes of a sample, K moves; boxes are corners in [0, 1].
 """
@@ -19,23 +19,23 @@ import numpy as np
 from PIL import Image
 
 SIDE = 320
-"""Longer side at which images are looked at, in pixels."""
-STANDS_OUT = 3.0
-"""z from which evidence counts."""
-_REACH = 0.01  # an edge counts within this fraction of the longer side, a pixel at least
-_LEVELS = 200  # of the ranks: their sums along a side of 320 pixels fit into 16 bits
-_BORDER = 0.01  # a side this close to the image's border has no edge of its own
-_MOVES, _OTHERS = 8, 4
+"""Longer side of the thumbnails that are compared with boxes, in pixels."""
+SIGNIFICANT = 3.0
+"""z from which evidence is significant."""
+_REACH = 0.01  # distance up to which an edge counts, as a fraction of the longer side; at least one pixel
+_LEVELS = 200  # number of ranks: their sums along a side of 320 pixels fit into 16 bits
+_BORDER = 0.01  # distance from the image border up to which a side is ignored, as a fraction of the image
+_MOVES, _OTHERS = 8, 4  # random moves of each box, and other images, to compare with
 
 
 @dataclass(frozen=True)
 class EdgeMaps:
-    """Running sums of ranked gradients of images, laid end to end.
+    """Cumulative sums of ranked gradients of several images, concatenated.
 
     Attributes:
-        starts_I: where each image begins in the sums
-        widths_I: in pixels, as looked at
-        heights_I: likewise
+        starts_I: index of the first sum of each image
+        widths_I: widths of the thumbnails in pixels
+        heights_I: heights of the thumbnails in pixels
         down: sums of horizontal gradients from the top
         across: sums of vertical gradients from the left
     """
@@ -48,7 +48,7 @@ class EdgeMaps:
 
     @classmethod
     def of(cls, images: Iterable[Image.Image]) -> EdgeMaps:
-        """Return the maps of images; one of more than `SIDE` pixels a side is reduced."""
+        """Return the maps of images; images with a side of more than `SIDE` pixels are downsampled."""
         sizes, down, across = [], [], []
         for image in images:
             zoom = min(1.0, SIDE / max(image.size))
@@ -70,7 +70,7 @@ class EdgeMaps:
     def along(self, boxes: np.ndarray, images: np.ndarray) -> np.ndarray:
         """Return the mean rank of the gradient along the sides of boxes [..., 4], in [0, 1].
 
-        NaN where no side lies inside the image. `images` are indices that broadcast against the boxes.
+        The result is NaN where no side lies inside the image. `images` are indices that broadcast against the boxes.
         """
         if not len(self):
             return np.full(np.broadcast_shapes(boxes.shape[:-1], np.shape(images)), np.nan)
@@ -96,15 +96,15 @@ class EdgeMaps:
         return np.where(count > 0, total / np.maximum(count, 1) / _LEVELS, np.nan)
 
     def contrast(self, boxes_N4: np.ndarray, image_N: np.ndarray) -> np.ndarray:
-        """Return how much more edge lies under each box than under the same box moved; NaN for impossible boxes."""
+        """Return the edge strength along each box minus that of moved copies of the box; NaN for impossible boxes."""
         moved_NK4 = boxes_N4[:, None] + _moves(len(boxes_N4))
-        under_NK = self.along(np.concatenate([boxes_N4[:, None], moved_NK4], axis=1), image_N[:, None])
-        own_N, elsewhere_NK = under_NK[:, 0], under_NK[:, 1:]
+        strengths_NK = self.along(np.concatenate([boxes_N4[:, None], moved_NK4], axis=1), image_N[:, None])
+        own_N, elsewhere_NK = strengths_NK[:, 0], strengths_NK[:, 1:]
         elsewhere_NK[(moved_NK4.min(axis=2) < 0) | (moved_NK4.max(axis=2) > 1)] = np.nan
         return np.where(is_inside(boxes_N4), own_N - _nan_mean(elsewhere_NK, 1), np.nan)
 
     def evidence(self, boxes_N4: np.ndarray, image_N: np.ndarray) -> np.ndarray:
-        """Return for each image how well its boxes fit it, less how well they fit other images; NaN without boxes."""
+        """Return the contrast of each image's boxes minus their contrast on other images; NaN without boxes."""
         own_I = self.by_image(self.contrast(boxes_N4, image_N), image_N)
         if len(self) < 2:
             return own_I
@@ -114,21 +114,21 @@ class EdgeMaps:
         return own_I - _nan_mean(np.stack(others, axis=1), 1)
 
     def by_image(self, values_N: np.ndarray, image_N: np.ndarray) -> np.ndarray:
-        """Return the mean of each image over its known values; NaN where there is none."""
-        known = np.isfinite(values_N)
-        sums = np.bincount(image_N[known], values_N[known], len(self))
-        counts = np.bincount(image_N[known], minlength=len(self))
+        """Return the mean of the finite values of each image; NaN where there is none."""
+        finite = np.isfinite(values_N)
+        sums = np.bincount(image_N[finite], values_N[finite], len(self))
+        counts = np.bincount(image_N[finite], minlength=len(self))
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The boxes that are compared with pixels.
+    """Boxes to compare with pixels.
 
     Attributes:
-        maps: of the images of the sample
-        rows_n: indices of their boxes
-        image_n: index of the image of each in `maps`
+        maps: edge maps of the images of the sample
+        rows_n: indices of the boxes of these images
+        image_n: index in `maps` of the image of each box
     """
 
     maps: EdgeMaps
@@ -137,46 +137,46 @@ class Sample:
 
     @property
     def size_n2(self) -> np.ndarray:
-        """Width and height in pixels of the image of each box, as it is looked at."""
+        """Width and height in pixels of the thumbnail of each box."""
         return np.stack([self.maps.widths_I, self.maps.heights_I], axis=1)[self.image_n]
 
-    def few(self, count: int) -> Sample:
-        """Return the same sample with at most so many boxes, evenly chosen."""
+    def subsample(self, count: int) -> Sample:
+        """Return a sample with at most `count` boxes, evenly spaced."""
         kept = np.unique(np.linspace(0, len(self.rows_n) - 1, min(count, len(self.rows_n))).astype(np.int64))
         return replace(self, rows_n=self.rows_n[kept], image_n=self.image_n[kept])
 
     def evidence(self, boxes_N4: np.ndarray) -> np.ndarray:
-        """Return the evidence of each image for the boxes of the whole set."""
+        """Return the evidence of each image, from the boxes of the whole set."""
         return self.maps.evidence(boxes_N4[self.rows_n], self.image_n)
 
     def contrast(self, boxes_N4: np.ndarray) -> np.ndarray:
-        """Return the mean contrast of each image, which is cheaper; see `EdgeMaps.contrast`."""
+        """Return the mean contrast of each image, which is cheaper than `evidence`; see `EdgeMaps.contrast`."""
         return self.maps.by_image(self.maps.contrast(boxes_N4[self.rows_n], self.image_n), self.image_n)
 
     def onset(self, boxes_N4: np.ndarray, clear: bool = False) -> np.ndarray:
-        """Return for each image how much more edge lies under its boxes than a tenth of their size outside of them.
+        """Return for each image the edge strength along its boxes minus that a tenth of the box size outside them.
 
-        Largest where boxes are neither too large nor too small, of round objects as well; but of small objects a
-        tenth is nearer than an edge reaches, so that larger boxes seem to fit better. `clear` looks beyond its reach.
+        It is largest if boxes are neither too large nor too small, for round objects too. For small objects a tenth is
+        less than the width of an edge, so that larger boxes seem to fit better; `clear` measures outside the edge.
         """
-        chosen_n4 = boxes_N4[self.rows_n]
-        away_n2 = 0.1 * (chosen_n4[:, 2:] - chosen_n4[:, :2])
+        boxes_n4 = boxes_N4[self.rows_n]
+        distance_n2 = 0.1 * (boxes_n4[:, 2:] - boxes_n4[:, :2])
         if clear:
-            away_n2 = np.maximum(away_n2, (_reach(self.size_n2.max(axis=1, keepdims=True)) + 2) / self.size_n2)
-        outside_n4 = chosen_n4 + np.concatenate([-away_n2, away_n2], axis=1)
-        own_n, outside_n = (self.maps.along(b.clip(0, 1), self.image_n) for b in (chosen_n4, outside_n4))
+            distance_n2 = np.maximum(distance_n2, (_reach(self.size_n2.max(axis=1, keepdims=True)) + 2) / self.size_n2)
+        outside_n4 = boxes_n4 + np.concatenate([-distance_n2, distance_n2], axis=1)
+        own_n, outside_n = (self.maps.along(b.clip(0, 1), self.image_n) for b in (boxes_n4, outside_n4))
         return self.maps.by_image(own_n - outside_n, self.image_n)
 
 
 def is_inside(boxes_N4: np.ndarray, margin: float = 0.01) -> np.ndarray:
-    """Return which boxes have an area and lie in the image."""
+    """Return which boxes have a positive area and lie inside the image."""
     area = (boxes_N4[:, 0] < boxes_N4[:, 2]) & (boxes_N4[:, 1] < boxes_N4[:, 3])
     inside: np.ndarray = area & (boxes_N4.min(axis=1) >= -margin) & (boxes_N4.max(axis=1) <= 1 + margin)
     return inside
 
 
 def inflate(boxes_N4: np.ndarray, factor: float) -> np.ndarray:
-    """Return the boxes enlarged about their centres.
+    """Return the boxes resized about their centres.
 
     Example:
         >>> inflate(np.array([[0.4, 0.4, 0.6, 0.8]]), 2).round(3).tolist()
@@ -187,9 +187,9 @@ def inflate(boxes_N4: np.ndarray, factor: float) -> np.ndarray:
 
 
 def z_value(values_I: np.ndarray) -> float:
-    """Return how far the mean lies from 0, in standard deviations of a normal variable; 0 for fewer than 5 values.
+    """Return the significance of the mean being different from 0, as a z value; 0 for fewer than 5 values.
 
-    Student's t is turned into z by Wallace's approximation (1959), so that few images need a larger t.
+    Student's t is converted to z by Wallace's approximation (1959), so that few images need a larger t.
     """
     values = values_I[np.isfinite(values_I)]
     if len(values) < 5 or not values.std():
@@ -217,30 +217,30 @@ def _running_sum(pixels: np.ndarray) -> np.ndarray:
 
 
 def _reach(longer_sides: np.ndarray) -> np.ndarray:
-    """Return within how many pixels an edge counts."""
+    """Return the distance in pixels up to which an edge counts."""
     return np.maximum(1, np.rint(_REACH * longer_sides)).astype(np.int64)
 
 
 @lru_cache(maxsize=4)
 def _moves(count: int) -> np.ndarray:
-    """Return what is added to the corners of each of so many boxes, `_MOVES` times: the same at each call."""
+    """Return `_MOVES` random offsets of the corners of `count` boxes: the same at each call."""
     rng = np.random.default_rng(0)
     moves_NK2 = rng.uniform(0.04, 0.15, (count, _MOVES, 2)) * rng.choice([-1, 1], (count, _MOVES, 2))
     return np.concatenate([moves_NK2, moves_NK2], axis=2)
 
 
 def _nearest(position: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Return the nearest whole pixel from 0 to `end`; `np.clip` takes longer for small arrays."""
+    """Round to the nearest pixel from 0 to `end`; `np.clip` is slower for small arrays."""
     return np.minimum(np.maximum(np.rint(position).astype(np.int64), 0), end)
 
 
 def _segment(low: np.ndarray, high: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return whole bounds of at least two pixels inside the image."""
+    """Return integer bounds inside the image that are at least two pixels apart."""
     first = _nearest(low, end - 2)
     return first, np.minimum(np.maximum(np.rint(high).astype(np.int64), first + 2), end)
 
 
 def _nan_mean(values: np.ndarray, axis: int) -> np.ndarray:
-    known = np.isfinite(values)
-    total = np.where(known, values, 0).sum(axis)
-    return np.where(known.any(axis), total / np.maximum(known.sum(axis), 1), np.nan)
+    finite = np.isfinite(values)
+    total = np.where(finite, values, 0).sum(axis)
+    return np.where(finite.any(axis), total / np.maximum(finite.sum(axis), 1), np.nan)

@@ -1,4 +1,4 @@
-"""What is wrong with a data set: a finding each, on the console and in findings.json."""
+"""Findings: faults of a data set, as printed on the console and written to findings.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Severity = Literal["error", "warning", "note"]
 _ORDER = ("error", "warning", "note")
 
 SPOILS = 0.05
-"""Share of the records from which on a fault is an error: training would learn it, or miss too much."""
+"""Share of affected records from which a fault is an error: it would spoil training."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Finding:
 
     Attributes:
         code: short name of the fault
-        severity: `error` spoils training, `warning` costs something, `note` is worth knowing
-        message: what is wrong
-        evidence: the figures that show it
-        count: number of records concerned
-        fix: the line or option that mends it
+        severity: `error` spoils training, `warning` reduces quality, `note` is information
+        message: description of the fault
+        evidence: figures that support it
+        count: number of affected records
+        fix: the line or option that corrects it
     """
 
     code: str
@@ -42,15 +42,15 @@ class Finding:
 
 
 def by_share(count: int, total: int) -> Severity:
-    """Return `error` for a fault of many records, `warning` for one of few."""
+    """Return `error` if many records are affected, else `warning`."""
     return "error" if count >= SPOILS * max(total, 1) else "warning"
 
 
 def most_severe_first(findings: Sequence[Finding]) -> list[Finding]:
-    """Return errors, warnings, notes; the order among equals stays."""
+    """Sort errors first, then warnings, then notes; the sort is stable."""
     return sorted(findings, key=lambda finding: _ORDER.index(finding.severity))
 
 
 def write_findings(path: Path, findings: Sequence[Finding]) -> None:
-    """Write findings.json: a list, empty where nothing is wrong."""
+    """Write findings.json: a list, which is empty without findings."""
     write_text(path, json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False) + "\n")

@@ -1,7 +1,7 @@
-"""What the numbers of a whole set mean: every order and unit is tried, and range and pixels choose.
+"""Finds the order and unit of the box numbers of a set, from the pixels of its images and the range of the numbers.
 
-A rival of the reader's own meaning must stand out on the pixels, and stand out above it. Where nothing does, only
-numbers that cannot be meant as they are read (most of them outside their images) let the range alone decide.
+An alternative to the declared meaning is chosen if its boxes fit the pixels clearly, and clearly better. If none does,
+the range of the numbers decides only where the declared meaning is impossible, with most boxes outside their images.
 
 Shapes: I images, N boxes.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from coord_eval.diagnosis import LAYOUTS, TURNS
 from coord_trainer.inspection.numbers.copies import Copy
-from coord_trainer.inspection.numbers.edges import STANDS_OUT, Sample, is_inside, z_value
+from coord_trainer.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_trainer.inspection.numbers.offsets import KINDS
 from coord_trainer.inspection.numbers.raw import RawBoxes
 from coord_trainer.inspection.numbers.reading import (
@@ -31,7 +31,7 @@ from coord_trainer.inspection.numbers.reading import (
     turned,
 )
 from coord_trainer.inspection.numbers.scan import (
-    SCAN_STANDS_OUT,
+    SCAN_SIGNIFICANT,
     corners_of_copy,
     find_copy,
     find_shift,
@@ -41,14 +41,14 @@ from coord_trainer.inspection.numbers.scan import (
 from coord_trainer.inspection.numbers.shuffle import Placed
 
 IMPOSSIBLE = 0.7
-"""Share of boxes inside their images below which the range alone may decide."""
-_HALF = 0.5  # share of boxes inside their images where images of several sizes are shuffled
+"""Share of boxes inside their images below which the range of the numbers alone may decide."""
+_HALF = 0.5  # share of boxes that must lie inside shuffled images of several sizes
 _SQUARES = {"unit": 1.0, "norm1000": 1000.0}
-"""Side of a padded square whose fractions look like those of the image."""
+"""Side of the padded square by unit, for numbers that may be fractions of a padded image."""
 
 
 def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
-    """Return the meaning that the reader gives the numbers."""
+    """Return the meaning that the numbers have according to their format."""
     stated_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
     same = raw.unit != "pixels" or np.array_equal(stated_I2, sizes_I2, equal_nan=True)
     unit = raw.unit if same else "stated"
@@ -56,16 +56,16 @@ def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Mea
 
 
 def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[Meaning, bool]:
-    """Return what the numbers mean, by pixels or else by their range, and whether pixels speak for it.
+    """Return the most likely meaning of the numbers, and whether the pixels confirm it.
 
     Args:
-        own: the declared meaning, which is returned itself where nothing beats it
-        raw: the numbers
+        own: the declared meaning, which is returned itself unless another one fits better
+        raw: the boxes as the annotation file states them
         sizes_I2: width and height of the image files, NaN where unknown
-        sample: what is compared with pixels
+        sample: boxes to compare with pixels
     """
     units = _units(raw, sizes_I2)
-    rivals = [
+    alternatives = [
         read_as(sample, layout, unit, corners_N4)
         for unit, divisor_I2 in units.items()
         for layout in LAYOUTS
@@ -76,105 +76,105 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
     padded = [square] if raw.unit in _SQUARES and not is_impossible(square.boxes_N4) else []
     turns = [turned(own, turn, sample) for turn in (2, 3, 4, 6, 8)] if own.inside >= PLAUSIBLE else []
     own_fitted = fitted(own, sample)
-    best = max([own_fitted, *rivals, *padded, *turns], key=lambda m: m.z)
-    if best is not own_fitted and best.beats(own_fitted, STANDS_OUT):
-        best = _simplest(best, [*rivals, *padded, *turns], own, sample)
+    best = max([own_fitted, *alternatives, *padded, *turns], key=lambda m: m.z)
+    if best is not own_fitted and best.beats(own_fitted, SIGNIFICANT):
+        best = _simplest(best, [*alternatives, *padded, *turns], own, sample)
         if _changes(best, own) < 2:
             return best, True
-        copy = find_copy(raw, units["pixels"], sample, 1)  # may fit by far, where two changes fit a little by chance
-        is_copy = copy is not None and copy.beats(own, SCAN_STANDS_OUT) and copy.above(best) >= STANDS_OUT
+        copy = find_copy(raw, units["pixels"], sample, 1)  # two changes may fit a little by chance
+        is_copy = copy is not None and copy.beats(own, SCAN_SIGNIFICANT) and copy.above(best) >= SIGNIFICANT
         return (copy if copy is not None and is_copy else best), True
-    sized = [(fitted(m, sample), m) for m in padded]
-    is_padded = any(m.beats(own_fitted, STANDS_OUT) for m, _ in sized)  # its boxes still lie near what they show
-    if own_fitted.inside >= PLAUSIBLE and max(own.z, own_fitted.z) >= STANDS_OUT and not is_padded:
+    fitted_pairs = [(fitted(m, sample), m) for m in padded]
+    is_padded = any(m.beats(own_fitted, SIGNIFICANT) for m, _ in fitted_pairs)  # then `own` nearly fits too
+    if own_fitted.inside >= PLAUSIBLE and max(own.z, own_fitted.z) >= SIGNIFICANT and not is_padded:
         return own, True
-    sized += [(fitted(m, sample), m) for m in rivals]
-    best, rival = max(sized, key=lambda pair: pair[0].z, default=(own, own))
-    if rival is not own and best.beats(own_fitted, STANDS_OUT):
-        return replace(rival, evidence_I=best.evidence_I), True  # what is wrong with their size is told besides
+    fitted_pairs += [(fitted(m, sample), m) for m in alternatives]
+    best, unfitted = max(fitted_pairs, key=lambda pair: pair[0].z, default=(own, own))
+    if unfitted is not own and best.beats(own_fitted, SIGNIFICANT):
+        return replace(unfitted, evidence_I=best.evidence_I), True  # the wrong size is a separate finding
     pixels_I2 = units["pixels"]
-    turns = [turned(m, turn, sample) for m in rivals for turn in (2, 4)]
-    unusual: list[Callable[[], list[Meaning | None]]] = [
+    turns = [turned(m, turn, sample) for m in alternatives for turn in (2, 4)]
+    searches: list[Callable[[], list[Meaning | None]]] = [
         lambda: [find_copy(raw, pixels_I2, sample, 1), find_shift(own, sizes_I2, raw.image_N, sample)],
         lambda: [max(turns, key=lambda m: m.z, default=None)],
         lambda: [find_copy(raw, pixels_I2, sample, 2)],
         lambda: [find_copy(raw, pixels_I2, sample, 4)],
     ]
-    for find in unusual:
-        found = [meaning for meaning in find() if meaning is not None and meaning.beats(own, SCAN_STANDS_OUT)]
-        if found:
-            return _clearer(found[0], found[-1], sample), True
-    if own.inside < IMPOSSIBLE and rivals:
-        return min(rivals, key=lambda m: _strangeness(m, own)), False
+    for search in searches:
+        candidates = [meaning for meaning in search() if meaning is not None and meaning.beats(own, SCAN_SIGNIFICANT)]
+        if candidates:
+            return _clearer(candidates[0], candidates[-1], sample), True
+    if own.inside < IMPOSSIBLE and alternatives:
+        return min(alternatives, key=lambda m: _range_rank(m, own)), False
     return own, False
 
 
-def boxes_as(found: Meaning, raw: RawBoxes, sizes_I2: np.ndarray) -> np.ndarray:
-    """Return corners in [0, 1] of other numbers that mean the same."""
-    if found.copy:
-        boxes_N4 = corners_of_copy(raw, found.layout, found.copy, sizes_I2)
+def boxes_as(meaning: Meaning, raw: RawBoxes, sizes_I2: np.ndarray) -> np.ndarray:
+    """Return corners in [0, 1] of other numbers under the same meaning."""
+    if meaning.copy:
+        boxes_N4 = corners_of_copy(raw, meaning.layout, meaning.copy, sizes_I2)
     else:
-        boxes_N4 = read_corners(raw, found.layout, _units(raw, sizes_I2)[found.unit])
-    if found.shift:
-        boxes_N4 = shift_boxes(boxes_N4, found.shift, sizes_I2[raw.image_N])
-    return TURNS[found.turn](boxes_N4)
+        boxes_N4 = read_corners(raw, meaning.layout, _units(raw, sizes_I2)[meaning.unit])
+    if meaning.shift:
+        boxes_N4 = shift_boxes(boxes_N4, meaning.shift, sizes_I2[raw.image_N])
+    return TURNS[meaning.turn](boxes_N4)
 
 
-def rough_ways(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> list[Placed]:
-    """Return the reader's own way to take the numbers, then others that are near enough to recognise images by."""
-    ways = [Placed(own.boxes_N4, raw.unit == "pixels")]
+def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> list[Placed]:
+    """Return the boxes under the declared meaning, then under others that may match boxes to shuffled images."""
+    placements = [Placed(own.boxes_N4, raw.unit == "pixels")]
     for unit, divisor_I2 in _units(raw, sizes_I2).items():
         for layout in LAYOUTS:
             corners_N4 = read_corners(raw, layout, divisor_I2)
             if (layout, unit) != (own.layout, own.unit) and not is_tiny(corners_N4) and _is_likely(corners_N4):
-                ways.append(Placed(corners_N4, unit in ("pixels", "stated")))
+                placements.append(Placed(corners_N4, unit in ("pixels", "stated")))
     if not _is_likely(own.boxes_N4):
-        return ways
+        return placements
     far = float(np.quantile(own.boxes_N4[:, 2:], 0.995))
     in_pixels = raw.unit == "pixels"
-    ways += [Placed(own.boxes_N4, in_pixels, turn) for turn in (2, 4)]
-    moved = [own.boxes_N4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
-    moved += [kind.move(own.boxes_N4, value) for kind in KINDS[1:] for value in kind.steps[::2].tolist()]
-    return ways + [Placed(boxes_N4, in_pixels) for boxes_N4 in moved]
+    placements += [Placed(own.boxes_N4, in_pixels, turn) for turn in (2, 4)]
+    moved_boxes = [own.boxes_N4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
+    moved_boxes += [kind.move(own.boxes_N4, value) for kind in KINDS[1:] for value in kind.steps[::2].tolist()]
+    return placements + [Placed(boxes_N4, in_pixels) for boxes_N4 in moved_boxes]
 
 
 def _clearer(copy: Meaning, shift: Meaning, sample: Sample) -> Meaning:
-    """Return the copy, unless edges begin more clearly at the sides of the shifted boxes.
+    """Return the copy, unless edges coincide more clearly with the sides of the shifted boxes.
 
-    Where all images have one size they have one margin in a padded copy, so that both are true.
+    If all images have one size, padding is the same for all of them, and the boxes are also shifted by one amount.
     """
     gain_I = sample.onset(shift.boxes_N4) - sample.onset(copy.boxes_N4)
     return shift if z_value(gain_I) >= AS_GOOD else copy
 
 
 def _is_likely(corners_N4: np.ndarray) -> bool:
-    """Whether nearly all boxes have an area, and half of them lie in the image that they are given to."""
+    """Return whether nearly all boxes have an area, and half of them lie inside the image they are assigned to."""
     return has_area(corners_N4) and float(is_inside(corners_N4).mean()) >= _HALF
 
 
 def _simplest(best: Meaning, others: Sequence[Meaning], own: Meaning, sample: Sample) -> Meaning:
-    """Return the meaning that differs least from what is declared, of those as good as the best but for their size."""
+    """Return a meaning with fewer changes that fits as well as the best once its box size is fitted, else the best."""
     simpler = [(fitted(m, sample), m) for m in others if _changes(m, own) < _changes(best, own)]
-    as_good = [(f.z, m) for f, m in simpler if f.z >= STANDS_OUT and best.above(f) < AS_GOOD]
+    as_good = [(f.z, m) for f, m in simpler if f.z >= SIGNIFICANT and best.above(f) < AS_GOOD]
     return max(as_good, key=lambda pair: pair[0], default=(0.0, best))[1]
 
 
-def _changes(found: Meaning, own: Meaning) -> int:
-    return (found.layout != own.layout) + (found.unit != own.unit) + (found.turn != own.turn)
+def _changes(meaning: Meaning, own: Meaning) -> int:
+    return (meaning.layout != own.layout) + (meaning.unit != own.unit) + (meaning.turn != own.turn)
 
 
-def _strangeness(found: Meaning, own: Meaning) -> tuple[int, float]:
-    """Sort by range alone: as few differences from what is declared as possible, then the tightest unit."""
-    return _changes(found, own), 1 - float(np.quantile(found.boxes_N4[:, 2:], 0.995))
+def _range_rank(meaning: Meaning, own: Meaning) -> tuple[int, float]:
+    """Return the sort key by range alone: fewest changes of the declared meaning, then the tightest unit."""
+    return _changes(meaning, own), 1 - float(np.quantile(meaning.boxes_N4[:, 2:], 0.995))
 
 
 def _units(raw: RawBoxes, sizes_I2: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what the numbers of each image are divided by."""
+    """Return the divisors of the numbers of each image, by unit."""
     stated_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
-    known_I2 = np.where(np.isfinite(sizes_I2), sizes_I2, stated_I2)
-    units = {"pixels": known_I2}
-    if not np.array_equal(stated_I2, known_I2, equal_nan=True):
+    actual_I2 = np.where(np.isfinite(sizes_I2), sizes_I2, stated_I2)
+    units = {"pixels": actual_I2}
+    if not np.array_equal(stated_I2, actual_I2, equal_nan=True):
         units["stated"] = stated_I2
     return units | {
-        name: np.full_like(known_I2, number) for name, number in (("unit", 1), ("norm1000", 1000), ("percent", 100))
+        name: np.full_like(actual_I2, number) for name, number in (("unit", 1), ("norm1000", 1000), ("percent", 100))
     }

@@ -1,7 +1,7 @@
-"""Small faults of boxes that fit on the whole: a few per cent too far from the origin, shifted, too large, too small.
+"""Finds small systematic errors of boxes: coordinates some per cent too large or small, shifts, wrong box sizes.
 
-The statistic is `Sample.onset`: the edges of an object begin at the sides of its box and not outside of them. Contrast
-with other places would favour boxes that are too small, whose sides cut through the object and find edges as well.
+The statistic is `Sample.onset`: the edges of an object start at the sides of its box, with none outside. Contrast with
+other positions would favour boxes that are too small, whose sides cut through the object and lie on edges as well.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coord_trainer.inspection.numbers.edges import STANDS_OUT, Sample, inflate, z_value
+from coord_trainer.inspection.numbers.edges import SIGNIFICANT, Sample, inflate, z_value
 
-_STANDS_OUT = 3.5  # z of a gain, of a hundred small moves
-_AS_GOOD = 2.0  # z below which a smaller move explains as much
-_APART = 8  # pixels between two sides, as looked at, from which their edges are not one
+_SIGNIFICANT = 3.5  # z from which a gain counts; about a hundred small moves are tried
+_AS_GOOD = 2.0  # z of the difference below which a smaller move fits equally well
+_APART = 8  # pixels of the thumbnail between two sides from which their edges can be separated
 _ROUNDS = 3
 _TRIED_SIZES = (0.76, 0.82, 0.88, 0.94, 1.06, 1.12)
-_LEAST_ONSET = 0.02  # that the moved boxes must reach, in ranks
+_LEAST_ONSET = 0.02  # smallest onset of the moved boxes, in ranks
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Kind:
     """A family of small moves.
 
     Attributes:
-        code: of the finding
+        code: code of the finding
         steps: factors, or shifts as fractions of the image
-        move: how boxes are moved by one of them
-        neutral: the step that moves nothing
-        least: smallest difference from it that is worth telling
-        gain: factor by which the mean onset must rise: annotators are off by a pixel everywhere
+        move: function that moves boxes by a step
+        neutral: the step that leaves boxes unchanged
+        least: smallest difference from `neutral` that is reported
+        gain: factor by which the mean onset must rise, since annotations are rarely exact to the pixel
     """
 
     code: str
@@ -46,7 +46,7 @@ _SHIFTS = np.round(np.arange(-0.08, 0.0801, 0.01), 4)
 _SMALLER = np.round(np.arange(0.7, 0.98, 0.03), 4)
 _SIZES = np.concatenate([_SMALLER, np.round(1 / _SMALLER[::-1], 4)])
 TIGHTNESS = Kind("tightness", _SIZES, inflate, 1.0, 0.02, 1.2)
-"""Boxes that are too large or too small, about their own centres."""
+"""Resizing of boxes about their own centres."""
 KINDS = (
     Kind("resized", np.round(np.arange(0.76, 1.3001, 0.02), 4), lambda b, v: b * v, 1.0, 0.03, 1.5),
     Kind("shifted_x", _SHIFTS, lambda b, v: np.add(b, (v, 0, v, 0)), 0.0, 0.012, 1.4),
@@ -57,15 +57,15 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Offset:
-    """A move of all boxes that makes them fit.
+    """A move of all boxes after which they fit better.
 
     Attributes:
-        code: which of `KINDS`
+        code: code of one of `KINDS`
         value: the factor, or the shift as a fraction of the image
-        least: the smallest move of its kind that explains as much
-        before: mean onset of the boxes as they are
+        least: the smallest move of this kind that fits equally well
+        before: mean onset of the unchanged boxes
         after: mean onset of the moved boxes
-        z: of the difference, over images
+        z: significance of the difference, over images
         boxes_N4: the moved boxes
     """
 
@@ -79,73 +79,73 @@ class Offset:
 
 
 def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
-    """Return the move after which the edges begin most clearly at the sides of the boxes; None if none is clear."""
+    """Return the move that increases the onset at the sides of the boxes most; None if no increase is significant."""
     before_I = sample.onset(boxes_N4)
     before = _mean(before_I)
-    good = []
+    offsets = []
     sides_n2 = (boxes_N4[sample.rows_n, 2:] - boxes_N4[sample.rows_n, :2]) * sample.size_n2
-    shorter = float(np.median(sides_n2.min(axis=1))) if len(sides_n2) else 0.0
+    shorter_side = float(np.median(sides_n2.min(axis=1))) if len(sides_n2) else 0.0
 
-    def grows(factor: float) -> bool:
-        """Whether larger boxes fit better beyond the reach of an edge too, and their sides can be told apart."""
-        if shorter < _APART:
+    def fits_enlarged(factor: float) -> bool:
+        """Return whether larger boxes fit better away from blurred edges too, and their sides can be separated."""
+        if shorter_side < _APART:
             return False
-        first_I, then_I = (sample.onset(b, clear=True) for b in (boxes_N4, inflate(boxes_N4, factor)))
-        return z_value(then_I - first_I) >= _AS_GOOD
+        own_I, enlarged_I = (sample.onset(b, clear=True) for b in (boxes_N4, inflate(boxes_N4, factor)))
+        return z_value(enlarged_I - own_I) >= _AS_GOOD
 
     for kind in kinds:
-        tried = {value: sample.onset(kind.move(boxes_N4, value)) for value in kind.steps.tolist()}
-        z = {value: z_value(onset_I - before_I) for value, onset_I in tried.items()}
-        better = [v for v in tried if z[v] >= _STANDS_OUT and (kind is not TIGHTNESS or v < 1 or grows(v))]
-        value = max(better, key=lambda v: _mean(tried[v]), default=kind.neutral)
+        onsets = {value: sample.onset(kind.move(boxes_N4, value)) for value in kind.steps.tolist()}
+        z = {value: z_value(onset_I - before_I) for value, onset_I in onsets.items()}
+        better = [v for v in onsets if z[v] >= _SIGNIFICANT and (kind is not TIGHTNESS or v < 1 or fits_enlarged(v))]
+        value = max(better, key=lambda v: _mean(onsets[v]), default=kind.neutral)
         if abs(value - kind.neutral) < kind.least:
             continue
-        after = _mean(tried[value])
+        after = _mean(onsets[value])
         if after < max(kind.gain * before, _LEAST_ONSET):
             continue
-        close = _closely(kind, value, boxes_N4, sample)
-        if abs(close - kind.neutral) < kind.least:
+        refined = _refined(kind, value, boxes_N4, sample)
+        if abs(refined - kind.neutral) < kind.least:
             continue
-        near, far = sorted((kind.neutral, value))
-        as_good = [v for v in tried if near < v < far and z_value(tried[value] - tried[v]) < _AS_GOOD]
+        low, high = sorted((kind.neutral, value))
+        as_good = [v for v in onsets if low < v < high and z_value(onsets[value] - onsets[v]) < _AS_GOOD]
         least = min([*as_good, value], key=lambda v: abs(v - kind.neutral))
-        good.append(Offset(kind.code, close, least, before, after, z[value], kind.move(boxes_N4, close)))
-    good = [offset for offset in good if z_value(sample.evidence(offset.boxes_N4)) >= STANDS_OUT]
-    return max(good, key=lambda offset: offset.after, default=None)
+        offsets.append(Offset(kind.code, refined, least, before, after, z[value], kind.move(boxes_N4, refined)))
+    offsets = [offset for offset in offsets if z_value(sample.evidence(offset.boxes_N4)) >= SIGNIFICANT]
+    return max(offsets, key=lambda offset: offset.after, default=None)
 
 
-def find_offsets(boxes_N4: np.ndarray, sample: Sample, known: Sequence[str] = ()) -> list[Offset]:
-    """Return the moves by which the boxes fit better, the one that gains most first; each kind once, but the known."""
-    found: list[Offset] = []
-    sample = sample.few(1500)
+def find_offsets(boxes_N4: np.ndarray, sample: Sample, excluded: Sequence[str] = ()) -> list[Offset]:
+    """Return the moves after which the boxes fit better, largest gain first; at most one of each kind not excluded."""
+    offsets: list[Offset] = []
+    sample = sample.subsample(1500)
     for _ in range(_ROUNDS):
-        left = [kind for kind in KINDS if kind.code not in {*known, *(offset.code for offset in found)}]
-        offset = find_offset(boxes_N4, sample, left)
+        kinds = [kind for kind in KINDS if kind.code not in {*excluded, *(offset.code for offset in offsets)}]
+        offset = find_offset(boxes_N4, sample, kinds)
         if offset is None:
             break
-        found.append(offset)
+        offsets.append(offset)
         boxes_N4 = offset.boxes_N4
-    return found
+    return offsets
 
 
-def begins(boxes_N4: np.ndarray, sample: Sample) -> float:
-    """Return how clearly edges begin at the sides of boxes, in the size in which they do most.
+def best_onset(boxes_N4: np.ndarray, sample: Sample) -> float:
+    """Return the largest mean onset of the boxes over several box sizes.
 
-    Where boxes are too large or too small, a move that brings some of their sides to edges would seem to fit better
+    Otherwise a wrong move that places some sides of too large or too small boxes on edges would seem to fit better
     than the right one.
     """
     return max(_mean(sample.onset(inflate(boxes_N4, size))) for size in (1.0, *_TRIED_SIZES))
 
 
-def _closely(kind: Kind, value: float, boxes_N4: np.ndarray, sample: Sample) -> float:
-    """Return the move near that one at whose boxes edges begin most clearly."""
+def _refined(kind: Kind, value: float, boxes_N4: np.ndarray, sample: Sample) -> float:
+    """Return the step near `value` with the largest onset."""
     if kind is TIGHTNESS:
         return value
     reach = 1.5 * float(kind.steps[1] - kind.steps[0])
-    near = (value + np.linspace(-reach, reach, 13)).tolist()
-    return max(near, key=lambda v: begins(kind.move(boxes_N4, v), sample))
+    nearby = (value + np.linspace(-reach, reach, 13)).tolist()
+    return max(nearby, key=lambda v: best_onset(kind.move(boxes_N4, v), sample))
 
 
 def _mean(values_I: np.ndarray) -> float:
-    known = values_I[np.isfinite(values_I)]
-    return float(known.mean()) if len(known) else -1.0
+    finite = values_I[np.isfinite(values_I)]
+    return float(finite.mean()) if len(finite) else -1.0

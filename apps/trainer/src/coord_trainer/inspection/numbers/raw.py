@@ -1,4 +1,4 @@
-"""The numbers of an annotation file as they stand there, before any of them is refused.
+"""Reads the box numbers of an annotation file unchanged, including those that the strict reader refuses.
 
 Shapes: I images, N boxes.
 """
@@ -36,11 +36,11 @@ class RawBoxes:
         image_N: index of the image of each box
         numbers_N4: the four numbers of each box
         labels: description of each box
-        layout: the order in which the reader takes the numbers: `xywh` in COCO JSON, `cxcywh` in YOLO, else `xyxy`
-        unit: the unit in which it takes them: `pixels` in COCO JSON, `unit` (0 to 1) in instance records, `norm1000` in
-            those of bins and in Qwen's thousandths
-        format: the name of their format
-        class_numbers: of YOLO labels, and of COCO JSON where objects have categories that are not there; else None
+        layout: order of the four numbers in the format: `xywh` in COCO JSON, `cxcywh` in YOLO, else `xyxy`
+        unit: unit of the numbers in the format: `pixels` in COCO JSON, `unit` (0 to 1) in instance records, `norm1000`
+            in instance records of bins and in Qwen's thousandths
+        format: name of the format
+        class_numbers: class numbers of YOLO labels, and of COCO JSON with objects of unknown categories; else None
     """
 
     files: tuple[str, ...]
@@ -59,7 +59,7 @@ class RawBoxes:
 
 @dataclass(frozen=True)
 class DataSource:
-    """Annotations of any format that training reads, and the folder of their images, which these may leave or not."""
+    """Annotations of any supported format, their image folder, and whether images may lie outside of it."""
 
     annotations: Path
     images: Path | None = None
@@ -68,9 +68,9 @@ class DataSource:
 
 
 def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, Path]:
-    """Return the annotations with every box that can be used, what their file states, and two folders.
+    """Return the usable annotations, the boxes as the file states them, and two folders.
 
-    The paths of the images start in the first, and they may not leave the second.
+    Image paths are relative to the first folder and must lie inside the second.
 
     Raises:
         InputError: the annotations cannot be read at all.
@@ -81,27 +81,27 @@ def read_raw(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, Path]:
     if format in FORMATS:
         reading = FORMATS[format][1](file, source.images)
         reading = replace(reading, images=list(reading.images))
-        found = collect(reading, "drop_box", lambda name: size_of(reading.root / name))
+        annotations = collect(reading, "drop_box", lambda name: size_of(reading.root / name))
         raw = replace(_of_reading(reading), format=format)
         if format == "yolo":
             raw = _as_centres(raw)
-        elif format == "qwen" and raw.unit == "unit":  # as they stand there
+        elif format == "qwen" and raw.unit == "unit":  # back to the thousandths of the file
             raw = replace(raw, numbers_N4=raw.numbers_N4 * 1000, unit="norm1000")
-        return found, raw, reading.root, reading.root
+        return annotations, raw, reading.root, reading.root
     root = source.images or file.path.parent
     if format == "lvis":
-        found = read_source(source.annotations, source.images, format, "drop_box").annotations
+        annotations = read_source(source.annotations, source.images, format, "drop_box").annotations
     else:
-        found = read_annotations(file.path, source.images, image_size=lambda name: size_of(root / name))
+        annotations = read_annotations(file.path, source.images, image_size=lambda name: size_of(root / name))
     base = root if format == "lvis" else source.images or base_of(file.path)
-    raw = replace(raw_boxes(found, file.path if format == "jsonl" else None), format=format)
-    if format in ("coco", "lvis") and any(problem.field.endswith("category_id") for problem in found.problems):
+    raw = replace(raw_boxes(annotations, file.path if format == "jsonl" else None), format=format)
+    if format in ("coco", "lvis") and any(problem.field.endswith("category_id") for problem in annotations.problems):
         raw = replace(raw, class_numbers=of_coco(file.document))
-    return found, raw, root, base
+    return annotations, raw, root, base
 
 
 def size_of(path: Path) -> tuple[int, int] | None:
-    """Return width and height of an image file; None if it cannot be read."""
+    """Return width and height of an image file; None if it is unreadable."""
     try:
         return image_facts(path).size
     except ImageError:
@@ -109,8 +109,8 @@ def size_of(path: Path) -> tuple[int, int] | None:
 
 
 def _of_reading(reading: Reading) -> RawBoxes:
-    """Return the corners that a format gives, which are pixels unless all of them are fractions."""
-    images = [image for image in reading.images if image.name]  # a file that is refused names none
+    """Return the corners that a format reader returns: in pixels, unless all of them are fractions."""
+    images = [image for image in reading.images if image.name]  # a refused file has no image name
     boxes = [(i, box) for i, image in enumerate(images) for box in image.boxes]
     used = Counter(box.class_number for _, box in boxes if box.class_number is not None)
     classes = ClassNumbers(used, reading.class_names) if reading.class_names else None
@@ -128,27 +128,27 @@ def _is_finite(corners_xyxy: Sequence[float]) -> bool:
 
 
 def _as_centres(raw: RawBoxes) -> RawBoxes:
-    """Return corners as the centre, width and height that their file states."""
+    """Convert corners back to the centre, width and height of the file."""
     low_N2, high_N2 = raw.numbers_N4[:, :2], raw.numbers_N4[:, 2:]
     numbers_N4 = np.concatenate([(low_N2 + high_N2) / 2, high_N2 - low_N2], axis=1)
     return replace(raw, numbers_N4=numbers_N4, layout="cxcywh")
 
 
-def raw_boxes(found: AnnotationSet, source: Path | None) -> RawBoxes:
-    """Return what the file of an annotation set states.
+def raw_boxes(annotations: AnnotationSet, source: Path | None) -> RawBoxes:
+    """Return the boxes of an annotation set as its file states them.
 
     Args:
-        found: the set as `read_annotations` returned it; crowd regions are left out
-        source: its file of instance records; None where the set was read from COCO JSON
+        annotations: the set as `read_annotations` returned it; crowd regions are left out
+        source: its file of instance records; None if the set was read from COCO JSON
     """
-    if found.tables is not None:
-        rows = [a for a in found.tables.annotations if not a.iscrowd]
-        labels = tuple(found.categories[a.category].name for a in rows)
-        sizes = [(i.width, i.height) for i in found.tables.images]
-        files = tuple(image.file_name for image in found.tables.images)
+    if annotations.tables is not None:
+        rows = [a for a in annotations.tables.annotations if not a.iscrowd]
+        labels = tuple(annotations.categories[a.category].name for a in rows)
+        sizes = [(i.width, i.height) for i in annotations.tables.images]
+        files = tuple(image.file_name for image in annotations.tables.images)
         return _raw(files, sizes, [(a.image, a.bbox_xywh) for a in rows], labels, layout="xywh", unit="pixels")
-    records: Sequence[Mapping[str, Any]] = [instance.model_dump() for instance in found.instances]
-    if found.problems and source is not None:
+    records: Sequence[Mapping[str, Any]] = [instance.model_dump() for instance in annotations.instances]
+    if annotations.problems and source is not None:
         records = list(_records(source))
     in_bins = source is not None and next(_records(source), {}).get("coord_space") == "bins"
     files, sizes, rows, names = [], [], [], []
@@ -189,16 +189,16 @@ def _numbers(item: Any) -> tuple[float, ...] | None:
         if any(isinstance(value, str) for value in item.get("bbox") or ()):
             return Object.model_validate(item).bbox  # coordinate tokens
         return finite_numbers(item.get("bbox"), 4, "bbox")
-    except (InputError, ValueError, TypeError):  # no box: one of the reader's problems
+    except (InputError, ValueError, TypeError):  # not a box: the reader reports it as a problem
         return None
 
 
 def _records(source: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the records of instance JSONL, or of a JSON list of them; whatever is none is passed over."""
+    """Yield the records of instance JSONL or of a JSON list; everything else is skipped."""
     text = read_text(source)
     if text.lstrip().startswith("["):
         yield from (record for record in json.loads(text) if isinstance(record, Mapping))
         return
-    for line in text.split("\n"):  # and nowhere else: U+2028 is a character of a description
+    for line in text.split("\n"):  # not `splitlines`: descriptions may contain U+2028
         with suppress(ValueError):
             yield parse_json_line(line)

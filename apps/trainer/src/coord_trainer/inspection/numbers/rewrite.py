@@ -1,7 +1,7 @@
-"""The line that rewrites the four numbers of a box, in the order and the unit of their own file.
+"""Corrections in words and formulas that convert the four numbers of a box to the order and unit of their format.
 
-Every line says: take the four numbers of each box as `x, y, w, h` and write `x - w / 2, y - h / 2, w, h`. What it
-writes is Python, with W and H for the width and height of the image.
+A correction reads: take the four numbers of each box as `x, y, w, h` and write `x - w / 2, y - h / 2, w, h`. Its
+formulas are Python expressions, in which W and H are the width and height of the image.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ NAMES = {
     "yxhw": "y, x, h, w",
     "cycxhw": "cy, cx, h, w",
 }
-"""What the four numbers of each order are called in a line."""
+"""Names of the four numbers of each order in the formulas."""
 _SIDES = ("W", "H")
 _PER_IMAGE = {"unit": "1", "percent": "100", "norm1000": "1000", "norm999": "999"}
-"""Units of which each image has the same number."""
+"""Width and height of every image in units that are relative to the image."""
 
 
-def reorder(found: str, declared: str) -> str:
-    """Return the line from one order to another.
+def reorder(actual: str, declared: str) -> str:
+    """Return the correction of the order of the numbers.
 
     Example:
         >>> reorder("xyxy", "xywh")
@@ -38,35 +38,35 @@ def reorder(found: str, declared: str) -> str:
             "x1": ("{a}1", "{a}2", "({a}1 + {a}2) / 2", "{a}2 - {a}1"),
             "x": ("{a}", "{a} + {s}", "{a} + {s} / 2", "{s}"),
             "cx": ("c{a} - {s} / 2", "c{a} + {s} / 2", "c{a}", "{s}"),
-        }[NAMES[found].split(", ")[found.startswith(("y", "cy"))]]
+        }[NAMES[actual].split(", ")[actual.startswith(("y", "cy"))]]
     )
     written = {"xyxy": (low, high), "xywh": (low, size), "cxcywh": (centre, size)}[declared]
-    return _line(found, [*written[0], *written[1]])
+    return _line(actual, [*written[0], *written[1]])
 
 
-def rescale(layout: str, found: str | Copy, declared: str) -> str:
-    """Return the line from one unit, or the pixels of a copy, to another.
+def rescale(layout: str, actual: str | Copy, declared: str) -> str:
+    """Return the correction of the unit, from the actual unit or the pixels of a copy to the declared unit.
 
     Example:
         >>> rescale("xyxy", "percent", "unit")
         'take the four numbers of each box as `x1, y1, x2, y2` and write `x1 / 100, y1 / 100, x2 / 100, y2 / 100`'
     """
-    factors = [_factor(found, declared, side) for side in _SIDES]
-    if not isinstance(found, Copy) or found.kind != "padded":
+    factors = [_factor(actual, declared, side) for side in _SIDES]
+    if not isinstance(actual, Copy) or actual.kind != "padded":
         return _line(layout, [f"{name}{factors[k % 2]}" for k, name in enumerate(_names(layout))])
-    to_pixels = f" * max(W, H) / {found.value:.5g}"
-    back = [_product([], []) if declared == "pixels" else _factor("pixels", declared, side) for side in _SIDES]
+    to_pixels = f" * max(W, H) / {actual.value:.5g}"
+    from_pixels = [_product([], []) if declared == "pixels" else _factor("pixels", declared, side) for side in _SIDES]
     written = []
     for k, name in enumerate(_names(layout)):
         margin = f" - (max(W, H) - {_SIDES[k % 2]}) / 2"
         is_place = k < 2 or layout == "xyxy"
-        moved = f"{name}{to_pixels}{margin}" if is_place else f"{name}{to_pixels}"
-        written.append(f"({moved}){back[k % 2]}" if back[k % 2] else moved)
+        scaled = f"{name}{to_pixels}{margin}" if is_place else f"{name}{to_pixels}"
+        written.append(f"({scaled}){from_pixels[k % 2]}" if from_pixels[k % 2] else scaled)
     return _line(layout, written)
 
 
 def move(layout: str, x: str, y: str) -> str:
-    """Return the line that adds to x and y.
+    """Return the correction that adds `x` and `y` to the position.
 
     Example:
         >>> move("xywh", "-40", "0.02 * H")
@@ -79,7 +79,7 @@ with W and H the image's width and height"
 
 
 def length(value: float, declared: str, side: str, in_pixels: bool = False) -> str:
-    """Return a number of pixels, or a fraction of a side, in the unit of the file; empty for nothing.
+    """Return a formula for a number of pixels, or a fraction of a side, in the declared unit; empty for 0.
 
     Example:
         >>> length(-40, "unit", "W", in_pixels=True), length(0.02, "pixels", "H"), length(0.02, "norm1000", "H")
@@ -93,7 +93,7 @@ def length(value: float, declared: str, side: str, in_pixels: bool = False) -> s
 
 
 def stretch(layout: str, factor: float) -> str:
-    """Return the line that multiplies all numbers.
+    """Return the correction that multiplies all numbers.
 
     Example:
         >>> stretch("cxcywh", 1.05)
@@ -103,7 +103,7 @@ def stretch(layout: str, factor: float) -> str:
 
 
 def inflate(layout: str, factor: float) -> str:
-    """Return the line that multiplies the sides and leaves the centres.
+    """Return the correction that multiplies the sides and keeps the centres.
 
     Example:
         >>> inflate("cxcywh", 0.9)
@@ -119,26 +119,26 @@ def inflate(layout: str, factor: float) -> str:
 
 
 def turn(layout: str, orientation: int, declared: str) -> str:
-    """Return the line that turns boxes by an EXIF orientation, as `TURNS` does.
+    """Return the correction that rotates or mirrors boxes by an orientation numbered as in EXIF, as `TURNS` does.
 
     Example:
         >>> turn("xywh", 2, "pixels")
         "take the four numbers of each box as `x, y, w, h` and write `W - x - w, y, w, h`, \
 with W and H the image's width and height"
     """
-    exchanged, flipped = orientation > 4, {2: "x", 3: "xy", 4: "y", 6: "x", 8: "y"}[orientation]
+    axes_swapped, flipped = orientation > 4, {2: "x", 3: "xy", 4: "y", 6: "x", 8: "y"}[orientation]
     written: list[str] = []
     for k in range(4):
         axis, is_low = "xy"[k % 2], k < 2
-        names = _names(layout)[1 - k % 2 :: 2] if exchanged else _names(layout)[k % 2 :: 2]
-        zoom = (" * W / H", " * H / W")[k % 2] if exchanged and declared == "pixels" else ""
+        names = _names(layout)[1 - k % 2 :: 2] if axes_swapped else _names(layout)[k % 2 :: 2]
+        zoom = (" * W / H", " * H / W")[k % 2] if axes_swapped and declared == "pixels" else ""
         low, high = (f"{n}{zoom}" for n in names)
         if axis not in flipped or (layout != "xyxy" and not is_low):
             written.append(low if is_low else high)
             continue
-        whole = _SIDES[k % 2] if declared == "pixels" else _PER_IMAGE[declared]
-        taken = {"xyxy": high if is_low else low, "xywh": f"{low} - {high}", "cxcywh": low}[layout]
-        written.append(f"{whole} - {taken}")
+        extent = _SIDES[k % 2] if declared == "pixels" else _PER_IMAGE[declared]
+        coordinate = {"xyxy": high if is_low else low, "xywh": f"{low} - {high}", "cxcywh": low}[layout]
+        written.append(f"{extent} - {coordinate}")
     return _line(layout, written)
 
 
@@ -151,22 +151,22 @@ def _line(layout: str, written: Sequence[str]) -> str:
     return line + ", with W and H the image's width and height" * ("W" in line or "H" in line)
 
 
-def _factor(found: str | Copy, declared: str, side: str) -> str:
-    """Return what a number along a side of the image is multiplied by and divided by."""
-    times, over = _in_pixels(found, side)
-    back_over, back_times = ([], []) if declared in ("pixels", "stated") else ([side], [_PER_IMAGE[declared]])
-    return _product([*times, *back_times], [*over, *back_over])
+def _factor(actual: str | Copy, declared: str, side: str) -> str:
+    """Return the multiplications and divisions that convert a number along a side of the image."""
+    times, over = _in_pixels(actual, side)
+    unit_over, unit_times = ([], []) if declared in ("pixels", "stated") else ([side], [_PER_IMAGE[declared]])
+    return _product([*times, *unit_times], [*over, *unit_over])
 
 
-def _in_pixels(found: str | Copy, side: str) -> tuple[list[str], list[str]]:
-    if isinstance(found, Copy):
-        value = f"{found.value:.5g}"
-        whole = {"times": "1", "square": side, "longer": "max(W, H)", "padded": "max(W, H)", "area": "(W * H) ** 0.5"}
-        return [whole[found.kind]], [value]
-    return ([], []) if found in ("pixels", "stated") else ([side], [_PER_IMAGE[found]])
+def _in_pixels(actual: str | Copy, side: str) -> tuple[list[str], list[str]]:
+    if isinstance(actual, Copy):
+        value = f"{actual.value:.5g}"
+        extent = {"times": "1", "square": side, "longer": "max(W, H)", "padded": "max(W, H)", "area": "(W * H) ** 0.5"}
+        return [extent[actual.kind]], [value]
+    return ([], []) if actual in ("pixels", "stated") else ([side], [_PER_IMAGE[actual]])
 
 
 def _product(times: Sequence[str], over: Sequence[str]) -> str:
-    kept, gone = Counter(times) - Counter(over), Counter(over) - Counter(times)
-    signs = [(" * ", v) for v in kept.elements()] + [(" / ", v) for v in gone.elements()]
+    numerators, denominators = Counter(times) - Counter(over), Counter(over) - Counter(times)
+    signs = [(" * ", v) for v in numerators.elements()] + [(" / ", v) for v in denominators.elements()]
     return "".join(sign + value for sign, value in signs if value != "1")

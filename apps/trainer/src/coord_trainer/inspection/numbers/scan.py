@@ -1,4 +1,4 @@
-"""Resized copies and shifts: hundreds are tried on a few boxes, and the one that stands out most is looked at on all.
+"""Finds resized copies and shifts: tries hundreds of them on a few boxes, and evaluates the best one on all boxes.
 
 Shapes: I images, N boxes.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from coord_eval.diagnosis import LAYOUTS, TURNS
 from coord_trainer.inspection.numbers.copies import KINDS, OF_ONE_SIZE, Copy
 from coord_trainer.inspection.numbers.edges import Sample, is_inside, z_value
-from coord_trainer.inspection.numbers.offsets import begins
+from coord_trainer.inspection.numbers.offsets import best_onset
 from coord_trainer.inspection.numbers.raw import RawBoxes
 from coord_trainer.inspection.numbers.reading import (
     AS_GOOD,
@@ -26,33 +26,33 @@ from coord_trainer.inspection.numbers.reading import (
     turned,
 )
 
-SCAN_STANDS_OUT = 4.0
-"""z from which the best of hundreds counts: one reaches 3 by chance."""
-_SCANNED = 300  # boxes that hundreds of ways are tried on
+SCAN_SIGNIFICANT = 4.0
+"""z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""
+_SCANNED = 300  # boxes on which candidates are tried
 _USUAL_SIZES = (224, 256, 300, 320, 384, 416, 448, 512, 600, 608, 640, 672, 736, 768, 800, 896, 960, 1024, 1280, 1333)
 _USUAL_FACTORS = (1 / 3, 2 / 3, *(k / 20 for k in range(4, 20)), *(k / 4 for k in range(5, 17)))
-_NEAR = 0.01  # of what is found, to be taken for one of these
-_CLOSE = np.linspace(0.95, 1.05, 41)  # contrast prefers boxes that are too small, and so another copy
+_NEAR = 0.01  # relative difference up to which a value is rounded to a usual one
+_CLOSE = np.linspace(0.95, 1.05, 41)  # refinement of the value, since contrast prefers boxes that are too small
 _STRAY = 0.01  # share of boxes that may leave the image on each side after a shift, and how far
-_STEP, _STEPS = 0.005, 40  # of shifts, as fractions of the image, and how many of them at most
-_NEARBY = np.linspace(-0.03, 0.03, 25)  # of the best of these, where edges begin
-_LEAST_SHIFT = 0.012  # as `offsets` has it
+_STEP, _STEPS = 0.005, 40  # smallest step of shifts, as a fraction of the image, and largest number of steps
+_NEARBY = np.linspace(-0.03, 0.03, 25)  # refinement of the best shift, as fractions of the image
+_LEAST_SHIFT = 0.012  # as in `offsets`
 
 
 def read_as_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
-    """Return the meaning of numbers that are pixels of a copy of each image."""
+    """Return the meaning of numbers in pixels of a copy of each image."""
     return read_as(sample, layout, "copy", corners_of_copy(raw, layout, copy, sizes_I2), copy)
 
 
 def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) -> Meaning | None:
-    """Return the resized copy, turned or not, whose boxes stand out most."""
-    few = sample.few(_SCANNED)
+    """Return the meaning with the resized copy whose boxes, with orientation `turn`, fit the pixels best."""
+    subsample = sample.subsample(_SCANNED)
 
     def fit(layout: str, copy: Copy) -> float:
         corners_N4 = corners_of_copy(raw, layout, copy, sizes_I2)
-        return -np.inf if is_impossible(corners_N4) else z_value(few.contrast(TURNS[turn](corners_N4)))
+        return -np.inf if is_impossible(corners_N4) else z_value(subsample.contrast(TURNS[turn](corners_N4)))
 
-    found = []
+    candidates = []
     one_size = bool((sizes_I2 == sizes_I2[0]).all())
     for layout in LAYOUTS:
         corners_N4 = LAYOUTS[layout](raw.numbers_N4)
@@ -61,43 +61,43 @@ def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) ->
             continue
         for kind in KINDS[: OF_ONE_SIZE if one_size else None]:
             base = far / float(np.median(sizes_I2)) if kind == "times" else far
-            found += [
+            candidates += [
                 (fit(layout, Copy(kind, v)), layout, kind, v) for v in (base * np.geomspace(0.7, 2.5, 60)).tolist()
             ]
-    if not found or max(found)[0] == -np.inf:
+    if not candidates or max(candidates)[0] == -np.inf:
         return None
-    _, layout, kind, near = max(found)
+    _, layout, kind, near = max(candidates)
 
     def fit_closely(value: float) -> float:
         corners_N4 = corners_of_copy(raw, layout, Copy(kind, value), sizes_I2)
-        return -np.inf if is_impossible(corners_N4) else begins(TURNS[turn](corners_N4), few)
+        return -np.inf if is_impossible(corners_N4) else best_onset(TURNS[turn](corners_N4), subsample)
 
     value = max((near * _CLOSE).tolist(), key=fit_closely)
 
-    def whole(value: float) -> Meaning:
-        found = read_as_copy(raw, layout, Copy(kind, value), sizes_I2, sample)
-        return found if turn == 1 else turned(found, turn, sample)
+    def on_all_boxes(value: float) -> Meaning:
+        meaning = read_as_copy(raw, layout, Copy(kind, value), sizes_I2, sample)
+        return meaning if turn == 1 else turned(meaning, turn, sample)
 
     usual_values = _USUAL_FACTORS if kind == "times" else _USUAL_SIZES
-    best, usual = whole(value), float(min(usual_values, key=lambda v: abs(np.log(v / value))))
+    best, usual = on_all_boxes(value), float(min(usual_values, key=lambda v: abs(np.log(v / value))))
     if abs(usual / value - 1) < _NEAR:
-        rounded = whole(usual)
+        rounded = on_all_boxes(usual)
         return rounded if best.above(fitted(rounded, sample)) < AS_GOOD else best
     return best
 
 
 def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: Sample) -> Meaning | None:
-    """Return the shift of all boxes that stands out most, of those that bring nearly all of them into their images."""
-    few, size_N2 = sample.few(_SCANNED), sizes_I2[image_N]
-    found = []
+    """Return the meaning with the shift that fits best, of those that keep nearly all boxes inside their images."""
+    subsample, size_N2 = sample.subsample(_SCANNED), sizes_I2[image_N]
+    candidates = []
 
     def fit(shift: Shift) -> float:
         boxes_N4 = shift_boxes(own.boxes_N4, shift, size_N2)
-        return -np.inf if is_impossible(boxes_N4) else z_value(few.contrast(boxes_N4))
+        return -np.inf if is_impossible(boxes_N4) else z_value(subsample.contrast(boxes_N4))
 
     def fit_closely(shift: Shift) -> float:
         boxes_N4 = shift_boxes(own.boxes_N4, shift, size_N2)
-        return -np.inf if is_impossible(boxes_N4) else begins(boxes_N4, few)
+        return -np.inf if is_impossible(boxes_N4) else best_onset(boxes_N4, subsample)
 
     one_size = bool((sizes_I2 == sizes_I2[0]).all())
     for in_pixels in (True,) if one_size else (True, False):
@@ -107,13 +107,13 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
         if (low > high).any():
             continue
         step = np.maximum(_STEP * np.median(unit_N2, axis=0), (high - low) / _STEPS)
-        tried = [
+        shifts = [
             Shift(x, y, in_pixels)
             for x in np.arange(low[0], high[0] + step[0], step[0]).tolist()
             for y in np.arange(low[1], high[1] + step[1], step[1]).tolist()
         ]
 
-        best = max(tried, key=fit)
+        best = max(shifts, key=fit)
         side = np.median(unit_N2, axis=0)
         for k, axis in enumerate("xyxy"):
             near = getattr(best, axis) + side[k % 2] * _NEARBY
@@ -124,12 +124,13 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
         best = Shift(x, y, in_pixels)
         boxes_N4 = shift_boxes(own.boxes_N4, best, size_N2)
         inside = float(is_inside(boxes_N4).mean())
-        found.append(replace(own, boxes_N4=boxes_N4, inside=inside, evidence_I=sample.evidence(boxes_N4), shift=best))
-    return max(found, key=lambda meaning: begins(meaning.boxes_N4, sample), default=None)
+        evidence_I = sample.evidence(boxes_N4)
+        candidates.append(replace(own, boxes_N4=boxes_N4, inside=inside, evidence_I=evidence_I, shift=best))
+    return max(candidates, key=lambda meaning: best_onset(meaning.boxes_N4, sample), default=None)
 
 
 def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray) -> np.ndarray:
-    """Return corners in [0, 1] of the image, of numbers that are pixels of a copy."""
+    """Return corners in [0, 1] of the images from numbers in pixels of a copy."""
     size_I2 = copy.sizes(sizes_I2)
     corners_N4 = read_corners(raw, layout, size_I2)
     if copy.kind != "padded":
@@ -139,12 +140,12 @@ def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray
 
 
 def shift_boxes(boxes_N4: np.ndarray, shift: Shift, size_N2: np.ndarray) -> np.ndarray:
-    """Return corners in [0, 1] that are moved.
+    """Return shifted corners in [0, 1].
 
     Args:
         boxes_N4: corners in [0, 1]
-        shift: what is added to them
-        size_N2: width and height of the image of each
+        shift: offset to add
+        size_N2: width and height of the image of each box
     """
     step_N2 = np.array([shift.x, shift.y]) / (size_N2 if shift.in_pixels else 1)
     return boxes_N4 + np.broadcast_to(np.tile(step_N2, 2), boxes_N4.shape)
