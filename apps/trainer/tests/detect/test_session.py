@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from fakes import BOX, TEXT, RuleEngine, answered, detector, make_images
+from PIL import Image
 
 from coord_codec import InputError
 from coord_trainer.detect import session
@@ -180,6 +181,30 @@ def test_force_removes_what_the_earlier_call_made(tmp_path, sources):
     answer(tmp_path / "out", few, force=True)
     left = {path.name for path in (tmp_path / "out").iterdir()} - {".lock"}
     assert left == {"session.json", "predictions.jsonl"}
+
+
+@pytest.mark.parametrize("again", ["--no-draw", "draw", "--force"])
+def test_files_of_the_user_beside_drawn_images_stay(tmp_path, sources, again):
+    """Only images that predict drew are removed, and an edited one is moved aside."""
+    from coord_trainer.detect.gallery import draw_answers
+    from coord_trainer.detect.session import remove_made
+
+    draw_answers(answer(tmp_path / "out", sources), sources)
+    drawn = tmp_path / "out" / "drawn"
+    mine = {drawn / "mine.jpg": "my image", drawn / "notes" / "b.txt": "my notes", drawn / "a.jpg": "my edit"}
+    (drawn / "notes").mkdir()
+    for path, text in mine.items():
+        path.write_text(text)
+    few = find_sources([str(tmp_path / "photos" / "a.png")])
+    found = answer(tmp_path / "out", few, force=again == "--force")
+    if again == "draw":
+        draw_answers(found, few)
+        assert Image.open(drawn / "a.jpg").size
+    else:
+        remove_made(tmp_path / "out", ["drawn", "index.html"])
+    left = {path.relative_to(drawn).as_posix(): path for path in drawn.rglob("*") if path.is_file()}
+    assert left.keys() - {"a.jpg"} == {"mine.jpg", "notes/b.txt", "a.changed-1.jpg"}
+    assert {left[name].read_text() for name in left.keys() - {"a.jpg"}} == set(mine.values())
 
 
 def test_names_and_texts_that_are_no_text_are_kept(tmp_path):

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from coord_codec.files import write_text
 from coord_trainer.detect.objects import OUTLINED, DetectedObject, one_line
 from coord_trainer.detect.places import places_of
-from coord_trainer.detect.written import put, written
+from coord_trainer.detect.written import tracked_names, write_tracked
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -34,12 +34,12 @@ def write_export(name: str, records: Records, folder: Path, categories: Mapping[
     """
     answered = [record for record in records if "objects" in record]
     make = partial(_coco, known=categories) if name == "coco" else EXPORTS[name]
-    return put(folder, lambda part: make(answered, part))
+    return write_tracked(folder, lambda part: make(answered, part))
 
 
 def exports_in(folder: Path) -> list[str]:
     """Return the forms that were written into a folder before."""
-    return [name for name in EXPORTS if {name, f"{name}.json"} & set(written(folder))]
+    return [name for name in EXPORTS if {name, f"{name}.json"} & set(tracked_names(folder))]
 
 
 def coco_results(records: Records, categories: Mapping[str, int] | None = None) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from coord_trainer.console import all_ranks_done, first_rank_first, is_first, ra
 from coord_trainer.detect.answering import answer_images, file_stamp
 from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.sources import SESSION, Sources, is_session
-from coord_trainer.detect.written import discard
+from coord_trainer.detect.written import remove_tracked
 
 PREDICTIONS = "predictions.jsonl"
 EARLIER = "earlier.jsonl"
@@ -148,19 +147,19 @@ def _says_nothing(path: Path) -> bool:
 
 
 def _throw_away(folder: Path) -> None:
-    discard(folder)
+    remove_tracked(folder)
     for path in (*_parts(folder), folder / SESSION):
         path.unlink(missing_ok=True)
     remove_made(folder, _MADE_ANEW)
 
 
 def remove_made(folder: Path, names: Iterable[str]) -> None:
-    """Remove what an earlier call made and this one does not make again."""
-    for path in (folder / name for name in names):
-        if path.is_dir():
-            shutil.rmtree(path)
+    """Remove output of an earlier call that this call does not write again; a user's own files in `drawn` stay."""
+    for name in names:
+        if name == DRAWN:
+            remove_tracked(folder, DRAWN)
         else:
-            path.unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
 
 
 def _agree(session: Path, settings: Mapping[str, Any]) -> None:
