@@ -40,7 +40,7 @@ def test_every_image_is_answered_in_pixels_and_alike_sizes_share_a_batch(tmp_pat
 
 
 def test_second_call_goes_on_where_the_first_was_interrupted(tmp_path, sources):
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="the same command resumes"):
         answer(tmp_path / "out", sources, RuleEngine(stop_after=1))
     before = lines(tmp_path / "out")
     assert 0 < len(before) < 4
@@ -110,7 +110,7 @@ def test_file_that_is_another_one_now_is_answered_again(tmp_path, sources, capsy
     engine = RuleEngine()
     assert answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), engine).new == 1
     assert engine.batches == [[(30, 20)]] and lines(tmp_path / "out")[1]["width"] == 30
-    assert "1 image files are others than were answered" in capsys.readouterr().out
+    assert "1 image files have changed since they were answered" in capsys.readouterr().out
 
 
 def test_answers_of_images_that_a_call_does_not_name_are_kept_and_taken_up_again(tmp_path, sources, capsys):
@@ -290,7 +290,7 @@ def test_images_that_are_out_of_reach_keep_their_answers(tmp_path, sources, caps
     before = lines(tmp_path / "out")
     (tmp_path / "photos").rename(tmp_path / "unmounted")
     assert answer(tmp_path / "out", sources).new == 0 and lines(tmp_path / "out") == before
-    assert "4 image files are out of reach now; their answers are kept" in capsys.readouterr().out
+    assert "4 image files cannot be found now; their answers are kept" in capsys.readouterr().out
 
 
 def test_failure_takes_no_answers_place_unless_the_file_is_another_one(tmp_path, sources):
