@@ -45,7 +45,7 @@ def build_demo(detector: Detector) -> Any:
             with gr.Column():
                 image = gr.Image(type="pil", image_mode=None, label="Image")  # unconverted: `open_image` makes it RGB
                 prompt = gr.Textbox(detector.config.data.prompt, label="Prompt")
-                labels = gr.Textbox("", label="Labels, separated by commas", info="Empty: any label may be given.")
+                labels = gr.Textbox("", label="Labels, separated by commas", info="Empty: all labels are allowed.")
                 button = gr.Button("Find", variant="primary")
             with gr.Column():
                 buttons = ["download", "fullscreen"]  # without gradio's button that uploads the image

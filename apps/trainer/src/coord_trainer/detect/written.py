@@ -1,6 +1,6 @@
 """Tracks the files that `predict` writes for users to edit: a file that a user has changed is moved aside, not lost.
 
-A hidden file in the output folder holds the digests of what was written. It tells a user's files from ours.
+A hidden file in the output folder records the digests of these files, by which files of a user are recognised.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def write_tracked(folder: Path, make: Callable[[Path], Path]) -> Path:
 
     Args:
         folder: the output folder
-        make: writes one file or folder into the folder that it is given, and returns its path
+        make: writes one file or folder into the folder of its argument, and returns its path
     """
     made = make(_empty_part(folder))
     return _move_into_place(folder, [made.name])[0]
@@ -35,7 +35,7 @@ def write_tracked_files(folder: Path, make: Callable[[Path], Path], keep: Collec
 
     Args:
         folder: the output folder
-        make: writes a folder into the folder that it is given, and returns its path
+        make: writes a folder into the folder of its argument, and returns its path
         keep: files of earlier calls that stay although `make` did not write them again
     """
     part = _empty_part(folder)
