@@ -36,6 +36,10 @@ def _centred(b):
     return np.concatenate([(b[:, :2] + b[:, 2:]) / 2, b[:, 2:] - b[:, :2]], axis=1)
 
 
+_ENCODED: dict[int, tuple[Image.Image, bytes]] = {}
+"""Files of images by `id`, which holds as long as the image is kept."""
+
+
 @dataclass(frozen=True)
 class Draft:
     """A data set in memory, into which faults can be planted.
@@ -92,11 +96,18 @@ class Draft:
         reading = ("xywh", "pixels") if self.coco else ("xyxy", "unit")
         return RawBoxes(tuple(self.images), sizes, owner, np.concatenate(numbers), sum(self.names(), ()), *reading)
 
+    def write_images(self, folder: Path) -> None:
+        """Write the images; each is encoded once, however often it is written."""
+        for name, image in self.images.items():
+            if id(image) not in _ENCODED:
+                image.save(folder / name)
+                _ENCODED[id(image)] = image, (folder / name).read_bytes()
+            (folder / name).write_bytes(_ENCODED[id(image)][1])
+
     def write(self, folder: Path) -> DataSource:
         """Write annotations and images."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name, image in self.images.items():
-            image.save(folder / name)
+        self.write_images(folder)
         rows = list(zip(self.images.items(), self.numbers(), self.names(), strict=True))
         if not self.coco:
             records = [

@@ -11,7 +11,7 @@ def write_yolo(draft, root, split="", first=0):
     names = sorted({label for labels in draft.labels for label in labels})
     if not (root / "data.yaml").exists():
         (root / "data.yaml").write_text(json.dumps({"names": names}))
-    for (name, image), boxes, labels in zip(draft.images.items(), draft.numbers(), draft.labels, strict=True):
-        image.save(pictures / name)
+    draft.write_images(pictures)
+    for name, boxes, labels in zip(draft.images, draft.numbers(), draft.labels, strict=True):
         rows = [f"{names.index(d) + first} {' '.join(map(str, b))}" for d, b in zip(labels, boxes, strict=True)]
         (texts / f"{name[:-4]}.txt").write_text("\n".join(rows))

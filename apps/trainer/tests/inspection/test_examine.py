@@ -351,20 +351,21 @@ def test_list_of_files_that_lost_a_row_means_shuffled_names(clean, tmp_path):
 
 @pytest.mark.parametrize("fault", [None, "yxyx", "resized"])
 def test_other_formats_are_examined_as_they_are_read(clean, tmp_path, fault):
-    """Pascal VOC, corners in pixels."""
+    """Pascal VOC, corners in whole pixels from 1."""
     draft = replace(clean, unit=lambda size: size * (0.5 if fault == "resized" else 1), layout=None)
     draft = JSONL["yxyx"](draft) if fault == "yxyx" else draft
     (tmp_path / "Annotations").mkdir()
     (tmp_path / "JPEGImages").mkdir()
+    draft.write_images(tmp_path / "JPEGImages")
+    sides = "xmin", "ymin", "xmax", "ymax"
     for (name, image), boxes, labels in zip(draft.images.items(), draft.numbers(), draft.labels, strict=True):
-        image.save(tmp_path / "JPEGImages" / name)
-        objects = "".join(
-            f"<object><name>{d}</name><bndbox><xmin>{b[0] + 1}</xmin><ymin>{b[1] + 1}</ymin><xmax>{b[2]}</xmax>"
-            f"<ymax>{b[3]}</ymax></bndbox></object>"
-            for d, b in zip(labels, boxes, strict=True)
-        )
+        rows = np.rint(boxes).astype(int) + np.array([1, 1, 0, 0])
+        written = ["".join(f"<{s}>{v}</{s}>" for s, v in zip(sides, row, strict=True)) for row in rows]
+        objects = [
+            f"<object><name>{d}</name><bndbox>{b}</bndbox></object>" for d, b in zip(labels, written, strict=True)
+        ]
         size = f"<size><width>{image.width}</width><height>{image.height}</height></size>"
-        text = f"<annotation><filename>{name}</filename>{size}{objects}</annotation>"
+        text = f"<annotation><filename>{name}</filename>{size}{''.join(objects)}</annotation>"
         (tmp_path / "Annotations" / f"{name[:-4]}.xml").write_text(text)
     codes, found = told(DataSource(tmp_path))
     assert len(found.raw.files) == len(clean.images) and codes == ({fault} if fault else set())

@@ -104,9 +104,9 @@ def _in_bins(draft, folder):
 def _voc(draft, folder):
     (folder / "Annotations").mkdir(parents=True)
     (folder / "JPEGImages").mkdir()
+    draft.write_images(folder / "JPEGImages")
     sides = ("xmin", "ymin", "xmax", "ymax")
-    for (name, image), boxes, labels in zip(draft.images.items(), draft.numbers(), draft.labels, strict=True):
-        image.save(folder / "JPEGImages" / name)
+    for name, boxes, labels in zip(draft.images, draft.numbers(), draft.labels, strict=True):
         rows = [" ".join(f"<{s}>{round(v)}</{s}>" for s, v in zip(sides, b, strict=True)) for b in boxes.tolist()]
         objects = [f"<object><name>{d}</name><bndbox>{r}</bndbox></object>" for d, r in zip(labels, rows, strict=True)]
         text = f"<annotation><filename>{name}</filename>{''.join(objects)}</annotation>"
