@@ -1,11 +1,10 @@
-"""What a step of each size of Qwen3-VL needs with each kind of training, planned without weights.
+"""Plans the memory of a training step for each size of Qwen3-VL and each kind of training, without weights.
 
     uv run python benchmarks/dry_runs.py [--sizes 2B --sizes 30B-A3B] [--pixels 401408] [--batch 4]
 
 Writes the configuration of each published size (no weights) with Qwen's own tokenizer and coordinate tokens, and runs
-`train --dry-run` on 16 generated annotations with eight objects each. Prints parameters and gigabytes of one rank
-without DeepSpeed. The tokenizer is from the file that dashscope, a requirement of ms-swift, carries. Nothing is
-downloaded.
+`train --dry-run` on 16 generated annotations with eight objects each. Prints the parameters and gigabytes of one rank
+without DeepSpeed. The tokenizer comes from a file in dashscope, a requirement of ms-swift. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ SIZES: dict[str, tuple[dict[str, Any], dict[str, Any], bool]] = {
         False,
     ),
 }
-"""Language model, vision tower, and whether embedding and head are one table; from the checkpoints' config.json."""
+"""Language model, vision tower, and whether embedding and head share weights, from the checkpoints' config.json."""
 CONFIGS = {
     "DoRA": ("configs/dlora/sft_base.yaml",),
     "DoRA + offsets": ("configs/dlora/coord_offset.yaml",),
@@ -106,7 +105,7 @@ def write_data(folder: Path, count: int = 16, objects: int = 8) -> Path:
 
 
 def plan(base: Path, data: Path, words: tuple[str, ...], pixels: int, batch: int) -> dict[str, float]:
-    """Return what `train --dry-run` says: parameters, and megabytes of each part."""
+    """Return the output of `train --dry-run`: numbers of parameters, and the megabytes of each part."""
     config, *more = words
     command = [*TRAINER, "train", "-c", config, *more, "--dry-run", f"model.path={base}", f"data.annotations={data}"]
     command += ["data.images=null", "data.heldout_annotations=null", "data.heldout_images=null", "run.dir=runs/planned"]
@@ -115,16 +114,16 @@ def plan(base: Path, data: Path, words: tuple[str, ...], pixels: int, batch: int
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
-    every, trained = re.search(r"model: ([\d,]+) parameters, ([\d,]+) trained", done.stdout).groups()  # type: ignore[union-attr]
-    found = {"parameters": float(every.replace(",", "")), "trained": float(trained.replace(",", ""))}
+    total, trained = re.search(r"model: ([\d,]+) parameters, ([\d,]+) trained", done.stdout).groups()  # type: ignore[union-attr]
+    figures = {"parameters": float(total.replace(",", "")), "trained": float(trained.replace(",", ""))}
     parts = re.findall(r"^  ([a-z ]+?) +([\d,.]+) MB$", done.stdout, flags=re.MULTILINE)
-    return found | {name: float(value.replace(",", "")) for name, value in parts}
+    return figures | {name: float(value.replace(",", "")) for name, value in parts}
 
 
 def main(
-    sizes: Annotated[list[str] | None, typer.Option(help="of the model; all when not given")] = None,
-    pixels: Annotated[int, typer.Option(help="that an image may have")] = 401_408,
-    batch: Annotated[int, typer.Option(help="samples a step")] = 4,
+    sizes: Annotated[list[str] | None, typer.Option(help="Sizes of the model; all if none is given.")] = None,
+    pixels: Annotated[int, typer.Option(help="Most pixels of an image.")] = 401_408,
+    batch: Annotated[int, typer.Option(help="Samples per step.")] = 4,
 ) -> None:
     """Print the table."""
     print("| model | training | parameters | trained | weights | gradients | optimizer | activations | peak, GB | s |")
@@ -137,10 +136,11 @@ def main(
             subprocess.run([sys.executable, "-c", MAKE_BASE, helpers, base, json.dumps(SIZES[size])], check=True)
             for name, words in CONFIGS.items():
                 began = time.monotonic()
-                found = plan(base, data, words, pixels, batch)
-                cells = [f"{found['parameters'] / 1e9:.2f} G", f"{found['trained'] / 1e6:,.0f} M"]
+                figures = plan(base, data, words, pixels, batch)
+                cells = [f"{figures['parameters'] / 1e9:.2f} G", f"{figures['trained'] / 1e6:,.0f} M"]
                 cells += [
-                    f"{found[part] / 1e3:.1f}" for part in ("weights", "gradients", "optimizer", "activations", "peak")
+                    f"{figures[part] / 1e3:.1f}"
+                    for part in ("weights", "gradients", "optimizer", "activations", "peak")
                 ]
                 print(f"| {size} | {name} | {' | '.join(cells)} | {time.monotonic() - began:.0f} |", flush=True)
 

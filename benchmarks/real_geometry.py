@@ -1,12 +1,12 @@
-"""The guide from download to served, walked with the sizes of a real Qwen3-VL and random weights, on the CPU.
+"""Runs the guide docs/guides/gpu.md with the layer sizes of a real Qwen3-VL and random weights, on the CPU.
 
     uv run python benchmarks/real_geometry.py instances.json images --out runs/real-geometry
     uv run python benchmarks/real_geometry.py instances.json images --out runs/small --hidden 64 --layers 1 --steps 4
 
-Each station is the command of docs/guides/gpu.md in a process of its own, with its seconds and its largest resident
-memory: expand-vocab, inspect, memorise (DoRA on every linear layer, offsets; half of it, a stop by SIGTERM, and the
-rest), merge, plain transformers, `swift deploy`, predict through it, score. The tokenizer is Qwen's own, from
-the file that dashscope, a requirement of ms-swift, carries. Nothing is downloaded.
+Each step is a command of the guide in a process of its own, whose seconds and peak resident memory are printed:
+expand-vocab, inspect, memorise (DoRA on every linear layer, offsets; interrupted by SIGTERM halfway, then resumed),
+merge, plain transformers, `swift deploy`, predict through the server, score. Qwen's own tokenizer comes from a file in
+dashscope, a requirement of ms-swift. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -79,22 +79,22 @@ model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
 processor = AutoProcessor.from_pretrained(folder)
 parts = [{"type": "image"}, {"type": "text", "text": prompt}]
 text = processor.apply_chat_template([{"role": "user", "content": parts}], add_generation_prompt=True)
-picture = ImageOps.exif_transpose(Image.open(image)).convert("RGB")
-inputs = processor(text=[text], images=[picture], return_tensors="pt")
+upright = ImageOps.exif_transpose(Image.open(image)).convert("RGB")
+inputs = processor(text=[text], images=[upright], return_tensors="pt")
 ids = model.generate(**inputs, do_sample=False, max_new_tokens=int(sys.argv[4]))[0, inputs["input_ids"].shape[1]:]
 print(json.dumps(processor.tokenizer.decode(ids).replace("<|im_end|>", "")))
 """
 
 
-class Stations:
-    """The stations passed: name, seconds, largest resident megabytes, what came out."""
+class StepRunner:
+    """Runs commands as steps and records the seconds, peak resident megabytes and last output line of each."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
         self.rows: list[tuple[str, float, float, str]] = []
 
     def run(self, name: str, command: Sequence[object], *, stop_at: str = "", exit_code: int = 0) -> str:
-        """Run a command to its end and return what it printed; with `stop_at`, send SIGTERM once it printed that."""
+        """Run a command and return its output; with `stop_at`, send SIGTERM once its output contains that text."""
         log = self.out / f"{len(self.rows) + 1:02d}-{name.replace(' ', '-')}.log"
         start = time.monotonic()
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
@@ -107,22 +107,22 @@ class Stations:
                 time.sleep(0.2)
             _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
-        told = log.read_text(errors="replace")
+        output = log.read_text(errors="replace")
         if process.returncode != exit_code:
-            raise SystemExit(f"{name}: exit {process.returncode}, expected {exit_code}\n{told[-3000:]}")
-        last = told.replace("\r", "\n").strip().rsplit("\n", 1)[-1]
+            raise SystemExit(f"{name}: exit {process.returncode}, expected {exit_code}\n{output[-3000:]}")
+        last = output.replace("\r", "\n").strip().rsplit("\n", 1)[-1]
         self.add(name, time.monotonic() - start, used.ru_maxrss / 1024, last)
-        return told
+        return output
 
     def add(self, name: str, seconds: float, megabytes: float, last: str) -> None:
-        """Note a station and print its row."""
+        """Add a finished step and print its row."""
         self.rows.append((name, seconds, megabytes, last))
         print(f"| {name} | {seconds:.0f} | {megabytes:,.0f} | {last[:90]} |", flush=True)
 
 
 @contextmanager
 def served(model: Path, log: Path) -> Iterator[str]:
-    """A server of `model` by ms-swift on the loopback; yields its URL."""
+    """Serve `model` with ms-swift on the loopback; yields the URL."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -150,46 +150,46 @@ def served(model: Path, log: Path) -> Iterator[str]:
 
 
 def main(
-    annotations: Annotated[Path, typer.Argument(help="of any format that the trainer reads")],
-    images: Annotated[Path, typer.Argument(help="the folder of the images")],
-    out: Annotated[Path, typer.Option(help="a new folder")],
-    hidden: Annotated[int, typer.Option(help="width; another than that of 2B scales the rest along")] = 2048,
-    layers: Annotated[int, typer.Option(help="of the language model and of the vision tower")] = 4,
-    steps: Annotated[int, typer.Option(min=4, help="of memorising")] = 40,
-    photographs: Annotated[int, typer.Option(help="that are memorised")] = 4,
+    annotations: Annotated[Path, typer.Argument(help="Annotations in any format that the trainer reads.")],
+    images: Annotated[Path, typer.Argument(help="Folder of the images.")],
+    out: Annotated[Path, typer.Option(help="A new folder.")],
+    hidden: Annotated[int, typer.Option(help="Width; the other sizes of 2B are scaled with it.")] = 2048,
+    layers: Annotated[int, typer.Option(help="Layers of the language model and of the vision tower.")] = 4,
+    steps: Annotated[int, typer.Option(min=4, help="Training steps of memorising.")] = 40,
+    photographs: Annotated[int, typer.Option(help="Photographs to memorise.")] = 4,
     dtype: Annotated[
-        str, typer.Option(help="of training; bfloat16 takes hours on a CPU without AVX-512, float32 minutes")
+        str, typer.Option(help="Type in training; bfloat16 takes hours on a CPU without AVX-512, float32 minutes.")
     ] = "bfloat16",
 ) -> None:
-    """Walk the guide and print a table of stations."""
+    """Run the steps of the guide and print a table of them."""
     out.mkdir(parents=True)
     sizes = {name: value * hidden // 2048 for name, value in QWEN3_VL_2B.items()} | {"layers": layers}
     if hidden != QWEN3_VL_2B["hidden"]:
         sizes |= {"heads": 4, "kv_heads": 2, "head_dim": max(hidden // 4, 32)}
-    stations = Stations(out)
+    runner = StepRunner(out)
     print(f"{hidden} wide, {layers} layers, {photographs} photographs, {steps} steps, {dtype}\n")
-    print("| station | s | MB resident | last line |\n|---|---|---|---|")
+    print("| step | s | MB resident | last line |\n|---|---|---|---|")
     download, base, run, merged = (out / name for name in ("download", "base", "run", "merged"))
     helpers = ROOT / "apps/exporter/tests"
-    stations.run("download", [sys.executable, "-c", MAKE_BASE, helpers, download, json.dumps(sizes)])
-    stations.run("expand-vocab", [*EXPORTER, "expand-vocab", download, base])
-    asked = [f"data.annotations={annotations}", f"data.images={images}", f"data.limit={photographs}"]
-    stations.run(
+    runner.run("download", [sys.executable, "-c", MAKE_BASE, helpers, download, json.dumps(sizes)])
+    runner.run("expand-vocab", [*EXPORTER, "expand-vocab", download, base])
+    data = [f"data.annotations={annotations}", f"data.images={images}", f"data.limit={photographs}"]
+    runner.run(
         "inspect", [*TRAINER, "inspect", annotations, "--images", images, "--model", base, "--out", out / "seen"]
     )
-    train = [*TRAINER, "train", "-c", ROOT / "configs/dlora/memorise.yaml", f"model.path={base}", *asked]
+    train = [*TRAINER, "train", "-c", ROOT / "configs/dlora/memorise.yaml", f"model.path={base}", *data]
     train += ["model.attention=sdpa", f"model.dtype={dtype}", f"run.dir={run}", "data.max_pixels=65536"]
     train += [f"training.{word}" for word in ("per_device_train_batch_size=2", f"max_steps={steps}", "logging_steps=1")]
-    # From random weights, in few steps: higher rates, at once.
+    # Random weights and few steps need higher rates without a long warm-up.
     train += [f"training.{word}" for word in ("learning_rate=2e-3", "warmup_ratio=0", "warmup_steps=2")]
     train += ["custom.coord_offset.embed_lr=4e-3", "custom.coord_offset.head_lr=4e-3", "evaluation.max_new_tokens=96"]
-    stations.run("dry run", [*train, "--dry-run"])
-    stations.run("memorise, stopped", train, stop_at=f"{steps // 2}/{steps}", exit_code=143)
-    stations.run(
+    runner.run("dry run", [*train, "--dry-run"])
+    runner.run("memorise, stopped", train, stop_at=f"{steps // 2}/{steps}", exit_code=143)
+    runner.run(
         "memorise, the rest", [*TRAINER, "train", "-c", run / "config.yaml", f"run.dir={run}", "run.resume=true"]
     )
-    stations.run("merge", [*EXPORTER, "merge", base, run, merged, "--verify", "--dtype", "float32"])
-    here, there = out / "here", out / "there"
+    runner.run("merge", [*EXPORTER, "merge", base, run, merged, "--verify", "--dtype", "float32"])
+    local, remote = out / "here", out / "there"
     common = [
         *TRAINER,
         "predict",
@@ -201,18 +201,18 @@ def main(
         f"evaluation.limit={photographs}",
     ]
     common += ["evaluation.max_new_tokens=96"]
-    stations.run("predict", [*common, "--out", here])
-    answers = [json.loads(line) for line in (here / "predictions.jsonl").read_text().splitlines()]
+    runner.run("predict", [*common, "--out", local])
+    answers = [json.loads(line) for line in (local / "predictions.jsonl").read_text().splitlines()]
     prompt = json.loads((merged / "coordexp.json").read_text())["prompt"]
     first = images / answers[0]["image"]
-    told = stations.run("transformers", [sys.executable, "-c", PLAIN, merged, first, prompt, "96"])
+    output = runner.run("transformers", [sys.executable, "-c", PLAIN, merged, first, prompt, "96"])
     start = time.monotonic()
     with served(merged, out / "server.log") as url:
-        stations.add("swift deploy starts", time.monotonic() - start, 0, url)
-        stations.run("predict, served", [*common, "--out", there, "--endpoint", url, "--model", "boxes"])
-    over_there = [json.loads(line)["text"] for line in (there / "predictions.jsonl").read_text().splitlines()]
-    plain = json.loads(told.strip().rsplit("\n", 1)[-1])
-    same = sum(mine["text"] == served_text for mine, served_text in zip(answers, over_there, strict=True))
+        runner.add("swift deploy starts", time.monotonic() - start, 0, url)
+        runner.run("predict, served", [*common, "--out", remote, "--endpoint", url, "--model", "boxes"])
+    served_texts = [json.loads(line)["text"] for line in (remote / "predictions.jsonl").read_text().splitlines()]
+    plain = json.loads(output.strip().rsplit("\n", 1)[-1])
+    same = sum(answer["text"] == text for answer, text in zip(answers, served_texts, strict=True))
     agree = plain.strip() == answers[0]["text"].strip()
     print(f"\nserved answers equal to those of this process: {same} of {len(answers)}; plain transformers': {agree}")
     if same < len(answers) or not agree:

@@ -1,4 +1,4 @@
-"""What a package's public names lost since its last tag, and the version that such a loss asks for."""
+"""Compares the public names of a package with its last tag, and checks that the version step fits the changes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from packaging.version import Version
 
 @dataclass(frozen=True)
 class ApiChanges:
-    """Changes of what `__all__` names, from a tag to the working tree.
+    """Changes of the public names, which `__all__` lists, from a tag to the working tree.
 
     Attributes:
-        breaks: One sentence for each change that can break a caller.
-        added: New names.
+        breaks: a description of each change that can break a caller
+        added: the new names
     """
 
     breaks: list[str]
@@ -23,36 +23,36 @@ class ApiChanges:
 
 
 def changes_since(tag: str, module: str, source: str, root: Path) -> ApiChanges:
-    """Compare the working tree with a tag, statically: nothing of either is imported.
+    """Compare the working tree with a tag statically, without importing either.
 
     Args:
-        tag: A git tag of an earlier release.
-        module: Name of the package to import, `coord_eval`.
-        source: Folder of the sources below the root, `packages/coord-eval/src`.
-        root: The repository.
+        tag: the git tag of an earlier release
+        module: the name of the package, such as `coord_eval`
+        source: the folder of the sources below the root, such as `packages/coord-eval/src`
+        root: the root of the repository
     """
     old = griffe.load_git(module, ref=tag, repo=root, search_paths=[source], allow_inspection=False)
     new = griffe.load(module, search_paths=[root / source], try_relative_path=False, allow_inspection=False)
     before, after = (set(map(str, package.exports or ())) for package in (old, new))
-    # A name that is still imported but no longer exported is gone for callers, though not for griffe.
+    # griffe does not report a name that is still imported but no longer in `__all__`.
     hidden = sorted(name for name in before - after if name in new.all_members)
     breaks = [f"{module}.{name}: no longer in __all__" for name in hidden]
-    breaks += [_sentence(change) for change in griffe.find_breaking_changes(old, new)]
+    breaks += [_description(change) for change in griffe.find_breaking_changes(old, new)]
     return ApiChanges(breaks, sorted(after - before))
 
 
-def _sentence(change: griffe.Breakage) -> str:
+def _description(change: griffe.Breakage) -> str:
     place = change.obj.canonical_path
     detail = f": {change.old_value} -> {change.new_value}" if change.old_value or change.new_value else ""
-    # One line, also where griffe shows a whole signature.
+    # griffe may give a signature of several lines.
     return " ".join(f"{place}: {change.kind.value}{detail}".split())[:200]
 
 
 def bump_fault(old: Version, new: Version, changes: ApiChanges) -> str | None:
-    """Why the step from `old` to `new` is too small or no step at all; None where it is right.
+    """Return why the step from `old` to `new` does not fit the changes; None if it does.
 
-    SemVer 2.0 as from version 1.0 on, below it as well: a break asks for the next major version, an addition for the
-    next minor one. So a range `>=0.1,<1` of a dependant holds whatever a minor version brings.
+    SemVer 2.0 applies below version 1.0 too: a breaking change needs the next major version, an addition the next minor
+    version. A range `>=0.1,<1` of a dependant therefore stays valid with every minor version.
     """
     if new <= old:
         return f"version {new} does not follow {old}, which is tagged already"

@@ -1,4 +1,4 @@
-"""The head of a changelog in the form of Keep a Changelog 1.1: checked, and dated for a release."""
+"""Checks the head of a changelog in the format of Keep a Changelog 1.1, and dates it for a release."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
 def changelog_faults(file: Path, version: Version) -> list[str]:
-    """Why the changelog does not announce this version; an empty [Unreleased] section may stand above it."""
+    """Return why the changelog does not announce this version; an empty [Unreleased] section may precede it."""
     text = file.read_text("utf-8")
     headings = list(HEADING.finditer(text))
     ends = [heading.start() for heading in headings[1:]] + [len(text)]
@@ -37,25 +37,25 @@ def changelog_faults(file: Path, version: Version) -> list[str]:
 
 
 def dated(text: str, version: Version, day: date) -> str | None:
-    """The changelog with its [Unreleased] entries under the version and its date; None where nothing is said of it.
+    """Return the changelog with its [Unreleased] entries moved to the version and date; None if there are no entries.
 
-    A section that the version has already, written before its tag, takes the entries in, kind by kind.
+    If the version already has a section, written before its tag, the entries are merged into it kind by kind.
     """
     headings = list(HEADING.finditer(text))
-    taken = [heading for heading in headings if heading["name"] in ("Unreleased", str(version))]
-    if not taken or headings[: len(taken)] != taken:
+    merged = [heading for heading in headings if heading["name"] in ("Unreleased", str(version))]
+    if not merged or headings[: len(merged)] != merged:
         return None
-    end = headings[len(taken)].start() if len(headings) > len(taken) else len(text)
+    end = headings[len(merged)].start() if len(headings) > len(merged) else len(text)
     above, *parts = HEADING.split(text[:end])
-    body = _joined(parts[::-1][::3])  # what stands below a heading follows its name and date
+    body = _merged(parts[::-1][::3])  # each heading splits into name, date and the text below it
     if not re.search(r"^- ", body, re.MULTILINE):
         return None
     rest = text[end:]
     return f"{above}## [{version}] - {day}\n\n{body}\n" + (rest and f"\n{rest}")
 
 
-def _joined(bodies: list[str]) -> str:
-    """Sections as one: what stands above their kinds, then each kind with the entries of all."""
+def _merged(bodies: list[str]) -> str:
+    """Return several sections as one: text before the first kind, then each kind with all of its entries."""
     kinds: dict[str, list[str]] = {}
     for block in (block for body in bodies for block in re.split(r"^(?=### )", body, flags=re.MULTILINE)):
         heading, _, entries = block.partition("\n") if block.startswith("### ") else ("", "", block)

@@ -1,10 +1,10 @@
-"""What the built wheels cost: bytes, seconds of an import, seconds until a program's help is there.
+"""Measures the built wheels: size in bytes, time of an import, time until a program has printed its help.
 
     uv run python tools/import_times.py
 
-Installs `requirements.lock` and the six members in a bare environment. Each time is processor time, the median of some
-runs in new processes after a first one that compiles; that of an import is without the interpreter's own start. The
-times are for `benchmarks/RESULTS.md`, and no test holds them.
+Installs `requirements.lock` and the six members in an empty environment. Each time is the median processor time of
+several runs in new processes, after a first one that compiles bytecode; import times exclude the start of the
+interpreter. The times are recorded in `benchmarks/RESULTS.md`; no test checks them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEAVY = ("torch", "transformers", "swift", "peft", "numpy", "matplotlib")
 
 
 def seconds(command: list[object], runs: int) -> float:
-    """Median processor time of a command."""
+    """Return the median processor time of a command."""
     times = []
     for _ in range(runs + 1):
         start = processor_time()
@@ -38,13 +38,13 @@ def seconds(command: list[object], runs: int) -> float:
 
 
 def processor_time() -> float:
-    """Processor time that finished child processes have taken so far."""
+    """Return the processor time of all finished child processes so far."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def main(runs: Annotated[int, typer.Option(help="Runs that the median is taken of.")] = 9) -> None:
-    """Print a table with a row for each member."""
+def main(runs: Annotated[int, typer.Option(help="Number of runs whose median is printed.")] = 9) -> None:
+    """Print a table with one row for each member."""
     with tempfile.TemporaryDirectory(prefix="imports-") as folder:
         wheels = build(Path(folder) / "dist")
         repository = snapshot(Path(folder) / "repository")

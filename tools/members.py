@@ -22,47 +22,47 @@ LIBRARIES = [name for name, folder in FOLDERS.items() if folder.parent.name == "
 
 
 def project_of(name: str) -> dict[str, Any]:
-    """The table `project` of a member's pyproject.toml."""
+    """Return the table `project` of a member's pyproject.toml."""
     project: dict[str, Any] = tomllib.loads((FOLDERS[name] / "pyproject.toml").read_text("utf-8"))["project"]
     return project
 
 
 def version_of(name: str) -> Version:
-    """The version that a member's pyproject.toml states."""
+    """Return the version in a member's pyproject.toml."""
     return Version(project_of(name)["version"])
 
 
 def place_of(name: str) -> str:
-    """A member's folder below the root, `packages/coord-eval`."""
+    """Return a member's folder relative to the root, such as `packages/coord-eval`."""
     return FOLDERS[name].relative_to(ROOT).as_posix()
 
 
 def git(*words: str) -> str:
-    """Output of a git command in the repository."""
+    """Run a git command in the repository and return its output."""
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def release_tags(name: str, *where: str) -> list[str]:
-    """The release tags of a member, `coord-eval-v0.2.0`; `where` is options of `git tag`, `--merged HEAD`."""
+    """Return a member's release tags, such as `coord-eval-v0.2.0`; `where` are options of `git tag`."""
     tags = git("tag", "--list", f"{name}-v*", *where).split()
     return [tag for tag in tags if re.fullmatch(r"\d+(\.\d+)*", tag.removeprefix(f"{name}-v"))]
 
 
 def last_tag(name: str) -> str | None:
-    """The newest release tag of a member among the ancestors of this commit."""
+    """Return the newest release tag of a member among the ancestors of this commit."""
     return max(release_tags(name, "--merged", "HEAD"), key=lambda tag: released_version(name, tag), default=None)
 
 
 def released_version(name: str, tag: str) -> Version:
-    """The version that a tag names."""
+    """Return the version in a tag."""
     return Version(tag.removeprefix(f"{name}-v"))
 
 
 def with_version(project: str, version: Version) -> str:
-    """The text of a pyproject.toml with another version.
+    """Return the text of a pyproject.toml with another version.
 
     Raises:
-        ValueError: The text does not state a version of its own.
+        ValueError: if the text has no version
     """
     text, count = re.subn(
         r'(?m)^(\[project\]\n(?:(?!\[).*\n)*?version = ")[^"]*"', rf'\g<1>{version}"', project, count=1

@@ -1,15 +1,15 @@
-"""Is a member of the workspace ready to be released by itself, and what is to be done then?
+"""Prepares and checks the release of one member of the workspace.
 
-    python tools/release.py prepare coord-eval 0.2.0  write the version and date the changelog: to be committed then
-    python tools/release.py check coord-eval          before tagging: all but the tag must be right
-    python tools/release.py check coord-eval --tagged the tag on this commit must be there too: before publishing
+    python tools/release.py prepare coord-eval 0.2.0  write the version and date the changelog; commit both afterwards
+    python tools/release.py check coord-eval          before tagging: everything except the tag must be right
+    python tools/release.py check coord-eval --tagged before publishing: the tag must be on this commit too
 
-`prepare` refuses a version that does not fit what changed in the public names since the last tag. `check` verifies
-that the version in pyproject.toml, the head of CHANGELOG.md and the tag agree; that the step from the last tag fits
-what changed in the public names; builds twice and compares the bytes; looks into the wheel; installs it alone, beside
-its siblings *as last tagged*, and runs its README and its tests there (of an app: its program). Prints what to publish
-and who must follow, and changes nothing: tagging and publishing are left to a person. Exit 0 ready, 1 not ready, 2
-wrong use.
+`prepare` refuses a version that does not fit the changes of the public names since the last tag. `check` verifies that
+the version in pyproject.toml, the head of CHANGELOG.md and the tag agree, and that the step from the last tag fits the
+changes of the public names; it builds twice and compares the bytes, checks the contents of the wheel, installs it alone
+with its siblings *as last tagged*, and runs its README and its tests there (for an app, its program). It prints what to
+publish and which members must follow, and changes nothing: tagging and publishing are left to a person. Exit code 0 if
+ready, 1 if not, 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from coord_codec.files import write_text
 
 
 def tag_faults(name: str, version: Version, *, tagged: bool) -> list[str]:
-    """Where tags and version contradict each other."""
+    """Return contradictions between tags and version."""
     wanted = f"{name}-v{version}"
     here = release_tags(name, "--points-at", "HEAD")
     faults = [f"this commit is tagged {tag}, and the version is {version}" for tag in here if tag != wanted]
@@ -61,13 +61,13 @@ def tag_faults(name: str, version: Version, *, tagged: bool) -> list[str]:
 
 
 def tree_faults(name: str) -> list[str]:
-    """Files of the member that are not what is committed."""
+    """Return the files of the member that differ from the commit."""
     changed = git("status", "--porcelain", "--", place_of(name)).splitlines()
     return [f"not committed: {line.strip()}" for line in changed]
 
 
 def api_faults(name: str, version: Version, tag: str | None) -> list[str]:
-    """Breaks of the public names that the step of the version doesn't announce; tells all changes."""
+    """Return breaking changes that the version step does not announce; prints all changes of public names."""
     if tag is None:
         print(f"  public names: no tag {name}-v* yet, so nothing to compare with")
         return []
@@ -76,13 +76,13 @@ def api_faults(name: str, version: Version, tag: str | None) -> list[str]:
     for line in [*changes.breaks, *(f"added {name}" for name in changes.added)]:
         print(f"    {line}")
     old = released_version(name, tag)
-    # The commit of the tag itself is checked again before publishing: nothing changed, and nothing needs to grow.
+    # Before publishing, the tagged commit itself is checked again, and the version need not grow.
     fault = None if old == version else bump_fault(old, version, changes)
     return [fault] if fault else []
 
 
 def build(name: str, out: Path) -> dict[str, Path]:
-    """The member's wheel from this tree, those of the libraries beside it as last tagged, or from this tree."""
+    """Build the member from this tree and the libraries as last tagged (else from this tree); returns the wheels."""
     subprocess.run(["uv", "build", "--quiet", "--package", name, "--out-dir", out], cwd=ROOT, check=True)
     for sibling in LIBRARIES:
         if sibling == name:
@@ -105,20 +105,20 @@ def build(name: str, out: Path) -> dict[str, Path]:
 
 
 def dependants(name: str, version: Version) -> list[str]:
-    """What each workspace member that requires the package must do, in sentences."""
-    told = []
+    """Return what each workspace member that requires the package must do."""
+    notes = []
     for member in FOLDERS:
         for requirement in map(Requirement, project_of(member).get("dependencies", [])):
             if canonicalize_name(requirement.name) == name:
                 if requirement.specifier.contains(version, prereleases=True):
-                    told.append(f"{member}: '{requirement}' takes {version}; nothing to do")
+                    notes.append(f"{member}: '{requirement}' takes {version}; nothing to do")
                 else:
-                    told.append(f"{member} must follow: '{requirement}' leaves out {version}")
-    return told
+                    notes.append(f"{member} must follow: '{requirement}' leaves out {version}")
+    return notes
 
 
 def prepare(name: str, version: Version, day: date) -> int:
-    """Write a version into pyproject.toml and date the changelog's entries, if the step fits; the exit code."""
+    """Write the version to pyproject.toml and date the changelog, if the version step fits; returns the exit code."""
     project, changelog = FOLDERS[name] / "pyproject.toml", FOLDERS[name] / "CHANGELOG.md"
     faults = api_faults(name, version, last_tag(name))
     if last_tag(name) == f"{name}-v{version}":
@@ -135,7 +135,7 @@ def prepare(name: str, version: Version, day: date) -> int:
 
 
 def check(name: str, *, tagged: bool, tests: bool) -> int:
-    """The whole check, told step by step; the exit code."""
+    """Run all checks and print each step; returns the exit code."""
     folder = FOLDERS[name]
     version, tag = version_of(name), last_tag(name)
     print(f"{name} {version}, last tag {tag or '(none)'}")
@@ -167,12 +167,12 @@ def check(name: str, *, tagged: bool, tests: bool) -> int:
             if name in LIBRARIES
             else "  installed alone: its program runs; its tests are run in the workspace"
         )
-        tell_plan(name, version, wheels, out)
+        print_plan(name, version, wheels, out)
     return 0
 
 
-def tell_plan(name: str, version: Version, wheels: dict[str, Path], out: Path) -> None:
-    """What a person does next."""
+def print_plan(name: str, version: Version, wheels: dict[str, Path], out: Path) -> None:
+    """Print what a person does next."""
     print(f"ready: {name} {version}")
     first = [sibling for sibling in siblings_needed(wheels[name], wheels) if last_tag(sibling) is None]
     for sibling in first:
@@ -182,8 +182,8 @@ def tell_plan(name: str, version: Version, wheels: dict[str, Path], out: Path) -
         print(f"  tag:     git tag -a {wanted} -m '{name} {version}'")
     print(f"  build:   uv build --package {name} --out-dir dist/{wanted}")
     print(f"  publish: uv publish dist/{wanted}/*")
-    maker = subprocess.run(["uv", "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-    print(f"  files, by uv {maker}; another version of uv writes its own number into them:")
+    uv_version = subprocess.run(["uv", "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
+    print(f"  files, by uv {uv_version}; another version of uv writes its own number into them:")
     for file, digest in digests(out).items():
         print(f"    {file} sha256 {digest}")
     for line in dependants(name, version) or ["no dependants in this workspace"]:
@@ -191,13 +191,13 @@ def tell_plan(name: str, version: Version, wheels: dict[str, Path], out: Path) -
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of the wheel and the source distribution in a folder."""
+    """Return the SHA-256 of the wheel and the source distribution in a folder."""
     files = sorted([*folder.glob("*.whl"), *folder.glob("*.tar.gz")])
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def refused(faults: list[str]) -> int:
-    """Tell the faults; exit code 1."""
+    """Print the faults and return exit code 1."""
     print("not ready:")
     print(*(f"  {fault}" for fault in faults), sep="\n")
     return 1
@@ -209,7 +209,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__d
 
 @app.callback()
 def commands() -> None:
-    """Is a member ready to be released by itself?"""
+    """Prepare and check the release of one member."""
 
 
 @app.command("prepare")
@@ -223,10 +223,10 @@ def prepare_command(
 ) -> None:
     """Write the version and date the changelog of one member; exit code 0 written, 1 refused, 2 wrong usage."""
     try:
-        wanted, given = Version(version), date.fromisoformat(day) if day else date.today()
+        wanted, release_date = Version(version), date.fromisoformat(day) if day else date.today()
     except (InvalidVersion, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
-    sys.exit(prepare(member.value, wanted, given))
+    sys.exit(prepare(member.value, wanted, release_date))
 
 
 @app.command("check")
@@ -238,7 +238,7 @@ def check_command(
         bool, typer.Option("--no-tests", help="Run only the README of the installed wheel, not its tests.")
     ] = False,
 ) -> None:
-    """Check one member; exit code 0 ready, 1 not ready, 2 wrong usage."""
+    """Check one member; exit code 0 if ready, 1 if not, 2 for wrong usage."""
     sys.exit(check(member.value, tagged=tagged, tests=not no_tests))
 
 

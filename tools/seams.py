@@ -1,9 +1,9 @@
-"""The boundary to ms-swift against other versions of it, of transformers or of peft, in a throwaway environment.
+"""Tests the boundary to ms-swift with other versions of ms-swift, transformers or peft, in a temporary environment.
 
     uv run python tools/seams.py --with "ms-swift==4.5.3"
 
-Runs `doctor` and the tests of the boundary there; the workspace's own environment stays as it is. Exits with 1 when
-something breaks.
+Runs `doctor` and the tests of the boundary there; the environment of the workspace does not change. The exit code is 1
+if something breaks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(
     ],
     python: Annotated[str, typer.Option(help="Python of the environment.")] = "3.11",
 ) -> None:
-    """Try other versions; prints each seam that is missing and each test that fails."""
+    """Try other versions; prints each missing function and each failing test."""
     with tempfile.TemporaryDirectory(prefix="seams-") as place:
         interpreter = Path(place) / "bin" / "python"
         _run("uv", "venv", "-q", "--python", python, place)
@@ -48,10 +48,10 @@ def main(
         tested = _run(interpreter, "-m", "pytest", *options, *tests, check=False)
     missing = re.findall(r"^MISSING .*$", doctor.stdout, re.MULTILINE)
     failed = re.findall(r"^(?:FAILED|ERROR) .*$", tested.stdout, re.MULTILINE)
-    failed += sorted(set(re.findall(r"^/\S+:\d+: .*$|^E  .*$", tested.stdout, re.MULTILINE)))  # their reasons
-    known = doctor.returncode in (0, 1) and tested.returncode in (0, 1)
+    failed += sorted(set(re.findall(r"^/\S+:\d+: .*$|^E  .*$", tested.stdout, re.MULTILINE)))  # the errors
+    completed = doctor.returncode in (0, 1) and tested.returncode in (0, 1)
     typer.echo("\n".join([*doctor.stdout.splitlines()[:2], *missing, *failed]))
-    if not known or missing or failed:
+    if not completed or missing or failed:
         typer.echo((doctor.stderr + tested.stderr).strip()[-2000:], err=True)
         raise typer.Exit(1)
     typer.echo(f"{', '.join(versions)}: nothing breaks")

@@ -1,6 +1,6 @@
-"""What a built wheel holds, compared with what its package's folder promises.
+"""Checks the contents of a built wheel against the folder of its package.
 
-Every function returns the faults it found as sentences, so that one run lists all of them.
+The checks return descriptions of all faults, so that one run lists all of them.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ PROMISED_CLASSIFIERS = "Development Status ::", "Intended Audience ::", "Program
 
 
 def wheels_in(folder: Path) -> dict[str, Path]:
-    """The wheels of a folder by the canonical name of their distribution."""
+    """Return the wheels in a folder by the canonical name of their distribution."""
     return {str(parse_wheel_filename(path.name)[0]): path for path in sorted(folder.glob("*.whl"))}
 
 
 def metadata_of(wheel: Path) -> Message:
-    """The METADATA file of a wheel, parsed."""
+    """Return the parsed METADATA file of a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
         return email.parser.Parser().parsestr(archive.read(name).decode("utf-8"))
 
 
 def requirements_of(wheel: Path) -> list[Requirement]:
-    """Every Requires-Dist of a wheel, those of extras included."""
+    """Return all requirements of a wheel, including those of extras."""
     return [Requirement(text) for text in metadata_of(wheel).get_all("Requires-Dist", [])]
 
 
 def siblings_needed(wheel: Path, wheels: dict[str, Path]) -> list[str]:
-    """Names of the wheels beside this one that it needs without extras, directly or through another."""
-    found: list[str] = []
-    waiting = [wheel]
-    while waiting:
-        for requirement in requirements_of(waiting.pop()):
+    """Return the names of `wheels` that a wheel requires without extras, directly or indirectly."""
+    siblings: list[str] = []
+    pending = [wheel]
+    while pending:
+        for requirement in requirements_of(pending.pop()):
             name = canonicalize_name(requirement.name)
-            if name in wheels and name not in found and "extra" not in str(requirement.marker):
-                found.append(name)
-                waiting.append(wheels[name])
-    return found
+            if name in wheels and name not in siblings and "extra" not in str(requirement.marker):
+                siblings.append(name)
+                pending.append(wheels[name])
+    return siblings
 
 
 def check_wheel(wheel: Path, folder: Path, wheels: dict[str, Path]) -> list[str]:
-    """Faults of one wheel: files, metadata, ranges of its siblings and imports that it doesn't declare.
+    """Return the faults of one wheel: in files, metadata, version ranges of siblings and undeclared imports.
 
     Args:
-        wheel: The wheel.
-        folder: The package's folder, with `pyproject.toml` and `src/`.
-        wheels: All wheels built together, by name; the versions that sibling ranges must hold.
+        wheel: the wheel
+        folder: the package's folder, with `pyproject.toml` and `src/`
+        wheels: all wheels built together, by name, whose versions the ranges must include
     """
     faults = [*_files(wheel, folder), *_metadata(wheel, folder), *_ranges(wheel, wheels), *_imports(wheel)]
     return [f"{wheel.name}: {fault}" for fault in faults]
@@ -120,10 +120,10 @@ def _ranges(wheel: Path, wheels: dict[str, Path]) -> list[str]:
 
 
 def _imports(wheel: Path) -> list[str]:
-    """Imports, also those inside functions, of what neither Requires-Dist nor an extra names."""
+    """Return the imports, also those inside functions, of modules that no requirement or extra declares."""
     declared = {canonicalize_name(requirement.name) for requirement in requirements_of(wheel)}
     own = str(parse_wheel_filename(wheel.name)[0]).replace("-", "_")
-    home = packages_distributions()
+    distributions = packages_distributions()
     faults = []
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
@@ -132,17 +132,17 @@ def _imports(wheel: Path) -> list[str]:
             for module in sorted(_imported(ast.parse(archive.read(name)))):
                 if module == own or module in sys.stdlib_module_names:
                     continue
-                makers = {canonicalize_name(maker) for maker in home.get(module, [module])}
-                if not makers & declared:
+                providers = {canonicalize_name(provider) for provider in distributions.get(module, [module])}
+                if not providers & declared:
                     faults.append(f"{name} imports {module}, which pyproject.toml doesn't declare")
     return faults
 
 
 def _imported(tree: ast.Module) -> set[str]:
-    found = set()
+    modules = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            modules |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.partition(".")[0])
-    return found
+            modules.add(node.module.partition(".")[0])
+    return modules

@@ -1,10 +1,10 @@
-"""Boxes a second of greedy generation with Qwen3-VL-2B's size: plain, and with the grammar where coord_trainer is.
+"""Measures greedy generation in boxes per second at the size of Qwen3-VL-2B, without and with the grammar.
 
     python benchmarks/gpu/generation.py [1 16 64] [--boxes 10] [--quick] [--device cpu]
 
-Random weights in bfloat16 and one 512 x 512 image a sample. Every answer has the same number of tokens, which are ten a
-box in the grammar's answers; plain random answers contain no boxes, so their tokens are divided by ten. The prompt's
-pass is measured by itself and is part of the whole.
+The weights are random in bfloat16, and each sample has one image of 512 x 512. All answers have the same number of
+tokens, ten for each box under the grammar; without it random answers contain no boxes, and tokens are divided by ten.
+The prefill is also measured separately. The grammar is measured only if coord_trainer is installed.
 """
 
 from typing import Annotated
@@ -24,7 +24,7 @@ def main(
     device: DeviceOption = Device.cuda,
     quick: Quick = False,
 ) -> None:
-    """Measure greedy generation, plain and under the grammar."""
+    """Measure greedy generation without and with the grammar."""
     print(machine(device))
     geometry, side = (TINY, 64) if quick else (QWEN3_VL_2B, 512)
     batches, boxes = ([1, 2], 2) if quick else (batches, boxes)

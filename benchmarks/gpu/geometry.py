@@ -1,4 +1,4 @@
-"""Qwen3-VL of a given size with random weights, and batches of images and boxes for it."""
+"""Builds a Qwen3-VL of a given size with random weights, and batches of images and boxes for it."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ MARKERS = (2, 3, 4, 5)
 END, PAD = 6, 0
 IMAGE, VIDEO, VISION_START, VISION_END = 7, 8, 9, 10
 WORDS = 11
-"""The first id of a word; those below are control tokens."""
+"""The first id of a word; lower ids are control tokens."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def build(
 
 
 def image_inputs(samples: int, side: int, device: str) -> dict[str, Tensor]:
-    """Return patches of noise of square images, `side` pixels wide."""
+    """Return the patches of square noise images, `side` pixels wide."""
     across = side // PATCH
     grid = torch.tensor([[1, across, across]] * samples, device=device)
     patches = torch.randn(samples * across * across, 3 * 2 * PATCH * PATCH, device=device)
@@ -107,13 +107,13 @@ def image_inputs(samples: int, side: int, device: str) -> dict[str, Tensor]:
 
 
 def prompt(side: int, words: int = 16) -> list[int]:
-    """Return a prompt of one image and some words."""
+    """Return the ids of a prompt of one image and `words` words."""
     image = [IMAGE] * (side // PATCH // MERGE) ** 2
     return [VISION_START, *image, VISION_END, *range(WORDS, WORDS + words)]
 
 
 def answer(boxes_M4: Tensor, names: list[list[int]], vocab: CoordVocab) -> list[int]:
-    """Return the target in Qwen's markers: a name and four coordinates for each object."""
+    """Return target ids with Qwen's markers: a description and four coordinates for each object."""
     ref_start, ref_end, box_start, box_end = MARKERS
     ids = []
     for box, name in zip(boxes_M4.tolist(), names, strict=True):
@@ -125,9 +125,9 @@ def answer(boxes_M4: Tensor, names: list[list[int]], vocab: CoordVocab) -> list[
 def packed_batch(
     samples: int, objects: int, side: int, vocab: CoordVocab, device: str
 ) -> tuple[dict[str, Tensor], Tensor, ObjectSlots]:
-    """Return samples behind one another in one row: the model's inputs, labels [1, T] and the objects.
+    """Return samples packed into one row: the model's inputs, labels [1, T] and the objects.
 
-    Positions count tokens, those of images too, and restart at each sample, where transformers sees that it begins.
+    Positions count all tokens, also those of images, and restart at each sample, which separates them for transformers.
     """
     rng = torch.Generator().manual_seed(0)
     ids, labels, positions, starts, layouts, boxes = [], [], [], [], [], []

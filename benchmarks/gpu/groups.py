@@ -1,11 +1,11 @@
-"""Cross-entropy against soft targets on coordinates, at a size that a CPU cannot train: a plain loop, without ms-swift.
+"""Compares cross-entropy with soft targets on a model too large for a CPU, in a plain loop without ms-swift.
 
     python benchmarks/gpu/groups.py [a soft] [--epochs 40] [--minutes 6] [--quick] [--device cpu]
 
-A Qwen3-VL of about 30 M parameters learns 20,000 generated images of 224 x 224 with 1 to 12 shapes from random weights,
-in bfloat16 autocast, AdamW with a cosine schedule; 500 further images are answered greedily and scored by coord_eval.
-Images are drawn on the device from their batch's seed, so that batches keep their composition from epoch to epoch.
-With `--minutes` each group gets as many epochs as fit, measured on its first steps, the same number for all.
+A Qwen3-VL of about 30 M parameters is trained from random weights on 20,000 generated images of 224 x 224 with 1 to 12
+shapes, with bfloat16 autocast and AdamW with a cosine schedule; coord_eval scores greedy answers to 500 other images.
+Images are drawn on the device from the seed of their batch, so that batches are the same in every epoch. With
+`--minutes` all groups get the same number of epochs, as many as fit by the time of the first steps.
 """
 
 import math
@@ -32,14 +32,14 @@ COLOURS = {"red": (0.86, 0.16, 0.16), "green": (0.16, 0.75, 0.24), "blue": (0.2,
 SHAPES = ("circle", "square", "triangle")
 NAMES = [f"{colour} {shape}" for colour in COLOURS for shape in SHAPES]
 CELLS = 4
-"""Objects lie in different cells of a square of so many a side, so that none covers another."""
+"""Cells per side of a square grid; objects are in different cells, so that none covers another."""
 GROUPS = {"a": ObjectiveConfig.group_a(), "soft": ObjectiveConfig.soft(), "mixed": ObjectiveConfig.mixed()}
 Group = StrEnum("Group", {name: name for name in GROUPS})
 
 
 @dataclass(frozen=True)
 class Images:
-    """A batch of drawn images, and their objects in reading order."""
+    """A batch of generated images and their objects, ordered by rows from the top left."""
 
     pixels_BCHW: Tensor
     boxes: list[Tensor]
@@ -93,7 +93,7 @@ def draw(seed: int, count: int, size: int, most: int, device: str) -> Images:
 
 
 def patches(pixels_BCHW: Tensor) -> Tensor:
-    """Return patches in the order in which Qwen3-VL's vision tower takes them."""
+    """Return patches in the order that Qwen3-VL's vision tower expects."""
     images, channels, size, _ = pixels_BCHW.shape
     blocks = size // PATCH // MERGE
     x = pixels_BCHW.view(images, channels, blocks, MERGE, PATCH, blocks, MERGE, PATCH)
@@ -102,7 +102,7 @@ def patches(pixels_BCHW: Tensor) -> Tensor:
 
 
 class Task:
-    """What both groups share: sizes, prompt and positions."""
+    """The sizes, prompt and positions that all groups share."""
 
     def __init__(self, quick: bool, device: str) -> None:
         self.device = device
@@ -117,7 +117,7 @@ class Task:
         self.positions_3T: Tensor | None = None
 
     def inputs(self, model, ids_BT: Tensor, pixels_BCHW: Tensor) -> dict[str, Tensor]:
-        """Return what the model takes; every sample begins alike, so that one row of positions holds for all."""
+        """Return the inputs of the model; all samples start with the same prompt, so one row of positions is enough."""
         if self.positions_3T is None:
             ids_1T = torch.tensor([[*self.prompt, *[WORDS] * (self.longest - len(self.prompt))]], device=self.device)
             types = (ids_1T == IMAGE).int()
@@ -133,7 +133,7 @@ class Task:
         }
 
     def examples(self, images: Images) -> tuple[Tensor, Tensor, ObjectSlots]:
-        """Return ids [B, T], labels [B, T] and objects; padding is at the end, which causal attention never sees."""
+        """Return ids [B, T], labels [B, T] and objects; padding is at the end, where causal attention ignores it."""
         ids, labels = [], []
         for boxes_M4, names in zip(images.boxes, images.names, strict=True):
             target = answer(boxes_M4, [[WORDS + name] for name in names], self.vocab)
@@ -152,7 +152,7 @@ def autocast(device: str):
 
 
 def train(task: Task, config: ObjectiveConfig, epochs: float, minutes: float, seed: int = 0):
-    """Return the model, its epochs and the seconds of training; epochs shrink to what fits into the minutes."""
+    """Return the model, its epochs and the seconds of training; the epochs are reduced to fit into the minutes."""
     torch.manual_seed(seed)
     model = build(task.geometry, task.device, torch.float32).train()
     first = task.vocab.first_id
@@ -202,7 +202,7 @@ def one_loss(task: Task, model, objective: CoordObjective, ids_BT, labels_BT, sl
 
 @torch.inference_mode()
 def evaluate(task: Task, model):
-    """Answer the held-out images and score the answers' text."""
+    """Generate answers to the held-out images and score them."""
     texts = dict(zip(MARKERS, FAMILIES["qwen"].tokens, strict=True))
     texts |= {WORDS + number: name for number, name in enumerate(NAMES)}
     texts |= {token: int_to_token(place) for place, token in enumerate(task.vocab.ids)}

@@ -1,4 +1,4 @@
-"""Time, memory and host synchronisations of a function on one device, and Markdown tables of them."""
+"""Measures time, memory and host synchronisations of a function on one device, and prints Markdown tables."""
 
 import gc
 import platform
@@ -22,7 +22,7 @@ _WAITING = {aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.lif
 
 
 class Device(StrEnum):
-    """Where to measure."""
+    """The device to measure on."""
 
     cuda = "cuda"
     cpu = "cpu"
@@ -34,7 +34,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="tiny sizes, as a rehearsal
 
 @dataclass(frozen=True)
 class Cost:
-    """What one call takes.
+    """Resources of one call.
 
     Attributes:
         seconds: median over the repetitions, by CUDA events on a GPU
@@ -50,7 +50,7 @@ class Cost:
 
 
 class _WaitingOperations(TorchDispatchMode):
-    """Counts operations that read a tensor on the host, or copy one from it."""
+    """Counts operations that copy a tensor from or to the host."""
 
     count = 0
 
@@ -62,7 +62,7 @@ class _WaitingOperations(TorchDispatchMode):
 
 
 def cost(run: Callable[[], object], device: str, repeats: int = 7, warm_up: int = 2) -> Cost:
-    """Measure a function that leaves nothing behind."""
+    """Measure a function that keeps no memory after its call."""
     for _ in range(warm_up):
         run()
     if device == "cpu":
@@ -104,14 +104,14 @@ def _cuda_syncs(run: Callable[[], object]) -> int:
 
 
 def release(device: str) -> None:
-    """Give memory that nothing refers to back to the device."""
+    """Release unreferenced memory to the device."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
 
 
 def megabytes(count: int | None) -> str:
-    """Return MB, or nothing where none were counted."""
+    """Return the number of MB as text, empty for None."""
     return "" if count is None else f"{count / 1e6:,.0f}"
 
 
@@ -124,7 +124,7 @@ def tell(columns: str, rows: Iterable[Iterable[object]], title: str = "") -> Non
 
 
 def note(text: str) -> None:
-    """Print progress, beside the tables."""
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 

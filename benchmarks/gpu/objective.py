@@ -1,10 +1,11 @@
-"""Forward and backward pass of the fused objective against other ways to cross-entropy, bfloat16, V = 152,670.
+"""Compares the fused objective with other implementations of cross-entropy, in bfloat16 with V = 152,670.
 
     python benchmarks/gpu/objective.py [--quick] [--device cpu]
 
-Ratios are to the fastest of those that compute cross-entropy alone. "Products alone" are the matrix products that no
-form can do without (two with a frozen head, three with a trained one). A way that is not installed, or does not run on
-this device, has no row. "Off by" is the relative distance of the loss from cross-entropy in float32 on full logits.
+Forward and backward pass are timed. Ratios are relative to the fastest implementation of cross-entropy alone. "Products
+alone" are the matrix products that every implementation needs (two with a frozen head, three with a trained one).
+Implementations that are not installed, or do not run on this device, have no row. "Off by" is the relative error of
+the loss against cross-entropy in float32 on full logits.
 """
 
 from collections.abc import Callable, Iterator
@@ -78,7 +79,7 @@ class Problem:
             torch.mm(logits_NV.T, self.hidden_NH)
 
     def rivals(self) -> Iterator[tuple[str, Callable[[], Tensor]]]:
-        """Yield those installed that compute cross-entropy alone."""
+        """Yield the installed implementations of cross-entropy alone."""
         yield "`F.cross_entropy` on full logits", self.full
         if hasattr(torch.nn, "LinearCrossEntropyOptions"):
             options = torch.nn.LinearCrossEntropyOptions()

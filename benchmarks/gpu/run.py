@@ -1,10 +1,10 @@
-"""Everything that is to be measured on a GPU, one item after the other, as one Markdown page.
+"""Runs all measurements on a GPU one after another, and prints one Markdown page.
 
     python benchmarks/gpu/run.py [exactness objective ...] [--quick] [--out FILE] [--device cpu]
 
 Needs torch, transformers, peft, pydantic and the workspace's packages, and takes about 25 minutes on one H200; every
-item can be run by itself. `--device cpu --quick` is the rehearsal. An item that fails or takes too long leaves its
-output and the next one begins.
+item can be run by itself. `--device cpu --quick` tries the commands without a GPU. The output of an item that fails or
+takes too long is kept, and the next item starts.
 """
 
 import subprocess
@@ -31,8 +31,8 @@ Item = StrEnum("Item", {name: name for name in ITEMS})
 
 
 def main(
-    items: Annotated[list[Item], typer.Argument(help="which items")] = list(Item),  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="also write the page to this file, after each item")] = None,
+    items: Annotated[list[Item], typer.Argument(help="The items to measure.")] = list(Item),  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Also write the page to this file, after each item.")] = None,
     device: DeviceOption = Device.cuda,
     quick: Quick = False,
 ) -> None:

@@ -1,11 +1,11 @@
-"""A training step of Qwen3-VL-2B's size: our objective on selected rows against transformers' loss on full logits.
+"""Times a training step at the size of Qwen3-VL-2B: our objective on selected rows against full logits.
 
     python benchmarks/gpu/step.py [--samples 16] [--objects 20] [--attention flash_attention_2] [--quick] [--device cpu]
 
-Random weights in bfloat16, rank-16 LoRA on the text model's linear layers and offsets of the thousand coordinate ids,
-samples of one 512 x 512 image packed into one row, AdamW. Both variants take turns on one model. "No loss" is the same
-step with the sum of the hidden states instead of head and loss. Against ms-swift's own step, where it is installed:
-`apps/trainer/benchmarks/step.py`.
+The weights are random in bfloat16, with rank-16 LoRA on the text model's linear layers, offsets of the thousand
+coordinate ids and AdamW; samples of one 512 x 512 image are packed into one row. The loss on full logits is that of
+transformers. Both variants alternate on one model. "No loss" is the same step with the sum of hidden states in place
+of head and loss. `apps/trainer/benchmarks/step.py` compares with the step of ms-swift, where that is installed.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How often `inspect` names planted faults, how often it cries wolf, and how long it takes.
+"""Measures how often `inspect` finds planted faults, how often it reports false alarms, and how long it takes.
 
     uv run python apps/trainer/benchmarks/doctor.py [shapes] [ANNOTATIONS IMAGES]... [--subsets 20] [--clean 200]
         [--pairs] [--anywhere 100]

@@ -1,7 +1,7 @@
-"""Resident memory, open descriptors and bytes of logs of a long run, at a few steps of it.
+"""Measures resident memory, open file descriptors and bytes of logs at several steps of a long run.
 
-The tiny model on generated shapes, with evaluation losses, AP of answers and checkpoints on the way, in a process of
-its own: what grows with the number of steps here grows in a long run as well.
+Trains the tiny model on generated shapes in a process of its own, with evaluation losses, AP of answers and
+checkpoints: what grows with the number of steps here grows in a long run as well.
 
     uv run python apps/trainer/benchmarks/endurance.py [--steps 2000]
 """
@@ -44,7 +44,7 @@ def main(
     steps: Annotated[int, typer.Option(min=10, help="Optimizer steps of the run.")] = 2000,
     measure: Annotated[Path | None, typer.Option(hidden=True, help="The run folder, in the measured process.")] = None,
 ) -> None:
-    """Print what the run's process held at a tenth, at half and at the end of its steps."""
+    """Print the resources of the run's process at a tenth, at half and at the end of its steps."""
     if measure is not None:
         run(steps, measure)
         return
@@ -53,7 +53,7 @@ def main(
 
 
 def endure(steps: int) -> list[dict[str, float]]:
-    """Carry out the run in a process of its own; returns a row a measured step."""
+    """Run in a process of its own; returns a row for each measured step."""
     with tempfile.TemporaryDirectory() as place:
         command = [sys.executable, __file__, "--steps", str(steps), "--measure", place]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -64,7 +64,7 @@ def endure(steps: int) -> list[dict[str, float]]:
 
 
 def run(steps: int, place: Path) -> None:
-    """Train, and print a line of figures at the steps that are measured."""
+    """Train, and print a line of figures at each measured step."""
     from transformers import TrainerCallback
 
     from coord_trainer import run as story

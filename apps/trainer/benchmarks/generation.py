@@ -1,9 +1,10 @@
-"""Boxes a second from a trained model: in this process, free and under the grammar, and from a server.
+"""Measures boxes per second of a trained model: in this process, without and with the grammar, and from a server.
 
     uv run python apps/trainer/benchmarks/generation.py runs/first-run [1 16 64] [--images 128]
     uv run python apps/trainer/benchmarks/generation.py runs/first-run --endpoint http://localhost:8000/v1 --name tiny
 
-Rounds of all ways alternate; the median round counts. `grammar` is the time inside the grammar as a share of the rest.
+Rounds alternate between all variants; the median round is printed. `grammar` is the time inside the grammar relative to
+the remaining time.
 """
 
 from __future__ import annotations
@@ -40,13 +41,13 @@ class Timed:
 
 def main(
     model: Annotated[Path, typer.Argument(help="a run folder or checkpoint")],
-    batches: Annotated[list[int] | None, typer.Argument(help="batch sizes, or requests at a time")] = None,
+    batches: Annotated[list[int] | None, typer.Argument(help="batch sizes, or numbers of concurrent requests")] = None,
     images: Annotated[int, typer.Option(help="held-out images of the run")] = 128,
-    rounds: Annotated[int, typer.Option(help="of which the median counts")] = 3,
+    rounds: Annotated[int, typer.Option(help="rounds whose median is printed")] = 3,
     endpoint: Annotated[str | None, typer.Option(help="URL of a server of the same model")] = None,
     name: Annotated[str, typer.Option(help="the model as the server calls it")] = "tiny",
 ) -> None:
-    """Print a table of boxes a second."""
+    """Print a table of boxes per second."""
     paths = sorted((model / "data" / "heldout").glob("*"))[:images]
     opened = [Image.open(path).convert("RGB") for path in paths]
     ways: dict[str, Detector] = {}

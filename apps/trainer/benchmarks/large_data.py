@@ -1,13 +1,13 @@
-"""How long many records take before the first step, and how much memory they need.
+"""Measures the time before the first step and the memory that many records need.
 
     uv run python apps/trainer/benchmarks/large_data.py --records 100000 [--format coco] [--train]
 
-Writes instance JSONL or one COCO file of that many records over one small image each (hard links of a few files), then
-loads them in a new process as training does: seconds until the data are loaded and until samples can be encoded, as
-processor time of all processes together, which depends less on what else the machine does, and on the clock; resident
-memory then and at its peak; and of the mapped records, while a second process reads them too, how much is resident and
-what this process's share of it is. With --train the command line trains one step of the tiny model: seconds on the
-clock until the first line about the data and until the step is done.
+Writes instance JSONL or one COCO file of that many records with a small image each (hard links to a few files), and
+loads them in a new process as training does. Prints the time until the data are loaded and until samples can be
+encoded, both as wall time and as processor time of all processes, which depends less on the load of the machine; the
+resident memory then and at its peak; and how much of the mapped records is resident while a second process reads them,
+with the share of this process. With --train the command line trains one step of the tiny model: wall time until the
+first line about the data and until the step is done.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from PIL import Image
 NAMES = [f"thing {n}" for n in range(80)]
 IMAGES = 64
 LINKS = 100_000
-"""Beyond so many records the names of images repeat."""
+"""Number of different image names; further records reuse them."""
 
 
 def write(folder, records, objects=7, seed=0, coco=False):
-    """Write records with `objects` boxes on average; the images are links of a few files."""
+    """Write records with `objects` boxes on average; the images are links to a few files."""
     draw = random.Random(seed)
     (folder / "images").mkdir(parents=True)
     files = min(records, LINKS)
@@ -62,7 +62,7 @@ def write(folder, records, objects=7, seed=0, coco=False):
 
 
 def coco_row(number, image, desc, bbox):
-    """Return an annotation of COCO."""
+    """Return a COCO annotation."""
     x1, y1, x2, y2 = (64 * side for side in bbox)
     row = {"id": number, "image_id": image, "category_id": NAMES.index(desc), "bbox": [x1, y1, x2 - x1, y2 - y1]}
     return row | {"area": (x2 - x1) * (y2 - y1), "iscrowd": 0}

@@ -1,8 +1,8 @@
-"""Peak memory of real training steps on the CPU against the figure of `train --dry-run`.
+"""Compares the peak memory of training steps on the CPU with the estimate of `train --dry-run`.
 
-Measures the tiny model and one of Qwen3-VL-2B's width with few layers, each in a process of its own: the peak of the
-resident set above what remains after imports and a very small run, with malloc told to return freed memory (what it
-would keep otherwise depends on the order of the steps).
+Measures the tiny model and a model of Qwen3-VL-2B's width with few layers, each in a process of its own: the peak
+resident memory minus that after imports and a very small run. Malloc is set to return freed memory, since what it
+keeps depends on the order of the steps.
 
     uv run python apps/trainer/benchmarks/memory.py [tiny] [wide]
 """

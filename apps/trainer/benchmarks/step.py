@@ -1,9 +1,10 @@
-"""Time of a training step against plain ms-swift with its cross-entropy: same model, same batches, one process.
+"""Compares the time of a training step with plain ms-swift and its cross-entropy, on the same model and batches.
 
-The variants train in turns, a whole run at a time; within a round medians are compared with each other, and the median
-of the rounds' ratios is printed with their range. `vocabulary` has that of Qwen3-VL with coordinate tokens, frozen,
-under LoRA; in `lengths` answers contain 1 to 12 objects, so that padding takes time. All variants train on the same
-batches: a ratio of times is a ratio of tokens per second too. All multiply patches instead of convolving them.
+The variants alternate, a whole run at a time, in one process. Medians are compared within a round, and the median of
+the rounds' ratios is printed with its range. `vocabulary` has the vocabulary of Qwen3-VL with coordinate tokens,
+frozen, and LoRA; in `lengths` answers contain 1 to 12 objects, so that padding takes time. Since all variants train on
+the same batches, a ratio of times is also a ratio of tokens per second. All embed patches by a matrix product in place
+of a convolution.
 
     uv run python apps/trainer/benchmarks/step.py [tiny] [vocabulary] [lengths] [--rounds 5] [--clock cpu]
 """
@@ -52,7 +53,7 @@ WARM_UP = 3
 
 
 class ClockKind(StrEnum):
-    """What a step is timed by."""
+    """The clock that times a step."""
 
     wall = "wall"
     cpu = "cpu"
@@ -72,7 +73,7 @@ class Clock(TrainerCallback):
 
 
 def run(words, base, folder, plain):
-    """Return seconds of each step after the first few, and, of plain swift's run, tokens of a step without padding."""
+    """Return the seconds of each step after the first few, and for plain swift the tokens per step without padding."""
     from swift.trainers import TrainerFactory
     from transformers import Trainer
 
@@ -117,7 +118,7 @@ def run(words, base, folder, plain):
 
 
 class Stripped:
-    """Samples without the fields that only our collator takes."""
+    """Samples without the fields that only our collator uses."""
 
     def __init__(self, samples):
         self.samples = samples

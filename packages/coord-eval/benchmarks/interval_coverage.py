@@ -1,7 +1,7 @@
-"""How often a 95 % interval covers what it is of, and how often a comparison of equal runs says anything.
+"""Measures the coverage of 95 % intervals, and how often a comparison of equal runs reports a difference.
 
-Images are simulated: objects of labels that are even or follow Zipf's law, found with a probability of their label,
-with jittered boxes, scores that know something, and false boxes. Two runs are two detectors of the same quality.
+Images are simulated: labels are uniform or follow Zipf's law, each label has its own recall, boxes are jittered, scores
+are informative, and there are false positives. Two runs are two detectors of the same quality.
 
 python packages/coord-eval/benchmarks/interval_coverage.py --sets 200 --resamples 200
 """

@@ -50,7 +50,7 @@ def test_answers_without_probabilities_have_the_boxes_that_they_say_and_this_is_
     ready = detector(None, "evaluation.readings=[best-iou]")
     finish(ready, tmp_path, annotated(tmp_path / "data", "a"))
     told = capsys.readouterr().out
-    assert "1 answers came without the probabilities of their coordinates: their boxes are as written" in told
+    assert "1 answers came without the probabilities of their coordinates: their boxes are as generated" in told
     assert "1 answers came without probabilities: the score of their boxes is 1" in told
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert evaluation["coco"]["AP"] > 0.99
@@ -87,7 +87,7 @@ def test_answers_that_nothing_reads_and_dropped_pieces_are_told(tmp_path, capsys
     make_images(tmp_path / "photos", a=(40, 20), b=(40, 20), c=(40, 20))
     finish(detector(engine), tmp_path, (str(tmp_path / "photos"),))
     told = capsys.readouterr().out
-    assert "1 answers hold text that nothing reads; the first, a.png: 'I see no way to say.\\nReally.'" in told
+    assert "1 answers contain text that no format parses; the first, a.png: 'I see no way to say.\\nReally.'" in told
     assert "1 pieces of answers are no box: 1 no_area" in told
 
 
@@ -253,8 +253,8 @@ def test_server_that_cannot_be_asked_is_told_at_once(run, tmp_path, monkeypatch,
     [
         (["--timeout", "inf"], "--timeout: expected at most"),
         (["--timeout", "nan"], "'--timeout'"),
-        (["evaluation.readings=[grammar]"], "held to one by --grammar"),
-        (["evaluation.readings=[greedy,best-iou]"], "answered by one reading"),
+        (["evaluation.readings=[grammar]"], "decodes under one with --grammar"),
+        (["evaluation.readings=[greedy,best-iou]"], "answered by one decoding strategy"),
     ],
 )
 def test_setting_that_does_nothing_for_a_server_is_refused(run, tmp_path, words, told):

@@ -115,7 +115,7 @@ def test_reply_without_text_is_a_failure(content, reason, told):
 def test_answer_that_the_server_broke_off_is_a_failure_and_no_whole_one(reason):
     with served(lambda number, request: (200, chat_reply(TEXT[:40], None, reason))) as (url, _):
         (record,) = engine(url, retries=0).answer([IMAGE])
-    assert record["finish_reason"] == "error" and f"broke the answer off (finish_reason '{reason}')" in record["error"]
+    assert record["finish_reason"] == "error" and f"aborted the answer (finish_reason '{reason}')" in record["error"]
 
 
 def test_empty_text_is_an_answer_of_no_objects():

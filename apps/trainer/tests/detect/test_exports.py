@@ -265,14 +265,14 @@ def test_export_of_a_call_that_was_killed_before_its_note_is_no_users(tmp_path, 
     write_export("voc", RECORDS, tmp_path)
     notes = []
 
-    def note(folder, found, real=written._note):
+    def note(folder, found, real=written._write_digests):
         notes.append(found)
         if len(notes) == 2:
             raise KeyboardInterrupt
         real(folder, found)
 
     other = [{**RECORDS[0], "objects": OBJECTS[:1]}]
-    monkeypatch.setattr(written, "_note", note)
+    monkeypatch.setattr(written, "_write_digests", note)
     with pytest.raises(KeyboardInterrupt):
         write_export("voc", other, tmp_path)
     monkeypatch.undo()

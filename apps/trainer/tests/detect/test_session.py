@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from fakes import BOX, TEXT, RuleEngine, answered, detector, make_images
+from PIL import Image
 
 from coord_codec import InputError
 from coord_trainer.detect import session
@@ -39,7 +40,7 @@ def test_every_image_is_answered_in_pixels_and_alike_sizes_share_a_batch(tmp_pat
 
 
 def test_second_call_goes_on_where_the_first_was_interrupted(tmp_path, sources):
-    with pytest.raises(KeyboardInterrupt, match="the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="the same command resumes"):
         answer(tmp_path / "out", sources, RuleEngine(stop_after=1))
     before = lines(tmp_path / "out")
     assert 0 < len(before) < 4
@@ -109,7 +110,7 @@ def test_file_that_is_another_one_now_is_answered_again(tmp_path, sources, capsy
     engine = RuleEngine()
     assert answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), engine).new == 1
     assert engine.batches == [[(30, 20)]] and lines(tmp_path / "out")[1]["width"] == 30
-    assert "1 image files are others than were answered" in capsys.readouterr().out
+    assert "1 image files have changed since they were answered" in capsys.readouterr().out
 
 
 def test_answers_of_images_that_a_call_does_not_name_are_kept_and_taken_up_again(tmp_path, sources, capsys):
@@ -180,6 +181,30 @@ def test_force_removes_what_the_earlier_call_made(tmp_path, sources):
     answer(tmp_path / "out", few, force=True)
     left = {path.name for path in (tmp_path / "out").iterdir()} - {".lock"}
     assert left == {"session.json", "predictions.jsonl"}
+
+
+@pytest.mark.parametrize("again", ["--no-draw", "draw", "--force"])
+def test_files_of_the_user_beside_drawn_images_stay(tmp_path, sources, again):
+    """Only images that predict drew are removed, and an edited one is moved aside."""
+    from coord_trainer.detect.gallery import draw_answers
+    from coord_trainer.detect.session import remove_made
+
+    draw_answers(answer(tmp_path / "out", sources), sources)
+    drawn = tmp_path / "out" / "drawn"
+    mine = {drawn / "mine.jpg": "my image", drawn / "notes" / "b.txt": "my notes", drawn / "a.jpg": "my edit"}
+    (drawn / "notes").mkdir()
+    for path, text in mine.items():
+        path.write_text(text)
+    few = find_sources([str(tmp_path / "photos" / "a.png")])
+    found = answer(tmp_path / "out", few, force=again == "--force")
+    if again == "draw":
+        draw_answers(found, few)
+        assert Image.open(drawn / "a.jpg").size
+    else:
+        remove_made(tmp_path / "out", ["drawn", "index.html"])
+    left = {path.relative_to(drawn).as_posix(): path for path in drawn.rglob("*") if path.is_file()}
+    assert left.keys() - {"a.jpg"} == {"mine.jpg", "notes/b.txt", "a.changed-1.jpg"}
+    assert {left[name].read_text() for name in left.keys() - {"a.jpg"}} == set(mine.values())
 
 
 def test_names_and_texts_that_are_no_text_are_kept(tmp_path):
@@ -265,7 +290,7 @@ def test_images_that_are_out_of_reach_keep_their_answers(tmp_path, sources, caps
     before = lines(tmp_path / "out")
     (tmp_path / "photos").rename(tmp_path / "unmounted")
     assert answer(tmp_path / "out", sources).new == 0 and lines(tmp_path / "out") == before
-    assert "4 image files are out of reach now; their answers are kept" in capsys.readouterr().out
+    assert "4 image files cannot be found now; their answers are kept" in capsys.readouterr().out
 
 
 def test_failure_takes_no_answers_place_unless_the_file_is_another_one(tmp_path, sources):

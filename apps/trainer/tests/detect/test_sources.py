@@ -21,7 +21,7 @@ def test_folders_files_and_patterns(tmp_path):
     make_images(tmp_path / "a" / ".cache", hidden=(2, 2))
     found = find_sources([str(tmp_path / "a"), str(tmp_path / "b")])
     assert [source.name for source in found.images] == ["a/deep/x.png", "b/y.png", "b/z.png"]
-    assert found.notes == ("1 files that are no images were passed over (1 .txt)",)
+    assert found.notes == ("1 files that are no images were skipped (1 .txt)",)
     assert names(tmp_path / "b" / "*.png") == ["y.png", "z.png"]
     assert names(tmp_path / "b" / "y.png", tmp_path / "b") == ["y.png", "z.png"]  # named twice, answered once
 
@@ -147,8 +147,8 @@ def test_drawn_images_of_an_earlier_call_are_no_sources(tmp_path):
     for word in (tmp_path / "photos", tmp_path / "photos" / "**" / "*.*g"):
         found = find_sources([str(word)])
         assert [source.name for source in found.images] == ["a.png"]
-        assert "found: the answers of an earlier call" in found.notes[0]
-    with pytest.raises(InputError, match="what an earlier call has drawn is none to answer"):
+        assert "found: the output of an earlier call" in found.notes[0]
+    with pytest.raises(InputError, match="images that an earlier call has drawn are not answered"):
         find_sources([str(tmp_path / "photos" / "found")])
 
 
@@ -166,7 +166,7 @@ def test_links_to_folders_are_told(tmp_path):
     (tmp_path / "photos" / "more").symlink_to(tmp_path / "more")
     (tmp_path / "photos" / "gone.png").symlink_to(tmp_path / "nothing.png")
     found = find_sources([str(tmp_path / "photos")])
-    assert [source.name for source in found.images] == ["a.png"] and "2 links to folders, or to nothing" in found.notes[
+    assert [source.name for source in found.images] == ["a.png"] and "2 links to folders or to nothing" in found.notes[
         0
     ]
 
@@ -176,7 +176,7 @@ def test_file_that_is_no_image_is_refused_and_an_image_of_another_name_is_taken(
     (tmp_path / "a.png").rename(tmp_path / "upload_3f2a")
     (tmp_path / "report.html").write_text("<p>")
     assert names(tmp_path / "upload_3f2a") == ["upload_3f2a"]
-    with pytest.raises(InputError, match=r"report\.html: expected an image or annotations: .*`prepare` turns"):
+    with pytest.raises(InputError, match=r"report\.html: expected an image or annotations: .*`prepare` converts"):
         names(tmp_path / "report.html")
     with pytest.raises(InputError, match="--images: expected a folder"):
         names(tmp_path / "i.jsonl", images=tmp_path / "nowhere")

@@ -1,7 +1,7 @@
-"""A task for lmms-eval: instance JSON lines in, answers as text, scored by coord_eval.
+"""Task for lmms-eval: reads instance JSON lines and scores the text of answers with coord_eval.
 
-Environment: COORD_EVAL_IMAGES, the folder of the images; COORD_EVAL_SCALE, what plain numbers are divided by (1000,
-`pixels` …), by default the scale that the format implies.
+Environment: COORD_EVAL_IMAGES is the folder of the images; COORD_EVAL_SCALE is what plain numbers are divided by
+(1000, `pixels` …), by default the scale that the format implies.
 """
 
 import os
@@ -14,7 +14,7 @@ PHRASE = 'Locate "{}". Answer with JSON only: {{"bbox_2d": [x1, y1, x2, y2]}}, i
 
 
 def doc_to_visual(doc):
-    """Open the image upright."""
+    """Open the image, turned upright by its EXIF orientation."""
     from PIL import Image, ImageOps
 
     path = Path(os.environ.get("COORD_EVAL_IMAGES", ".")) / doc["image"]
@@ -22,22 +22,22 @@ def doc_to_visual(doc):
 
 
 def doc_to_text(doc, lmms_eval_specific_kwargs=None):
-    """Ask for all objects."""
+    """Return the prompt that asks for all objects."""
     return (lmms_eval_specific_kwargs or {}).get("prompt", PROMPT)
 
 
 def phrase_to_text(doc, lmms_eval_specific_kwargs=None):
-    """Ask for the object of a phrase."""
+    """Return the prompt that asks for the object of a phrase."""
     return (lmms_eval_specific_kwargs or {}).get("prompt", PHRASE).format(doc["objects"][0]["desc"])
 
 
 def doc_to_target(doc):
-    """Name the objects; scores come from their boxes."""
+    """Return the descriptions of the objects, for display only: metrics use the boxes."""
     return ", ".join(item["desc"] for item in doc["objects"])
 
 
 def process_results(doc, results):
-    """Hand document and answer to every metric."""
+    """Return the record that every metric gets: the document and the text of its answer."""
     record = {"doc": {key: value for key, value in doc.items() if value is not None}, "text": results[0]}
     return dict.fromkeys(("AP", "AP50", "F1", "mean_IoU", "Acc@0.5"), record)
 
@@ -56,27 +56,27 @@ def _evaluation(records):
 
 
 def ap(records):
-    """Average precision, COCO's .50:.95."""
+    """Return COCO's average precision over IoU .50:.95."""
     return _evaluation(records).coco["AP"]
 
 
 def ap50(records):
-    """Average precision at IoU .5."""
+    """Return the average precision at IoU .5."""
     return _evaluation(records).coco["AP50"]
 
 
 def f1(records):
-    """F1 at IoU .5; no score enters."""
+    """Return F1 at IoU .5, which does not depend on scores."""
     return _evaluation(records).detection["0.5"]["f1"]
 
 
 def mean_iou(records):
-    """Mean IoU over objects, missed ones 0."""
+    """Return the mean IoU over ground-truth objects; a missed object counts as 0."""
     return _evaluation(records).mean_iou
 
 
 def accuracy(records):
-    """Share of phrases whose first box has an IoU of at least .5 with theirs (RefCOCO's Acc@.5)."""
+    """Return RefCOCO's Acc@.5: the share of phrases whose first box has an IoU of at least .5 with the ground truth."""
     boxes = [tuple(record["doc"]["objects"][0]["bbox"]) for record in records]
     answers = [
         parse_answer(record["text"], scale=_scale(), image_size=(record["doc"]["width"], record["doc"]["height"]))

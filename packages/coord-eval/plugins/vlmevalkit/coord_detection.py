@@ -1,9 +1,9 @@
-"""A dataset for VLMEvalKit: COCO JSON or instance JSON lines, answers as text, scored by coord_eval.
+"""Datasets for VLMEvalKit: read COCO JSON or instance JSON lines and score the text of answers with coord_eval.
 
 Put this file beside `vlmeval/dataset/image_base.py`, add `CoordDetection` to `IMAGE_DATASET` in
-`vlmeval/dataset/__init__.py`, and run `run.py --data CoordDetection`. Environment: COORD_EVAL_GROUND_TRUTH, the
-annotations; COORD_EVAL_IMAGES, the folder of the images; COORD_EVAL_SCALE, what plain numbers are divided by.
-RefCOCO: `CoordExpressions`, one object a line, whose description is the phrase.
+`vlmeval/dataset/__init__.py`, and run `run.py --data CoordDetection`. Environment: COORD_EVAL_GROUND_TRUTH
+is the annotation file, COORD_EVAL_IMAGES the folder of the images, COORD_EVAL_SCALE what plain numbers are divided by.
+`CoordExpressions` is for referring expressions such as RefCOCO: one object per line, whose description is the phrase.
 """
 
 import json
@@ -28,7 +28,7 @@ def _scale():
 
 
 class CoordDetection(ImageBaseDataset):
-    """All objects of each image, by COCO's metrics."""
+    """Detection of all objects of each image, scored by COCO's metrics."""
 
     TYPE = "VQA"
     MODALITY = "IMAGE"
@@ -36,11 +36,11 @@ class CoordDetection(ImageBaseDataset):
 
     @classmethod
     def supported_datasets(cls):
-        """Return the names that `--data` takes."""
+        """Return the valid names for `--data`."""
         return list(cls.NAMES)
 
     def load_data(self, dataset):
-        """Read the annotations into a table, a row an image."""
+        """Read the annotations into a table with one row for each image."""
         truth = Path(os.environ["COORD_EVAL_GROUND_TRUTH"])
         images = Path(os.environ.get("COORD_EVAL_IMAGES", truth.parent))
         rows = [
@@ -59,12 +59,12 @@ class CoordDetection(ImageBaseDataset):
         return PROMPT
 
     def build_prompt(self, line):
-        """Return image and question as VLMEvalKit's messages."""
+        """Return image and prompt in the message format of VLMEvalKit."""
         line = self.data.iloc[line] if isinstance(line, int) else line
         return [{"type": "image", "value": line["image_path"]}, {"type": "text", "value": line["question"]}]
 
     def evaluate(self, eval_file, **judge_kwargs):
-        """Score the answers; evaluation.json and the report stand beside the answers."""
+        """Score the answers; writes evaluation.json and the report next to the answers."""
         answers = load(eval_file)
         predictions = [
             {"image_id": image_id, "text": str(text)}
@@ -75,14 +75,14 @@ class CoordDetection(ImageBaseDataset):
         return self.keep(eval_file, {**evaluation.coco, "F1": evaluation.detection["0.5"]["f1"]})
 
     def keep(self, eval_file, values):
-        """Write the metrics where VLMEvalKit looks for them, and return them."""
-        found = pd.DataFrame([values])
-        dump(found, get_intermediate_file_path(eval_file, "_acc", "csv"))
-        return found
+        """Write the metrics to the file in which VLMEvalKit expects them, and return them."""
+        metrics = pd.DataFrame([values])
+        dump(metrics, get_intermediate_file_path(eval_file, "_acc", "csv"))
+        return metrics
 
 
 class CoordExpressions(CoordDetection):
-    """The object of each phrase, by RefCOCO's Acc@.5."""
+    """Detection of the object of each phrase, scored by RefCOCO's Acc@.5."""
 
     NAMES = ("CoordExpressions",)
 
@@ -91,7 +91,7 @@ class CoordExpressions(CoordDetection):
         return PHRASE.format(instance.objects[0].desc)
 
     def evaluate(self, eval_file, **judge_kwargs):
-        """Score the answers in the order of the phrases."""
+        """Score the answers, sorted by the order of the phrases."""
         answers = load(eval_file).sort_values("index")
         truth = Path(os.environ["COORD_EVAL_GROUND_TRUTH"])
         images = [json.loads(line)["image"] for line in truth.read_text().splitlines() if line.strip()]

@@ -1,1 +1,1 @@
-"""Takes a model or an endpoint and images; returns boxes in pixels, as objects or as a folder that can be continued."""
+"""Detects objects with a model or a server: boxes in pixels, in Python or in an output folder that can be resumed."""

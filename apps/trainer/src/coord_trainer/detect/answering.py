@@ -1,6 +1,6 @@
-"""Images and a detector become records of predictions.jsonl, in batches of one length or over several requests at once.
+"""Generates the records of predictions.jsonl, in batches of similar prompt length or by concurrent requests.
 
-An image that no decoder opens, or that the model's processor refuses, is one record with the reason.
+An image that cannot be decoded, or that the model's processor refuses, gets a record with the reason.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.sources import Source
 
 _PIXEL_STEP = 1.15
-"""Images whose numbers of pixels are within this factor are answered in one batch: prompts of one length."""
+"""Images whose pixel counts differ by less than this factor share a batch: their prompts are about equally long."""
 
 Record = dict[str, Any]
 
 
 def answer_images(detector: Detector, sources: Sequence[Source], batch: int) -> Iterator[list[Record]]:
-    """Yield records as they come, of each image one; `finish_reason` is "error" where there is no answer.
+    """Yield lists of records as they are generated, one record for each image; failures have `finish_reason` "error".
 
     Args:
         detector: the model
-        sources: the images, none twice
-        batch: images that are answered together; an engine with several requests at a time takes each by itself
+        sources: the images, without duplicates
+        batch: images in a batch; ignored by an engine with concurrent requests, which takes single images
     """
     if detector.engine.concurrency > 1:
-        yield from _at_once(lambda source: _answered(detector, [source]), sources, detector.engine.concurrency)
+        yield from _concurrently(lambda source: _records(detector, [source]), sources, detector.engine.concurrency)
         return
-    good: list[tuple[Source, int]] = []
-    bad: list[Record] = []
+    readable: list[tuple[Source, int]] = []
+    failed: list[Record] = []
     for source in sources:
-        facts = _tried(image_facts, source)
+        facts = _read_or_error(image_facts, source)
         if isinstance(facts, ImageFacts):
-            good.append((source, facts.size[0] * facts.size[1]))
+            readable.append((source, facts.size[0] * facts.size[1]))
         else:
-            bad.append(facts)
-    yield bad
-    yield from (_answered(detector, group) for group in _batches(good, batch))
+            failed.append(facts)
+    yield failed
+    yield from (_records(detector, group) for group in _batches(readable, batch))
 
 
-def _at_once(work: Callable[[Source], Any], sources: Sequence[Source], count: int) -> Iterator[Any]:
-    """Yield results as they come, from so many threads, which no stop of this process waits for."""
-    left, results = iter(list(sources)), SimpleQueue[Any]()
+def _concurrently(work: Callable[[Source], Any], sources: Sequence[Source], count: int) -> Iterator[Any]:
+    """Yield results in order of completion from `count` daemon threads, which do not delay the end of the process."""
+    pending, results = iter(list(sources)), SimpleQueue[Any]()
     lock = threading.Lock()
 
     def run() -> None:
         while True:
             with lock:
-                source = next(left, None)
+                source = next(pending, None)
             if source is None:
                 return
             try:
@@ -71,41 +71,41 @@ def _at_once(work: Callable[[Source], Any], sources: Sequence[Source], count: in
             yield result
     finally:
         with lock:
-            left = iter(())
+            pending = iter(())
 
 
 def _batches(sources: Sequence[tuple[Source, int]], size: int) -> Iterator[list[Source]]:
-    """Put images of nearly equal numbers of pixels together: their prompts are equally long."""
+    """Batch images with similar pixel counts."""
 
-    def level(pair: tuple[Source, int]) -> int:
+    def size_class(pair: tuple[Source, int]) -> int:
         step, pixels = 0, pair[1]
         while pixels > 1:
             pixels, step = int(pixels / _PIXEL_STEP), step + 1
         return step
 
-    for _, group in groupby(sorted(sources, key=level), key=level):
-        alike = [source for source, _ in group]
-        yield from (alike[start : start + size] for start in range(0, len(alike), size))
+    for _, group in groupby(sorted(sources, key=size_class), key=size_class):
+        similar = [source for source, _ in group]
+        yield from (similar[start : start + size] for start in range(0, len(similar), size))
 
 
-def _answered(detector: Detector, sources: Sequence[Source]) -> list[Record]:
-    decoded = [(source, _tried(decode_image, source)) for source in sources]
+def _records(detector: Detector, sources: Sequence[Source]) -> list[Record]:
+    decoded = [(source, _read_or_error(decode_image, source)) for source in sources]
     records = [record for _, record in decoded if isinstance(record, dict)]
     opened = [(source, image) for source, image in decoded if not isinstance(image, dict)]
     answers = detector.answers([image for _, image in opened])
     for (source, image), answer in zip(opened, answers, strict=True):
-        head = {"image_id": source.image_id, "image": source.name, "width": image.width, "height": image.height}
-        record = {**head, "file": file_stamp(source.path), **answer}
+        facts = {"image_id": source.image_id, "image": source.name, "width": image.width, "height": image.height}
+        record = {**facts, "file": file_stamp(source.path), **answer}
         if answer["finish_reason"] != "error":
-            found = detector.read(record)
-            record["objects"] = [item.to_record() for item in found]
-            record |= {"dropped": dict(found.dropped)} if found.dropped else {}
+            detections = detector.read(record)
+            record["objects"] = [item.to_record() for item in detections]
+            record |= {"dropped": dict(detections.dropped)} if detections.dropped else {}
         records.append(record)
     return records
 
 
-def _tried(read: Callable[[Path], Any], source: Source) -> Any:
-    """Return what is read of an image, or its failed record."""
+def _read_or_error(read: Callable[[Path], Any], source: Source) -> Any:
+    """Return the result of `read`, or a record with the reason of its failure."""
     try:
         return read(source.path)
     except ImageError as error:
@@ -113,7 +113,7 @@ def _tried(read: Callable[[Path], Any], source: Source) -> Any:
 
 
 def file_stamp(path: Path) -> Record | None:
-    """Return what changes when a file is replaced, and where it is; None where it cannot be asked."""
+    """Return path, size and modification time of a file, by which a replaced file is noticed; None if it is missing."""
     try:
         facts = path.stat()
     except OSError:

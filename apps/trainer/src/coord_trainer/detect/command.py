@@ -1,4 +1,4 @@
-"""`predict MODEL SRC... --out DIR`: what the command line's words mean, and the folder that comes of them."""
+"""Runs `predict MODEL SRC... --out DIR`: finds the images, answers them and writes the output folder."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from coord_trainer.model.locate import locate_model
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asked for.
+    """The arguments of the command line.
 
     Attributes:
-        model: the folder of a model; None for an endpoint whose model no folder describes
-        sources: words that name images or annotations
-        out: the folder of the answers
-        images: the folder of the images of annotations
+        model: the folder of a model; None if the model of an endpoint has no folder here
+        sources: arguments that name images or annotations
+        out: the output folder
+        images: the folder of the images that the annotations name
         endpoint: URL of a server, None to answer in this process
         served_name: what the server calls the model
-        concurrency: requests at a time
+        concurrency: number of concurrent requests
         timeout: seconds that one request may take
-        exports: forms that answers are written in as well
-        labels: the only labels that may be given
-        server: whose spelling of a grammar the requests use, `vllm` or `sglang`; None asks without one
-        force: throw earlier answers away
+        exports: export formats to write as well
+        labels: the only labels allowed in answers; empty for no limit
+        server: `vllm` or `sglang`, whose request fields for a grammar are used; None for no grammar
+        force: whether to discard earlier answers
         draw: whether to draw the images
-        strict: whether any bad record of the annotations is an error
+        strict: whether a bad record of the annotations is an error
     """
 
     model: Path | None
@@ -62,13 +62,13 @@ class Request:
 
 
 def answer_request(request: Request, config: RunConfig) -> Answered:
-    """Find the images, answer, draw, export and, with annotations, score.
+    """Find the images, generate answers, draw them, export them and, with annotations, score them.
 
     Raises:
-        InputError: sources, model, folder or settings that cannot be
-        RunError: no image could be answered
+        InputError: if sources, model, folder or settings are invalid
+        RunError: if no image could be answered
     """
-    with first_rank_first("request"):  # a mistake is told once
+    with first_rank_first("request"):  # so that an error is printed once
         sources = _sources(request, config, "box")
         if request.model is not None:
             as_trained(config, locate_model(request.model))
@@ -76,7 +76,7 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     for note in sources.notes:
         say(f"  {note}")
     detector = _endpoint(request, config) if request.endpoint else _local(request, config, sources)
-    geometry = detector.config.data.geometry  # as the model was trained, which its card says
+    geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and geometry != "box":
         sources = _sources(request, config, geometry)
     settings, batch = _settings(request, detector), config.evaluation.batch_size
@@ -87,15 +87,15 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
 
 
 def _sources(request: Request, config: RunConfig, geometry: str) -> Sources:
-    found = find_sources(request.sources, request.images, geometry, request.strict)
-    return found.first(config.evaluation.limit)
+    sources = find_sources(request.sources, request.images, geometry, request.strict)
+    return sources.first(config.evaluation.limit)
 
 
 def _local(request: Request, config: RunConfig, sources: Sources) -> Detector:
     detector = Detector.load(_model(request), config, sources.labels, request.labels)
-    asked, reading = config.evaluation.readings[0], detector.config.evaluation.readings[0]
-    if "readings" in config.evaluation.model_fields_set and asked != reading:
-        say(f"evaluation.readings: {reading} holds answers to the labels; {asked} would not")
+    requested, strategy = config.evaluation.readings[0], detector.config.evaluation.readings[0]
+    if "readings" in config.evaluation.model_fields_set and requested != strategy:
+        say(f"evaluation.readings: {strategy} restricts answers to the labels; {requested} would not")
     return detector
 
 
@@ -121,7 +121,7 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
     if "readings" in config.evaluation.model_fields_set and STRATEGIES[config.evaluation.readings[0]].grammar:
         raise InputError(
             f"evaluation.readings: {config.evaluation.readings[0]} decodes under a grammar in this process; a server "
-            "is held to one by --grammar, and the readings greedy and best-iou say how its boxes are taken"
+            "decodes under one with --grammar, and the strategies greedy and best-iou say how its boxes are computed"
         )
     engine = EndpointEngine(
         url,
@@ -129,7 +129,7 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
         data.prompt,
         card.system if card is not None else system_text(resolved),
         data.markers if data.style == "markers" else None,
-        resolved.evaluation.max_new_tokens or _room(request, resolved, folder),
+        resolved.evaluation.max_new_tokens or _max_new_tokens(request, resolved, folder),
         request.concurrency,
         request.timeout,
         constraint=_constraint(request, resolved, folder),
@@ -137,14 +137,14 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
     return Detector(engine, resolved, frozenset(request.labels))
 
 
-def _room(request: Request, config: RunConfig, folder: Path | None) -> int:
-    """Return the length limit: that of this process, where the tokenizer is at hand."""
+def _max_new_tokens(request: Request, config: RunConfig, folder: Path | None) -> int:
+    """Return the length limit of an answer, computed with the tokenizer if the folder has one."""
     from coord_trainer.answers.generate import answer_room, room_without_tokenizer
     from coord_trainer.answers.grammar.served import read_tokenizer
 
     try:
         tokenizer = read_tokenizer(folder) if folder is not None else None
-    except InputError:  # an adapter's folder may have none
+    except InputError:  # the folder of an adapter may have no tokenizer
         tokenizer = None
     if tokenizer is None:
         return room_without_tokenizer(config)
@@ -152,13 +152,13 @@ def _room(request: Request, config: RunConfig, folder: Path | None) -> int:
 
 
 def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dict[str, Any]:
-    """Return what the request says of the grammar; docs/guides/gpu.md tells where it comes from."""
+    """Return the request fields that make a server decode under the grammar (see docs/guides/gpu.md)."""
     if request.server is None:
         if request.labels:
-            raise InputError("--label: a server is held to labels by its grammar; say which one it is with --grammar")
+            raise InputError("--label: a server restricts labels by a grammar; name the kind of server with --grammar")
         return {}
     if folder is None:
-        raise InputError("--grammar: the grammar is in ids of the served model's tokenizer; give its folder as MODEL")
+        raise InputError("--grammar: the grammar needs the token ids of the served model; give its folder as MODEL")
     from coord_trainer.answers.grammar.served import SERVERS, AnswerForm, read_tokenizer
 
     form = AnswerForm.for_tokenizer(
@@ -174,7 +174,7 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
 
 def _settings(request: Request, detector: Detector) -> dict[str, Any]:
     config, served = detector.config, request.endpoint is not None
-    reading = config.evaluation.readings[0]
+    strategy = config.evaluation.readings[0]
     return {
         "model": detector.engine.name if served else str(locate_model(_model(request)).resolve()),
         "weights": None if served else weight_files(locate_model(_model(request))),
@@ -182,7 +182,7 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
         "prompt": config.data.prompt,
         "system": detector.engine.system if served else None,
         "answers": [config.data.style, config.data.markers, config.data.geometry],
-        "decoding": " ".join(filter(None, ("server", request.server, reading))) if served else reading,
+        "decoding": " ".join(filter(None, ("server", request.server, strategy))) if served else strategy,
         "labels": sorted(detector.labels if served else detector.engine.names),
         "dtype": None if served else config.model.dtype,
         "max_new_tokens": detector.engine.max_new_tokens,
@@ -194,27 +194,30 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     failed = answered.failed
     good = [record for record in answered.records if "objects" in record]
     boxes = sum(len(record["objects"]) for record in good)
-    cut = sum(record["finish_reason"] == "length" for record in good)
+    truncated = sum(record["finish_reason"] == "length" for record in good)
     say(f"{len(good):,} images answered ({answered.new:,} now), {boxes:,} boxes: {request.out / 'predictions.jsonl'}")
-    bare = sum(not has_distributions(record) for record in good) if detector.reading["boxes"] != "tokens" else 0
-    if bare:
-        say(f"  {bare:,} answers came without the probabilities of their coordinates: their boxes are as written")
+    uses_tokens = detector.reading["boxes"] == "tokens"
+    without_distributions = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
+    if without_distributions:
+        note = "answers came without the probabilities of their coordinates: their boxes are as generated"
+        say(f"  {without_distributions:,} {note}")
     if unscored := sum(map(_is_unscored, good)):
         say(f"  {unscored:,} answers came without probabilities: the score of their boxes is 1")
-    if cut:
-        say(f"  {cut:,} answers were cut off at {detector.engine.max_new_tokens} tokens (evaluation.max_new_tokens)")
-    _tell_dropped(good)
+    if truncated:
+        limit = detector.engine.max_new_tokens
+        say(f"  {truncated:,} answers were cut off at {limit} tokens (evaluation.max_new_tokens)")
+    _report_dropped(good)
     if failed:
-        say(f"  {len(failed):,} images have no answer, another call tries them again; the first: {_reason(failed[0])}")
+        say(f"  {len(failed):,} images have no answer, the next call tries them again; the first: {_reason(failed[0])}")
     categories = None
     if sources.truth is not None:
         categories = {category.name: category.id for category in sources.truth.categories} or None
     good = _numbered(good, sources)
     results = coco_results(good, categories)
     if left_out := boxes - len(results):
-        say(f"  {left_out:,} boxes have labels that the annotations do not, and are not in coco_results.json")
+        say(f"  {left_out:,} boxes have labels that the annotations do not have, and are not in coco_results.json")
     write_text(request.out / RESULTS, json.dumps(results) + "\n")
-    for name in dict.fromkeys((*request.exports, *exports_in(request.out))):  # older ones would contradict the answers
+    for name in dict.fromkeys((*request.exports, *exports_in(request.out))):  # so that all of them agree
         say(f"{name}: {write_export(name, good, request.out, categories)}")
     is_scored = sources.truth is not None and any(instance.targets for instance in sources.truth.instances)
     remove_made(
@@ -230,42 +233,42 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
         say("the annotations hold no objects: there is nothing to score")
     if is_scored:
         if detector.labels and (others := sorted(set(sources.labels) - detector.labels)):
-            told = f"  {len(others)} labels of the annotations may not be given, and their objects are missed"
-            say(f"{told}: {others[0]}")
-        _score(detector, sources, answered, {"boxes": "tokens"} if bare == len(good) else {})
+            note = f"  {len(others)} labels of the annotations are none of --label, so that their objects are missed"
+            say(f"{note}; the first: {others[0]}")
+        _score(detector, sources, answered, {"boxes": "tokens"} if without_distributions == len(good) else {})
 
 
 def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str, Any]]:
-    """Return records with ids as COCO has them: images that have a name alone get a number.
+    """Return records with an image id each, as COCO results need; images without one get a number.
 
-    That of annotations without ids is their place in the file, from 0, as the scores count them.
+    Images of annotations without ids are numbered from 0 in file order, as scoring numbers them.
     """
     if sources.truth is None:
         return [record | {"image_id": number} for number, record in enumerate(records, start=1)]
     if all(record["image_id"] is not None for record in records):
         return records
-    places = {instance.image: number for number, instance in enumerate(sources.truth.instances)}
-    return [record | {"image_id": places[record["image"]]} for record in records]
+    numbers = {instance.image: number for number, instance in enumerate(sources.truth.instances)}
+    return [record | {"image_id": numbers[record["image"]]} for record in records]
 
 
-def _tell_dropped(records: Sequence[Mapping[str, Any]]) -> None:
-    """Say what of the answers is no object: an answer that nothing reads would pass for one of no objects."""
+def _report_dropped(records: Sequence[Mapping[str, Any]]) -> None:
+    """Print which parts of the answers are no objects; unparsed text would otherwise look like an empty answer."""
     if unread := [record for record in records if "unrecognised" in record.get("dropped", {})]:
         text = unread[0]["text"]
         start = ascii(text[:80]) + "…" * (len(text) > 80)
-        say(f"  {len(unread):,} answers hold text that nothing reads; the first, {unread[0]['image']}: {start}")
-    told_apart, pieces = ("unrecognised", "ignored_label"), Counter[str]()
+        say(f"  {len(unread):,} answers contain text that no format parses; the first, {unread[0]['image']}: {start}")
+    excluded, pieces = ("unrecognised", "ignored_label"), Counter[str]()
     for record in records:
-        pieces.update({why: n for why, n in record.get("dropped", {}).items() if why not in told_apart})
+        pieces.update({reason: n for reason, n in record.get("dropped", {}).items() if reason not in excluded})
     if others := pieces.pop("other_label", 0):
         say(f"  {others:,} boxes had other labels than those of --label, and are left out")
     if pieces:
-        told = ", ".join(f"{count:,} {reason}" for reason, count in pieces.most_common())
-        say(f"  {pieces.total():,} pieces of answers are no box: {told}")
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in pieces.most_common())
+        say(f"  {pieces.total():,} pieces of answers are no box: {reasons}")
 
 
 def _is_unscored(record: Mapping[str, Any]) -> bool:
-    """Return whether boxes have the score 1 because nothing is known of them; an answer may state scores itself."""
+    """Return whether all scores are 1 because probabilities are missing; the text of an answer may state scores too."""
     scores = {item["score"] for item in record["objects"]}
     return scores == {1.0} and not record.get("coord_logprobs")
 
@@ -274,7 +277,7 @@ def _reason(record: dict[str, Any]) -> str:
     return f"{record['image']}: {record.get('error', 'no answer')}"
 
 
-def _score(detector: Detector, sources: Sources, answered: Answered, changes: dict[str, Any]) -> None:
+def _score(detector: Detector, sources: Sources, answered: Answered, overrides: dict[str, Any]) -> None:
     from coord_eval import score
     from coord_trainer.answers.score import summary
 
@@ -282,7 +285,7 @@ def _score(detector: Detector, sources: Sources, answered: Answered, changes: di
     evaluation = score(
         sources.truth,
         answered.folder / "predictions.jsonl",
-        **{**detector.reading, **changes},
+        **{**detector.reading, **overrides},
         markers=config.data.markers,
         order=config.data.order,
         max_objects=config.data.max_objects,

@@ -1,4 +1,4 @@
-"""A page on which one drops an image and sees what the model finds in it."""
+"""Web page of `demo`: shows the objects that the model finds in an image."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from coord_trainer.detect.detector import Detector
 
 
 def build_demo(detector: Detector) -> Any:
-    """Return the page as `gradio.Blocks`; nothing on it is loaded from elsewhere.
+    """Return the page as `gradio.Blocks`; it loads nothing from other hosts.
 
     Raises:
-        InputError: gradio is not installed
+        InputError: if gradio is not installed
     """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
     try:
@@ -27,29 +27,29 @@ def build_demo(detector: Detector) -> Any:
 
     def find(image: Any, prompt: str, labels: str) -> tuple[Any, list[list[Any]], str]:
         if image is None:
-            raise _mistake("Drop an image first.")
-        wanted = [label for label in map(str.strip, (labels or "").split(",")) if label]
+            raise _error("Drop an image first.")
+        allowed = [label for label in map(str.strip, (labels or "").split(",")) if label]
         try:
-            found = detector.asking((prompt or "").strip() or None, wanted)(image)
+            detections = detector.asking((prompt or "").strip() or None, allowed)(image)
         except InputError as error:
-            raise _mistake(str(error)) from None
-        rows = [[item.label, round(item.score, 3), *(round(side, 1) for side in item.box)] for item in found]
-        return found.drawn(1600), rows, found.text
+            raise _error(str(error)) from None
+        rows = [[item.label, round(item.score, 3), *(round(side, 1) for side in item.box)] for item in detections]
+        return detections.drawn(1600), rows, detections.text
 
-    def _mistake(told: str) -> Exception:
-        return gr.Error(told, print_exception=False)  # on the page alone: it is none of the server's
+    def _error(message: str) -> Exception:
+        return gr.Error(message, print_exception=False)  # shown on the page only, since it is the visitor's mistake
 
     with gr.Blocks(title=f"coordexp: {detector.engine.name}", analytics_enabled=False) as page:
         gr.Markdown(f"### What does `{detector.engine.name}` find?")
         with gr.Row():
             with gr.Column():
-                image = gr.Image(type="pil", image_mode=None, label="Image")  # as it is: `open_image` makes it RGB
+                image = gr.Image(type="pil", image_mode=None, label="Image")  # unconverted: `open_image` makes it RGB
                 prompt = gr.Textbox(detector.config.data.prompt, label="Prompt")
-                labels = gr.Textbox("", label="Labels, separated by commas", info="Empty: any label may be given.")
+                labels = gr.Textbox("", label="Labels, separated by commas", info="Empty: all labels are allowed.")
                 button = gr.Button("Find", variant="primary")
             with gr.Column():
-                kept = ["download", "fullscreen"]  # without gradio's button that uploads an image
-                drawn = gr.Image(type="pil", format="png", label="Boxes", interactive=False, buttons=kept)
+                buttons = ["download", "fullscreen"]  # without gradio's button that uploads the image
+                drawn = gr.Image(type="pil", format="png", label="Boxes", interactive=False, buttons=buttons)
                 table = gr.Dataframe(headers=["label", "score", "x1", "y1", "x2", "y2"], label="Objects, in pixels")
                 text = gr.Textbox(label="Answer", lines=4)
         button.click(find, [image, prompt, labels], [drawn, table, text], api_name="find")
@@ -60,7 +60,7 @@ def serve_demo(detector: Detector, host: str, port: int) -> None:
     """Serve the page until Ctrl-C.
 
     Raises:
-        InputError: nothing can listen at that address and port
+        InputError: if the server cannot listen on that address and port
     """
     try:
         with socket.create_server((host, port)):
@@ -73,5 +73,5 @@ def serve_demo(detector: Detector, host: str, port: int) -> None:
     page = build_demo(detector)
     import gradio as gr
 
-    look = gr.themes.Base(font=["sans-serif"], font_mono=["monospace"])  # the machine's own: no font is fetched
-    page.launch(server_name=host, server_port=port, share=False, theme=look, quiet=True, inbrowser=False)
+    theme = gr.themes.Base(font=["sans-serif"], font_mono=["monospace"])  # local fonts: none is downloaded
+    page.launch(server_name=host, server_port=port, share=False, theme=theme, quiet=True, inbrowser=False)

@@ -1,4 +1,4 @@
-"""A model that is ready to find objects in images: loaded from disk, or behind an endpoint."""
+"""`Detector`: finds objects in images with a checkpoint loaded from disk or a model behind an endpoint."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from coord_trainer.model.locate import locate_model
 
 
 class Engine(Protocol):
-    """Where answers come from."""
+    """Generates answers: a checkpoint in this process, or a server."""
 
     name: str
     max_new_tokens: int
     concurrency: int
-    """Requests that it takes at a time; 1 for one that answers batches."""
+    """Number of concurrent requests; 1 for an engine that answers batches."""
 
     def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
-        """Return text, finish reason and what is known of probabilities, for each image; may raise for all."""
+        """Return text, finish reason and probabilities for each image; may raise for the whole batch."""
 
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """A checkpoint in this process."""
+    """Generates answers with a checkpoint in this process."""
 
     name: str
     checkpoint: LoadedCheckpoint
@@ -49,7 +49,7 @@ class LocalEngine:
     concurrency: int = 1
 
     def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
-        """Generate for all of them together."""
+        """Generate the answers to all images as one batch."""
         strategy = STRATEGIES[self.config.evaluation.readings[0]]
         names = set(self.names) if strategy.known_names else None
         return answer_images(self.checkpoint, images, self.config.data, strategy, self.max_new_tokens, names)
@@ -60,10 +60,10 @@ class Detector:
     """Finds objects in images.
 
     Attributes:
-        engine: where answers come from
+        engine: generates the answers
         config: prompt, markers, decoding and limits
-        labels: the only ones that may be given; none leaves them free
-        free: what `config` is without labels
+        labels: the only labels allowed in answers; empty for no limit
+        free: `config` as it is without a limit on labels
     """
 
     engine: Engine
@@ -79,40 +79,40 @@ class Detector:
 
         Args:
             model: its folder
-            config: what the user decided; the rest is as the checkpoint says of itself
+            config: the settings of the user; those not set are taken from the checkpoint's card
             names: class names, for a decoding strategy that limits answers to them
-            labels: the only labels that may be given; none leaves them free
+            labels: the only labels allowed in answers; empty for no limit
 
         Raises:
-            InputError: there is no complete checkpoint, the configuration disagrees with it, or a label cannot be
+            InputError: if there is no complete checkpoint, the configuration contradicts it, or a label is invalid
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
-        free, held = resolved, check_labels(labels)
-        if held:
-            resolved, names = _held_to_names(resolved), held
+        free, allowed = resolved, check_labels(labels)
+        if allowed:
+            resolved, names = _limit_to_names(resolved), allowed
         if not STRATEGIES[resolved.evaluation.readings[0]].known_names:
-            names = ()  # answers are the same whether annotations name the images or a folder does
+            names = ()  # answers must not depend on whether annotations or a folder name the images
         loaded = open_checkpoint(folder, resolved)
-        room = resolved.evaluation.max_new_tokens
-        room = room or answer_room(resolved, loaded.processor.tokenizer, names, of_run=False)
-        engine = LocalEngine(str(folder), loaded, resolved, room, frozenset(names))
-        return cls(engine, resolved, frozenset(held), free)
+        limit = resolved.evaluation.max_new_tokens
+        limit = limit or answer_room(resolved, loaded.processor.tokenizer, names, of_run=False)
+        engine = LocalEngine(str(folder), loaded, resolved, limit, frozenset(names))
+        return cls(engine, resolved, frozenset(allowed), free)
 
     def __call__(self, image: Any) -> Detections:
         """Return the objects in one image: a path, a PIL image, or an array [height, width, 3] of 8 bits, RGB.
 
         Raises:
-            InputError: it cannot be decoded
+            InputError: if it cannot be decoded
         """
-        (found,) = self.detect([image])
-        return found
+        (detections,) = self.detect([image])
+        return detections
 
     def detect(self, images: Sequence[Any]) -> list[Detections]:
-        """Return the objects in a batch of images, which are answered together."""
+        """Return the objects in several images, which are answered as one batch."""
         if isinstance(images, str | Path | Image.Image | np.ndarray) or not isinstance(images, Iterable):
             raise InputError(
-                f"images: expected a list of images, found {type(images).__name__}; one goes without detect"
+                f"images: expected a list of images, found {type(images).__name__}; call the detector for one image"
             )
         opened = [open_image(image) for image in images]
         answers = self.answers(opened)
@@ -126,7 +126,7 @@ class Detector:
         return [self.read(record, image) for record, image in zip(records, opened, strict=True)]
 
     def answers(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
-        """Return the engine's answers; an image that the model's processor or the memory does not take fails alone."""
+        """Return the engine's answers; halves a batch that fails, so that only the image at fault has none."""
         try:
             return self.engine.answer(images) if images else []
         except InputError:
@@ -138,37 +138,37 @@ class Detector:
         return self.answers(images[:half]) + self.answers(images[half:])
 
     def read(self, record: Mapping[str, Any], image: Image.Image | None = None) -> Detections:
-        """Return the objects of a record of predictions.jsonl with an answer; `image` is kept for drawing."""
+        """Return the objects of an answered record of predictions.jsonl; `image` is kept for drawing."""
         return read_objects(record, image, self.labels, **self.reading)
 
     def asking(self, prompt: str | None = None, labels: Sequence[str] | None = None) -> Detector:
-        """Return a detector over the same weights that asks otherwise.
+        """Return a detector with the same weights and another prompt or other labels.
 
         Args:
-            prompt: the user's message; None for the one at hand
-            labels: the only labels that may be given; an empty list leaves them free, None as they are
+            prompt: the user's message; None keeps the present one
+            labels: the only labels allowed in answers; an empty list removes the limit, None keeps it
 
         Raises:
-            InputError: the model is behind an endpoint, or prompt or label cannot be asked for
+            InputError: if the model is behind an endpoint, or prompt or labels are invalid
         """
         if not isinstance(self.engine, LocalEngine):
-            raise InputError("asking: a model behind an endpoint is asked as it was set up; set up another one")
+            raise InputError("asking: a model behind an endpoint keeps its prompt and labels; set up another one")
         free = self.free or self.config
         if prompt is not None:
             values = free.model_dump(mode="json")
             values["data"]["prompt"] = prompt
             free = check_run_config(values, "asking", trains=False)
-        held = self.labels if labels is None else frozenset(check_labels(labels))
-        config = _held_to_names(free) if held else free
-        names = held or (frozenset() if self.labels else self.engine.names)
+        allowed = self.labels if labels is None else frozenset(check_labels(labels))
+        config = _limit_to_names(free) if allowed else free
+        names = allowed or (frozenset() if self.labels else self.engine.names)
         tokenizer = self.engine.checkpoint.processor.tokenizer
-        room = config.evaluation.max_new_tokens or answer_room(config, tokenizer, names, of_run=False)
-        engine = replace(self.engine, config=config, names=names, max_new_tokens=room)
-        return Detector(engine, config, held, free)
+        limit = config.evaluation.max_new_tokens or answer_room(config, tokenizer, names, of_run=False)
+        engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
+        return Detector(engine, config, allowed, free)
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How answers are read: the keywords of `read_objects`."""
+        """Keyword arguments of `read_objects` that follow from the configuration."""
         tokens = self.config.custom.coord_tokens.enabled
         strategy = STRATEGIES[self.config.evaluation.readings[0]]
         scale = None if tokens else float(CoordGrid().scale)
@@ -178,10 +178,10 @@ class Detector:
 
 
 def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels, each once and in order.
+    """Return the labels sorted and without duplicates.
 
     Raises:
-        InputError: one that cannot stand in an answer
+        InputError: if a label cannot be part of an answer
     """
     if isinstance(labels, str):
         raise InputError(f"labels: expected a list of labels, found the text {labels!r}; put it into a list")
@@ -197,15 +197,15 @@ def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(set(labels)))
 
 
-def _held_to_names(config: RunConfig) -> RunConfig:
-    if not config.custom.coord_tokens.enabled:  # plain numbers have no grammar: other labels are dropped afterwards
+def _limit_to_names(config: RunConfig) -> RunConfig:
+    if not config.custom.coord_tokens.enabled:  # plain numbers have no grammar: other labels are dropped after decoding
         return config
-    reading = held_to_names(config.evaluation.readings[0], filled=config.data.noise_objects is not None)
-    return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"readings": (reading,)})})
+    strategy = held_to_names(config.evaluation.readings[0], filled=config.data.noise_objects is not None)
+    return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"readings": (strategy,)})})
 
 
 def as_trained(config: RunConfig, folder: Path) -> RunConfig:
-    """Return `config` with what the user did not set as the checkpoint's card has it; unchanged without a card."""
+    """Return `config` with settings that the user did not set taken from the checkpoint's card, if it has one."""
     card = read_card(folder)
     return config if card is None else follow_card(config, card, folder)
 
@@ -214,12 +214,12 @@ def open_image(image: Any) -> Image.Image:
     """Return an image upright and in RGB.
 
     Raises:
-        InputError: it cannot be decoded, or is nothing that can be an image
+        InputError: if it cannot be decoded, or has a type that is not an image
     """
     if isinstance(image, str | Path):
         if "://" in str(image):
             raise InputError(f"{image}: a URL, and nothing is downloaded here; name a file, or open the image yourself")
-        with _named(image):
+        with _errors_naming(image):
             return decode_image(image)
     if isinstance(image, np.ndarray):
         channels = image.shape[2:] or (1,)
@@ -238,7 +238,7 @@ def open_image(image: Any) -> Image.Image:
 
 
 @contextmanager
-def _named(path: str | Path) -> Iterator[None]:
+def _errors_naming(path: str | Path) -> Iterator[None]:
     try:
         yield
     except ImageError as error:

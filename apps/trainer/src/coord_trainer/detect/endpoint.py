@@ -1,8 +1,8 @@
-"""A model behind an OpenAI-compatible server (vLLM, SGLang, `swift deploy`), asked as the checkpoint wants it.
+"""Client of an OpenAI-compatible server (vLLM, SGLang, `swift deploy`), with the prompt that the checkpoint expects.
 
-Log-probabilities of the answer's tokens become the figures that a local answer has. A server gives the likeliest
-tokens of each position alone (`top_logprobs`, 20 at most): mean, spread and quantiles of a coordinate are those of the
-coordinate tokens among them, renormalised, and `coord_mass` is what they have together, a lower bound.
+Log-probabilities of tokens are turned into the fields of a local prediction. A server returns only the most likely
+tokens of each position (`top_logprobs`, at most 20): mean, spread and quantiles of a coordinate are computed from the
+coordinate tokens among them, renormalised, and `coord_mass` is their total probability, a lower bound.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from coord_trainer.config.decoding import QUANTILE_LEVELS
 _KEY = "OPENAI_API_KEY"
 _TOP = 20
 _BROKEN_OFF = ("abort", "content_filter", "error")
-"""Reasons to end by which servers say that a text is no whole answer; it is not one that was cut off at the limit."""
+"""Finish reasons of an answer that the server aborted, as opposed to one that reached the length limit."""
 _MOMENTS = ("expected", "spread", "quantiles", "mass")
 
 
 @dataclass(frozen=True)
 class EndpointEngine:
-    """Asks a server, several images at a time; a request that fails is the failure of its image alone.
+    """Sends concurrent requests to a server; a request that fails affects only its image.
 
     Args:
-        url: of the API, usually ending in /v1
-        name: of the model as the server calls it
+        url: URL of the API, usually ending in /v1
+        name: name of the model on the server
         prompt: the user's message
-        system: the system message, None for none
-        markers: of objects, None for JSON
+        system: the system message, or None
+        markers: the family of object markers, None for JSON
         max_new_tokens: the length limit of an answer
-        concurrency: requests at a time
+        concurrency: number of concurrent requests
         timeout: seconds that one request may take
-        retries: of a request that was refused for now (429, 5xx) or lost, with growing pauses
-        grid: of the coordinates
-        constraint: fields of the request that hold the answer to a grammar, in the server's own spelling
+        retries: number of retries after a temporary error (429, 5xx) or a lost connection, with growing pauses
+        grid: the grid of the coordinates
+        constraint: fields of the request that constrain the answer by a grammar, as the server expects them
     """
 
     url: str
@@ -71,13 +71,13 @@ class EndpointEngine:
         return OpenAI(base_url=self.url, api_key=key, timeout=self.timeout, max_retries=self.retries)
 
     def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
-        """Ask for all of them, at most `concurrency` at a time."""
+        """Request the answers to all images, at most `concurrency` at a time."""
         if len(images) == 1:
-            return [self._ask(images[0])]
+            return [self._request(images[0])]
         with ThreadPoolExecutor(self.concurrency) as pool:
-            return list(pool.map(self._ask, images))
+            return list(pool.map(self._request, images))
 
-    def _ask(self, image: Image.Image) -> dict[str, Any]:
+    def _request(self, image: Image.Image) -> dict[str, Any]:
         from openai import APIStatusError, OpenAIError
 
         content = [{"type": "image_url", "image_url": {"url": _data_url(image)}}, {"type": "text", "text": self.prompt}]
@@ -99,8 +99,8 @@ class EndpointEngine:
             hint = "; the path of the API is missing, which often ends in /v1" * (error.status_code == 404)
             return _error(f"{self.url} answered {error.status_code}: {_short(error.message)}{hint}")
         except OpenAIError as error:
-            why = f" ({_short(str(error.__cause__))})" * (error.__cause__ is not None)
-            return _error(f"{self.url}: {type(error).__name__}: {_short(str(error))}{why}")
+            cause = f" ({_short(str(error.__cause__))})" * (error.__cause__ is not None)
+            return _error(f"{self.url}: {type(error).__name__}: {_short(str(error))}{cause}")
         except ValueError as error:
             return _error(f"the reply is no JSON: {_short(str(error))}")
         try:
@@ -111,96 +111,100 @@ class EndpointEngine:
         except (AttributeError, IndexError, TypeError):
             return _error("the reply has no choices: is this an OpenAI-compatible chat endpoint?")
         if choice.finish_reason in _BROKEN_OFF:
-            return _error(f"the server broke the answer off (finish_reason {choice.finish_reason!r})")
+            return _error(f"the server aborted the answer (finish_reason {choice.finish_reason!r})")
         if not isinstance(text, str):
             return _error(f"the reply has no text, but {text!r:.80} (finish_reason {choice.finish_reason!r})")
         try:
             return {"text": text, "finish_reason": reason} | self._probabilities(text, steps or [])
-        except (AttributeError, TypeError, ValueError, OverflowError):  # not the log-probabilities of the interface
+        except (AttributeError, TypeError, ValueError, OverflowError):  # malformed log-probabilities
             return {"text": text, "finish_reason": reason}
 
     def _probabilities(self, text: str, steps: Sequence[Any]) -> dict[str, Any]:
-        """Return what the tokens' log-probabilities say; nothing where the server gives none or others."""
-        ended = len(steps)
-        while ended and "".join(step.token for step in steps[:ended]) != text:
-            ended -= 1  # the token that ends the turn may be listed, and is no part of the text
-        steps = steps[:ended]
-        listed = [item.logprob for step in steps for item in (step, *(step.top_logprobs or ()))]
-        if (text and not steps) or not all(math.isfinite(value) for value in listed):
+        """Return fields computed from the tokens' log-probabilities; empty if the server's are missing or malformed."""
+        end = len(steps)
+        while end and "".join(step.token for step in steps[:end]) != text:
+            end -= 1  # the end-of-turn token may be listed, but is no part of the text
+        steps = steps[:end]
+        values = [item.logprob for step in steps for item in (step, *(step.top_logprobs or ()))]
+        if (text and not steps) or not all(math.isfinite(value) for value in values):
             return {}
-        found: dict[str, Any] = {f"coord_{name}": [] for name in ("logprobs", *_MOMENTS)}
+        fields: dict[str, Any] = {f"coord_{name}": [] for name in ("logprobs", *_MOMENTS)}
         for step in steps:
             if not is_coord_token(step.token):
                 continue
-            found["coord_logprobs"].append(min(step.logprob, 0.0))
+            fields["coord_logprobs"].append(min(step.logprob, 0.0))
             for name, value in zip(_MOMENTS, self._moments(step), strict=True):
-                found[f"coord_{name}"].append(value)
+                fields[f"coord_{name}"].append(value)
         if self.markers is not None:
-            found |= self._descriptions(steps)
-        return found
+            fields |= self._descriptions(steps)
+        return fields
 
     def _moments(self, step: Any) -> tuple[float, float, list[float], float]:
-        """Return mean, spread and quantiles in [0, 1] of a coordinate, and the mass of the coordinate tokens seen."""
-        seen = {item.token: item.logprob for item in step.top_logprobs or ()} | {step.token: step.logprob}
+        """Return mean, spread and quantiles of a coordinate in [0, 1], and the total probability of the listed bins."""
+        listed = {item.token: item.logprob for item in step.top_logprobs or ()} | {step.token: step.logprob}
         pairs = [
             (token_to_int(token) / self.grid.scale, math.exp(log_p))
-            for token, log_p in seen.items()
+            for token, log_p in listed.items()
             if is_coord_token(token)
         ]
         mass = sum(p for _, p in pairs)
         if not mass:
-            side = token_to_int(step.token) / self.grid.scale
-            return side, 0.0, [side] * len(QUANTILE_LEVELS), 0.0
-        mean = sum(side * p for side, p in pairs) / mass
-        variance = sum((side - mean) ** 2 * p for side, p in pairs) / mass
-        sides, weights = zip(*sorted(pairs), strict=True)
-        below = list(accumulate(weights[:-1]))
-        quantiles = [sides[bisect_left(below, level * mass)] for level in QUANTILE_LEVELS]
+            value = token_to_int(step.token) / self.grid.scale
+            return value, 0.0, [value] * len(QUANTILE_LEVELS), 0.0
+        mean = sum(value * p for value, p in pairs) / mass
+        variance = sum((value - mean) ** 2 * p for value, p in pairs) / mass
+        values, weights = zip(*sorted(pairs), strict=True)
+        cumulative = list(accumulate(weights[:-1]))
+        quantiles = [values[bisect_left(cumulative, level * mass)] for level in QUANTILE_LEVELS]
         return min(mean, 1.0), math.sqrt(variance), quantiles, min(mass, 1.0)
 
     def _descriptions(self, steps: Sequence[Any]) -> dict[str, Any]:
         tokens = marker_family(str(self.markers)).tokens
-        words: list[list[float]] = []
+        descriptions: list[list[float]] = []
         is_open = False
         for step in steps:
             if step.token == tokens[0]:
-                words.append([])
+                descriptions.append([])
                 is_open = True
             elif step.token in tokens or is_coord_token(step.token):
                 is_open = False
             elif is_open:
-                words[-1].append(min(step.logprob, 0.0))
+                descriptions[-1].append(min(step.logprob, 0.0))
         return {
-            "desc_logprobs": [log_p for word in words for log_p in word],
-            "desc_token_counts": [len(word) for word in words],
+            "desc_logprobs": [log_p for description in descriptions for log_p in description],
+            "desc_token_counts": [len(description) for description in descriptions],
         }
 
 
 def checked_url(url: str) -> str:
-    """Return the URL of an API.
+    """Return the URL of an API unchanged.
 
     Raises:
-        InputError: it is none
+        InputError: if it is not a URL of an HTTP server
     """
     try:
         parts = urlsplit(url)
-        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is none
-        is_one = False
-    if not is_one or not url.isascii() or not url.isprintable() or " " in url:
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an invalid port
+        is_valid = False
+    if not is_valid or not url.isascii() or not url.isprintable() or " " in url:
         raise InputError(f"--endpoint: expected a URL such as http://localhost:8000/v1, found {url!r}")
     return url
 
 
 def check_key() -> None:
-    """Raise an InputError where the environment's key for the server cannot be sent."""
+    """Check the API key in the environment.
+
+    Raises:
+        InputError: if it cannot be sent in an HTTP header
+    """
     key = os.environ.get(_KEY, "")
     if not (key.isascii() and key.isprintable()):
         raise InputError(f"{_KEY}: expected printable ASCII characters, found others; is there a line break in it?")
 
 
 def _data_url(image: Image.Image) -> str:
-    """Return the pixels without loss: what the server's processor sees is what a local one would."""
+    """Return the image as lossless PNG, so that the server processes the same pixels as a local processor."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG", compress_level=1)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -1,7 +1,7 @@
-"""Answers as annotations for the tools that people label with.
+"""Exports predictions as pre-annotations for labelling tools.
 
-Shapes that are no boxes are written as each tool has them: outlines as polygons, points and keypoints as keypoints. VOC
-has boxes alone, and gets those around the shapes.
+Other shapes than boxes are written in each tool's own form: outlines as polygons, points and keypoints as keypoints.
+VOC knows only boxes, and gets the bounding boxes of the shapes.
 """
 
 from __future__ import annotations
@@ -18,74 +18,74 @@ from xml.etree import ElementTree
 from coord_codec.files import write_text
 from coord_trainer.detect.objects import OUTLINED, DetectedObject, one_line
 from coord_trainer.detect.places import places_of
-from coord_trainer.detect.written import put, written
+from coord_trainer.detect.written import tracked_names, write_tracked
 
 Records = Sequence[Mapping[str, Any]]
 
 
 def write_export(name: str, records: Records, folder: Path, categories: Mapping[str, int] | None = None) -> Path:
-    """Write answered records in the form of a labelling tool; returns the file or folder.
+    """Write records in the format of a labelling tool; returns the file or folder.
 
     Args:
         name: one of `EXPORTS`
-        records: of predictions.jsonl, with `objects`
-        folder: that it is written to; what was changed there since is moved aside
-        categories: ids of labels that COCO has to keep
+        records: records of predictions.jsonl; those without `objects` are left out
+        folder: the output folder; an earlier export that a user has changed is moved aside
+        categories: category ids by label for the COCO export
     """
     answered = [record for record in records if "objects" in record]
-    make = partial(_coco, known=categories) if name == "coco" else EXPORTS[name]
-    return put(folder, lambda part: make(answered, part))
+    make = partial(_coco, categories=categories) if name == "coco" else EXPORTS[name]
+    return write_tracked(folder, lambda part: make(answered, part))
 
 
 def exports_in(folder: Path) -> list[str]:
-    """Return the forms that were written into a folder before."""
-    return [name for name in EXPORTS if {name, f"{name}.json"} & set(written(folder))]
+    """Return the formats that an earlier call has exported into a folder."""
+    return [name for name in EXPORTS if {name, f"{name}.json"} & set(tracked_names(folder))]
 
 
 def coco_results(records: Records, categories: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
-    """Return a COCO results list; labels without a category are left out where categories are given.
+    """Return a COCO results list; with `categories`, objects of other labels are left out.
 
-    Beside what COCO asks for, `file_name` says which image an id is.
+    In addition to the fields of COCO, `file_name` names the image.
     """
-    known = categories if categories is not None else _categories(records)
+    category_ids = categories if categories is not None else _categories(records)
     return [
         {
             "image_id": record["image_id"],
             "file_name": record["image"],
-            "category_id": known[item.label],
+            "category_id": category_ids[item.label],
             "bbox": _xywh(item.box),
             "score": item.score,
             **_coco_shape(item),
         }
         for record in records
         for item in _objects(record)
-        if item.label in known
+        if item.label in category_ids
     ]
 
 
 def _objects(record: Mapping[str, Any]) -> list[DetectedObject]:
-    found = map(DetectedObject.from_record, record.get("objects", ()))
-    return [replace(item, label=one_line(item.label) or "unnamed") for item in found]
+    objects = map(DetectedObject.from_record, record.get("objects", ()))
+    return [replace(item, label=one_line(item.label) or "unnamed") for item in objects]
 
 
 def _coco_shape(item: DetectedObject) -> dict[str, Any]:
-    """Return COCO's fields of a shape that is no box."""
+    """Return the COCO fields of a shape other than a box; empty for a box."""
     if not item.points:
         return {}
     if item.geometry in OUTLINED:
-        return {"segmentation": [[side for point in item.points for side in point]]}
-    visible = [2 if point in item.placed else 0 for point in item.points]
-    flat = [value for (x, y), v in zip(item.points, visible, strict=True) for value in (x, y, v)]
-    return {"keypoints": flat, "num_keypoints": len(item.placed)}
+        return {"segmentation": [[value for point in item.points for value in point]]}
+    visibilities = [2 if point in item.placed else 0 for point in item.points]
+    values = [value for (x, y), v in zip(item.points, visibilities, strict=True) for value in (x, y, v)]
+    return {"keypoints": values, "num_keypoints": len(item.placed)}
 
 
 def _area(item: DetectedObject) -> float:
-    """Return the area in square pixels, of an outline by the shoelace formula."""
+    """Return the area in square pixels: of the outline by the shoelace formula, else of the box."""
     if item.geometry not in OUTLINED:
         x1, y1, x2, y2 = item.box
         return (x2 - x1) * (y2 - y1)
-    sides = zip(item.points, (*item.points[1:], item.points[0]), strict=True)
-    return abs(sum(xa * yb - xb * ya for (xa, ya), (xb, yb) in sides)) / 2
+    edges = zip(item.points, (*item.points[1:], item.points[0]), strict=True)
+    return abs(sum(xa * yb - xb * ya for (xa, ya), (xb, yb) in edges)) / 2
 
 
 def _categories(records: Records) -> dict[str, int]:
@@ -98,11 +98,11 @@ def _xywh(box: Sequence[float]) -> list[float]:
     return [x1, y1, x2 - x1, y2 - y1]
 
 
-def _coco(records: Records, folder: Path, known: Mapping[str, int] | None = None) -> Path:
-    """One file of images, categories and annotations, as COCO has it, with a score beside each box."""
-    categories = dict(known or {})
+def _coco(records: Records, folder: Path, categories: Mapping[str, int] | None = None) -> Path:
+    """Write a COCO annotation file in which each annotation also has a `score`."""
+    category_ids = dict(categories or {})
     for name in _categories(records):
-        categories.setdefault(name, max(categories.values(), default=0) + 1)
+        category_ids.setdefault(name, max(category_ids.values(), default=0) + 1)
     images, annotations = [], []
     for record in records:
         size = {"width": record["width"], "height": record["height"]}
@@ -112,7 +112,7 @@ def _coco(records: Records, folder: Path, known: Mapping[str, int] | None = None
                 {
                     "id": len(annotations) + 1,
                     "image_id": record["image_id"],
-                    "category_id": categories[item.label],
+                    "category_id": category_ids[item.label],
                     "bbox": _xywh(item.box),
                     "area": _area(item),
                     "iscrowd": 0,
@@ -120,39 +120,39 @@ def _coco(records: Records, folder: Path, known: Mapping[str, int] | None = None
                     **_coco_shape(item),
                 }
             )
-    named: list[dict[str, Any]] = [{"id": number, "name": name} for name, number in categories.items()]
+    entries: list[dict[str, Any]] = [{"id": number, "name": name} for name, number in category_ids.items()]
     if count := max((len(row["keypoints"]) // 3 for row in annotations if "keypoints" in row), default=0):
         points = {"keypoints": [f"point {n + 1}" for n in range(count)], "skeleton": []}
-        named = [category | points for category in named]
-    return _json(folder / "coco.json", {"images": images, "categories": named, "annotations": annotations})
+        entries = [entry | points for entry in entries]
+    return _json(folder / "coco.json", {"images": images, "categories": entries, "annotations": annotations})
 
 
 def _yolo(records: Records, folder: Path) -> Path:
-    """A text file for each image, `class x y width height` relative to the image, centre first; classes.txt.
+    """Write classes.txt and a label file for each image: `class x y width height`, the centre first, in [0, 1].
 
-    Of outlines `class x1 y1 x2 y2 ...`, as for segments and oriented boxes; of points the box, then x, y, visibility.
+    An outline is `class x1 y1 x2 y2 ...` as in segmentation labels; points follow their box as x, y, visibility.
     """
-    place, categories = folder / "yolo", _categories(records)
-    places = places_of((record["image"] for record in records), place / "labels", ".txt")
+    root, categories = folder / "yolo", _categories(records)
+    places = places_of((record["image"] for record in records), root / "labels", ".txt")
     for record in records:
         lines = []
         for item in _objects(record):
             x, y, w, h = _xywh(item.box)
             width, height = record["width"], record["height"]
-            unit = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
-            points = [side for x, y in item.points for side in (x / width, y / height)]
-            numbers = [f"{side:.6f}" for side in (points if item.geometry in OUTLINED else unit)]
+            box = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
+            points = [value for x, y in item.points for value in (x / width, y / height)]
+            numbers = [f"{value:.6f}" for value in (points if item.geometry in OUTLINED else box)]
             if item.points and item.geometry not in OUTLINED:
                 for x, y in item.points:
                     numbers += [f"{x / width:.6f}", f"{y / height:.6f}", "2" if (x, y) in item.placed else "0"]
             lines.append(" ".join([str(categories[item.label] - 1), *numbers]))
         _write(places[record["image"]], "".join(f"{line}\n" for line in lines))
-    write_text(place / "classes.txt", "".join(f"{name}\n" for name in categories))
-    return place
+    write_text(root / "classes.txt", "".join(f"{name}\n" for name in categories))
+    return root
 
 
 def _voc(records: Records, folder: Path) -> Path:
-    """An XML file for each image; VOC counts pixels from 1 and includes the last one."""
+    """Write an XML file for each image; VOC counts pixels from 1 and includes the last one."""
     places = places_of((record["image"] for record in records), folder / "voc", ".xml")
     for record in records:
         root = ElementTree.Element("annotation")
@@ -174,18 +174,18 @@ def _voc(records: Records, folder: Path) -> Path:
         ElementTree.indent(root)
         text = ElementTree.tostring(root, encoding="unicode") + "\n"
         _write(places[record["image"]], text)
-    (folder / "voc").mkdir(exist_ok=True)  # of no image
+    (folder / "voc").mkdir(exist_ok=True)  # when there are no images
     return folder / "voc"
 
 
 def _labelstudio(records: Records, folder: Path) -> Path:
-    """Tasks with predictions, for Label Studio's import; values are per cent of the image."""
+    """Write tasks with predictions for the import of Label Studio; values are percentages of the image."""
     tasks = []
     for record in records:
         size = (record["width"], record["height"])
         result = []
-        found = _objects(record)
-        for item in found:
+        objects = _objects(record)
+        for item in objects:
             for kind, value in _labelstudio_values(item, size):
                 result.append(
                     {
@@ -200,28 +200,28 @@ def _labelstudio(records: Records, folder: Path) -> Path:
                         "value": value | {kind: [item.label]},
                     }
                 )
-        scores = [item.score for item in found]
+        scores = [item.score for item in objects]
         prediction = {"model_version": "coordexp", "score": min(scores, default=0.0), "result": result}
         tasks.append({"data": {"image": record["image"]}, "predictions": [prediction]})
     return _json(folder / "labelstudio.json", tasks)
 
 
 def _labelstudio_values(item: DetectedObject, size: tuple[int, int]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the regions of an object, each with the tag that it belongs to: one, or one for each point."""
+    """Return the regions of an object with their types: one region, or one for each point."""
     points = [(100 * x / size[0], 100 * y / size[1]) for x, y in item.placed]
     if item.geometry in OUTLINED:
         return [("polygonlabels", {"points": [list(point) for point in points]})]
     if item.points:
         return [("keypointlabels", {"x": x, "y": y, "width": 0.5}) for x, y in points]
     x, y, w, h = _xywh(item.box)
-    place = {"x": 100 * x / size[0], "y": 100 * y / size[1]}
-    return [("rectanglelabels", place | {"width": 100 * w / size[0], "height": 100 * h / size[1], "rotation": 0})]
+    corner = {"x": 100 * x / size[0], "y": 100 * y / size[1]}
+    return [("rectanglelabels", corner | {"width": 100 * w / size[0], "height": 100 * h / size[1], "rotation": 0})]
 
 
 def _fiftyone(records: Records, folder: Path) -> Path:
-    """A record for each image: `fo.Detection(**item)`, `fo.Polyline`, `fo.Keypoint` take each item as it is.
+    """Write a record for each image whose items are arguments of `fo.Detection`, `fo.Polyline` or `fo.Keypoint`.
 
-    A keypoint without a place is NaN, as FiftyOne has it, which Python's json reads.
+    The coordinates of an unplaced keypoint are NaN, as FiftyOne expects and Python's json reads.
     """
     samples = []
     for record in records:
@@ -230,15 +230,15 @@ def _fiftyone(records: Records, folder: Path) -> Path:
         for item in _objects(record):
             points = [[x / w, y / h] if (x, y) in item.placed else [math.nan, math.nan] for x, y in item.points]
             if not item.points:
-                place = [a / b for a, b in zip(_xywh(item.box), (w, h, w, h), strict=True)]
-                named = {"label": item.label, "bounding_box": place, "confidence": item.score}
-                sample["detections"].append(named)
+                box = [a / b for a, b in zip(_xywh(item.box), (w, h, w, h), strict=True)]
+                fields = {"label": item.label, "bounding_box": box, "confidence": item.score}
+                sample["detections"].append(fields)
             elif item.geometry in OUTLINED:
-                named = {"label": item.label, "points": [points], "closed": True, "filled": True}
-                sample.setdefault("polylines", []).append(named | {"confidence": item.score})
+                fields = {"label": item.label, "points": [points], "closed": True, "filled": True}
+                sample.setdefault("polylines", []).append(fields | {"confidence": item.score})
             else:
-                named = {"label": item.label, "points": points, "confidence": [item.score] * len(points)}
-                sample.setdefault("keypoints", []).append(named)
+                fields = {"label": item.label, "points": points, "confidence": [item.score] * len(points)}
+                sample.setdefault("keypoints", []).append(fields)
         samples.append(sample)
     return _json(folder / "fiftyone.json", samples)
 
@@ -260,4 +260,4 @@ EXPORTS: Mapping[str, Callable[[Records, Path], Path]] = {
     "labelstudio": _labelstudio,
     "fiftyone": _fiftyone,
 }
-"""Forms by name."""
+"""Export functions by format."""

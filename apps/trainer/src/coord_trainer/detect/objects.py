@@ -1,4 +1,4 @@
-"""What is found in one image: boxes and shapes in pixels with labels and scores."""
+"""`Detections`: boxes and shapes of one image in pixels, with labels and scores."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 OUTLINED = ("polygon", "oriented")
-"""Geometries whose points are the vertices of an outline; those of others stand apart."""
+"""Geometries whose points are the vertices of an outline; the points of others are separate."""
 
 _LEGIBLE = 320
-"""Pixels of the longer side on which labels leave something to be seen."""
+"""Pixels of the longer side below which labels would cover most of the image."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class DetectedObject:
     """One object.
 
     Attributes:
-        label: as the model wrote it
-        box: `(x1, y1, x2, y2)` in pixels of the upright image; of another shape the box around it
-        score: in (0, 1]
-        geometry: what the model says of an object, a name of `coord_codec.GEOMETRIES`
-        points: of a shape that is no box, x and y in pixels; of a keypoint without a place (0, 0)
+        label: the label as generated
+        box: `(x1, y1, x2, y2)` in pixels of the upright image; of another shape its bounding box
+        score: the score in (0, 1]
+        geometry: the kind of shape, a name of `coord_codec.GEOMETRIES`
+        points: `(x, y)` in pixels of each point of a shape, `(0, 0)` for an unplaced keypoint; empty for a box
     """
 
     label: str
@@ -43,7 +43,7 @@ class DetectedObject:
     points: tuple[tuple[float, float], ...] = ()
 
     def to_record(self) -> dict[str, Any]:
-        """Return what predictions.jsonl holds of it."""
+        """Return the record written to predictions.jsonl."""
         record = {"desc": self.label, "bbox_xyxy": list(self.box), "score": self.score}
         return record | (
             {"geometry": self.geometry, "points_xy": [list(p) for p in self.points]} if self.points else {}
@@ -51,27 +51,27 @@ class DetectedObject:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> DetectedObject:
-        """Return the object of such a record."""
+        """Return the object described by a record of `to_record`."""
         points = tuple((x, y) for x, y in record.get("points_xy", ()))
         return cls(record["desc"], tuple(record["bbox_xyxy"]), record["score"], record.get("geometry", "box"), points)
 
     @property
     def placed(self) -> list[tuple[float, float]]:
-        """The points that have a place."""
+        """The points without unplaced keypoints."""
         return [point for point in self.points if point != (0, 0) or self.geometry != "keypoints"]
 
 
 @dataclass(frozen=True)
 class Detections(Sequence[DetectedObject]):
-    """The objects of one image; a sequence, which shows itself drawn in a notebook.
+    """The objects of one image, as a sequence; a notebook shows the image with its boxes.
 
     Attributes:
-        objects: in the order of the answer
+        objects: the objects in the order of the answer
         size: width and height of the image in pixels
         text: the answer
-        finish_reason: `stop`, or `length` where the answer was cut off
-        dropped: pieces of the answer that were left out, by reason
-        image: the image, where it is kept for drawing
+        finish_reason: `stop`, or `length` if the answer was truncated
+        dropped: number of pieces of the answer that were dropped, by reason
+        image: the image if it is kept for drawing
     """
 
     objects: tuple[DetectedObject, ...]
@@ -93,13 +93,13 @@ class Detections(Sequence[DetectedObject]):
     def drawn(self, longest_side: int | None = None) -> Image.Image:
         """Return the image with its boxes or shapes, labels and scores.
 
-        An image of less than 320 pixels is enlarged by a whole factor, since labels would cover it.
+        An image with a longer side of up to 160 pixels is enlarged by an integer factor, since labels would cover it.
 
         Args:
-            longest_side: reduce a larger image to so many pixels
+            longest_side: the longer side in pixels to which a larger image is reduced
 
         Raises:
-            ValueError: the image was not kept
+            ValueError: if the image was not kept
         """
         if self.image is None:
             raise ValueError("the image was not kept: there is nothing to draw on")
@@ -110,10 +110,10 @@ class Detections(Sequence[DetectedObject]):
         line = max(1, round(max(canvas.size) / 320))
         draw = ImageDraw.Draw(canvas)
         colours = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys(o.label for o in self))}
-        size = 6 + max(canvas.size) / 60  # legible on the page too, which shows images smaller than they are
+        size = 6 + max(canvas.size) / 60  # legible on the page too, which shows reduced images
         for item in self:
             colour = colours[item.label]
-            x1, y1, x2, y2 = (side * scale for side in item.box)
+            x1, y1, x2, y2 = (value * scale for value in item.box)
             points = [(x * scale, y * scale) for x, y in item.placed]
             if not item.points:
                 draw.rectangle((x1, y1, x2, y2), outline=colour, width=line)
@@ -122,12 +122,12 @@ class Detections(Sequence[DetectedObject]):
             else:
                 for point in points:
                     draw.circle(point, 3 * line, fill=colour, outline="white", width=line)
-            words = f"{one_line(item.label)} {item.score:.2f}"
-            x1 = max(min(x1, canvas.width - draw.textlength(words, font_size=size) - 2 * line), 0)  # inside the image
-            left, top, right, bottom = draw.textbbox((x1, y1), words, font_size=size)
-            up = min(bottom - top + 2 * line, max(y1, 0))  # above the box where there is room, else inside it
+            caption = f"{one_line(item.label)} {item.score:.2f}"
+            x1 = max(min(x1, canvas.width - draw.textlength(caption, font_size=size) - 2 * line), 0)  # inside the image
+            left, top, right, bottom = draw.textbbox((x1, y1), caption, font_size=size)
+            up = min(bottom - top + 2 * line, max(y1, 0))  # above the box if there is room, else inside it
             draw.rectangle((left, top - up, right + 2 * line, bottom - up + line), fill=colour)
-            draw.text((x1 + line, y1 - up), words, fill="white", font_size=size)
+            draw.text((x1 + line, y1 - up), caption, fill="white", font_size=size)
         return canvas
 
     def _repr_png_(self) -> bytes | None:
@@ -138,14 +138,14 @@ class Detections(Sequence[DetectedObject]):
         return buffer.getvalue()
 
     def to_supervision(self, labels: Sequence[str] | None = None) -> supervision.Detections:
-        """Return `supervision.Detections`, with the labels in `data["class_name"]`; of shapes the boxes around them.
+        """Return `supervision.Detections` of the bounding boxes, with the labels in `data["class_name"]`.
 
         Args:
-            labels: their order gives `class_id`; without them that of this image's own labels, which differs from
-                image to image
+            labels: the labels in the order of `class_id`; None for the sorted labels of this image, whose ids differ
+                from image to image
 
         Raises:
-            InputError: supervision is not installed, or a label is none of `labels`
+            InputError: if supervision is not installed, or a label is not in `labels`
         """
         try:
             import supervision as sv
@@ -154,8 +154,8 @@ class Detections(Sequence[DetectedObject]):
         import numpy as np
 
         names = sorted({item.label for item in self}) if labels is None else list(labels)
-        if other := next((item.label for item in self if item.label not in names), None):
-            raise InputError(f"labels: expected all labels of the image among them, found no {other!r}")
+        if missing := next((item.label for item in self if item.label not in names), None):
+            raise InputError(f"labels: expected all labels of the image among them, found no {missing!r}")
         return sv.Detections(
             xyxy=np.array([item.box for item in self], dtype=np.float32).reshape(-1, 4),
             confidence=np.array([item.score for item in self], dtype=np.float32),
@@ -165,12 +165,12 @@ class Detections(Sequence[DetectedObject]):
 
 
 def one_line(label: str) -> str:
-    """Return a label without line breaks and control characters, which a model may answer and no file format takes."""
+    """Return a label without line breaks and control characters, which no file format allows."""
     return " ".join("".join(c if c.isprintable() else " " for c in label).split())
 
 
 def has_distributions(record: Mapping[str, Any]) -> bool:
-    """Return whether a record states mean and quantiles of its coordinates; a server without probabilities does not."""
+    """Return whether a record has mean and quantiles of its coordinates; a server without probabilities gives none."""
     return record.get("coord_quantiles") is not None and record.get("coord_expected") is not None
 
 
@@ -180,14 +180,14 @@ def read_objects(
     """Return the objects of one record of predictions.jsonl.
 
     Args:
-        record: with `text`, `width` and `height`; without distributions its boxes are those of the tokens
-        image: kept for drawing
-        labels: the only labels that may be given, if any: objects with others are dropped as `other_label`
-        options: of `coord_eval.scored_objects`
+        record: a record with `text`, `width` and `height`; without distributions its boxes are the generated bins
+        image: the image, kept for drawing
+        labels: the only labels allowed, if any; objects with other labels are dropped as `other_label`
+        options: arguments of `coord_eval.scored_objects`
     """
     if not has_distributions(record):
         options |= {"boxes": "tokens"}
-    found, dropped = scored_objects(record, **options)
+    scored, dropped = scored_objects(record, **options)
     width, height = record["width"], record["height"]
     geometry = options.get("geometry", "box")
     objects = [
@@ -198,11 +198,11 @@ def read_objects(
             geometry if o.points else "box",
             tuple((x * width, y * height) for x, y in o.points),
         )
-        for o in found
+        for o in scored
         if not labels or o.desc in labels
     ]
-    if others := len(found) - len(objects):
-        dropped = {**dropped, "other_label": others}
+    if excluded := len(scored) - len(objects):
+        dropped = {**dropped, "other_label": excluded}
     return Detections(
         tuple(objects), (width, height), record.get("text") or "", record["finish_reason"], dropped, image
     )

@@ -1,13 +1,12 @@
-"""Answering many images into a folder: each answer is appended as it comes, and a second call goes on.
+"""Generates answers into an output folder: each answer is appended at once, and a second call resumes.
 
-Over several processes (torchrun) each answers a share into a file of its own, which the first one puts together.
+Under torchrun each process writes the answers to its share of the images to its own file; the first one merges them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,17 +23,17 @@ from coord_trainer.console import all_ranks_done, first_rank_first, is_first, ra
 from coord_trainer.detect.answering import answer_images, file_stamp
 from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.sources import SESSION, Sources, is_session
-from coord_trainer.detect.written import discard
+from coord_trainer.detect.written import remove_tracked
 
 PREDICTIONS = "predictions.jsonl"
 EARLIER = "earlier.jsonl"
-"""Answers of earlier calls about images that the last call did not name; a call that names them takes them up."""
+"""Answers of earlier calls to images that the last call did not name; a call that names them reuses them."""
 RESULTS = "coco_results.json"
 DRAWN = "drawn"
 PAGE = "index.html"
 SCORED = ("report.html", "evaluation.json")
 _MADE_ANEW = (RESULTS, DRAWN, PAGE, *SCORED)
-"""What every call writes again."""
+"""Output that every call writes again."""
 
 Record = dict[str, Any]
 
@@ -44,9 +43,9 @@ class Answered:
     """The result of a session.
 
     Attributes:
-        folder: with predictions.jsonl
-        records: one of each image, sorted by the sources' order; `finish_reason` "error" where there is no answer
-        new: how many were answered by this call
+        folder: the output folder
+        records: a record for each image in the order of the sources; failures have `finish_reason` "error"
+        new: number of images answered by this call
     """
 
     folder: Path
@@ -55,7 +54,7 @@ class Answered:
 
     @property
     def failed(self) -> list[Record]:
-        """Records without an answer; another call tries them again."""
+        """Records without an answer, which the next call tries again."""
         return [record for record in self.records if record["finish_reason"] == "error"]
 
 
@@ -63,35 +62,35 @@ class Answered:
 def answer_sources(
     detector: Detector, sources: Sources, folder: Path, settings: dict[str, Any], *, batch: int, force: bool = False
 ) -> Iterator[Answered]:
-    """Answer every image that has no answer in `folder` yet; no other process works in it until the block ends.
+    """Answer every image that has no answer in `folder` yet, and lock the folder until the block ends.
 
     Args:
         detector: the model
         sources: the images
-        folder: made where it is not there; anything but an earlier session in it is refused
-        settings: what answers depend on, kept in session.json
-        batch: images that are answered together
-        force: throw an earlier session's answers away
+        folder: the output folder, created if missing; it may hold only the output of earlier calls
+        settings: the settings that answers depend on, written to session.json
+        batch: images in a batch
+        force: whether to discard the answers of earlier calls
 
     Raises:
-        InputError: the folder holds something else, or answers under other settings, or a session is at work in it
+        InputError: if the folder holds other files, or answers under other settings, or another process writes to it
     """
     stamps = {source.name: file_stamp(source.path) for source in sources.images}
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with first_rank_first("session"):
             if is_first():
-                held.callback(_open(folder, settings, stamps, force).release)
-        yield _answer_left(detector, sources, folder, stamps, batch)
+                stack.callback(_open(folder, settings, stamps, force).release)
+        yield _answer_rest(detector, sources, folder, stamps, batch)
 
 
-def _answer_left(detector: Detector, sources: Sources, folder: Path, stamps: Mapping[str, Any], batch: int) -> Answered:
-    known = _newest(_records(folder), stamps)
-    done = {name for name, record in known.items() if _is_answered(record) and not _is_stale(record, stamps)}
-    # Shares of all images, not of those that are left: another process may have answered some of these by now.
-    files = list({source.name: source for source in sources.images}.values())  # annotations may name one twice
-    todo = [source for source in files[rank() :: world_size()] if source.name not in done]
-    if there := len(done & stamps.keys()):
-        say(f"{folder}: {there} answers are there already, {len(files) - there} images are left")
+def _answer_rest(detector: Detector, sources: Sources, folder: Path, stamps: Mapping[str, Any], batch: int) -> Answered:
+    earlier = _latest(_records(folder), stamps)
+    done = {name for name, record in earlier.items() if _is_answered(record) and not _is_stale(record, stamps)}
+    # Shares of all images, not of the missing ones: another process may have answered some of those by now.
+    unique = list({source.name: source for source in sources.images}.values())  # annotations may name one twice
+    todo = [source for source in unique[rank() :: world_size()] if source.name not in done]
+    if existing := len(done & stamps.keys()):
+        say(f"{folder}: {existing} answers are there already, {len(unique) - existing} images are left")
     own, count = folder / (PREDICTIONS if world_size() == 1 else f"{PREDICTIONS}.{rank()}"), 0
     with own.open("a", encoding="utf-8") as file, tqdm(total=len(todo), desc="answering", unit="img") as bar:
         try:
@@ -101,22 +100,22 @@ def _answer_left(detector: Detector, sources: Sources, folder: Path, stamps: Map
                 count += sum(map(_is_answered, records))
                 bar.update(len(records))
         except KeyboardInterrupt:
-            told = f"interrupted: {count} images were answered into {own}; the same command goes on"
-            raise KeyboardInterrupt(told) from None
+            message = f"interrupted: {count} images were answered into {own}; the same command resumes"
+            raise KeyboardInterrupt(message) from None
     all_ranks_done("answers")
     if not is_first():
         return Answered(folder, (), 0)
-    found = _newest(_records(folder), stamps)
-    order = [found[s.name] | {"image_id": s.image_id} for s in sources.images if s.name in found]
-    _put_together(folder, order, [record for name, record in found.items() if name not in stamps])
-    return Answered(folder, tuple(order), len({r["image"] for r in order if _is_answered(r)} - done))
+    latest = _latest(_records(folder), stamps)
+    named = [latest[s.name] | {"image_id": s.image_id} for s in sources.images if s.name in latest]
+    _write_answers(folder, named, [record for name, record in latest.items() if name not in stamps])
+    return Answered(folder, tuple(named), len({r["image"] for r in named if _is_answered(r)} - done))
 
 
 def _open(folder: Path, settings: dict[str, Any], stamps: Mapping[str, Any], force: bool) -> FileLock:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out: {folder} is a file; name a folder")
     try:
-        if folder.exists() and not is_session(folder) and not all(map(_says_nothing, folder.iterdir())):
+        if folder.exists() and not is_session(folder) and not all(map(_is_system_file, folder.iterdir())):
             raise InputError(f"--out: {folder} holds something else than answers; choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock", timeout=0)
@@ -127,14 +126,14 @@ def _open(folder: Path, settings: dict[str, Any], stamps: Mapping[str, Any], for
         raise InputError(f"--out: {folder} cannot be written: {error.strerror}; choose another folder") from None
     try:
         if force:
-            _throw_away(folder)
+            _discard_answers(folder)
         if torn := sum(cut_torn_lines(path, _is_record) for path in _parts(folder)):
             say(f"{folder}: {torn} answers were cut off while they were written; their images are answered again")
-        known = _newest(_records(folder), stamps)
-        if any(map(_is_answered, known.values())):
-            _agree(folder / SESSION, settings)
-        _tell_changed(folder, known, stamps)
-        _put_together(folder, known.values(), [])  # parts of a call that was stopped are older than what comes now
+        earlier = _latest(_records(folder), stamps)
+        if any(map(_is_answered, earlier.values())):
+            _check_settings(folder / SESSION, settings)
+        _report_changed(folder, earlier, stamps)
+        _write_answers(folder, earlier.values(), [])  # merges the files of an interrupted call before new answers come
         write_text(folder / SESSION, json.dumps(settings, indent=1) + "\n")
     except BaseException:
         lock.release()
@@ -142,56 +141,56 @@ def _open(folder: Path, settings: dict[str, Any], stamps: Mapping[str, Any], for
     return lock
 
 
-def _says_nothing(path: Path) -> bool:
-    """Return whether a file is one that systems leave in any folder."""
+def _is_system_file(path: Path) -> bool:
+    """Return whether a file is hidden or one that operating systems leave in folders."""
     return path.name.startswith(".") or path.name in ("Thumbs.db", "desktop.ini")
 
 
-def _throw_away(folder: Path) -> None:
-    discard(folder)
+def _discard_answers(folder: Path) -> None:
+    remove_tracked(folder)
     for path in (*_parts(folder), folder / SESSION):
         path.unlink(missing_ok=True)
     remove_made(folder, _MADE_ANEW)
 
 
 def remove_made(folder: Path, names: Iterable[str]) -> None:
-    """Remove what an earlier call made and this one does not make again."""
-    for path in (folder / name for name in names):
-        if path.is_dir():
-            shutil.rmtree(path)
+    """Remove output of an earlier call that this call does not write again; a user's own files in `drawn` stay."""
+    for name in names:
+        if name == DRAWN:
+            remove_tracked(folder, DRAWN)
         else:
-            path.unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
 
 
-def _agree(session: Path, settings: Mapping[str, Any]) -> None:
-    """Check that the answers were made with these settings."""
-    kept = read_json(session) if session.is_file() else {}
+def _check_settings(session: Path, settings: Mapping[str, Any]) -> None:
+    """Check that the existing answers were generated with these settings."""
+    earlier = read_json(session) if session.is_file() else {}
     for name, value in settings.items():
-        if name in kept and kept[name] != value:
+        if name in earlier and earlier[name] != value:
             raise InputError(
-                f"--out: the answers in {session.parent} were made with {name} {kept[name]!r}, now it is {value!r}; "
+                f"--out: the answers in {session.parent} were made with {name} {earlier[name]!r}, now it is {value!r}; "
                 "choose another folder, or start anew with --force"
             )
 
 
-def _tell_changed(folder: Path, known: Mapping[str, Record], stamps: Mapping[str, Any]) -> None:
-    """Refuse other images of the same names; say how many files are others now, and how many are out of reach."""
-    stale = [name for name, record in known.items() if _is_answered(record) and _is_stale(record, stamps)]
+def _report_changed(folder: Path, earlier: Mapping[str, Record], stamps: Mapping[str, Any]) -> None:
+    """Refuse other images with the same names; print how many image files have changed or are missing."""
+    stale = [name for name, record in earlier.items() if _is_answered(record) and _is_stale(record, stamps)]
     for name in stale:
-        if (place := known[name]["file"].get("path")) != stamps[name]["path"]:
+        if (place := earlier[name]["file"].get("path")) != stamps[name]["path"]:
             raise InputError(
                 f"--out: {folder} holds answers to other images of the same names, {place} first; choose another "
                 "folder, or start anew with --force"
             )
     if stale:
-        say(f"{folder}: {len(stale)} image files are others than were answered, and are answered again")
-    gone = sum(stamp is None and name in known and _is_answered(known[name]) for name, stamp in stamps.items())
-    if gone:
-        say(f"{folder}: {gone} image files are out of reach now; their answers are kept")
+        say(f"{folder}: {len(stale)} image files have changed since they were answered, and are answered again")
+    missing = sum(stamp is None and name in earlier and _is_answered(earlier[name]) for name, stamp in stamps.items())
+    if missing:
+        say(f"{folder}: {missing} image files cannot be found now; their answers are kept")
 
 
 def _is_stale(record: Record, stamps: Mapping[str, Any]) -> bool:
-    """Return whether the image file of a record is another one now."""
+    """Return whether the image file of a record has changed since."""
     before, now = record.get("file"), stamps.get(record["image"])
     return None not in (before, now) and any(before.get(key) != now[key] for key in ("bytes", "mtime_ns"))
 
@@ -200,22 +199,22 @@ def _is_answered(record: Record) -> bool:
     return record["finish_reason"] != "error"
 
 
-def _newest(records: Iterable[Record], stamps: Mapping[str, Any]) -> dict[str, Record]:
-    """Return a record of each image: the last answer to the file that is there now, else what became of it last."""
-    found: dict[str, Record] = {}
+def _latest(records: Iterable[Record], stamps: Mapping[str, Any]) -> dict[str, Record]:
+    """Return one record for each image: the last answer to the present file if there is one, else the last record."""
+    latest: dict[str, Record] = {}
 
-    def worth(record: Record) -> int:
+    def priority(record: Record) -> int:
         return 0 if _is_stale(record, stamps) else 1 + _is_answered(record)
 
     for record in records:
-        before = found.get(record["image"])
-        if before is None or worth(record) >= worth(before):
-            found[record["image"]] = record
-    return found
+        before = latest.get(record["image"])
+        if before is None or priority(record) >= priority(before):
+            latest[record["image"]] = record
+    return latest
 
 
-def _put_together(folder: Path, named: Iterable[Record], others: Iterable[Record]) -> None:
-    """Write the answers of a call into one file, and those that it did not ask for into another."""
+def _write_answers(folder: Path, named: Iterable[Record], others: Iterable[Record]) -> None:
+    """Write records of named images to predictions.jsonl and other answers to earlier.jsonl; remove merged files."""
     kept = [record for record in others if _is_answered(record)]
     if kept:
         write_text(folder / EARLIER, "".join(map(_line, kept)))
@@ -227,7 +226,7 @@ def _put_together(folder: Path, named: Iterable[Record], others: Iterable[Record
 
 
 def _is_record(record: Mapping[str, Any]) -> bool:
-    """Return whether a line is a record that a call wrote, and nobody changed into something else."""
+    """Return whether a line is a complete record of a call, and not one that was edited into something else."""
     if not isinstance(record.get("image"), str) or not isinstance(record.get("file", {}), dict | None):
         return False
     if record.get("finish_reason") == "error":
@@ -241,19 +240,19 @@ def _is_object(item: Any) -> bool:
 
 
 def _parts(folder: Path) -> list[Path]:
-    """Return the files of answers, the older first; a user's copies beside them are none."""
-    found = sorted(folder.glob(f"{PREDICTIONS}*"))
-    own = [path for path in found if re.fullmatch(r"(\.\d+)?", path.name.removeprefix(PREDICTIONS))]
+    """Return the files of answers, oldest first, without a user's copies beside them."""
+    candidates = sorted(folder.glob(f"{PREDICTIONS}*"))
+    own = [path for path in candidates if re.fullmatch(r"(\.\d+)?", path.name.removeprefix(PREDICTIONS))]
     return [path for path in (folder / EARLIER,) if path.is_file()] + own
 
 
 def _line(record: Record) -> str:
-    """Return a record as a line; half a surrogate pair, of a file name or an answer, in ASCII, which keeps it."""
+    """Return a record as a JSON line; one with lone surrogates, of a file name or an answer, is escaped to ASCII."""
     line = json.dumps(record, ensure_ascii=False)
-    return (line if line.isascii() or _is_text(line) else json.dumps(record)) + "\n"
+    return (line if line.isascii() or _has_utf8(line) else json.dumps(record)) + "\n"
 
 
-def _is_text(line: str) -> bool:
+def _has_utf8(line: str) -> bool:
     try:
         line.encode()
     except UnicodeEncodeError:

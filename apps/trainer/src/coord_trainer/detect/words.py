@@ -1,4 +1,4 @@
-"""Which words of `predict` are the model, the images and settings; imports nothing slow."""
+"""Splits the arguments of `predict` into model, images and settings; imports nothing slow."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,29 +8,29 @@ from pathlib import Path
 from coord_codec import InputError
 from coord_trainer.model.locate import locate_model
 
-_OF_THE_MODEL = (
+_MODEL_SETTINGS = (
     r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
     r"|training\.system|evaluation\.(limit|max_new_tokens|readings)|custom\.coord_(tokens|offset)\..+"
 )
-_OF_THIS_PROCESS = r"model\.(dtype|attention)|evaluation\.batch_size"
+_PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.batch_size"
 _SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")
 
 
 def check_settings(settings: Sequence[str], endpoint: bool) -> None:
-    """Refuse settings that exist and would change nothing, since images and model are named by themselves.
+    """Refuse settings that exist but have no effect on `predict`.
 
     Raises:
-        InputError: the first such setting.
+        InputError: if there is such a setting
     """
     for word in settings:
         name = word.partition("=")[0]
-        if endpoint and re.fullmatch(_OF_THIS_PROCESS, name):
+        if endpoint and re.fullmatch(_PROCESS_SETTINGS, name):
             raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
         if name == "evaluation.readings" and "," in word:
-            raise InputError(f"{word}: images are answered by one reading; name one, or use `evaluate` for several")
-        if not re.fullmatch(f"{_OF_THE_MODEL}|{_OF_THIS_PROCESS}", name):
+            raise InputError(f"{word}: images are answered by one decoding strategy; `evaluate` takes several")
+        if not re.fullmatch(f"{_MODEL_SETTINGS}|{_PROCESS_SETTINGS}", name):
             raise InputError(
-                f"{name}: it has no effect on how images are answered; what has is evaluation.limit, "
+                f"{name}: it has no effect on how images are answered; these settings have: evaluation.limit, "
                 "evaluation.batch_size, evaluation.max_new_tokens, evaluation.readings, model.dtype, model.attention, "
                 "and, where no coordexp.json says how the model was trained, data.prompt, data.max_objects, "
                 "data.max_pixels and the like"
@@ -38,20 +38,20 @@ def check_settings(settings: Sequence[str], endpoint: bool) -> None:
 
 
 def check_options(sources: Sequence[str], endpoint: bool, given: Mapping[str, bool]) -> None:
-    """Refuse options that would change nothing.
+    """Refuse options that have no effect.
 
     Args:
-        sources: words that name images
-        endpoint: whether a server answers
-        given: whether each option was given, by its spelling
+        sources: arguments that name images
+        endpoint: whether a server generates the answers
+        given: whether each option was given, by its name
 
     Raises:
-        InputError: the first such option
+        InputError: if there is such an option
     """
-    served = ("--model", "--concurrency", "--timeout", "--grammar")
-    if not endpoint and (name := next((name for name in served if given.get(name)), None)):
-        mend = "; in this process evaluation.readings=[grammar] decodes under one" if name == "--grammar" else ""
-        raise InputError(f"{name} is for --endpoint, and without it has no effect{mend}")
+    endpoint_options = ("--model", "--concurrency", "--timeout", "--grammar")
+    if not endpoint and (name := next((name for name in endpoint_options if given.get(name)), None)):
+        hint = "; in this process evaluation.readings=[grammar] decodes under one" if name == "--grammar" else ""
+        raise InputError(f"{name} is for --endpoint, and without it has no effect{hint}")
     if not sources and (name := next((name for name, is_given in given.items() if is_given), None)):
         raise InputError(
             f"{name}: no images are named; predict MODEL SRC... --out DIR answers them, and without SRC the "
@@ -60,9 +60,9 @@ def check_options(sources: Sequence[str], endpoint: bool, given: Mapping[str, bo
 
 
 def split_words(words: Sequence[str], endpoint: bool) -> tuple[Path | None, tuple[str, ...], list[str]]:
-    """Return model, sources and settings among the words of the command line.
+    """Return model, sources and settings among the arguments of the command line.
 
-    With an endpoint the first word is a model only where it is a folder with one; else all are sources.
+    With an endpoint the first argument is a model only if it is a folder with one; otherwise all are sources.
     """
     settings = [word for word in words if _SETTING.match(word) and not (Path(word).exists() or glob(word))]  # noqa: PTH207
     places = [word for word in words if word not in settings]

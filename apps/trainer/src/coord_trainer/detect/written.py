@@ -1,6 +1,6 @@
-"""What a session writes for other tools to read and users to edit: what was changed since is moved aside, not replaced.
+"""Tracks the files that `predict` writes for users to edit: a file that a user has changed is moved aside, not lost.
 
-Someone corrects the boxes of an export in place and asks for more images: the corrections are theirs.
+A hidden file in the output folder records the digests of these files, by which files of a user are recognised.
 """
 
 from __future__ import annotations
@@ -8,69 +8,108 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from coord_codec.files import InputError, read_json, write_text
 from coord_trainer.console import say
 
-_NOTE = ".written.json"
+_DIGESTS = ".written.json"
 _PART = ".written.part"
 
 
-def put(folder: Path, make: Callable[[Path], Path]) -> Path:
-    """Let `make` write a file or folder elsewhere, and put it into `folder` as a whole; returns its place.
+def write_tracked(folder: Path, make: Callable[[Path], Path]) -> Path:
+    """Write a file or folder to a temporary place, then replace the old one in `folder`; returns its path.
 
     Args:
-        folder: of the session
-        make: writes one file or folder into the folder that it is given, and returns it
+        folder: the output folder
+        make: writes one file or folder into the folder of its argument, and returns its path
     """
+    made = make(_empty_part(folder))
+    return _move_into_place(folder, [made.name])[0]
+
+
+def write_tracked_files(folder: Path, make: Callable[[Path], Path], keep: Collection[Path] = ()) -> Path:
+    """Replace the tracked files of a folder one by one, so that a user's own files in it stay; returns its path.
+
+    Args:
+        folder: the output folder
+        make: writes a folder into the folder of its argument, and returns its path
+        keep: files of earlier calls that stay although `make` did not write them again
+    """
+    part = _empty_part(folder)
+    made = make(part)
+    names = [path.relative_to(part).as_posix() for path in sorted(made.rglob("*")) if path.is_file()]
+    _move_into_place(folder, names)
+    kept = {*names, *(path.relative_to(folder).as_posix() for path in keep)}
+    _remove(folder, [name for name in _digests(folder) if name.startswith(f"{made.name}/") and name not in kept])
+    return folder / made.name
+
+
+def tracked_names(folder: Path) -> list[str]:
+    """Return the names of the tracked files and folders that exist."""
+    return [name for name in _digests(folder) if (folder / name).exists()]
+
+
+def remove_tracked(folder: Path, below: str | None = None) -> None:
+    """Remove the tracked files, or only those in the folder `below`; what a user has changed is moved aside."""
+    names = list(_digests(folder))
+    _remove(folder, names if below is None else [name for name in names if name.startswith(f"{below}/")])
+
+
+def _empty_part(folder: Path) -> Path:
     part = folder / _PART
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
-    made = make(part)
-    place, notes = folder / made.name, _notes(folder)
-    digest = _digest(made)
-    _note(folder, notes | {made.name: [*notes.get(made.name, []), digest]})  # a stop may leave either there
-    if place.exists():
-        _clear(place, notes.get(made.name, []))
-    made.rename(place)
-    part.rmdir()
-    _note(folder, notes | {made.name: [digest]})
-    return place
+    return part
 
 
-def written(folder: Path) -> list[str]:
-    """Return the names of what `put` has written into a folder."""
-    return [name for name in _notes(folder) if (folder / name).exists()]
-
-
-def discard(folder: Path) -> None:
-    """Remove what `put` wrote into a session's folder; what was changed since is moved aside."""
-    for name, digests in _notes(folder).items():
+def _move_into_place(folder: Path, names: Iterable[str]) -> list[Path]:
+    part, before = folder / _PART, _digests(folder)
+    now = {name: _digest(part / name) for name in names}
+    # After a kill either version may be in place, so that both digests are recorded until all files are moved.
+    _write_digests(folder, before | {name: [*before.get(name, []), digest] for name, digest in now.items()})
+    for name in now:
         if (folder / name).exists():
-            _clear(folder / name, digests)
-    (folder / _NOTE).unlink(missing_ok=True)
+            _clear(folder / name, before.get(name, []))
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(part / name, folder / name)
+    shutil.rmtree(part)
+    _write_digests(folder, before | {name: [digest] for name, digest in now.items()})
+    return [folder / name for name in now]
 
 
-def _notes(folder: Path) -> dict[str, list[str]]:
-    """Return the digests that each name may have; none where a user has changed the file itself."""
+def _remove(folder: Path, names: Sequence[str]) -> None:
+    digests = _digests(folder)
+    for name in names:
+        if (folder / name).exists():
+            _clear(folder / name, digests[name])
+    for parent in sorted({parent for name in names for parent in Path(name).parents[:-1]}, reverse=True):
+        with suppress(OSError):  # a user's files are in it
+            (folder / parent).rmdir()
+    if left := {name: values for name, values in digests.items() if name not in names}:
+        _write_digests(folder, left)
+    else:
+        (folder / _DIGESTS).unlink(missing_ok=True)
+
+
+def _digests(folder: Path) -> dict[str, list[str]]:
+    """Return the digests that each tracked name may have; empty if a user has changed the file of digests itself."""
     try:
-        found = read_json(folder / _NOTE)
+        content = read_json(folder / _DIGESTS)
     except (InputError, OSError):
         return {}
-    return (
-        {name: digests for name, digests in found.items() if isinstance(digests, list)}
-        if isinstance(found, dict)
-        else {}
-    )
+    rows = content.items() if isinstance(content, dict) else ()
+    return {name: digests for name, digests in rows if isinstance(digests, list)}
 
 
-def _note(folder: Path, notes: dict[str, list[str]]) -> None:
-    write_text(folder / _NOTE, json.dumps(notes, indent=1) + "\n")
+def _write_digests(folder: Path, digests: Mapping[str, Sequence[str]]) -> None:
+    write_text(folder / _DIGESTS, json.dumps(digests, indent=1) + "\n")
 
 
 def _clear(place: Path, digests: Sequence[str]) -> None:
+    """Remove a tracked file or folder; rename it if its content has none of the digests."""
     if _digest(place) not in digests:
         number = 1
         while (aside := place.with_name(f"{place.stem}.changed-{number}{place.suffix}")).exists():
@@ -86,8 +125,8 @@ def _clear(place: Path, digests: Sequence[str]) -> None:
 def _digest(place: Path) -> str:
     """Return the SHA-256 of a file, or of all names and contents of a folder."""
     files = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in files:
-        found.update(f"{path.relative_to(place)}\0{path.stat().st_size}\0".encode(errors="surrogateescape"))
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        digest.update(f"{path.relative_to(place)}\0{path.stat().st_size}\0".encode(errors="surrogateescape"))
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
