@@ -12,6 +12,8 @@ from coord_eval.metrics import permutation
 from coord_eval.metrics.bootstrap import HEADLINE, Resamples, interval
 from coord_eval.metrics.permutation import exchange_p_values
 
+pytestmark = pytest.mark.exhaustive  # thousands of draws
+
 
 @pytest.fixture
 def runs(coco_set, noisy_results):

@@ -1,9 +1,6 @@
 """Two ranks against one: the same numbers and weights, also accumulated, under DeepSpeed, packed and resumed."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -169,9 +166,10 @@ SMALL = [
 ]
 
 
-def test_signal_on_one_rank_stops_all_behind_the_same_step(tmp_path):
+def test_signal_on_one_rank_stops_all_behind_the_same_step(tmp_path, forked):
     config, folder = write_settings(tmp_path / "config.json"), tmp_path / "run"
-    done = torchrun(HELPERS / "interrupted.py", config, folder, "SIGTERM", 1, timeout=180, **ON_THE_CPU)
+    words = HELPERS / "interrupted.py", config, folder, "SIGTERM", 1
+    done = forked(HELPERS / "forked_ranks.py", 2, *words, **ON_THE_CPU)
     assert done.returncode != 0 and "exitcode  : 143" in done.stderr, done.stderr
     assert done.stderr.count("continue with:") == 1 and "(on 2 ranks, as before)" in done.stderr
     assert newest_complete(folder / "checkpoints")[0].name == "checkpoint-5"
@@ -197,12 +195,10 @@ cli.main()
 """
 
 
-def test_deepspeed_trains_in_a_process_that_no_launcher_started(tmp_path):
+def test_deepspeed_trains_in_a_process_that_no_launcher_started(tmp_path, forked):
     words = [*SMALL, "training.deepspeed=zero2", f"run.dir={tmp_path / 'run'}"]
-    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    environment |= ON_THE_CPU | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HELPERS)}
-    command = [sys.executable, "-c", ALONE, *words]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400, check=False)
+    (tmp_path / "alone.py").write_text(ALONE)
+    done = forked(tmp_path / "alone.py", *words, **ON_THE_CPU)
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "run" / "checkpoints" / "checkpoint-1").glob("global_step*/*optim_states.pt"))
 
@@ -227,10 +223,11 @@ cli.main()
 """
 
 
-def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_reason(tmp_path):
+def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_reason(tmp_path, forked):
     (tmp_path / "failing.py").write_text(FAILING_EVALUATION)
     words = [*SMALL, "training.max_steps=2", "training.eval_steps=1", "training.deepspeed=zero3"]
-    done = torchrun(tmp_path / "failing.py", *words, f"run.dir={tmp_path / 'run'}", timeout=400, **ON_THE_CPU)
+    words = tmp_path / "failing.py", *words, f"run.dir={tmp_path / 'run'}"
+    done = forked(HELPERS / "forked_ranks.py", 2, *words, **ON_THE_CPU)
     assert done.returncode != 0
     assert "step 1: the evaluation losses failed inside the model on rank 1" in done.stderr, done.stderr
     assert "no memory in the model" in done.stderr and "run.resume=true" in done.stderr

@@ -11,6 +11,8 @@ from coord_eval import score
 from coord_eval.cli.main import main
 from coord_eval.diagnosis import diagnose, smart_resize
 
+pytestmark = pytest.mark.exhaustive  # hundreds of readings of each set of answers
+
 
 def unit_boxes(coco_set):
     """Label and corners in [0, 1] of the objects of each image."""

@@ -207,7 +207,7 @@ def refused(annotations: AnnotationSet, explained: bool, raw: RawBoxes) -> list[
     counts = [
         f"{count} {name}{'s' * (count > 1)}" for count, name in ((records, "record"), (objects, "object")) if count
     ]
-    message = f"refused: {' and '.join(counts)} ({fields_listed})"
+    message = f"{' and '.join(counts)} are refused ({fields_listed})"
     severities = by_share(records, len(raw.files) + records), by_share(objects, len(raw) + objects)
     severity: Severity = "error" if "error" in severities else "warning"
     fix = "correct or remove them; they are left out of training and scoring"
