@@ -40,6 +40,10 @@ def shared_dir() -> Path:
     pytest.skip("no real data: put it in ../shared or set COORDEXP_SHARED")
 
 
+_SECONDS = 600
+"""After this long a fork is killed with all its children: a test that hangs fails."""
+
+
 @pytest.fixture(scope="session")
 def forked() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a Python script as a command in a fork of this process, which has imported torch and ms-swift already.
@@ -56,7 +60,10 @@ def forked() -> Callable[..., subprocess.CompletedProcess[str]]:
             given = [str(script), *map(str, words)], cwd, environment, (out.fileno(), err.fileno())
             process = multiprocessing.get_context("fork").Process(target=_carry_out, args=given)
             process.start()
-            process.join()
+            process.join(_SECONDS)
+            if process.is_alive():
+                os.killpg(process.pid, signal.SIGKILL)
+                process.join()
             texts = [file.seek(0) or file.read() for file in (out, err)]
             return subprocess.CompletedProcess(given[0], process.exitcode, *texts)
 
@@ -64,6 +71,7 @@ def forked() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 def _carry_out(argv: list[str], cwd: Path | None, environment: dict[str, str], descriptors: tuple[int, int]) -> None:
+    os.setsid()
     for target, name, descriptor in zip((1, 2), ("stdout", "stderr"), descriptors, strict=True):
         os.dup2(descriptor, target)
         setattr(sys, name, open(target, "w", buffering=1, closefd=False))  # noqa: SIM115
