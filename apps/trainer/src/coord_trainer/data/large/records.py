@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute  # `pa.compute` is there only once something has imported it
 
 from coord_codec import Instance, Object
 from coord_codec.geometry import read_shape
