@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 from hypothesis import settings
@@ -51,23 +52,64 @@ def forked() -> Callable[..., subprocess.CompletedProcess[str]]:
     In place of `subprocess.run([sys.executable, script, *words])`, whose imports take longer than the run. What a fresh
     interpreter does is tested by other tests.
     """
-    pytest.importorskip("swift")
-    importlib.import_module("coord_trainer.run")
-    importlib.import_module("coord_trainer.swift.open_run")
+    _import_all()
 
     def run(script: Path, *words: object, cwd: Path | None = None, **environment: str):
         with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            given = [str(script), *map(str, words)], cwd, environment, (out.fileno(), err.fileno())
-            process = multiprocessing.get_context("fork").Process(target=_carry_out, args=given)
-            process.start()
+            argv = [str(script), *map(str, words)]
+            process = _start(argv, (out.fileno(), err.fileno()), cwd, environment)
             process.join(_SECONDS)
             if process.is_alive():
                 os.killpg(process.pid, signal.SIGKILL)
                 process.join()
             texts = [file.seek(0) or file.read() for file in (out, err)]
-            return subprocess.CompletedProcess(given[0], process.exitcode, *texts)
+            return subprocess.CompletedProcess(argv, process.exitcode, *texts)
 
     return run
+
+
+@pytest.fixture
+def forked_popen(tmp_path: Path) -> type:
+    """A stand-in for `subprocess.Popen` that runs `[sys.executable, "-c", code, *words]` in a fork; see `forked`."""
+    _import_all()
+
+    class Popen:
+        def __init__(self, command: list[str], *, stdout: IO[str], env: dict[str, str], **_: int) -> None:
+            executable, option, code, *words = command
+            assert (executable, option) == (sys.executable, "-c")
+            script = tmp_path / "forked.py"
+            script.write_text(code)
+            self.process = _start([str(script), *words], (stdout.fileno(), stdout.fileno()), None, env)
+
+        def poll(self) -> int | None:
+            return self.process.exitcode
+
+        def wait(self) -> None:
+            self.process.join(_SECONDS)
+
+        def terminate(self) -> None:
+            self.process.terminate()
+
+        @property
+        def returncode(self) -> int | None:
+            return self.process.exitcode
+
+    return Popen
+
+
+def _import_all() -> None:
+    pytest.importorskip("swift")
+    importlib.import_module("coord_trainer.run")
+    importlib.import_module("coord_trainer.swift.open_run")
+
+
+def _start(
+    argv: list[str], descriptors: tuple[int, int], cwd: Path | None, environment: dict[str, str]
+) -> multiprocessing.context.ForkProcess:
+    given = argv, cwd, environment, descriptors
+    process = multiprocessing.get_context("fork").Process(target=_carry_out, args=given)
+    process.start()
+    return process
 
 
 def _carry_out(argv: list[str], cwd: Path | None, environment: dict[str, str], descriptors: tuple[int, int]) -> None:

@@ -30,26 +30,22 @@ def test_transformers_loads_and_generates(sharded, tmp_path):
     assert answer.shape[1] == inputs["input_ids"].shape[1] + 5
 
 
-@pytest.mark.slow
-def test_swift_infers(sharded, tmp_path):
-    pytest.importorskip("swift")
-    import os
-    import subprocess
-    import sys
+INFER = """
+import sys
+from swift import InferRequest, RequestConfig
+from swift.infer_engine import TransformersEngine
+engine = TransformersEngine(sys.argv[1], model_type="qwen3_vl", template_type="qwen3_vl")
+request = InferRequest(messages=[{"role": "user", "content": "where?"}])
+answer = engine.infer([request], RequestConfig(max_tokens=6, temperature=0))
+print("TOKENS", answer[0].usage.completion_tokens)
+"""
 
+
+@pytest.mark.slow
+def test_swift_infers(sharded, tmp_path, forked):
     merge_in(sharded, tmp_path / "out")
-    script = (
-        "import sys\n"
-        "from swift import InferRequest, RequestConfig\n"
-        "from swift.infer_engine import TransformersEngine\n"
-        "engine = TransformersEngine(sys.argv[1], model_type='qwen3_vl', template_type='qwen3_vl')\n"
-        "request = InferRequest(messages=[{'role': 'user', 'content': 'where?'}])\n"
-        "answer = engine.infer([request], RequestConfig(max_tokens=6, temperature=0))\n"
-        "print('TOKENS', answer[0].usage.completion_tokens)\n"
-    )
-    offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [sys.executable, "-c", script, str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | offline, check=False)
+    (tmp_path / "infer.py").write_text(INFER)
+    done = forked(tmp_path / "infer.py", tmp_path / "out", HF_HUB_OFFLINE="1", CUDA_VISIBLE_DEVICES="")
     assert "TOKENS" in done.stdout, done.stderr[-2000:]
 
 

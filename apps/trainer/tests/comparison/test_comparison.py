@@ -3,6 +3,7 @@
 import json
 import re
 import statistics
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -136,10 +137,13 @@ def test_differences_are_paired_by_seed_and_by_image():
 
 
 @pytest.mark.slow
-def test_comparison_of_two_groups_leaves_one_report_and_keeps_everything_the_second_time(tmp_path, capsys):
-    pytest.importorskip("swift")
+def test_comparison_of_two_groups_leaves_one_report_and_keeps_everything_the_second_time(
+    tmp_path, capsys, forked_popen, monkeypatch
+):
     from coord_trainer.comparison.run import compare_configs
 
+    forks = SimpleNamespace(**(vars(subprocess) | {"Popen": forked_popen}))
+    monkeypatch.setattr("coord_trainer.comparison.run.subprocess", forks)
     words = [
         "training.max_steps=4",
         "training.save_steps=2",

@@ -178,9 +178,10 @@ def test_signal_on_one_rank_stops_all_behind_the_same_step(tmp_path, forked):
     assert (manifest["status"], manifest["steps"]) == ("interrupted", 5)
 
 
-def test_failure_of_one_rank_stops_all(tmp_path):
+def test_failure_of_one_rank_stops_all(tmp_path, forked):
     (tmp_path / "failing.py").write_text(FAILING)
-    done = torchrun(tmp_path / "failing.py", *SMALL, f"run.dir={tmp_path / 'run'}", timeout=180)
+    words = tmp_path / "failing.py", *SMALL, f"run.dir={tmp_path / 'run'}"
+    done = forked(HELPERS / "forked_ranks.py", 2, *words, **ON_THE_CPU)
     assert done.returncode != 0
     assert "the second rank breaks" in done.stderr
 
@@ -234,9 +235,9 @@ def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_re
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"].startswith("failed")
 
 
-def test_mistake_is_printed_once_and_all_ranks_stop(tmp_path):
+def test_mistake_is_printed_once_and_all_ranks_stop(tmp_path, forked):
     words = [*SMALL, "data.annotations=gone.json", f"data.images={tmp_path}", "evaluation.pictures=train"]
-    done = torchrun(APP, "train", *words, timeout=180)
+    done = forked(HELPERS / "forked_ranks.py", 2, APP, "train", *words, **ON_THE_CPU)
     assert done.returncode != 0
     assert done.stderr.count("error: gone.json") == 1
 

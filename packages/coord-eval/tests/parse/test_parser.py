@@ -96,6 +96,7 @@ def test_parse_answer_of_any_text(text, format):
     check(text, format)
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(PIECES)).map("".join), st.sampled_from(["auto", *FORMATS]))
 def test_parse_answer_of_any_mixture_of_pieces(text, format):
@@ -120,6 +121,7 @@ def split_reference(text):
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(4))
 def test_parse_answer_equals_a_parser_by_splitting(seed):
     draw = random.Random(seed)

@@ -35,7 +35,7 @@ def examine_geometry(
         own = declared_meaning(raw, sizes_I2, sample) if findings else own
     meaning, certain = find_meaning(own, raw, sizes_I2, sample)
     findings += _differences(raw, own, meaning, certain) if meaning is not own else []
-    excluded = ("resized",) * (meaning.copy is not None) + ("shifted_x", "shifted_y") * (meaning.shift is not None)
+    excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
     offsets = find_offsets(meaning.boxes_N4, sample, excluded) if certain or findings else []
     sizes = np.nanmedian(sizes_I2, axis=0)
     for offset in offsets:
@@ -67,7 +67,7 @@ def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
 
 def _describe(offset: Offset, sizes: np.ndarray, raw: RawBoxes) -> tuple[str, Severity, str, str]:
     """Return code, severity, message and fix."""
-    value = offset.value
+    value, *_ = offset.step
     if offset.code == "resized":
         error = f"{abs(1 / value - 1):.0%} too {'small' if value > 1 else 'large'}"
         message = f"all coordinates are about {error}, as if the boxes were drawn on resized copies"
@@ -79,10 +79,9 @@ def _describe(offset: Offset, sizes: np.ndarray, raw: RawBoxes) -> tuple[str, Se
         # Many annotators leave a margin, which a model learns; only a wide margin is a fault.
         severity: Severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
         return "too_large", severity, f"boxes are about {1 / value - 1:.0%} larger than their objects", fix
-    axis = offset.code == "shifted_y"
-    pixels = value * sizes[int(axis)]
-    message, _ = shifted(raw, Shift(*((0.0, pixels) if axis else (pixels, 0.0)), in_pixels=True))
-    _, fix = shifted(raw, Shift(*((0.0, value) if axis else (value, 0.0)), in_pixels=False))
+    x, y = offset.step
+    message, _ = shifted(raw, Shift(x * sizes[0], y * sizes[1], in_pixels=True))
+    _, fix = shifted(raw, Shift(x, y, in_pixels=False))
     return "shifted", "error", message, fix
 
 

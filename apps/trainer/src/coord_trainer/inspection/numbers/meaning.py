@@ -42,6 +42,7 @@ from coord_trainer.inspection.numbers.shuffle import Placed
 
 IMPOSSIBLE = 0.7
 """Share of boxes inside their images below which the range of the numbers alone may decide."""
+_TIGHT = 0.82  # share of their size in which boxes of copies are tried besides, for those that are too large
 _HALF = 0.5  # share of boxes that must lie inside shuffled images of several sizes
 _SQUARES = {"unit": 1.0, "norm1000": 1000.0}
 """Side of the padded square by unit, for numbers that may be fractions of a padded image."""
@@ -78,6 +79,10 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
     own_fitted = fitted(own, sample)
     best = max([own_fitted, *alternatives, *padded, *turns], key=lambda m: m.z)
     if best is not own_fitted and best.beats(own_fitted, SIGNIFICANT):
+        if own.inside >= PLAUSIBLE:
+            moved = fitted(own, sample, KINDS)
+            if moved.z >= SIGNIFICANT and best.above(moved) < AS_GOOD:
+                return own, True  # a small move explains it: a separate finding
         best = _simplest(best, [*alternatives, *padded, *turns], own, sample)
         if _changes(best, own) < 2:
             return best, True
@@ -95,15 +100,21 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
     pixels_I2 = units["pixels"]
     turns = [turned(m, turn, sample) for m in alternatives for turn in (2, 4)]
     searches: list[Callable[[], list[Meaning | None]]] = [
-        lambda: [find_copy(raw, pixels_I2, sample, 1), find_shift(own, sizes_I2, raw.image_N, sample)],
+        lambda: [
+            find_copy(raw, pixels_I2, sample, 1),
+            find_copy(raw, pixels_I2, sample, 1, _TIGHT),
+            find_shift(own, sizes_I2, raw.image_N, sample),
+        ],
         lambda: [max(turns, key=lambda m: m.z, default=None)],
         lambda: [find_copy(raw, pixels_I2, sample, 2)],
         lambda: [find_copy(raw, pixels_I2, sample, 4)],
     ]
     for search in searches:
-        candidates = [meaning for meaning in search() if meaning is not None and meaning.beats(own, SCAN_SIGNIFICANT)]
+        candidates = [(fitted(m, sample), m) for m in search() if m is not None]
+        candidates = [pair for pair in candidates if pair[0].beats(own, SCAN_SIGNIFICANT)]
         if candidates:
-            return _clearer(candidates[0], candidates[-1], sample), True
+            best, meaning = _clearer(candidates[0], candidates[-1], sample)
+            return replace(meaning, evidence_I=best.evidence_I), True
     if own.inside < IMPOSSIBLE and alternatives:
         return min(alternatives, key=lambda m: _range_rank(m, own)), False
     return own, False
@@ -134,16 +145,18 @@ def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> l
     in_pixels = raw.unit == "pixels"
     placements += [Placed(own.boxes_N4, in_pixels, turn) for turn in (2, 4)]
     moved_boxes = [own.boxes_N4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
-    moved_boxes += [kind.move(own.boxes_N4, value) for kind in KINDS[1:] for value in kind.steps[::2].tolist()]
+    for kind in KINDS[1:]:
+        along_one_axis = np.count_nonzero(kind.steps_KD - kind.neutral, axis=1) == 1
+        moved_boxes += [kind.move(own.boxes_N4, step_D) for step_D in kind.steps_KD[along_one_axis][::2]]
     return placements + [Placed(boxes_N4, in_pixels) for boxes_N4 in moved_boxes]
 
 
-def _clearer(copy: Meaning, shift: Meaning, sample: Sample) -> Meaning:
-    """Return the copy, unless edges coincide more clearly with the sides of the shifted boxes.
+def _clearer(copy: tuple[Meaning, Meaning], shift: tuple[Meaning, Meaning], sample: Sample) -> tuple[Meaning, Meaning]:
+    """Return the copy, unless edges coincide more clearly with the sides of the shifted boxes; all fitted in size.
 
     If all images have one size, padding is the same for all of them, and the boxes are also shifted by one amount.
     """
-    gain_I = sample.onset(shift.boxes_N4) - sample.onset(copy.boxes_N4)
+    gain_I = sample.onset(shift[0].boxes_N4) - sample.onset(copy[0].boxes_N4)
     return shift if z_value(gain_I) >= AS_GOOD else copy
 
 

@@ -27,30 +27,36 @@ class Kind:
 
     Attributes:
         code: code of the finding
-        steps: factors, or shifts as fractions of the image
-        move: function that moves boxes by a step
+        steps_KD: factors [K, 1], or shifts of x and y [K, 2] as fractions of the image
+        move: function that moves boxes [N, 4] by a step [D]
         neutral: the step that leaves boxes unchanged
         least: smallest difference from `neutral` that is reported
+        reach: distance from the best step within which it is refined; 0 for none
         gain: factor by which the mean onset must rise, since annotations are rarely exact to the pixel
     """
 
     code: str
-    steps: np.ndarray
-    move: Callable[[np.ndarray, float], np.ndarray]
+    steps_KD: np.ndarray
+    move: Callable[[np.ndarray, np.ndarray], np.ndarray]
     neutral: float
     least: float
+    reach: float
     gain: float
 
+    def is_reported(self, step_D: np.ndarray) -> bool:
+        """Return whether a step is large enough to be reported."""
+        return bool((abs(step_D - self.neutral) >= self.least).any())
 
-_SHIFTS = np.round(np.arange(-0.08, 0.0801, 0.01), 4)
+
+_GRID = np.stack(np.meshgrid(*[np.arange(-8, 9)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)  # per cent
+_SHIFTS = _GRID[(_GRID == 0).any(axis=1) | (_GRID % 2 == 0).all(axis=1)] / 100
 _SMALLER = np.round(np.arange(0.7, 0.98, 0.03), 4)
 _SIZES = np.concatenate([_SMALLER, np.round(1 / _SMALLER[::-1], 4)])
-TIGHTNESS = Kind("tightness", _SIZES, inflate, 1.0, 0.02, 1.2)
+TIGHTNESS = Kind("tightness", _SIZES[:, None], inflate, 1.0, 0.02, 0.0, 1.2)
 """Resizing of boxes about their own centres."""
 KINDS = (
-    Kind("resized", np.round(np.arange(0.76, 1.3001, 0.02), 4), lambda b, v: b * v, 1.0, 0.03, 1.5),
-    Kind("shifted_x", _SHIFTS, lambda b, v: np.add(b, (v, 0, v, 0)), 0.0, 0.012, 1.4),
-    Kind("shifted_y", _SHIFTS, lambda b, v: np.add(b, (0, v, 0, v)), 0.0, 0.012, 1.4),
+    Kind("resized", np.round(np.arange(0.76, 1.3001, 0.02), 4)[:, None], np.multiply, 1.0, 0.03, 0.03, 1.5),
+    Kind("shifted", _SHIFTS, lambda b, v: b + np.tile(v, 2), 0.0, 0.012, 0.015, 1.4),
     TIGHTNESS,
 )
 
@@ -61,8 +67,8 @@ class Offset:
 
     Attributes:
         code: code of one of `KINDS`
-        value: the factor, or the shift as a fraction of the image
-        least: the smallest move of this kind that fits equally well
+        step: the factor, or the shifts of x and y as fractions of the image; see `Kind.steps_KD`
+        least: the smallest factor that fits equally well, for the kinds that have one
         before: mean onset of the unchanged boxes
         after: mean onset of the moved boxes
         z: significance of the difference, over images
@@ -70,7 +76,7 @@ class Offset:
     """
 
     code: str
-    value: float
+    step: tuple[float, ...]
     least: float
     before: float
     after: float
@@ -86,30 +92,38 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
     sides_n2 = (boxes_N4[sample.rows_n, 2:] - boxes_N4[sample.rows_n, :2]) * sample.size_n2
     shorter_side = float(np.median(sides_n2.min(axis=1))) if len(sides_n2) else 0.0
 
-    def fits_enlarged(factor: float) -> bool:
+    def fits_enlarged(step_D: np.ndarray) -> bool:
         """Return whether larger boxes fit better away from blurred edges too, and their sides can be separated."""
         if shorter_side < _APART:
             return False
-        own_I, enlarged_I = (sample.onset(b, clear=True) for b in (boxes_N4, inflate(boxes_N4, factor)))
+        own_I, enlarged_I = (sample.onset(b, clear=True) for b in (boxes_N4, TIGHTNESS.move(boxes_N4, step_D)))
         return z_value(enlarged_I - own_I) >= _AS_GOOD
 
     for kind in kinds:
-        onsets = {value: sample.onset(kind.move(boxes_N4, value)) for value in kind.steps.tolist()}
-        z = {value: z_value(onset_I - before_I) for value, onset_I in onsets.items()}
-        better = [v for v in onsets if z[v] >= _SIGNIFICANT and (kind is not TIGHTNESS or v < 1 or fits_enlarged(v))]
-        value = max(better, key=lambda v: _mean(onsets[v]), default=kind.neutral)
-        if abs(value - kind.neutral) < kind.least:
+        steps_KD = kind.steps_KD
+        onset_KI = np.stack([sample.onset(kind.move(boxes_N4, step_D)) for step_D in steps_KD])
+        z_K = np.array([z_value(onset_I - before_I) for onset_I in onset_KI])
+        better = [
+            k
+            for k in np.flatnonzero(z_K >= _SIGNIFICANT).tolist()
+            if kind is not TIGHTNESS or steps_KD[k, 0] < 1 or fits_enlarged(steps_KD[k])
+        ]
+        best = max(better, key=lambda k: _mean(onset_KI[k]), default=None)
+        if best is None or not kind.is_reported(steps_KD[best]):
             continue
-        after = _mean(onsets[value])
+        after = _mean(onset_KI[best])
         if after < max(kind.gain * before, _LEAST_ONSET):
             continue
-        refined = _refined(kind, value, boxes_N4, sample)
-        if abs(refined - kind.neutral) < kind.least:
+        step_D = _refined(kind, steps_KD[best], boxes_N4, sample)
+        if not kind.is_reported(step_D):
             continue
-        low, high = sorted((kind.neutral, value))
-        as_good = [v for v in onsets if low < v < high and z_value(onsets[value] - onsets[v]) < _AS_GOOD]
-        least = min([*as_good, value], key=lambda v: abs(v - kind.neutral))
-        offsets.append(Offset(kind.code, refined, least, before, after, z[value], kind.move(boxes_N4, refined)))
+        factors_K = steps_KD[:, 0]
+        low, high = sorted((kind.neutral, float(factors_K[best])))
+        between = np.flatnonzero((low < factors_K) & (factors_K < high)).tolist()
+        as_good = [k for k in between if z_value(onset_KI[best] - onset_KI[k]) < _AS_GOOD]
+        least = min(factors_K[[*as_good, best]].tolist(), key=lambda v: abs(v - kind.neutral))
+        moved_N4 = kind.move(boxes_N4, step_D)
+        offsets.append(Offset(kind.code, tuple(step_D.tolist()), least, before, after, float(z_K[best]), moved_N4))
     offsets = [offset for offset in offsets if z_value(sample.evidence(offset.boxes_N4)) >= SIGNIFICANT]
     return max(offsets, key=lambda offset: offset.after, default=None)
 
@@ -137,13 +151,13 @@ def best_onset(boxes_N4: np.ndarray, sample: Sample) -> float:
     return max(_mean(sample.onset(inflate(boxes_N4, size))) for size in (1.0, *_TRIED_SIZES))
 
 
-def _refined(kind: Kind, value: float, boxes_N4: np.ndarray, sample: Sample) -> float:
-    """Return the step near `value` with the largest onset."""
-    if kind is TIGHTNESS:
-        return value
-    reach = 1.5 * float(kind.steps[1] - kind.steps[0])
-    nearby = (value + np.linspace(-reach, reach, 13)).tolist()
-    return max(nearby, key=lambda v: best_onset(kind.move(boxes_N4, v), sample))
+def _refined(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:
+    """Return the step near a step with the largest onset, one axis after the other; what is too small is neutral."""
+    for axis in range(len(step_D) if kind.reach else 0):
+        nearby_KD = np.tile(step_D, (13, 1))
+        nearby_KD[:, axis] += np.linspace(-kind.reach, kind.reach, 13)
+        step_D = max(nearby_KD, key=lambda near_D: best_onset(kind.move(boxes_N4, near_D), sample))
+    return np.where(abs(step_D - kind.neutral) < kind.least, kind.neutral, step_D)
 
 
 def _mean(values_I: np.ndarray) -> float:

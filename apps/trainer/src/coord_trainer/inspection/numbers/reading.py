@@ -5,6 +5,7 @@ Shapes: I images, N boxes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from coord_eval.diagnosis import LAYOUTS, TURNS
 from coord_trainer.inspection.numbers.copies import Copy
 from coord_trainer.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
-from coord_trainer.inspection.numbers.offsets import TIGHTNESS, find_offset
+from coord_trainer.inspection.numbers.offsets import TIGHTNESS, Kind, find_offset
 from coord_trainer.inspection.numbers.raw import RawBoxes
 
 PLAUSIBLE = 0.95
@@ -96,9 +97,9 @@ def turned(meaning: Meaning, turn: int, sample: Sample) -> Meaning:
     return replace(meaning, turn=turn, boxes_N4=boxes_N4, evidence_I=sample.evidence(boxes_N4))
 
 
-def fitted(meaning: Meaning, sample: Sample) -> Meaning:
-    """Return the meaning with the size of its boxes fitted, since boxes of the wrong size give little evidence."""
-    offset = find_offset(meaning.boxes_N4, sample, (TIGHTNESS,))
+def fitted(meaning: Meaning, sample: Sample, kinds: Sequence[Kind] = (TIGHTNESS,)) -> Meaning:
+    """Return the meaning with its boxes fitted, by their size alone unless told; a wrong size gives little evidence."""
+    offset = find_offset(meaning.boxes_N4, sample, kinds)
     if offset is None or (inside := float(is_inside(offset.boxes_N4).mean())) < PLAUSIBLE:
         return meaning
     return replace(meaning, boxes_N4=offset.boxes_N4, inside=inside, evidence_I=sample.evidence(offset.boxes_N4))

@@ -11,7 +11,7 @@ import numpy as np
 
 from coord_eval.diagnosis import LAYOUTS, TURNS
 from coord_trainer.inspection.numbers.copies import KINDS, OF_ONE_SIZE, Copy
-from coord_trainer.inspection.numbers.edges import Sample, is_inside, z_value
+from coord_trainer.inspection.numbers.edges import Sample, inflate, is_inside, z_value
 from coord_trainer.inspection.numbers.offsets import best_onset
 from coord_trainer.inspection.numbers.raw import RawBoxes
 from coord_trainer.inspection.numbers.reading import (
@@ -44,13 +44,18 @@ def read_as_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray, s
     return read_as(sample, layout, "copy", corners_of_copy(raw, layout, copy, sizes_I2), copy)
 
 
-def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int) -> Meaning | None:
-    """Return the meaning with the resized copy whose boxes, with orientation `turn`, fit the pixels best."""
+def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int, tightness: float = 1.0) -> Meaning | None:
+    """Return the meaning with the resized copy whose boxes, with orientation `turn`, fit the pixels best.
+
+    Boxes are compared in `tightness` times their size, since copies of boxes that are too large fit none of the pixels.
+    """
     subsample = sample.subsample(_SCANNED)
 
     def fit(layout: str, copy: Copy) -> float:
         corners_N4 = corners_of_copy(raw, layout, copy, sizes_I2)
-        return -np.inf if is_impossible(corners_N4) else z_value(subsample.contrast(TURNS[turn](corners_N4)))
+        if is_impossible(corners_N4):
+            return -np.inf
+        return z_value(subsample.contrast(inflate(TURNS[turn](corners_N4), tightness)))
 
     candidates = []
     one_size = bool((sizes_I2 == sizes_I2[0]).all())
