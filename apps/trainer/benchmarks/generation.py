@@ -81,7 +81,7 @@ def _answers(detector: Detector, images: Sequence[Image.Image], size: int) -> li
 
 
 def _served(model: Path, endpoint: str, name: str, concurrency: int) -> Detector:
-    from coord_trainer.answers.generate import room_without_tokenizer
+    from coord_trainer.answers.room import room_without_tokenizer
     from coord_trainer.detect.endpoint import EndpointEngine
 
     config = as_trained(load_run_config(None, [], trains=False), locate_model(model))

@@ -72,7 +72,8 @@ def load(path, as_objects):
     """Load as training does, in this process; prints seconds and resident megabytes."""
     from coord_trainer.config.sections import DataSection
     from coord_trainer.data.image_set import load_annotated
-    from coord_trainer.data.samples import SampleSet, TargetWriter
+    from coord_trainer.data.samples import SampleSet
+    from coord_trainer.data.targets import TargetWriter
 
     def spent():
         times = os.times()

@@ -26,7 +26,8 @@ from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.load import load_sets, report_mixture, report_sets, scored_set, sets_of, source_configs
 from coord_trainer.data.mixed import ConversationSamples, MixedSamples
 from coord_trainer.data.mixture import Mixture, Part
-from coord_trainer.data.samples import SampleSet, TargetWriter
+from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.targets import TargetWriter
 from coord_trainer.folder import (
     Manifest,
     check_same_data,

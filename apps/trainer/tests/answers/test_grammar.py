@@ -8,7 +8,8 @@ import torch
 
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry
 from coord_trainer.answers.generate import StepRecorder
-from coord_trainer.answers.grammar import BoxRules, CoordGrammar
+from coord_trainer.answers.grammar.boxes import BoxRules
+from coord_trainer.answers.grammar.markers import CoordGrammar
 
 GRID = CoordGrid(bins=3, scale=3)
 # One letter a token: w a word, 0 to 2 coordinates, e the end of the turn, x something foreign.

@@ -6,7 +6,8 @@ import pytest
 
 from coord_codec import Instance, encode_target
 from coord_eval import score
-from coord_trainer.answers.score import best_checkpoint, headline, run_sections, summary
+from coord_trainer.answers.score import best_checkpoint, headline, run_sections
+from coord_trainer.answers.summary import summary
 
 MANIFEST = {
     "seed": 7,

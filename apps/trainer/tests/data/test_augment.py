@@ -10,7 +10,8 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.data.augment import augment
 from coord_trainer.data.load import load_training
-from coord_trainer.data.samples import SampleSet, TargetWriter
+from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.targets import TargetWriter
 
 COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250)}
 BOXES = {"red": (0, 0, 30, 20), "green": (60, 10, 100, 40), "blue": (35, 50, 64, 80)}

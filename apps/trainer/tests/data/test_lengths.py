@@ -4,7 +4,7 @@ import pytest
 
 from coord_codec import InputError, Instance
 from coord_trainer.data.lengths import Lengths, longer_than, report_long_samples
-from coord_trainer.data.samples import TargetWriter
+from coord_trainer.data.targets import TargetWriter
 
 
 def instances(*widths):

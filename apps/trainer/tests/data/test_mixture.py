@@ -17,7 +17,8 @@ from coord_trainer.data.image_set import load_annotated
 from coord_trainer.data.load import load_sets, load_training
 from coord_trainer.data.mixed import ConversationSamples, MixedSamples
 from coord_trainer.data.mixture import Mixture, Plan
-from coord_trainer.data.samples import SampleSet, TargetWriter
+from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.targets import TargetWriter
 
 SOFT = {"coord_soft_ce_w1": {"enabled": True}}
 

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from coord_trainer.data.image_set import load_annotated
-from coord_trainer.data.samples import SampleSet, TargetWriter
+from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.targets import TargetWriter
 
 RAMP = np.add.outer(np.arange(48), np.arange(64)).astype(np.uint8)
 RGB = np.stack([RAMP, RAMP[::-1], 255 - RAMP], axis=2)

@@ -8,7 +8,7 @@ from coord_codec import Instance
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.queries import LONGEST_LIST, draw_query
-from coord_trainer.data.samples import TargetWriter
+from coord_trainer.data.targets import TargetWriter
 
 CLASSES = ("cat", "dog", "cow", "red car")
 BOXES = {"dog": [0, 0, 0.5, 0.5], "cat": [0.5, 0.5, 1, 1]}

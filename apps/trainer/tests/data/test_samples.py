@@ -12,7 +12,8 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError
 from coord_trainer.data.image_set import ImageSet, load_annotated
 from coord_trainer.data.parallel import processes
-from coord_trainer.data.samples import SampleSet, TargetWriter, WholeRounds
+from coord_trainer.data.samples import SampleSet, WholeRounds
+from coord_trainer.data.targets import TargetWriter
 
 
 class Samples:

@@ -141,6 +141,19 @@ def test_option_without_images_is_refused(run, tmp_path):
     assert code == 2 and "--force: no images are named" in error
 
 
+def test_answers_of_a_server_are_collected_and_scored_without_pytorch(tmp_path):
+    annotated(tmp_path, "a")
+    heavy = ("torch", "transformers", "peft", "swift")
+    script = "import sys; from coord_trainer.cli import main\ntry:\n    main()\nfinally:\n"
+    script += f"    print('LOADED', [name for name in {heavy!r} if name in sys.modules])"
+    with served(lambda *_: (200, chat_reply(TEXT))) as (url, _):
+        words = ["predict", "i.jsonl", "--out", "found", "--endpoint", url, "--model", "m"]
+        done = subprocess.run(
+            [sys.executable, "-c", script, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        )
+    assert "LOADED []" in done.stdout and "report: found/report.html" in done.stdout
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_stop_is_at_once_while_a_server_hangs_and_the_next_call_goes_on(tmp_path, sent, code):
     make_images(tmp_path / "photos", a=(4, 4), b=(4, 4), c=(4, 4))

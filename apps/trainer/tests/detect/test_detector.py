@@ -5,14 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from tiny_run import tiny_config
 
 from coord_codec import InputError
 from coord_trainer import Detector
-from coord_trainer.answers.generate import answer_room, predict_images
+from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.room import answer_room
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.image_set import draw_sets
+from coord_trainer.detect import local
 from coord_trainer.model.locate import locate_model
 from coord_trainer.model.tiny import base_checkpoint
 
@@ -45,6 +48,22 @@ def test_paths_arrays_and_images_are_one(asked, tmp_path):
     texts = {detector(given).text for given in (image, np.asarray(image), tmp_path / "a.png", str(tmp_path / "a.png"))}
     assert len(texts) == 1
     assert detector(image)._repr_png_()[:4] == b"\x89PNG"
+
+
+def test_batch_that_does_not_fit_into_memory_is_halved(asked, monkeypatch):
+    *_, heldout, detector = asked
+    image, batches = heldout.image(0), []
+    answer_images = local.answer_images
+
+    def one_at_a_time(checkpoint, images, *words):
+        batches.append(len(images))
+        if len(images) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return answer_images(checkpoint, images, *words)
+
+    monkeypatch.setattr(local, "answer_images", one_at_a_time)
+    assert [found.text for found in detector.detect([image] * 3)] == [detector(image).text] * 3
+    assert batches == [3, 1, 2, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

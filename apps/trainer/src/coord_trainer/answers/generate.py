@@ -8,8 +8,7 @@ Shapes: B answers, V vocabulary, K coordinate tokens.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,19 @@ from PIL import Image
 from tqdm import tqdm
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from coord_codec import CoordVocab, InputError, Instance, Object
+from coord_codec import CoordVocab, InputError
 from coord_trainer.answers.appended import append_answers
-from coord_trainer.answers.grammar import AnswerForm, CoordGrammar, MatchedGrammar
+from coord_trainer.answers.grammar.markers import CoordGrammar
+from coord_trainer.answers.grammar.matched import MatchedGrammar
+from coord_trainer.answers.grammar.served import AnswerForm
+from coord_trainer.answers.room import answer_room
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import QUANTILE_LEVELS, DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.image_set import ImageSet
-from coord_trainer.data.samples import TargetWriter, marker_ids
+from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
-
-_SPARE_TOKENS = 16
-_NAME_TOKENS = 12
 
 
 def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: Path) -> int:
@@ -63,45 +62,6 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
 
         count = append_answers(path, depends_on, answer_from)
     return count
-
-
-def answer_room(config: RunConfig, tokenizer, names: Iterable[str], of_run: bool = True) -> int:
-    """Return the longest allowed answer in tokens: `data.max_objects` objects with the longest name.
-
-    Args:
-        config: prompt, markers and number of objects
-        tokenizer: of the checkpoint
-        names: the known names; if there are none, 12 tokens are allowed for a name
-        of_run: whether the images are those of the run, which never generates more than `data.shapes.max_objects`
-    """
-    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
-    # Measured on an object with a box; `further` is what a shape with more than four coordinates adds.
-    one_box = {"geometry": "box", "noise_objects": None}
-    boxes = replace(writer, data=config.data.model_copy(update=one_box))
-    per_coordinate = len(tokenizer("(111,222)," if not writer.coord_tokens else "")["input_ids"]) / 2 or 1
-    further = round(max(config.data.shape.longest - 4, 0) * per_coordinate)
-    count = config.data.max_objects
-    if of_run and not config.data.given:
-        count = min(count, config.data.shapes.max_objects)
-    count = max(count, config.data.noise_objects or 0)
-
-    def length(name: str) -> int:
-        sample = Instance(image="x", objects=[Object(desc=name, bbox=(0.111, 0.222, 0.333, 0.444))])
-        return len(tokenizer(boxes.text(sample))["input_ids"]) + further
-
-    longest = max(map(length, names), default=length("x") - 1 + _NAME_TOKENS)
-    return count * longest + _SPARE_TOKENS
-
-
-def room_without_tokenizer(config: RunConfig) -> int:
-    """Return `answer_room` without a tokenizer, assuming more tokens around each name than any tokenizer needs.
-
-    A coordinate takes one token between markers, and up to four as a number or in JSON.
-    """
-    marked = config.data.style == "markers" and config.custom.coord_tokens.enabled
-    around, sides = (12, 1) if marked else (16, 4)
-    count = max(config.data.max_objects, config.data.noise_objects or 0)
-    return count * (around + sides * config.data.shape.longest + _NAME_TOKENS) + _SPARE_TOKENS
 
 
 def predict(
@@ -154,7 +114,7 @@ def answer_images(
         images: upright and RGB
         data: prompt and markers
         strategy: how to decode
-        max_new_tokens: see `answer_room`
+        max_new_tokens: see `room.answer_room`
         names: the only allowed descriptions, if the strategy limits them
 
     Raises:

@@ -18,6 +18,7 @@ from coord_eval.diagnosis import diagnose
 from coord_eval.html import line_chart, safe, table
 from coord_trainer.answers.appended import unfinished
 from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.summary import LEFT_OUT
 from coord_trainer.checkpoints import answer_scores, steps_of
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
@@ -133,9 +134,6 @@ def headline(evaluation: Evaluation) -> dict[str, float]:
     return {"AP": shapes["AP"], "AP50": shapes.get("AP50", shapes.get("AP@.05"))}
 
 
-_LEFT_OUT = "beside the ceiling: "
-
-
 def _left_out(config: RunConfig, images: ImageSet) -> list[str]:
     """Return notes on losses that no answer can avoid and that the quantisation ceiling does not include."""
     cap = config.data.max_objects
@@ -143,7 +141,7 @@ def _left_out(config: RunConfig, images: ImageSet) -> list[str]:
     notes = [f"{beyond} objects beyond data.max_objects={cap} are scored and not taught"] if beyond else []
     if images.problems:
         notes.append(f"{len(images.problems)} records were refused, and are neither trained nor scored")
-    return [_LEFT_OUT + note for note in notes]
+    return [LEFT_OUT + note for note in notes]
 
 
 def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path:
@@ -176,35 +174,6 @@ def best_checkpoint(rows: list[dict[str, Any]]) -> str:
     if best is last:
         return f"best checkpoint by AP: the last one, {last['AP']:.3f}"
     return f"best checkpoint by AP: checkpoint-{best['step']}, {best['AP']:.3f}; the last one has {last['AP']:.3f}"
-
-
-def summary(evaluation: Evaluation) -> list[str]:
-    """Return the last lines that a run prints."""
-    values = evaluation.to_dict()
-    coco, ceiling, form = values["coco"], values["ceiling"], values["format"]
-    share = form["parsed"] / max(form["answers"], 1)
-    lines = [shape_line(values["shapes"])] if "shapes" in values else []
-    if values.get("shapes", {}).get("geometry") != "point":  # boxes around points have no area
-        around = "of the boxes around: " * bool(lines)
-        lines.append(
-            f"{around}AP {coco['AP']:.3f} (quantisation ceiling {ceiling['AP']:.3f})   AP50 {coco['AP50']:.3f}   "
-            f"mean IoU {values['mean_iou']:.3f}"
-        )
-    return [
-        *lines,
-        f"{share:.1%} of {form['answers']} answers parse, {form['truncated']} were cut off; "
-        f"ranking score: {values['score_source']}",
-        *(note for note in evaluation.notes if note.startswith(_LEFT_OUT)),
-    ]
-
-
-def shape_line(shapes: dict[str, Any]) -> str:
-    """Return the line with the scores of shapes other than boxes."""
-    ceiling = shapes["ceiling"]
-    scores = [f"{name} {shapes[name]:.3f} (ceiling {ceiling[name]:.3f})" for name in shapes if name.startswith("AP")]
-    simplified = f"; {ceiling['simplified']} outlines are simplified in targets" * bool(ceiling["simplified"])
-    measure = f"{shapes['measure']}; a target's own mean is {ceiling['mean']:.4f}{simplified}"
-    return f"{shapes['geometry']}: {', '.join(scores)}; {measure}"
 
 
 def run_sections(folder: Path, overfitting_after: int = 3) -> list[ReportSection]:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from coord_codec import CoordVocab
-from coord_trainer.answers.generate import answer_room, predict
+from coord_trainer.answers.generate import predict
+from coord_trainer.answers.room import answer_room
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig

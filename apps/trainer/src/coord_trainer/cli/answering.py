@@ -120,7 +120,8 @@ def predict(
         return
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
     check_settings(settings, endpoint is not None)
-    load_libraries()
+    if endpoint is None:
+        load_libraries()
     from coord_trainer.detect.command import Request, answer_request
     from coord_trainer.detect.detector import check_labels
 

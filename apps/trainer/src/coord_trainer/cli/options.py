@@ -114,7 +114,7 @@ def load_libraries() -> None:
 
 def print_scores(evaluation: Evaluation, folder: Path) -> None:
     """Print the scores and the path of the report."""
-    from coord_trainer.answers.score import summary
+    from coord_trainer.answers.summary import summary
 
     for line in summary(evaluation):
         say(line)

@@ -6,10 +6,8 @@ its lazy data set replaces a failing sample with a random one. This torch Datase
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,28 +16,15 @@ from PIL import Image
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
-from coord_codec import (
-    MARKERS,
-    CoordVocab,
-    InputError,
-    Instance,
-    Object,
-    SequenceLayout,
-    coordinates_of,
-    encode_target,
-    find_layout,
-    select_objects,
-)
-from coord_codec.geometry import Coordinates
+from coord_codec import Instance, SequenceLayout, find_layout
 from coord_eval import ImageError
-from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError, world_size
 from coord_trainer.data.augment import augment
 from coord_trainer.data.image_set import ImageSet
-from coord_trainer.data.noise import NOISE, noise_objects, without_noise
+from coord_trainer.data.noise import without_noise
 from coord_trainer.data.parallel.processes import in_processes
 from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
-from coord_trainer.data.queries import LONGEST_LIST, draw_query
+from coord_trainer.data.targets import TargetWriter
 
 PRELOAD_BYTES = 2 << 30
 """Encoded images are kept in memory if they need less than this; 6,000 images of 96 x 96 pixels need 1.3 GB."""
@@ -48,63 +33,6 @@ _PIECE_BYTES = 16 << 20
 """Bytes that a process encodes before sending them: 75 images of 96 x 96 pixels, or one photograph."""
 
 _BYTES_PER_PIXEL = 3 * 2 * 4  # three channels, two identical frames, float32
-
-
-@dataclass(frozen=True)
-class TargetWriter:
-    """Turns an instance into prompt and target text; `classes` are the classes that queries may ask for."""
-
-    data: DataSection
-    coord_tokens: bool
-    seed: int
-    vocab: CoordVocab | None
-    classes: tuple[str, ...] = ()
-
-    def ask(self, instance: Instance, epoch: int = 0) -> tuple[str, Instance]:
-        """Return the prompt of a sample in an epoch, and the instance with only the objects that answer it."""
-        query = draw_query(instance, self.data, self.classes, self.seed_of(instance, epoch))
-        return query.prompt, query.answer(instance)
-
-    def __post_init__(self) -> None:
-        if self.data.noise_objects and NOISE in self.classes:
-            raise InputError(
-                f"data.noise_objects is {self.data.noise_objects} but a class of the data is called {NOISE!r}, as "
-                "noise objects are: rename it, leave it out of data.classes, or train without noise objects"
-            )
-
-    def objects(self, instance: Instance, epoch: int = 0) -> tuple[list[Object], int]:
-        """Return the objects in training order without noise, and the number beyond `data.max_objects`."""
-        seed = self.seed_of(instance, epoch)
-        kept, dropped = select_objects(instance, self.data.order, self.data.max_objects, seed)
-        return list(kept), dropped
-
-    def text(self, instance: Instance, epoch: int = 0) -> str:
-        """Return the target text; with `order: random` or noise objects it differs between epochs."""
-        kept, _ = self.objects(instance, epoch)
-        noise = noise_objects((self.data.noise_objects or 0) - len(kept), self.seed_of(instance, epoch))
-        return encode_target(
-            instance.model_copy(update={"objects": (*kept, *noise)}),
-            markers=self.data.markers,
-            style=self.data.style,
-            form="tokens" if self.coord_tokens else "numbers",
-            order="given",
-            geometry=self.data.shape,
-        )
-
-    def true_coordinates(self, instance: Instance, epoch: int = 0) -> list[Coordinates]:
-        """Return the unrounded ground-truth coordinates of each object in the target text."""
-        return [coordinates_of(target, self.data.shape) for target in self.objects(instance, epoch)[0]]
-
-    def longest(self, instance: Instance) -> str:
-        """Return a text with at least as many tokens as any answer plus the longest addition to `data.prompt`."""
-        if self.data.queries == "all":
-            return self.text(instance)
-        names = ", ".join(sorted(self.classes, key=len)[-LONGEST_LIST:])
-        return self.text(instance) + self.data.class_prompt.replace("{classes}", names)
-
-    def seed_of(self, instance: Instance, epoch: int) -> int:
-        """Return the seed of all random choices for an image in an epoch."""
-        return zlib.crc32(f"{self.seed} {epoch} {instance.image_id} {instance.image}".encode())
 
 
 @contextmanager
@@ -241,8 +169,3 @@ class WholeRounds(Dataset):
         sample = self._samples[0]
         no_objects = SequenceLayout((), (), (), (), ())
         return sample | {"labels": [-100] * len(sample["labels"]), "coord_layout": no_objects, "coord_boxes": None}
-
-
-def marker_ids(data: DataSection, tokenizer) -> tuple[int, ...] | None:
-    """Return the token ids of the configured markers for `find_layout`; None for JSON targets."""
-    return MARKERS[data.markers].ids(tokenizer) if data.style == "markers" else None

@@ -139,8 +139,8 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
 
 def _max_new_tokens(request: Request, config: RunConfig, folder: Path | None) -> int:
     """Return the length limit of an answer, computed with the tokenizer if the folder has one."""
-    from coord_trainer.answers.generate import answer_room, room_without_tokenizer
     from coord_trainer.answers.grammar.served import read_tokenizer
+    from coord_trainer.answers.room import answer_room, room_without_tokenizer
 
     try:
         tokenizer = read_tokenizer(folder) if folder is not None else None
@@ -279,7 +279,7 @@ def _reason(record: dict[str, Any]) -> str:
 
 def _score(detector: Detector, sources: Sources, answered: Answered, overrides: dict[str, Any]) -> None:
     from coord_eval import score
-    from coord_trainer.answers.score import summary
+    from coord_trainer.answers.summary import summary
 
     config = detector.config
     evaluation = score(

@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from PIL import Image
 
 from coord_codec import CoordGrid, InputError
 from coord_codec.records import check_description
 from coord_eval import ImageError, decode_image, to_rgb
-from coord_trainer.answers.generate import answer_images, answer_room
+from coord_trainer.answers.room import answer_room
 from coord_trainer.config.decoding import STRATEGIES, held_to_names
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.detect.objects import Detections, one_line, read_objects
 from coord_trainer.model.card import follow_card, read_card
-from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
 from coord_trainer.model.locate import locate_model
 
 
@@ -34,25 +32,12 @@ class Engine(Protocol):
     """Number of concurrent requests; 1 for an engine that answers batches."""
 
     def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
-        """Return text, finish reason and probabilities for each image; may raise for the whole batch."""
+        """Return text, finish reason and probabilities for each image.
 
-
-@dataclass(frozen=True)
-class LocalEngine:
-    """Generates answers with a checkpoint in this process."""
-
-    name: str
-    checkpoint: LoadedCheckpoint
-    config: RunConfig
-    max_new_tokens: int
-    names: frozenset[str] = frozenset()
-    concurrency: int = 1
-
-    def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
-        """Generate the answers to all images as one batch."""
-        strategy = STRATEGIES[self.config.evaluation.readings[0]]
-        names = set(self.names) if strategy.known_names else None
-        return answer_images(self.checkpoint, images, self.config.data, strategy, self.max_new_tokens, names)
+        Raises:
+            ValueError: if an image of the batch cannot be answered
+            MemoryError: if there is too little memory for the batch
+        """
 
 
 @dataclass(frozen=True)
@@ -93,6 +78,9 @@ class Detector:
             resolved, names = _limit_to_names(resolved), allowed
         if not STRATEGIES[resolved.evaluation.readings[0]].known_names:
             names = ()  # answers must not depend on whether annotations or a folder name the images
+        from coord_trainer.detect.local import LocalEngine
+        from coord_trainer.model.checkpoint import open_checkpoint
+
         loaded = open_checkpoint(folder, resolved)
         limit = resolved.evaluation.max_new_tokens
         limit = limit or answer_room(resolved, loaded.processor.tokenizer, names, of_run=False)
@@ -131,7 +119,7 @@ class Detector:
             return self.engine.answer(images) if images else []
         except InputError:
             raise
-        except (ValueError, torch.OutOfMemoryError) as error:
+        except (ValueError, MemoryError) as error:
             if len(images) == 1:
                 return [{"text": None, "finish_reason": "error", "error": str(error).splitlines()[0]}]
         half = len(images) // 2
@@ -151,6 +139,8 @@ class Detector:
         Raises:
             InputError: if the model is behind an endpoint, or prompt or labels are invalid
         """
+        from coord_trainer.detect.local import LocalEngine
+
         if not isinstance(self.engine, LocalEngine):
             raise InputError("asking: a model behind an endpoint keeps its prompt and labels; set up another one")
         free = self.free or self.config

@@ -108,7 +108,7 @@ def without_model(config: RunConfig, instances: Sequence[Instance], root: Path) 
 
 def with_model(config: RunConfig, images: ImageSet, chosen: Sequence[int]) -> ModelView:
     """Open the model of a configuration without its weights, and return its inputs for the `chosen` images."""
-    from coord_trainer.data.samples import TargetWriter
+    from coord_trainer.data.targets import TargetWriter
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.swift.open_run import open_run, sample_set
 

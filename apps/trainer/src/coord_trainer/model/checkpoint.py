@@ -17,7 +17,7 @@ from coord_codec.files import read_json
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
-from coord_trainer.data.samples import marker_ids
+from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.card import read_card, system_text
 from coord_trainer.model.patch_embedding import multiply_patches
 

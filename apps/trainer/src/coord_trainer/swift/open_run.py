@@ -22,7 +22,8 @@ from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.lengths import Lengths
 from coord_trainer.data.mixed import MixedSamples
-from coord_trainer.data.samples import SampleSet, TargetWriter, marker_ids
+from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.model.card import ModelCard, make_card
 from coord_trainer.model.checkpoint import offset_ids, set_pixels
 from coord_trainer.model.image_attention import attend_to_images_together

@@ -333,7 +333,7 @@ def _affine(truth: GroundTruth, raw: _RawNumbers, layout: str, unit_B4: np.ndarr
                 break
             a, b = _robust_line(x, y)
             moved_B4[:, axis::2] = a * unit_B4[:, axis::2] + b
-            parts.append(f"{name} times {a:.3f} {b:+.3f}")
+            parts.append(f"{name} times {a:.3f}" + (f" {b:+.3f}" if abs(b) >= 5e-4 else ""))
         if len(parts) == 2:
             order = "" if layout == "xyxy" else f" as {layout}"
             prefix = f"numbers{order} as fractions{suffix}" if suffix else f"numbers{order} divided by 1000"

@@ -1,0 +1,36 @@
+"""`LocalEngine`: generates answers with a checkpoint in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+
+from coord_trainer.answers.generate import answer_images
+from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.model.checkpoint import LoadedCheckpoint
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Generates answers with a checkpoint in this process."""
+
+    name: str
+    checkpoint: LoadedCheckpoint
+    config: RunConfig
+    max_new_tokens: int
+    names: frozenset[str] = frozenset()
+    concurrency: int = 1
+
+    def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
+        """Generate the answers to all images as one batch."""
+        strategy = STRATEGIES[self.config.evaluation.readings[0]]
+        names = set(self.names) if strategy.known_names else None
+        try:
+            return answer_images(self.checkpoint, images, self.config.data, strategy, self.max_new_tokens, names)
+        except torch.OutOfMemoryError as error:
+            raise MemoryError(str(error)) from error
