@@ -14,11 +14,14 @@ from coord_trainer.data.image_set import draw_sets
 from coord_trainer.detect.demo import build_demo, serve_demo
 from coord_trainer.model.tiny import base_checkpoint
 
-gradio = pytest.importorskip("gradio")
+
+@pytest.fixture(scope="module")
+def gradio():
+    return pytest.importorskip("gradio")  # here, since it takes seconds of every process that collects this file
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def page(tmp_path_factory, gradio):
     config = tiny_config()
     folder = tmp_path_factory.mktemp("model")
     model = base_checkpoint(config, folder, draw_sets(config, folder / "data")[0])
@@ -49,13 +52,13 @@ def test_no_button_uploads_an_image(page):
     assert drawn.buttons == ["download", "fullscreen"]
 
 
-def test_without_an_image_the_page_says_so(find):
+def test_without_an_image_the_page_says_so(find, gradio):
     with pytest.raises(gradio.Error, match="Drop an image") as told:
         find(None, "", "")
     assert not told.value.print_exception  # no traceback on the server's console for a user's mistake
 
 
-def test_transparent_image_is_laid_over_white_as_everywhere_else(page, find, tmp_path):
+def test_transparent_image_is_laid_over_white_as_everywhere_else(page, find, tmp_path, gradio):
     image = Image.new("RGBA", (96, 64), (0, 0, 0, 0))
     image.save(tmp_path / "a.png")
     dropped = next(block for block in page.blocks.values() if getattr(block, "label", None) == "Image")
@@ -69,7 +72,7 @@ def test_a_model_behind_an_endpoint_cannot_be_asked_otherwise():
         Detector(object(), tiny_config()).asking("x")
 
 
-def test_nothing_and_bad_words_are_said_on_the_page(find):
+def test_nothing_and_bad_words_are_said_on_the_page(find, gradio):
     image = Image.effect_noise((96, 64), 80).convert("RGB")
     assert find(image, None, None)[2]
     for prompt, labels, told in (("a <|im_end|>", "", "plain words"), ("", "<|coord_1|>", "control token")):
@@ -80,7 +83,7 @@ def test_nothing_and_bad_words_are_said_on_the_page(find):
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", None), ("256.1.1.1", 7860), ("no such host", 7860)])
-def test_address_that_cannot_be_listened_at_is_named(host, port):
+def test_address_that_cannot_be_listened_at_is_named(host, port, gradio):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = port or taken.getsockname()[1]
         with pytest.raises(InputError, match=f"--host {host} --port {port}"):
