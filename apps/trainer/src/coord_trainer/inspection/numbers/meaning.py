@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -97,27 +98,35 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
     best, unfitted = max(fitted_pairs, key=lambda pair: pair[0].z, default=(own, own))
     if unfitted is not own and best.beats(own_fitted, SIGNIFICANT):
         return replace(unfitted, evidence_I=best.evidence_I), True  # the wrong size is a separate finding
-    pixels_I2 = units["pixels"]
-    turns = [turned(m, turn, sample) for m in alternatives for turn in (2, 4)]
-    searches: list[Callable[[], list[Meaning | None]]] = [
-        lambda: [
-            find_copy(raw, pixels_I2, sample, 1),
-            find_copy(raw, pixels_I2, sample, 1, _TIGHT),
-            find_shift(own, sizes_I2, raw.image_N, sample),
-        ],
-        lambda: [max(turns, key=lambda m: m.z, default=None)],
-        lambda: [find_copy(raw, pixels_I2, sample, 2)],
-        lambda: [find_copy(raw, pixels_I2, sample, 4)],
-    ]
-    for search in searches:
-        candidates = [(fitted(m, sample), m) for m in search() if m is not None]
-        candidates = [pair for pair in candidates if pair[0].beats(own, SCAN_SIGNIFICANT)]
-        if candidates:
-            best, meaning = _clearer(candidates[0], candidates[-1], sample)
-            return replace(meaning, evidence_I=best.evidence_I), True
+    if found := _search(own, alternatives, raw, sizes_I2, sample):
+        return found, True
     if own.inside < IMPOSSIBLE and alternatives:
         return min(alternatives, key=lambda m: _range_rank(m, own)), False
     return own, False
+
+
+def _search(
+    own: Meaning, alternatives: Sequence[Meaning], raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample
+) -> Meaning | None:
+    """Return the meaning of resized copies, of a shift or of two changes that fits the pixels clearly, if any."""
+
+    def first_that_fits(*searches: Callable[[], Meaning | None]) -> tuple[Meaning, Meaning] | None:
+        for search in searches:
+            found = search()
+            if found is not None and (best := fitted(found, sample)).beats(own, SCAN_SIGNIFICANT):
+                return best, found
+        return None
+
+    def turned_alternative() -> Meaning | None:
+        turns = [turned(meaning, turn, sample) for meaning in alternatives for turn in (2, 4)]
+        return max(turns, key=lambda meaning: meaning.z, default=None)
+
+    copy_of = partial(find_copy, raw, _units(raw, sizes_I2)["pixels"], sample)
+    copy = first_that_fits(partial(copy_of, 1), partial(copy_of, 1, _TIGHT))
+    shift = first_that_fits(partial(find_shift, own, sizes_I2, raw.image_N, sample))
+    found = _clearer(copy, shift, sample) if copy and shift else copy or shift
+    found = found or first_that_fits(turned_alternative, partial(copy_of, 2), partial(copy_of, 4))
+    return replace(found[1], evidence_I=found[0].evidence_I) if found else None
 
 
 def boxes_as(meaning: Meaning, raw: RawBoxes, sizes_I2: np.ndarray) -> np.ndarray:
