@@ -19,7 +19,7 @@ __all__ = [
 
 # Imported at the first use of a name: swift alone takes many seconds, and a configuration does not need it.
 _MODULES = {
-    "CoordGrammar": "answers.grammar",
+    "CoordGrammar": "answers.grammar.markers",
     "Detector": "detect.detector",
     "RunConfig": "config.run_config",
     "apply_coord_template_adapter": "swift.template",
