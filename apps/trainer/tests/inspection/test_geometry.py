@@ -67,6 +67,31 @@ def test_boxes_of_larger_objects_that_are_too_small_are_named():
     assert set(told(draft)[0]) == {"too_small"}
 
 
+@pytest.mark.parametrize("step", [(0.05, 0.05), (0.04, -0.05), (-0.03, 0.03)])
+def test_small_boxes_that_are_shifted_along_both_sides_are_one_shift(step):
+    """Beside their objects, so that smaller boxes seem to fit better too."""
+    found, _ = told(small_objects(40, 80, (640, 480)).moved(lambda b: np.add(b, (*step, *step))))
+    assert set(found) == {"shifted"}
+    x, across, y, along = re.search(r"(\d+) px to the (\w+) and (\d+) px (\w+)", found["shifted"].message).groups()
+    assert (across, along) == ("left" if step[0] < 0 else "right", "above" if step[1] < 0 else "below")
+    assert [int(x), int(y)] == pytest.approx(np.abs(step) * (640, 480), abs=2)
+
+
+@pytest.mark.parametrize("size", ["too_large, 20 %", "too_small, 20 %"])
+def test_copies_of_boxes_of_a_wrong_size_are_both(size):
+    found, _ = told(COCO["resized, .8"](COCO[size](replace(BENCHMARK["shapes"](30), coco=True))))
+    assert set(found) == {"resized", size.partition(",")[0]}
+
+
+def test_copies_in_another_order_that_overlap_their_objects_a_little_are_named():
+    """So that edges of the objects lie below the wrong boxes too, with a z of 3.2 to 4.3."""
+    rng, drawn = np.random.default_rng(0), BENCHMARK["shapes"](300)
+    chosen = [rng.permutation(len(drawn.images))[:30] for _ in range(8)]
+    for part in (drawn.subset(chosen[k]) for k in (4, 5, 6)):
+        found, _ = told(COCO["cxcywh"](COCO["resized, .8"](replace(part, coco=True))))
+        assert set(found) == {"cxcywh", "resized"}
+
+
 @pytest.mark.parametrize("coco", [True, False])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
 def test_images_whose_numbers_have_another_unit_are_counted(clean, coco, share):

@@ -43,6 +43,7 @@ from coord_trainer.inspection.numbers.shuffle import Placed
 
 IMPOSSIBLE = 0.7
 """Share of boxes inside their images below which the range of the numbers alone may decide."""
+_CLEAR = 5.0  # z from which no resized copy is tried; wrong boxes that overlap their objects a little reach 4
 _TIGHT = 0.82  # share of their size in which boxes of copies are tried besides, for those that are too large
 _HALF = 0.5  # share of boxes that must lie inside shuffled images of several sizes
 _SQUARES = {"unit": 1.0, "norm1000": 1000.0}
@@ -93,7 +94,9 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
     fitted_pairs = [(fitted(m, sample), m) for m in padded]
     is_padded = any(m.beats(own_fitted, SIGNIFICANT) for m, _ in fitted_pairs)  # then `own` nearly fits too
     if own_fitted.inside >= PLAUSIBLE and max(own.z, own_fitted.z) >= SIGNIFICANT and not is_padded:
-        return own, True
+        copy = find_copy(raw, units["pixels"], sample, 1) if max(own.z, own_fitted.z) < _CLEAR else None
+        is_copy = copy is not None and min(copy.z, copy.above(own_fitted)) >= SCAN_SIGNIFICANT
+        return (copy if copy is not None and is_copy else own), True
     fitted_pairs += [(fitted(m, sample), m) for m in alternatives]
     best, unfitted = max(fitted_pairs, key=lambda pair: pair[0].z, default=(own, own))
     if unfitted is not own and best.beats(own_fitted, SIGNIFICANT):
