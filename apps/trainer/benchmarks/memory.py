@@ -7,6 +7,8 @@ keeps depends on the order of the steps.
     uv run python apps/trainer/benchmarks/memory.py [tiny] [wide]
 """
 
+import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -41,16 +43,20 @@ COMMON = {
 }
 CASES = {"tiny": TINY, "wide": WIDE}
 Case = StrEnum("Case", {name: name for name in CASES})
-GIVE_BACK = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+_MALLOPT = {-8: 1, -3: 65536, -1: 65536}
+"""Of malloc: at most one arena; return freed memory from this size on, and the rest from this one on."""
+
+
+def words_of(settings):
+    """Return the settings of a case as words of the command line."""
+    return [f"{name}={value}" for name, value in (COMMON | settings).items()]
 
 
 def compare(settings):
     """Return `(planned, measured)` bytes, from a process of its own."""
-    words = [f"{name}={value}" for name, value in (COMMON | settings).items()]
-    environment = os.environ | GIVE_BACK | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
-        [sys.executable, __file__, "--measure", *words], env=environment, capture_output=True, text=True, check=False
-    )
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, __file__, "--measure", *words_of(settings)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return tuple(json.loads(done.stdout.splitlines()[-1]))
 
@@ -80,9 +86,6 @@ def _train(words, folder):
 
 
 def _forget_peak():
-    import ctypes
-    import gc
-
     gc.collect()
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
@@ -92,6 +95,8 @@ def _measure(words):
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.preview import dry_run
 
+    for option, value in _MALLOPT.items():
+        ctypes.CDLL("libc.so.6").mallopt(option, value)
     with tempfile.TemporaryDirectory() as folder:
         small = [f"{name}={value}" for name, value in COMMON.items()]
         _train([*small, "data.shapes.train=2", "training.per_device_train_batch_size=1"], Path(folder) / "a")

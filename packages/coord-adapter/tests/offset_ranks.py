@@ -1,8 +1,10 @@
-"""Run by torchrun on two CPU ranks: DDP, ZeRO-2 and ZeRO-3 against one process with the same global batch.
+"""DDP, ZeRO-2 and ZeRO-3 on two CPU ranks against one process with the same global batch.
 
-Usage: torchrun --nproc_per_node 2 offset_ranks.py FOLDER. Every check is an assertion; rank 0 writes FOLDER/done.
+Usage: offset_ranks.py FOLDER. The ranks are forks of this process, so that the libraries are imported once. Every check
+is an assertion; rank 0 writes FOLDER/done.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import torch
 import torch.distributed as dist
 from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder
 from offset_tiny import IDS, batch, logits, peft_model, tables_of, tiny
+from torch.multiprocessing import start_processes
 from torch.nn.functional import cross_entropy
 
 from coord_adapter import (
@@ -140,12 +143,13 @@ def assert_rejects(action, word):
         raise AssertionError(f"nothing was raised, expected {word!r}")
 
 
-def main(folder):
+def main(rank, folder):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="0")
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
     torch.set_num_threads(1)
     # Compiling DeepSpeed's faster CPU collective takes a minute, and a lock left behind blocks the next run.
     deepspeed.ops.__compatible_ops__[ShareMemCommBuilder.NAME] = False
     deepspeed.init_distributed("gloo")
-    rank = dist.get_rank()
     expected_model, expected_losses = reference()
     trainable = sum(p.numel() for p in expected_model.parameters() if p.requires_grad)
 
@@ -193,4 +197,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    start_processes(main, (Path(sys.argv[1]),), nprocs=2, start_method="fork")

@@ -1,8 +1,8 @@
 """All runs on two ranks in one pair of processes, since importing swift takes longer than the runs.
 
 `torchrun ... two_ranks.py CUT_BASE LORA_BASE OUT` trains the same global batch cut in different ways (`CUTS`), LoRA
-with offsets under DeepSpeed and packed (`WAYS`), and, for each name in `RESUMED`, a run that is never interrupted
-(`OUT/whole-NAME`) and the rest of one that was killed (`OUT/killed-NAME`).
+with offsets under DeepSpeed and packed (`WAYS`), and, under DeepSpeed, a run that is never interrupted (`OUT/whole`)
+and the rest of one that was killed (`OUT/killed`).
 """
 
 import json
@@ -44,8 +44,8 @@ WAYS = {
     "packed-zero3": {"packing": True, "deepspeed": "zero3"},
 }
 """Batch and data settings of the LoRA runs on two ranks."""
-RESUMED = {"plain": {}, "zero2": {"deepspeed": "zero2", "per_device_train_batch_size": 1}}
-"""Training settings of the runs that are killed and go on."""
+RESUMED = {"deepspeed": "zero2", "per_device_train_batch_size": 1}
+"""Training settings of the run that is killed and goes on; without DeepSpeed a mixture of sources does."""
 
 
 def cut_config(objective="mixed", training=WHOLE):
@@ -181,12 +181,12 @@ def without_compiling():
     deepspeed.ops.__compatible_ops__[ShareMemCommBuilder.NAME] = False
 
 
-def resume(out, name):
+def resume(out):
     """A run that is never interrupted, then the rest of the killed one."""
-    settings = json.loads((out / f"{name}.json").read_text())
-    for folder, goes_on in ((f"whole-{name}", False), (f"killed-{name}", True)):
+    settings = json.loads((out / "resumed.json").read_text())
+    for name, goes_on in (("whole", False), ("killed", True)):
         of_run = {**settings["run"], "resume": goes_on}
-        story.train_and_score(check_run_config({**settings, "run": of_run}, "test"), out / folder)
+        story.train_and_score(check_run_config({**settings, "run": of_run}, "test"), out / name)
 
 
 def main(cut_base, lora_base, out):
@@ -199,11 +199,10 @@ def main(cut_base, lora_base, out):
     story.sample_set = sample_set
     scored_run(cut_base, out / "scored")
     count_optimizer_state()
-    resume(out, "plain")
     for way, changed in WAYS.items():
         (out / way).mkdir(parents=True, exist_ok=True)
         run_lora(lora_config(2, **changed), lora_base, out / way)
-    resume(out, "zero2")  # after all without DeepSpeed, which accelerate does not leave again
+    resume(out)  # after all without DeepSpeed, which accelerate does not leave again
     leave_process_group()
 
 

@@ -1,6 +1,7 @@
-"""The objective with a vocabulary that is spread over two ranks; run by torchrun, `OUT` gets what each rank found.
+"""The objective with a vocabulary that is spread over two ranks; `OUT` gets what each rank found.
 
-Every rank has the whole problem as well, and computes what it expects from it.
+The ranks are forks of this process, so that torch is imported once. Every rank has the whole problem as well, and
+computes what it expects from it.
 """
 
 import sys
@@ -9,6 +10,7 @@ import torch
 import torch.distributed as dist
 from fused_problem import CONFIGS, EVERYTHING, F64, VOCAB, H, V, gradients, problem, readable
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+from torch.multiprocessing import start_processes
 
 from coord_losses import CoordObjective
 
@@ -127,8 +129,8 @@ def refusal(weight, group):
     return "nothing"
 
 
-def main(out):
-    dist.init_process_group("gloo")
+def main(rank, out):
+    dist.init_process_group("gloo", init_method=f"file://{out}/rendezvous", rank=rank, world_size=2)
     group, found = dist.group.WORLD, {}
     for name, settings in CASES.items():
         for trained in (False, True):
@@ -147,4 +149,4 @@ def main(out):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    start_processes(main, (sys.argv[1],), nprocs=2, start_method="fork")

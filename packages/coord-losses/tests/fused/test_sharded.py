@@ -15,10 +15,9 @@ SCRIPT = Path(__file__).parent / "sharded_ranks.py"
 def ranks(tmp_path_factory):
     """What each of two ranks found and expected, by case."""
     out = tmp_path_factory.mktemp("sharded")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"]
     path = os.pathsep.join(filter(None, (str(SCRIPT.parent), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
-        [*command, str(SCRIPT), str(out)],
+        [sys.executable, str(SCRIPT), str(out)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         check=False,
         timeout=300,

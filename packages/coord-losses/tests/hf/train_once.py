@@ -1,9 +1,11 @@
-"""One optimiser step of SGD through CoordTrainer: run by torchrun on two ranks, and imported for one."""
+"""One optimiser step of SGD through CoordTrainer: run for two ranks, forks of this process, and imported for one."""
 
+import os
 import sys
 
 import tiny_models
 import torch
+from torch.multiprocessing import start_processes
 from transformers import TrainingArguments
 
 from coord_losses.hf import CoordTrainer, patch
@@ -36,9 +38,14 @@ def train(out, name, batch, accumulation, trainer=CoordTrainer, **options):
     return gradients, trained.state.log_history[0]
 
 
-if __name__ == "__main__":
-    out, name, batch, accumulation = sys.argv[1:5]
+def be_a_rank(rank, out, name, batch, accumulation):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="0")
+    torch.distributed.init_process_group("gloo", init_method=f"file://{out}/rendezvous", rank=rank, world_size=2)
     gradients, logs = train(out, name, int(batch), int(accumulation))
-    if torch.distributed.get_rank() == 0:
+    if rank == 0:
         torch.save({"gradients": gradients, "logs": logs}, f"{out}/found.pt")
     torch.distributed.destroy_process_group()  # else a rank that ends before the other may abort in its threads
+
+
+if __name__ == "__main__":
+    start_processes(be_a_rank, sys.argv[1:5], nprocs=2, start_method="fork")
