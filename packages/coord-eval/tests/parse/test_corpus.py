@@ -70,5 +70,6 @@ def check_mutated(count, seed):
     return objects
 
 
+@pytest.mark.exhaustive
 def test_parse_answer_keeps_its_rules_on_mutated_answers_of_all_families():
     assert check_mutated(4_000, seed=3) > 1_000

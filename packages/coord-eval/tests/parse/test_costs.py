@@ -68,6 +68,7 @@ def steps(monkeypatch, head, unit, count):
     return text.copied + added[0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("head", "unit"), FAMILIES.values(), ids=FAMILIES)
 def test_parse_answer_steps_double_with_the_text(monkeypatch, head, unit):
     once, twice = (steps(monkeypatch, head, unit, count) for count in (500, 1000))

@@ -76,7 +76,7 @@ class Stream:
     """
 
     def __init__(self, path: Path, kind: str, rules: Rules, name: str) -> None:
-        self._path, self._kind, self._rules, self._name = path, kind, rules, name
+        self._path, self._rules, self._name = path, rules, name
         self._problems: list[Problem] = []
         self._notes: Counter[str] = Counter()
         self._names: set[str] = set()
