@@ -1,5 +1,6 @@
 """Settings of every test in the workspace."""
 
+import gc
 import importlib
 import multiprocessing
 import os
@@ -27,6 +28,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files of the longest tests: a worker that comes to one last leaves the other idle for minutes."""
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in long)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the imported libraries out of all further garbage collections, here and in forks of this process."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -101,6 +108,7 @@ def _import_all() -> None:
     pytest.importorskip("swift")
     importlib.import_module("coord_trainer.run")
     importlib.import_module("coord_trainer.swift.open_run")
+    gc.freeze()
 
 
 def _start(
