@@ -77,6 +77,14 @@ def test_small_boxes_that_are_shifted_along_both_sides_are_one_shift(step):
     assert [int(x), int(y)] == pytest.approx(np.abs(step) * (640, 480), abs=2)
 
 
+def test_shift_that_leaves_some_overlap_is_no_copy():
+    """Boxes that overlap their objects a little, so that copies are tried, and fit after a shift as well."""
+    drawn = BENCHMARK["shapes"](100)
+    part = drawn.subset(np.random.default_rng(0).permutation(len(drawn.images))[:30])
+    found, _ = told(replace(part, coco=True).moved(lambda b: np.add(b, (-0.06, -0.02, -0.06, -0.02))))
+    assert set(found) == {"shifted"}
+
+
 @pytest.mark.parametrize("size", ["too_large, 20 %", "too_small, 20 %"])
 def test_copies_of_boxes_of_a_wrong_size_are_both(size):
     found, _ = told(COCO["resized, .8"](COCO[size](replace(BENCHMARK["shapes"](30), coco=True))))

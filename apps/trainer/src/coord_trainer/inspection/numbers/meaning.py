@@ -95,8 +95,9 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
     is_padded = any(m.beats(own_fitted, SIGNIFICANT) for m, _ in fitted_pairs)  # then `own` nearly fits too
     if own_fitted.inside >= PLAUSIBLE and max(own.z, own_fitted.z) >= SIGNIFICANT and not is_padded:
         copy = find_copy(raw, units["pixels"], sample, 1) if max(own.z, own_fitted.z) < _CLEAR else None
-        is_copy = copy is not None and min(copy.z, copy.above(own_fitted)) >= SCAN_SIGNIFICANT
-        return (copy if copy is not None and is_copy else own), True
+        if copy is None or min(copy.z, copy.above(fitted(own, sample, KINDS))) < SCAN_SIGNIFICANT:
+            return own, True  # perhaps after a small move, which is a separate finding
+        return copy, True
     fitted_pairs += [(fitted(m, sample), m) for m in alternatives]
     best, unfitted = max(fitted_pairs, key=lambda pair: pair[0].z, default=(own, own))
     if unfitted is not own and best.beats(own_fitted, SIGNIFICANT):
