@@ -285,7 +285,7 @@ def measure(name: str, draft: Draft, subsets: int, clean: int) -> list[str]:
             part, maps = resample(draft, all_maps, rng.permutation(len(draft.images))[:size])
             found = findings(replace(part, coco=bool(k % 2)), maps)
             told.update({"alarm": bool(alarms(found)), **dict.fromkeys(found, 1)})
-        wolf.append(f"{told.pop('alarm')} of {clean}")
+        wolf.append(f"{told.pop('alarm', 0)} of {clean}")
         notes.append(", ".join(f"{code} {count}" for code, count in told.items()) or "nothing")
     rows = [f"| {name} | {case} | {' | '.join(values)} |" for case, values in named.items()]
     rows.append(f"| {name} | false alarms on clean subsets | {' | '.join(wolf)} |")
