@@ -7,7 +7,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from coord_codec.geometry.base import Geometry
-from coord_codec.geometry.registry import GEOMETRIES
+from coord_codec.geometry.kinds import GEOMETRIES
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import ints_to_tokens, tokens_to_ints
 
@@ -46,7 +46,7 @@ def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
             continue
         geometry = obj.get("geometry")
         candidates = [("bbox", "bbox", GEOMETRIES["box"], obj.get("bbox"))]
-        if isinstance(geometry, Mapping) and geometry.get("type") in GEOMETRIES:
+        if isinstance(geometry, Mapping) and geometry.get("type") in tuple(GEOMETRIES):
             kind = GEOMETRIES[geometry["type"]]
             candidates.append(("geometry.coordinates", kind.name, kind, geometry.get("coordinates")))
         for field, key, kind, values in candidates:

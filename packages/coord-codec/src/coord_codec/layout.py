@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from coord_codec.geometry.base import Geometry
-from coord_codec.geometry.registry import geometry_of
+from coord_codec.geometry.kinds import geometry_of
 from coord_codec.vocab import CoordVocab
 
 _MIN_COORDS = 4  # if no geometry is given
