@@ -90,6 +90,8 @@ def test_find_offsets_is_none_without_offsets():
         ({"token_ids": None, "head_offset": None}, "a file: the offset tables lack token_ids, head_offset"),
         ({"scale": Entry((1,))}, f"a file: {MODULE_NAME}.scale: .*unknown part"),
         ({"format_version": Entry((1,), (2,))}, "format_version is 2, expected at most 1: update coord-adapter"),
+        ({"token_ids": Entry((3,), (7, 8, 7))}, "a file: token_ids repeat an id"),
+        ({"token_ids": Entry((3,), (7, -1, 9))}, "a file: token_ids repeat an id or have a negative one"),
         ({"embed_offset": Entry((0, 8))}, "0 rows for 3 token ids.*ZeRO-3"),
         ({"embed_offset": Entry((2, 8))}, r"embed_offset is \(2, 8\), expected \(3, 8\)"),
         ({"embed_offset": Entry((3,))}, r"embed_offset is \(3,\)"),

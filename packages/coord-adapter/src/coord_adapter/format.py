@@ -153,10 +153,12 @@ def find_offsets(
         )
     version = next(iter(integers(parts["format_version"])), 1) if "format_version" in parts else 1
     ids, embed, head = (parts[part] for part in TABLES)
-    if problem := problem_with_version(version) or problem_with_shapes(ids.shape[0], embed, head):
+    token_ids = tuple(integers(ids))
+    problem = problem_with_version(version) or problem_with_shapes(ids.shape[0], embed, head)
+    if problem := problem or problem_with_ids(token_ids, None):
         raise InputError(f"{file}: {problem}")
     return StoredOffsets(
-        tuple(integers(ids)),
+        token_ids,
         embed,
         head if head.shape[0] else None,
         decode_fingerprint(integers(parts["fingerprint"])) if "fingerprint" in parts else None,
@@ -197,7 +199,14 @@ def problem_with_shapes(rows: int, embed: Shaped, head: Shaped | None, hidden_si
 
 
 def problem_with_ids(ids: Sequence[int], vocab_rows: int | None) -> str | None:
-    """Return an error message if an id has no row in a vocabulary of `vocab_rows` rows (V, unless None), else None."""
+    """Return an error message if ids repeat or have no row in a vocabulary of `vocab_rows` rows (V), else None.
+
+    Args:
+        ids: the token ids
+        vocab_rows: V; None if it is unknown
+    """
+    if ids and (len(set(ids)) < len(ids) or min(ids) < 0):
+        return "token_ids repeat an id or have a negative one: each row belongs to one id; save the adapter again."
     if vocab_rows is None or not ids or max(ids) < vocab_rows:
         return None
     return (
