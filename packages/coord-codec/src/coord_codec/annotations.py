@@ -122,7 +122,8 @@ def read_annotations(
         annotations: annotations[1]: image_id: 8 is not the id of an image of this file, or that row was left out
     """
     if images is not None and not Path(images).is_dir():
-        raise InputError(f"{images}: expected a folder of images, found {_describe_path(Path(images))}")
+        found = "a file" if Path(images).exists() else "nothing there"
+        raise InputError(f"{images}: expected a folder of images, found {found}")
     root = None if images is None else Path(images)
     kind = None if geometry_of(geometry).name == "box" else geometry_of(geometry)
     if isinstance(source, Mapping):
@@ -313,7 +314,3 @@ def _with_shape(obj: Object, kind: Geometry, notes: Counter[str]) -> Object | In
     if obj.geometry is None or obj.geometry.type != kind.name:
         notes[in_place_of(kind)] += 1
     return obj if obj.geometry is shape else obj.model_copy(update={"geometry": shape})
-
-
-def _describe_path(path: Path) -> str:
-    return "a file" if path.exists() else "nothing there"

@@ -25,6 +25,8 @@ from coord_losses.terms.shape import boxes_around
 from coord_losses.terms.soft_targets import checked_soft_targets
 
 _FROM_COORD_LOGITS: tuple[Need, ...] = ("coord_logits", "expectation", "box")
+_ALL_TOKENS: frozenset[Need] = frozenset({"text_rows", "log_z", "margin"})
+"""Inputs that text tokens have too: object weights do not apply to them, and diagnostics do not compute them."""
 
 
 class TermError(ValueError):
@@ -211,7 +213,7 @@ class TermInputs:
             ) from error
         num_text, num_coords = len(self.batch.text_rows), len(self.bins_C)
         sizes = {"text_rows": num_text, "box": len(self.batch.slots_M4)}
-        sizes |= dict.fromkeys(("log_z", "margin"), num_text + num_coords)
+        sizes |= {"log_z": num_text + num_coords, "margin": num_text + num_coords}
         expected = sizes.get(term.needs[0], num_coords)
         shape = getattr(values, "shape", None)
         if shape != (expected,):
@@ -219,8 +221,7 @@ class TermInputs:
                 f"term {term.name!r} must return [{expected}], one loss per element of {term.needs[0]!r}, got "
                 f"{type(values).__name__ if shape is None else list(shape)}"
             )
-        is_token_term = term.needs[0] in ("text_rows", "log_z", "margin")
-        weights_M = self.object_weights_M if weighted and not is_token_term else None
+        weights_M = self.object_weights_M if weighted and term.needs[0] not in _ALL_TOKENS else None
         if weights_M is not None and term.needs[0] == "box":
             weights_M = weights_M if self.pairs_M is None else weights_M[self.pairs_M]
             values = values * weights_M.to(values.dtype)
@@ -249,7 +250,7 @@ def diagnostic_terms(inputs: TermInputs, mass_C: Tensor) -> dict[str, LossTerm]:
     """Return all terms registered as diagnostics; entropy and expected error are computed at temperature 1."""
     p_CK = inputs.coord_logits_CK.softmax(dim=1)
     distance_CK = (torch.arange(p_CK.shape[1], device=p_CK.device) - inputs.bins_C[:, None]).abs()
-    terms = [t for t in registered_terms().values() if t.diagnostic and "text_rows" not in t.needs]
+    terms = [t for t in registered_terms().values() if t.diagnostic and _ALL_TOKENS.isdisjoint(t.needs)]
     return {
         **{term.name: inputs.loss_term(term, weighted=False) for term in terms},
         "coord_vocab_mass": LossTerm.of(mass_C),
