@@ -151,22 +151,28 @@ def find_offsets(
             f"{file}: {MODULE_NAME}.{unknown[0]}: expected only {', '.join((*TABLES, *DESCRIPTIVE))}, found an "
             "unknown part of the offset tables; update coord-adapter"
         )
-    version = next(iter(integers(parts["format_version"])), 1) if "format_version" in parts else 1
-    ids, embed, head = (parts[part] for part in TABLES)
-    token_ids = tuple(integers(ids))
-    problem = problem_with_version(version) or problem_with_shapes(ids.shape[0], embed, head)
-    if problem := problem or problem_with_ids(token_ids, None):
+    for part, tensor in parts.items():
+        dimensions = 2 if part in ("embed_offset", "head_offset") else 1
+        if len(tensor.shape) != dimensions:
+            raise InputError(f"{file}: {part} is {tuple(tensor.shape)}, expected {dimensions} dimension(s)")
+    values = {part: tuple(integers(parts[part])) for part in ("token_ids", *DESCRIPTIVE) if part in parts}
+    for part, numbers in values.items():
+        if not all(isinstance(number, int) for number in numbers):
+            raise InputError(f"{file}: {part} holds {numbers[0]!r}, expected integers")
+    ids, embed, head = values["token_ids"], parts["embed_offset"], parts["head_offset"]
+    problem = problem_with_version(*values.get("format_version", ())[:1]) or problem_with_shapes(len(ids), embed, head)
+    if problem := problem or problem_with_ids(ids, None):
         raise InputError(f"{file}: {problem}")
     return StoredOffsets(
-        token_ids,
+        ids,
         embed,
         head if head.shape[0] else None,
-        decode_fingerprint(integers(parts["fingerprint"])) if "fingerprint" in parts else None,
+        decode_fingerprint(values.get("fingerprint", ())),
         frozenset(DESCRIPTIVE) - parts.keys(),
     )
 
 
-def problem_with_version(version: int) -> str | None:
+def problem_with_version(version: int = 1) -> str | None:
     """Return an error message if the file's version is not supported, else None; files without a version have 1."""
     if version > FORMAT_VERSION:
         return f"format_version is {version}, expected at most {FORMAT_VERSION}: update coord-adapter."

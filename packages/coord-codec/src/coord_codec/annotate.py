@@ -29,8 +29,8 @@ def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
         Whether any box was annotated.
 
     Raises:
-        ValueError: if a box mixes coordinate tokens with other values, has the wrong number of coordinates (four
-            for a box, otherwise as many as its geometry requires), or has a bin outside the grid
+        ValueError: if `objects` is not a list, or a box mixes coordinate tokens with other values, has the wrong number
+            of coordinates (four for a box, otherwise as many as its geometry requires), or has a bin outside the grid
 
     Example:
         >>> record = {"objects": [{"desc": "cat", "bbox": ints_to_tokens([1, 2, 3, 4])}]}
@@ -41,7 +41,10 @@ def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
     """
     in_bins = record.get("coord_space") == "bins"
     annotated: list[tuple[MutableMapping[str, Any], str, list[int]]] = []
-    for i, obj in enumerate(record.get("objects") or ()):
+    objects = record.get("objects") or ()
+    if not isinstance(objects, (list, tuple)):
+        raise ValueError(f"objects: expected a list, found {objects!r:.80}")
+    for i, obj in enumerate(objects):
         if not isinstance(obj, MutableMapping):
             continue
         geometry = obj.get("geometry")
