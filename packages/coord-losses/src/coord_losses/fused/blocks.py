@@ -58,7 +58,7 @@ class HeadSpec:
     dtype: torch.dtype
     chunk_rows: int | None
     chunk_vocab: int | None
-    grad: bool
+    grad: bool = False
     cap: float | None = None
     gate_temperature: float = 1.0
     kernel: str = "torch"
