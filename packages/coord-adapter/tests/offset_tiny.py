@@ -1,10 +1,18 @@
 """The tiny Qwen3-VL of these tests: random weights, and offsets that are never zero."""
 
+import contextlib
+
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-from coord_adapter import MODULE_NAME, install_coord_offset_adapter, with_offset_modules
+from coord_adapter import (
+    MODULE_NAME,
+    active_offsets,
+    bypass_head_hook,
+    install_coord_offset_adapter,
+    with_offset_modules,
+)
 
 V, H = 300, 64
 IMAGE, VIDEO, VISION_START, VISION_END = 296, 297, 298, 299
@@ -76,6 +84,25 @@ def tables_of(model):
         model.get_submodule(MODULE_NAME) if hasattr(model, MODULE_NAME) else model.base_model.model.coord_offset_adapter
     )
     return module.modules_to_save[module.active_adapters[0]] if hasattr(module, "modules_to_save") else module
+
+
+@contextlib.contextmanager
+def fused_head(model, select, loss):
+    """Stand in for the head of a model: select rows, and take the loss with the offsets applied explicitly."""
+    head = model.get_base_model().lm_head if hasattr(model, "get_base_model") else model.lm_head
+
+    def forward(hidden_BTH):
+        offsets, hidden_NH = active_offsets(model), select(hidden_BTH)
+        logits_NV = hidden_NH @ offsets.head_weight.T
+        logits_NV = logits_NV.index_add(1, offsets.ids, hidden_NH @ offsets.offsets.to(hidden_NH.dtype).T)
+        return loss(logits_NV)[None]
+
+    head.forward = forward
+    try:
+        with bypass_head_hook(model):
+            yield
+    finally:
+        del head.forward
 
 
 def logits(model, **kwargs):

@@ -211,9 +211,10 @@ def test_load_adapter_takes_a_file_with_nothing_but_tables(folder):
         (set_tensor("embed_offset", lambda t: t[:, :7].clone()), r"\(43, 7\), expected \(43, 64\)"),
         (set_tensor("head_offset", lambda t: torch.ones(5, H)), "head_offset"),
         (set_tensor("token_ids", lambda t: t + 100), "lies outside the 300 rows"),
+        (set_tensor("token_ids", lambda t: t.clamp(max=270)), "token_ids repeat an id"),
         (set_tensor("format_version", lambda t: t + 9), "update coord-adapter"),
     ],
-    ids=["zero rows", "hidden size", "head rows", "vocabulary", "version"],
+    ids=["zero rows", "hidden size", "head rows", "vocabulary", "repeated ids", "version"],
 )
 @pytest.mark.parametrize("load", [load_adapter, PeftModel.from_pretrained], ids=["ours", "peft"])
 def test_load_refuses_a_file_that_does_not_fit(folder, change, message, load):
@@ -236,6 +237,14 @@ def test_load_adapter_names_a_folder_without_offsets(tmp_path, folder):
     (folder / WEIGHTS_FILE).write_bytes(b"not safetensors")
     with pytest.raises(ValueError, match="not a readable safetensors"):
         load_adapter(tiny(), folder)
+
+
+def test_load_adapter_refuses_a_file_that_peft_would_not_load(folder):
+    peft_model(ids=IDS[:9]).save_pretrained(folder / "other")
+    (folder / "other" / WEIGHTS_FILE).rename(folder / "best.safetensors")
+    with pytest.raises(ValueError, match=r"best\.safetensors: expected an adapter folder with adapter_model"):
+        load_adapter(tiny(), folder / "best.safetensors")
+    assert torch.equal(logits(load_adapter(tiny(), folder / WEIGHTS_FILE)), logits(load_adapter(tiny(), folder)))
 
 
 def test_load_adapter_refuses_a_wrapped_base(folder):

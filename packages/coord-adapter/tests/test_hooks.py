@@ -1,12 +1,26 @@
 """Where the hooks sit, what they refuse, and a head that is replaced for one call (a fused objective)."""
 
-import contextlib
 import copy
 import pickle
+from functools import partial
 
 import pytest
 import torch
-from offset_tiny import IDS, TEXT_LAYERS, H, V, batch, logits, lora, peft_model, prepared, shake, tables_of, tiny
+from offset_tiny import (
+    IDS,
+    TEXT_LAYERS,
+    H,
+    V,
+    batch,
+    fused_head,
+    logits,
+    lora,
+    peft_model,
+    prepared,
+    shake,
+    tables_of,
+    tiny,
+)
 from peft import LoraConfig, get_base_model_state_dict, get_peft_model
 from torch.nn.functional import cross_entropy
 
@@ -20,26 +34,6 @@ from coord_adapter import (
 )
 
 
-@contextlib.contextmanager
-def fused_loss(model, rows_BT, targets_N):
-    """Stand in for the head: select rows, take the loss with the offsets applied explicitly."""
-    head = model.get_base_model().lm_head if hasattr(model, "get_base_model") else model.lm_head
-
-    def forward(hidden_BTH):
-        offsets = active_offsets(model)
-        hidden_NH = hidden_BTH[rows_BT]
-        logits_NV = hidden_NH @ offsets.head_weight.T
-        logits_NV = logits_NV.index_add(1, offsets.ids, hidden_NH @ offsets.offsets.to(hidden_NH.dtype).T)
-        return cross_entropy(logits_NV, targets_N, reduction="sum")[None]
-
-    head.forward = forward
-    try:
-        with bypass_head_hook(model):
-            yield
-    finally:
-        del head.forward
-
-
 @pytest.mark.parametrize("build", [prepared, peft_model], ids=["bare", "peft"])
 def test_fused_loss_and_gradients_equal_the_plain_head(combination, build):
     rows_BT = torch.zeros(2, 24, dtype=torch.bool)
@@ -48,7 +42,8 @@ def test_fused_loss_and_gradients_equal_the_plain_head(combination, build):
     plain, fused = build(*combination), build(*combination)
     expected = cross_entropy(plain(**batch()).logits[rows_BT], targets_N, reduction="sum")
     expected.backward()
-    with fused_loss(fused, rows_BT, targets_N):
+    sum_of_losses = partial(cross_entropy, target=targets_N, reduction="sum")
+    with fused_head(fused, lambda hidden_BTH: hidden_BTH[rows_BT], sum_of_losses):
         loss = fused(**batch()).logits[0]
         loss.backward()
     torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4)

@@ -1,249 +1,11 @@
-"""The one reader: what is left out of training is left out of scoring, and each fault is listed where it stands."""
+"""The one reader of annotations: formats told by content, instance lines, refused objects."""
 
 import copy
 import json
-import math
 
 import pytest
 
-from coord_codec import (
-    AnnotationSet,
-    Category,
-    InputError,
-    Instance,
-    encode_target,
-    read_annotations,
-    read_instances,
-    select_objects,
-    write_instances,
-)
-
-TURNED = 20 * (math.cos(math.pi / 6) + math.sin(math.pi / 6))
-"""Half a side of the box around a square of 40 pixels that was turned by 30 degrees."""
-
-
-def coco():
-    return {
-        "images": [
-            {"id": 9, "file_name": "b.jpg", "width": 200, "height": 100},
-            {"id": 4, "file_name": "a.jpg", "width": 64.0, "height": 48},
-        ],
-        "categories": [{"id": 3, "name": "dog"}, {"id": 1, "name": "cat"}],
-        "annotations": [
-            {"id": 1, "image_id": 9, "category_id": 3, "bbox": [20, 10, 100, 50], "area": 1234.5},
-            {"id": 2, "image_id": 4, "category_id": 1, "bbox": [0, 0, 64, 48]},
-            {"id": 3, "image_id": 4, "category_id": 1, "bbox": [8, 8, 16, 16], "iscrowd": 1, "area": 77},
-        ],
-    }
-
-
-def changed(path, value):
-    document = coco()
-    place = document
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    return document
-
-
-def test_read_annotations_gives_instances_and_the_rows_of_the_file():
-    found = read_annotations(coco())
-    assert [i.image for i in found.instances] == ["b.jpg", "a.jpg"]
-    assert found.instances[0].objects[0].bbox == (20 / 200, 10 / 100, 120 / 200, 60 / 100)
-    assert found.instances[0].objects[0].area == 1234.5 and found.instances[1].objects[0].area is None
-    assert found.categories == (Category(1, "cat"), Category(3, "dog"))
-    assert [image.id for image in found.tables.images] == [4, 9]
-    rows = [(a.image, a.category, a.bbox_xywh, a.area, a.iscrowd, a.is_target) for a in found.tables.annotations]
-    assert rows == [
-        (1, 1, (20, 10, 100, 50), 1234.5, False, True),
-        (0, 0, (0, 0, 64, 48), 64 * 48, False, True),
-        (0, 0, (8, 8, 16, 16), 77, True, False),
-    ]
-    assert found.problems == () and found.notes == {"crowd regions, which are not training targets": 1}
-
-
-def test_read_annotations_makes_the_instances_that_validation_would():
-    """They are built without validation, for speed."""
-    for instance in read_annotations(coco()).instances:
-        again = Instance.model_validate(instance.model_dump(mode="json", exclude_unset=True))
-        assert again == instance
-        assert again.model_dump(exclude_unset=True) == instance.model_dump(exclude_unset=True)
-
-
-def test_crowd_regions_are_no_targets_but_stay_objects(tmp_path):
-    instance = read_annotations(coco()).instances[1]
-    assert [o.iscrowd for o in instance.objects] == [False, True] and len(instance.targets) == 1
-    assert select_objects(instance) == ([instance.objects[0]], 0)
-    assert encode_target(instance, markers="obj").count("<obj_start>") == 1
-    write_instances(tmp_path / "a.jsonl", [instance])
-    assert read_annotations(tmp_path / "a.jsonl").instances == (instance,)
-
-
-BAD_RECORDS = [
-    (("images", 0), 5, "images[0]: expected an object, found int"),
-    (("images", 0, "id"), None, "images[0]: id: expected a whole number or text, found None"),
-    (("images", 0, "id"), True, "images[0]: id: expected a whole number or text, found True"),
-    (("images", 0, "id"), 4, "images[0]: id: 4 occurs 2 times"),
-    (("images", 0, "width"), -5, "images[0]: width: expected a whole number of pixels above 0, found -5"),
-    (("images", 0, "height"), 0, "images[0]: height: expected a whole number of pixels above 0, found 0"),
-    (("images", 0, "width"), 99.5, "images[0]: width: expected a whole number of pixels above 0, found 99.5"),
-    (("images", 0, "width"), "200", "images[0]: width: expected finite numbers, found '200'"),
-    (("images", 0, "file_name"), 7, "images[0]: file_name: expected a path, found 7"),
-    (("categories", 0), "dog", "categories[0]: expected an object, found str"),
-    (("categories", 0, "id"), 1, "categories[0]: id: 1 occurs 2 times"),
-    (("categories", 0, "id"), 1.5, "categories[0]: id: expected a whole number or text, found 1.5"),
-    (("categories", 0, "name"), " ", "categories[0]: name: expected a name, found ' '"),
-    (("categories", 0, "name"), None, "categories[0]: name: expected a name, found None"),
-    (("annotations", 0), [1], "annotations[0]: expected an object, found list"),
-    (("annotations", 0, "image_id"), 99, "annotations[0] (id 1): image_id: 99 is not the id of an image"),
-    (("annotations", 0, "image_id"), None, "annotations[0] (id 1): image_id: expected a whole number"),
-    (("annotations", 0, "category_id"), 2, "annotations[0] (id 1): category_id: 2 is not the id of a category"),
-    (("annotations", 0, "bbox"), None, "annotations[0] (id 1): bbox: expected 4 numbers, found None"),
-    (("annotations", 0, "bbox"), [1, 2, 3], "annotations[0] (id 1): bbox: expected 4 numbers, found [1, 2, 3]"),
-    (("annotations", 0, "bbox"), [1, 2, 3, math.nan], "annotations[0] (id 1): bbox: expected finite numbers"),
-    (("annotations", 0, "bbox"), [1, 2, "3", 4], "annotations[0] (id 1): bbox: expected finite numbers"),
-    (("annotations", 0, "bbox"), [1, 2, -3, 4], "annotations[0] (id 1): bbox: expected a width and height"),
-    (("annotations", 0, "bbox"), [10**400, 2, 3, 4], "annotations[0] (id 1): bbox: expected finite numbers"),
-    (("annotations", 0, "area"), "big", "annotations[0] (id 1): area: expected finite numbers, found 'big'"),
-    (("annotations", 0, "area"), -1, "annotations[0] (id 1): area: expected at least 0, found -1"),
-    (("annotations", 0, "iscrowd"), "no", "annotations[0] (id 1): iscrowd: expected 0 or 1, found 'no'"),
-]
-
-
-@pytest.mark.parametrize(("path", "value", "message"), BAD_RECORDS, ids=[m for *_, m in BAD_RECORDS])
-def test_bad_coco_record_is_left_out_of_rows_and_instances_alike(path, value, message):
-    found = read_annotations(changed(path, value))
-    assert any(str(p).startswith(f"annotations: {message}") for p in found.problems), found.problems
-    assert not any(p.training_only for p in found.problems)
-    targets = [a for a in found.tables.annotations if a.is_target]
-    assert len(targets) == sum(len(i.targets) for i in found.instances) <= 1
-    assert {i.image_id for i in found.instances} == {image.id for image in found.tables.images}
-    with pytest.raises(InputError, match="mend or remove"):
-        found.check(training=False)
-    with pytest.raises(InputError, match=r"problems in the annotations"):
-        read_annotations(changed(path, value), strict=True)
-
-
-TRAINING_ONLY = [
-    (("annotations", 0, "bbox"), [10, 10, 0, 5], "the box has no area: (10, 10) to (10, 15)"),
-    (("annotations", 0, "bbox"), [190, 10, 20, 5], "lies outside its image, which is 200 x 100 pixels"),
-    (("annotations", 0, "bbox"), [200, 10, 1, 5], "the box has no area"),  # nothing is left after clipping
-    (("categories", 0, "name"), "a <|box_end|> dog", "control token <|box_end|>"),
-    (("images", 0, "file_name"), "", "the image cannot be trained on"),
-    (("images", 0, "width"), None, "the image cannot be trained on"),
-]
-
-
-@pytest.mark.parametrize(("path", "value", "message"), TRAINING_ONLY, ids=[m for *_, m in TRAINING_ONLY])
-def test_record_without_training_use_stays_a_row_of_the_file_until_selected(path, value, message):
-    found = read_annotations(changed(path, value))
-    (problem,) = found.problems
-    assert message in problem.message and problem.training_only
-    found.check(training=False)
-    assert len(found.tables.annotations) == 3 and sum(len(i.targets) for i in found.instances) == 1
-    chosen = found.select(found.instances)
-    assert [a.is_target for a in chosen.tables.annotations] == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("ids", "found"), [(["9", "4", "4"], [1, 2]), (["009", 4.0, "4"], [1, 2]), (["9", "x", 5], [1, 0])]
-)
-def test_ids_that_differ_as_text_and_number_are_the_same(ids, found):
-    document = coco()
-    for row, image_id in zip(document["annotations"], ids, strict=True):
-        row["image_id"] = image_id
-    document["categories"][0]["id"] = "3"
-    read = read_annotations(document)
-    assert [len(i.objects) for i in read.instances] == found and len(read.problems) == 3 - sum(found)
-    matched = sum(isinstance(i, str) and i.isdigit() for i in ids)
-    assert read.notes["annotations whose image_id is the id of an image only if text is read as a number"] == matched
-    assert read.notes["annotations whose category_id is the id of a category only if text is read as a number"] == 1
-
-
-def test_id_that_may_be_two_images_is_none():
-    document = coco()
-    document["images"] += [{"id": "09", "file_name": "c.jpg", "width": -1, "height": 4}]
-    document["annotations"][0]["image_id"] = "9"
-    read = read_annotations(document)
-    assert [len(i.objects) for i in read.instances] == [0, 2] and len(read.problems) == 2
-
-
-@pytest.mark.parametrize("image_id", ["b.jpg", 77, None])
-def test_annotations_of_no_image_at_all_are_an_error(image_id):
-    document = coco()
-    for row in document["annotations"]:
-        row["image_id"] = image_id
-    with pytest.raises(InputError, match=r"annotations\[0\] \(id 1\): image_id: .* ids such as 4: write the same ids"):
-        read_annotations(document)
-    assert read_annotations({**document, "annotations": []}).instances
-
-
-def test_boxes_are_clipped_by_a_pixel_and_counted():
-    found = read_annotations(changed(("annotations", 0, "bbox"), [-1, 0.5, 202, 100.4]))
-    assert found.instances[0].objects[0].bbox == (0, 0.005, 1, 1) and not found.problems
-    assert found.notes["boxes clipped by at most 1 pixel"] == 1
-    assert found.tables.annotations[0].bbox_xywh == (-1, 0.5, 202, 100.4)
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"attributes": {"rotation": 90.0, "occluded": False}}, (0.4, 0, 0.6, 1)),
-        ({"attributes": {"rotation": -270}, "segmentation": []}, (0.4, 0, 0.6, 1)),
-        ({"attributes": {"rotation": 30}, "bbox": [80, 30, 40, 40]}, (0.5 - TURNED / 200, 0.5 - TURNED / 100)),
-        ({"attributes": {"rotation": 180}}, None),
-        ({"attributes": {"rotation": "up"}}, None),
-        ({"attributes": {"rotation": math.nan}}, None),
-        ({"attributes": ["rotation"]}, None),
-        ({"attributes": {"rotation": 90}, "segmentation": [[50, 30, 150, 30, 150, 70]]}, None),
-    ],
-)
-def test_rotated_box_has_the_upright_box_around_it(fields, expected):
-    document = coco()
-    document["annotations"][0] |= {"bbox": [50, 30, 100, 40]} | fields
-    found = read_annotations(document)
-    box = expected or (0.25, 0.3, 0.75, 0.7)
-    box = box if len(box) == 4 else (*box, 1 - box[0], 1 - box[1])
-    assert found.instances[0].objects[0].bbox == pytest.approx(box, abs=1e-12)
-    x, y, width, height = found.tables.annotations[0].bbox_xywh
-    assert (x / 200, y / 100, (x + width) / 200, (y + height) / 100) == pytest.approx(box, abs=1e-12)
-    rotated = [count for note, count in found.notes.items() if note.startswith("rotated boxes")]
-    assert rotated == [1] * (expected is not None) and not any("clipped" in note for note in found.notes)
-
-
-def test_image_size_is_asked_for_images_that_state_none():
-    document = changed(("images", 0, "width"), None)
-    found = read_annotations(document, image_size={"b.jpg": (200, 100)}.get)
-    assert found.instances == read_annotations(coco()).instances and not found.problems
-
-
-@pytest.mark.parametrize("kind", ["coco", "jsonl"])
-def test_path_with_backslashes_is_that_with_slashes_where_only_that_exists(tmp_path, kind):
-    names = {"sub\\b.jpg": "sub/b.jpg", ".\\a.jpg": "a.jpg", "a\\b.jpg": "a\\b.jpg", "gone\\c.jpg": "gone\\c.jpg"}
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "a").mkdir()
-    for name in ("sub/b.jpg", "a.jpg", "a/b.jpg", "a\\b.jpg"):
-        (tmp_path / name).touch()
-    rows = [{"id": n, "file_name": name} for n, name in enumerate(names)]
-    text = json.dumps({"images": rows, "annotations": [], "categories": []})
-    if kind == "jsonl":
-        text = "".join(json.dumps({"image": name, "objects": []}) + "\n" for name in names)
-    (tmp_path / "x.txt").write_text(text)
-    asked = []
-    found = read_annotations(tmp_path / "x.txt", image_size=lambda name: asked.append(name) or (9, 9))
-    assert [i.image for i in found.instances] == list(names.values())
-    assert found.notes == {"image paths with backslashes, found with slashes": 2}
-    assert asked == (list(names.values()) if kind == "coco" else [])
-    assert kind == "jsonl" or [image.file_name for image in found.tables.images] == list(names.values())
-
-
-def test_select_keeps_the_rows_of_the_chosen_images():
-    found = read_annotations(coco())
-    chosen = found.select(found.instances[:1])
-    assert [image.id for image in chosen.tables.images] == [9] and chosen.instances == found.instances[:1]
-    assert [(a.image, a.area) for a in chosen.tables.annotations] == [(0, 1234.5)]
-    assert chosen.categories == found.categories
-
+from coord_codec import AnnotationSet, Category, InputError, Instance, read_annotations, read_instances
 
 GOOD = {"image": "a.jpg", "image_id": 1, "objects": [{"desc": "cat", "bbox": [0, 0, 0.5, 0.5]}]}
 
@@ -268,13 +30,13 @@ def test_repeated_id_of_an_instance_line_is_left_out(tmp_path):
 
 @pytest.mark.parametrize("name", ["coco.json", "coco.jsonl", "coco"])
 @pytest.mark.parametrize("indent", [None, 2])
-def test_format_is_told_by_content(tmp_path, name, indent):
+def test_format_is_told_by_content(coco, tmp_path, name, indent):
     path = tmp_path / name
-    path.write_text("\n" + json.dumps(coco(), indent=indent))
+    path.write_text("\n" + json.dumps(coco, indent=indent))
     if name.endswith(".jsonl") and indent:
         assert not read_annotations(path).instances  # lines of JSONL, each listed
         return
-    assert read_annotations(path).tables == read_annotations(coco()).tables
+    assert read_annotations(path).tables == read_annotations(coco).tables
     path.write_text(json.dumps([GOOD]))
     assert read_annotations(path).instances == (Instance(**GOOD),)
     path.write_text(json.dumps(GOOD))
@@ -307,23 +69,43 @@ def test_read_annotations_refuses_what_is_neither_format(tmp_path, text, message
             read_annotations(path)
 
 
-def test_read_annotations_names_a_missing_file_or_folder(tmp_path):
+def test_read_annotations_names_a_missing_file_or_folder(coco, tmp_path):
     with pytest.raises(InputError, match=r"none\.json: cannot be read"):
         read_annotations(tmp_path / "none.json")
     with pytest.raises(InputError, match="expected a file of annotations, found a folder"):
         read_annotations(tmp_path)
     with pytest.raises(InputError, match="expected a folder of images, found nothing there"):
-        read_annotations(coco(), tmp_path / "none")
+        read_annotations(coco, tmp_path / "none")
 
 
-def test_annotation_set_of_instances_and_of_a_copied_document():
-    document = coco()
+def test_annotation_set_of_instances_and_of_a_copied_document(coco):
+    document = coco
     kept = copy.deepcopy(document)
     found = read_annotations(document)
     assert document == kept, "the reader changes nothing"
     again = read_annotations(found.instances)
     assert isinstance(again, AnnotationSet) and again.instances == found.instances
     assert [c.name for c in again.categories] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize("kind", ["coco", "jsonl"])
+def test_path_with_backslashes_is_that_with_slashes_where_only_that_exists(tmp_path, kind):
+    names = {"sub\\b.jpg": "sub/b.jpg", ".\\a.jpg": "a.jpg", "a\\b.jpg": "a\\b.jpg", "gone\\c.jpg": "gone\\c.jpg"}
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a").mkdir()
+    for name in ("sub/b.jpg", "a.jpg", "a/b.jpg", "a\\b.jpg"):
+        (tmp_path / name).touch()
+    rows = [{"id": n, "file_name": name} for n, name in enumerate(names)]
+    text = json.dumps({"images": rows, "annotations": [], "categories": []})
+    if kind == "jsonl":
+        text = "".join(json.dumps({"image": name, "objects": []}) + "\n" for name in names)
+    (tmp_path / "x.txt").write_text(text)
+    asked = []
+    found = read_annotations(tmp_path / "x.txt", image_size=lambda name: asked.append(name) or (9, 9))
+    assert [i.image for i in found.instances] == list(names.values())
+    assert found.notes == {"image paths with backslashes, found with slashes": 2}
+    assert asked == (list(names.values()) if kind == "coco" else [])
+    assert kind == "jsonl" or [image.file_name for image in found.tables.images] == list(names.values())
 
 
 def with_box(*boxes, **fields):
@@ -355,41 +137,7 @@ def test_refused_object_of_an_instance_line_does_not_teach_omission(tmp_path, bo
         read_annotations(path, on_bad_box="error")
 
 
-COCO_REFUSED = [
-    ({"bbox": [150, 10, 60, 5]}, None),
-    ({"bbox": [10, 10, -5, 5]}, None),
-    ({"category_id": 99}, None),
-    ({"bbox": [10, 10, 0, 5]}, 1),
-    ({"bbox": [10, 10, 0.1, 5]}, 1),
-    ({"bbox": [150, 10, 60, 5], "iscrowd": 1}, 1),
-]
-
-
-@pytest.mark.parametrize(("fields", "with_image"), COCO_REFUSED)
-def test_refused_annotation_of_coco_does_not_teach_omission(fields, with_image):
-    images = [{"id": n, "file_name": f"{n}.jpg", "width": 200, "height": 100} for n in (1, 2)]
-    good = {"category_id": 1, "bbox": [10, 10, 50, 50]}
-    rows = [good | {"image_id": 1}, good | {"image_id": 1} | fields, good | {"image_id": 2}]
-    document = {"images": images, "annotations": rows, "categories": [{"id": 1, "name": "cat"}]}
-    for policy, left in (("drop_image", with_image), ("drop_box", 1)):
-        found = read_annotations(document, on_bad_box=policy)
-        assert [len(i.targets) for i in found.instances] == [n for n in (left, 1) if n is not None]
-        assert [a.is_target for a in found.tables.annotations if not a.iscrowd] == [True] * sum(
-            n for n in (left, 1) if n is not None
-        )
-        assert sum(found.notes.get(n, 0) for n in found.notes if n.startswith("images left out")) == (left is None)
-        assert [p.is_box for p in found.problems] == [True]
-        refused = ["cat"] if fields.get("category_id", 1) == 1 else []
-        assert [getattr(i, "uncertain", []) for i in found.instances] == [refused, []][-len(found.instances) :]
-    with pytest.raises(InputError, match=r"1 objects are refused"):
-        read_annotations(document, on_bad_box="error")
-
-
-def test_category_that_no_answer_can_name_takes_its_images_along():
-    document = {
-        "images": [{"id": n, "file_name": f"{n}.jpg", "width": 200, "height": 100} for n in (1, 2)],
-        "annotations": [{"image_id": n, "category_id": n, "bbox": [10, 10, 50, 50]} for n in (1, 2)],
-        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "a <|box_end|>"}],
-    }
-    assert [i.image for i in read_annotations(document, on_bad_box="drop_image").instances] == ["1.jpg"]
-    assert [i.image for i in read_annotations(document, on_bad_box="drop_box").instances] == ["1.jpg", "2.jpg"]
+def test_refused_objects_are_named_by_their_position_in_the_record():
+    found = read_annotations([with_box(THIN, SWAPPED, GOOD_BOX, THIN)], on_bad_box="drop_box")
+    assert [problem.field for problem in found.problems] == [f"objects[{n}].bbox" for n in (1, 0, 3)]
+    assert len(found.instances[0].objects) == 1

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coord_codec import CoordVocab, Omission, Reason, find_layout
 
@@ -177,3 +179,44 @@ def test_reasons_are_counted_by_plain_words():
     (omission,) = find_layout([S, T, E], VOCAB, PAIR).reasons
     assert omission == Omission(0, 2, Reason.ARITY)
     assert json.dumps({omission.reason: 1}) == '{"arity": 1}'
+
+
+def causal_model(ids):
+    """Logits [T, V] of a model that knows the sequence by heart; the last position has nothing to predict."""
+    logits = np.zeros((len(ids), VOCAB.ids.stop), dtype=np.float32)
+    logits[np.arange(len(ids) - 1), ids[1:]] = 1.0
+    return logits
+
+
+def write(boxes, markers):
+    if markers is None:
+        rows = [[50, 51, a, 7, b, 7, c, 7, d, 8] for a, b, c, d in boxes]
+    elif len(markers) == 2:
+        rows = [[S, T, *box, E] for box in boxes]
+    else:
+        rows = [[RS, T, RE, BS, *box, BE] for box in boxes]
+    return [U, U, *(i for row in rows for i in row), U]
+
+
+def read(logits, layout, shift):
+    positions = np.array([o.logit_positions for o in layout.objects]) + shift
+    return logits[positions][..., VOCAB.first_id :].argmax(-1)
+
+
+@pytest.mark.parametrize("markers", [PAIR, FOUR, None])
+def test_the_bins_are_read_where_they_are_predicted_and_nowhere_else(markers):
+    """A causal model's position p predicts the token at p + 1."""
+    bins = st.lists(st.integers(0, 999), min_size=4, max_size=4, unique=True)
+
+    @given(st.lists(bins, min_size=1, max_size=5))
+    @settings(deadline=None, max_examples=25)
+    def check(boxes):
+        ids = write([[VOCAB.bin_to_id(k) for k in box] for box in boxes], markers)
+        layout = find_layout(ids, VOCAB, markers)
+        logits = causal_model(ids)
+        assert read(logits, layout, 0).tolist() == boxes
+        assert [list(o.bins) for o in layout.objects] == boxes
+        for shift in (-1, 1):
+            assert read(logits, layout, shift).tolist() != boxes
+
+    check()

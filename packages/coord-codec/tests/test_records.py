@@ -5,7 +5,7 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from coord_codec import Instance, Object
+from coord_codec import Instance, Object, read_annotations
 
 BOX = [0.1, 0.2, 0.3, 0.4]
 
@@ -100,6 +100,14 @@ def test_a_number_beyond_floating_point_is_outside_too():
 @pytest.mark.parametrize("bad", [[0, 0, 1], [0, 0, 1, 1, 1], [], None, "0 0 1 1", 5, {"x": 1}])
 def test_boxes_that_are_not_four_values(bad):
     assert "expected four values x1, y1, x2, y2" in box_fault(bad)
+
+
+def test_long_values_are_cut_in_messages():
+    for fault in (box_fault([0.1] * 5000), box_fault([None] * 4 * 1000)):
+        assert len(fault) < 300
+    path = {str(n): n for n in range(5000)}
+    (problem,) = read_annotations([{"image": "a.jpg", "objects": path}]).problems
+    assert "found {'0': 0" in problem.message and len(problem.message) < 300
 
 
 @pytest.mark.parametrize("bad", [[0, 0, True, 1], [0, 0, None, 1], [0, [0], 1, 1]])

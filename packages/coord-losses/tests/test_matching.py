@@ -149,6 +149,13 @@ def test_matching_leaves_token_terms_with_the_text():
     assert {name for name in by_text if by_text[name].sum != matched[name].sum} == {"box"}
 
 
+def test_logits_that_overflowed_give_a_loss_of_nan_with_matching_too():
+    logits, targets, slots = problem()
+    logits[0] = torch.nan
+    config = ObjectiveConfig(box_weight=1.0, matching="hungarian")
+    assert CoordObjective(config, VOCAB)(logits, targets, slots).terms["box"].sum.isnan()
+
+
 def test_slots_know_the_label_of_each_object():
     answer = [1, 5, 6, 11, 12, 15, 16, 2, 1, 7, 11, 12, 15, 16, 2, 1, 5, 6, 11, 12, 15, 17, 2]
     labels = torch.tensor([[-100, *answer]])

@@ -42,7 +42,7 @@ def load_adapter(
 
     Args:
         base_model: the base model; if tables are already installed, their fingerprint is compared
-        path: a local adapter folder
+        path: a local adapter folder, or the `adapter_model.safetensors` in it
         fingerprint: fingerprint of the tokenizer in use, compared with that of the file
         adapter_name: name of the adapter in the PEFT model
         is_trainable: whether the adapter will be trained further
@@ -53,12 +53,14 @@ def load_adapter(
 
     Raises:
         FileNotFoundError: if there is no adapter
-        ValueError: if the file contains no offsets, or offsets of another size or vocabulary, or if PEFT already
-            wraps the base model
+        ValueError: if the file has another name, contains no offsets, or offsets of another size or vocabulary, or if
+            PEFT already wraps the base model
     """
     if isinstance(base_model, PeftModel):
         raise ValueError("base_model is already wrapped by PEFT: call its load_adapter(path, adapter_name) instead.")
     file = weights_file(path)
+    if file.name != WEIGHTS_FILE:  # PEFT loads the file of this name in the folder
+        raise InputError(f"{file}: expected an adapter folder with {WEIGHTS_FILE}, found another file; rename it")
     saved = read_stored(file)
     installed = next((module for module in base_model.modules() if isinstance(module, CoordOffsetAdapter)), None)
     problem = problem_with_fingerprint(saved.fingerprint, fingerprint)

@@ -151,20 +151,28 @@ def find_offsets(
             f"{file}: {MODULE_NAME}.{unknown[0]}: expected only {', '.join((*TABLES, *DESCRIPTIVE))}, found an "
             "unknown part of the offset tables; update coord-adapter"
         )
-    version = next(iter(integers(parts["format_version"])), 1) if "format_version" in parts else 1
-    ids, embed, head = (parts[part] for part in TABLES)
-    if problem := problem_with_version(version) or problem_with_shapes(ids.shape[0], embed, head):
+    for part, tensor in parts.items():
+        most = 2 if part in ("embed_offset", "head_offset") else 1
+        if not 1 <= len(tensor.shape) <= most:  # a table that ZeRO-3 left partitioned has one
+            raise InputError(f"{file}: {part} is {tuple(tensor.shape)}, expected {most} dimension(s)")
+    values = {part: tuple(integers(parts[part])) for part in ("token_ids", *DESCRIPTIVE) if part in parts}
+    for part, numbers in values.items():
+        if not all(isinstance(number, int) for number in numbers):
+            raise InputError(f"{file}: {part} holds {numbers[0]!r}, expected integers")
+    ids, embed, head = values["token_ids"], parts["embed_offset"], parts["head_offset"]
+    problem = problem_with_version(*values.get("format_version", ())[:1]) or problem_with_shapes(len(ids), embed, head)
+    if problem := problem or problem_with_ids(ids, None):
         raise InputError(f"{file}: {problem}")
     return StoredOffsets(
-        tuple(integers(ids)),
+        ids,
         embed,
         head if head.shape[0] else None,
-        decode_fingerprint(integers(parts["fingerprint"])) if "fingerprint" in parts else None,
+        decode_fingerprint(values.get("fingerprint", ())),
         frozenset(DESCRIPTIVE) - parts.keys(),
     )
 
 
-def problem_with_version(version: int) -> str | None:
+def problem_with_version(version: int = 1) -> str | None:
     """Return an error message if the file's version is not supported, else None; files without a version have 1."""
     if version > FORMAT_VERSION:
         return f"format_version is {version}, expected at most {FORMAT_VERSION}: update coord-adapter."
@@ -197,7 +205,14 @@ def problem_with_shapes(rows: int, embed: Shaped, head: Shaped | None, hidden_si
 
 
 def problem_with_ids(ids: Sequence[int], vocab_rows: int | None) -> str | None:
-    """Return an error message if an id has no row in a vocabulary of `vocab_rows` rows (V, unless None), else None."""
+    """Return an error message if ids repeat or have no row in a vocabulary of `vocab_rows` rows (V), else None.
+
+    Args:
+        ids: the token ids
+        vocab_rows: V; None if it is unknown
+    """
+    if ids and (len(set(ids)) < len(ids) or min(ids) < 0):
+        return "token_ids repeat an id or have a negative one: each row belongs to one id; save the adapter again."
     if vocab_rows is None or not ids or max(ids) < vocab_rows:
         return None
     return (

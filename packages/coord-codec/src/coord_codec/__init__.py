@@ -25,7 +25,8 @@ from coord_codec.vocab import MARKERS, CoordVocab, MarkerFamily
 if TYPE_CHECKING:
     from coord_codec.annotations import AnnotationSet, read_annotations
     from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, CocoTables
-    from coord_codec.records import Instance, InstanceFile, Object, Problem, read_instances, write_instances
+    from coord_codec.instance_file import InstanceFile, read_instances, write_instances
+    from coord_codec.records import Instance, Object, Problem
 
 __all__ = [
     "GEOMETRIES",
@@ -77,7 +78,8 @@ __all__ = [
 _WITH_PYDANTIC = {
     **dict.fromkeys(("AnnotationSet", "read_annotations"), "annotations"),
     **dict.fromkeys(("Category", "CocoAnnotation", "CocoImage", "CocoTables"), "coco.tables"),
-    **dict.fromkeys(("Instance", "InstanceFile", "Object", "Problem", "read_instances", "write_instances"), "records"),
+    **dict.fromkeys(("InstanceFile", "read_instances", "write_instances"), "instance_file"),
+    **dict.fromkeys(("Instance", "Object", "Problem"), "records"),
 }
 
 

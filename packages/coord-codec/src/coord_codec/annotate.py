@@ -7,7 +7,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from coord_codec.geometry.base import Geometry
-from coord_codec.geometry.registry import GEOMETRIES
+from coord_codec.geometry.kinds import GEOMETRIES
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import ints_to_tokens, tokens_to_ints
 
@@ -29,8 +29,8 @@ def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
         Whether any box was annotated.
 
     Raises:
-        ValueError: if a box mixes coordinate tokens with other values, has the wrong number of coordinates (four
-            for a box, otherwise as many as its geometry requires), or has a bin outside the grid
+        ValueError: if `objects` is not a list, or a box mixes coordinate tokens with other values, has the wrong number
+            of coordinates (four for a box, otherwise as many as its geometry requires), or has a bin outside the grid
 
     Example:
         >>> record = {"objects": [{"desc": "cat", "bbox": ints_to_tokens([1, 2, 3, 4])}]}
@@ -41,12 +41,15 @@ def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
     """
     in_bins = record.get("coord_space") == "bins"
     annotated: list[tuple[MutableMapping[str, Any], str, list[int]]] = []
-    for i, obj in enumerate(record.get("objects") or ()):
+    objects = record.get("objects") or ()
+    if not isinstance(objects, (list, tuple)):
+        raise ValueError(f"objects: expected a list, found {objects!r:.80}")
+    for i, obj in enumerate(objects):
         if not isinstance(obj, MutableMapping):
             continue
         geometry = obj.get("geometry")
         candidates = [("bbox", "bbox", GEOMETRIES["box"], obj.get("bbox"))]
-        if isinstance(geometry, Mapping) and geometry.get("type") in GEOMETRIES:
+        if isinstance(geometry, Mapping) and geometry.get("type") in tuple(GEOMETRIES):
             kind = GEOMETRIES[geometry["type"]]
             candidates.append(("geometry.coordinates", kind.name, kind, geometry.get("coordinates")))
         for field, key, kind, values in candidates:

@@ -7,9 +7,8 @@ is left out is listed as a problem.
 from __future__ import annotations
 
 import os
-from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.document import is_coco, read_coco
 from coord_codec.coco.shapes import in_place_of
 from coord_codec.coco.tables import Category, CocoTables
-from coord_codec.files import BACKSLASHES, InputError, name_on_disk, parse_json_line, read_json
+from coord_codec.files import BACKSLASHES, InputError, name_on_disk, numbered_lines, parse_json_line, read_json
 from coord_codec.geometry import Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.records import Instance, Object, Problem, parse_objects, parse_record, raise_for, with_uncertain
@@ -123,7 +122,8 @@ def read_annotations(
         annotations: annotations[1]: image_id: 8 is not the id of an image of this file, or that row was left out
     """
     if images is not None and not Path(images).is_dir():
-        raise InputError(f"{images}: expected a folder of images, found {_describe_path(Path(images))}")
+        found = "a file" if Path(images).exists() else "nothing there"
+        raise InputError(f"{images}: expected a folder of images, found {found}")
     root = None if images is None else Path(images)
     kind = None if geometry_of(geometry).name == "box" else geometry_of(geometry)
     if isinstance(source, Mapping):
@@ -132,7 +132,7 @@ def read_annotations(
         root = root or Path(source).parent
         annotations = _read_file(Path(source), image_size, on_bad_box, kind, root)
     else:
-        annotations = with_shapes(_from_records(source, on_bad_box), kind, on_bad_box)
+        annotations = _from_records(source, on_bad_box, kind)
     annotations = replace(annotations if annotations.tables else _with_existing_names(annotations, root), root=root)
     if on_bad_box == "error":
         refused = [problem for problem in annotations.problems if problem.is_box]
@@ -157,47 +157,48 @@ def _read_file(
 ) -> AnnotationSet:
     if path.is_dir():
         raise InputError(f"{path}: expected a file of annotations, found a folder")
-    first_record, only_record = _first_record(path)
-    if first_record is not None and not (only_record and is_coco(first_record)):
-        if only_record and "image" not in first_record and "objects" not in first_record:
-            raise InputError(f"{path}: {_EXPECTED}, found an object with the keys {sorted(first_record)[:8]}")
-        return with_shapes(_from_lines(path, on_bad_box), kind, on_bad_box)
-    if first_record is None and path.suffix == ".jsonl" and not _is_list(path):
-        return with_shapes(_from_lines(path, on_bad_box), kind, on_bad_box)
-    document = read_json(path) if first_record is None else first_record
+    first_line, is_only_line = _first_line(path)
+    record = _json_object(first_line)
+    if record is None:
+        is_json_lines = not first_line or (path.suffix == ".jsonl" and not _is_list(path, first_line))
+    else:
+        is_json_lines = not (is_only_line and is_coco(record))
+        if is_json_lines and is_only_line and not record.keys() & {"image", "objects"}:
+            raise InputError(f"{path}: {_EXPECTED}, found an object with the keys {sorted(record)[:8]}")
+    if is_json_lines:
+        return _collect(((line, f"{path}:{number}") for number, line in numbered_lines(path)), on_bad_box, kind)
+    document = read_json(path) if record is None else record
     if isinstance(document, dict):
         return _from_coco(document, str(path), image_size, on_bad_box, kind, root)
     if isinstance(document, list) and (not document or any(isinstance(r, dict) and "objects" in r for r in document)):
-        return with_shapes(_from_records(document, on_bad_box, f"{path}: "), kind, on_bad_box)
+        return _from_records(document, on_bad_box, kind, f"{path}: ")
     hint = "; a list of detections has no images and can be no ground truth" if isinstance(document, list) else ""
     raise InputError(f"{path}: {_EXPECTED}, found a JSON {type(document).__name__}{hint}")
 
 
-def _is_list(path: Path) -> bool:
-    """Return whether the whole file is one JSON list."""
-    with path.open("rb") as lines:
-        first_line = next((line for line in lines if line.strip()), b"")
-    if first_line.removeprefix(BOM_UTF8).lstrip()[:1] != b"[":
-        return False
+def _first_line(path: Path) -> tuple[bytes, bool]:
+    """Return the first non-blank line, empty if there is none, and whether it is the only one."""
+    lines = numbered_lines(path)
     try:
-        return isinstance(read_json(path), list)
-    except InputError:
-        return False
-
-
-def _first_record(path: Path) -> tuple[dict[str, Any] | None, bool]:
-    """Return the JSON object on the first non-blank line (None if it is none), and whether it is the only line."""
-    try:
-        with path.open("rb") as lines:
-            for line in lines:
-                if line.strip():
-                    try:
-                        return parse_json_line(line), not any(rest.strip() for rest in lines)
-                    except ValueError:
-                        return None, False
+        _, line = next(lines, (0, b""))
+        return line, next(lines, None) is None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    return {"image": ""}, False  # an empty file is an instance file without records
+
+
+def _json_object(line: bytes) -> dict[str, Any] | None:
+    try:
+        return parse_json_line(line)
+    except ValueError:
+        return None
+
+
+def _is_list(path: Path, first_line: bytes) -> bool:
+    """Return whether the whole file is one JSON list."""
+    try:
+        return first_line.lstrip()[:1] == b"[" and isinstance(read_json(path), list)
+    except InputError:
+        return False
 
 
 def _from_coco(
@@ -215,31 +216,41 @@ def _from_coco(
     return annotations.select(instances) if on_bad_box else annotations
 
 
-def _from_lines(path: Path, on_bad_box: OnBadBox | None) -> AnnotationSet:
-    return _collect(_numbered_lines(path), on_bad_box)
+def _from_records(
+    records: Sequence[Any], on_bad_box: OnBadBox | None, kind: Geometry | None, prefix: str = ""
+) -> AnnotationSet:
+    return _collect(((record, f"{prefix}instances[{i}]") for i, record in enumerate(records)), on_bad_box, kind)
 
 
-def _numbered_lines(path: Path) -> Iterator[tuple[bytes, str]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield line, f"{path}:{number}"
-
-
-def _from_records(records: Sequence[Any], on_bad_box: OnBadBox | None, prefix: str = "") -> AnnotationSet:
-    return _collect(((record, f"{prefix}instances[{i}]") for i, record in enumerate(records)), on_bad_box)
-
-
-def _collect(records: Any, on_bad_box: OnBadBox | None) -> AnnotationSet:
+def _collect(records: Iterable[tuple[Any, str]], on_bad_box: OnBadBox | None, kind: Geometry | None) -> AnnotationSet:
+    """Return the set of records in the form of `parse_objects`, each with its place in the source."""
     instances: list[Instance] = []
     problems: list[Problem] = []
-    for instance, faults in _parse_records(records, on_bad_box):
+    notes: Counter[str] = Counter()
+    names: set[str] = set()
+    first_uses: dict[int | str, str] = {}  # where each image id first occurs
+    for record, where in records:
+        if on_bad_box:
+            instance, faults = parse_objects(record, where, on_bad_box)
+        else:
+            instance, faults = (record, []) if isinstance(record, Instance) else parse_record(record, where)
         problems += faults
+        if instance is None:
+            continue
+        if instance.image_id is not None:
+            first = first_uses.setdefault(instance.image_id, where)
+            if first is not where:
+                message = f"expected an id of its own, found {instance.image_id!r}, which {first} has already"
+                problems.append(Problem(where, "image_id", message))
+                continue
+        names.update(obj.desc for obj in instance.objects)
+        if kind is not None:
+            instance, faults = _with_shapes(instance, where, kind, on_bad_box, notes)
+            problems += faults
         if instance is not None:
             instances.append(instance)
-    names = sorted({o.desc for instance in instances for o in instance.objects})
-    categories = tuple(Category(number, name) for number, name in enumerate(names, start=1))
-    return AnnotationSet(tuple(instances), tuple(problems), categories)
+    categories = tuple(Category(number, name) for number, name in enumerate(sorted(names), start=1))
+    return AnnotationSet(tuple(instances), tuple(problems), categories, dict(+notes))
 
 
 def with_shapes(
@@ -264,17 +275,29 @@ def with_shapes(
     kind = geometry_of(geometry)
     notes, problems, kept = Counter(annotations.notes), list(annotations.problems), []
     for number, instance in enumerate(annotations.instances):
-        results = [obj if obj.iscrowd else _with_shape(obj, kind, notes) for obj in instance.objects]
         where = f"instances[{number}] ({instance.image})"
-        for i, result in enumerate(results):
-            if isinstance(result, InputError):
-                problems.append(Problem(where, f"objects[{i}].geometry", str(result), True, is_box=True))
-        if on_bad_box == "drop_image" and any(_is_invalid(result) for result in results):
-            continue
-        objects = tuple(result for result in results if isinstance(result, Object))
-        refused = (o.desc for o, r in zip(instance.objects, results, strict=True) if isinstance(r, InputError))
-        kept.append(with_uncertain(instance.model_copy(update={"objects": objects}), refused))
+        shaped, faults = _with_shapes(instance, where, kind, on_bad_box, notes)
+        problems += faults
+        if shaped is not None:
+            kept.append(shaped)
     return replace(annotations, instances=tuple(kept), problems=tuple(problems), notes=dict(+notes))
+
+
+def _with_shapes(
+    instance: Instance, where: str, kind: Geometry, on_bad_box: OnBadBox | None, notes: Counter[str]
+) -> tuple[Instance | None, list[Problem]]:
+    """Return the record with every target in a geometry, or None if it is left out, and its problems."""
+    results = [obj if obj.iscrowd else _with_shape(obj, kind, notes) for obj in instance.objects]
+    problems = [
+        Problem(where, f"objects[{i}].geometry", str(result), True, is_box=True)
+        for i, result in enumerate(results)
+        if isinstance(result, InputError)
+    ]
+    if on_bad_box == "drop_image" and any(_is_invalid(result) for result in results):
+        return None, problems
+    objects = tuple(result for result in results if isinstance(result, Object))
+    refused = (o.desc for o, r in zip(instance.objects, results, strict=True) if isinstance(r, InputError))
+    return with_uncertain(instance.model_copy(update={"objects": objects}), refused), problems
 
 
 def _is_invalid(result: Object | InputError) -> bool:
@@ -291,22 +314,3 @@ def _with_shape(obj: Object, kind: Geometry, notes: Counter[str]) -> Object | In
     if obj.geometry is None or obj.geometry.type != kind.name:
         notes[in_place_of(kind)] += 1
     return obj if obj.geometry is shape else obj.model_copy(update={"geometry": shape})
-
-
-def _parse_records(records: Any, on_bad_box: OnBadBox | None) -> Iterator[tuple[Instance | None, list[Problem]]]:
-    first_uses: dict[int | str, str] = {}  # where each image id first occurs
-    for record, where in records:
-        if on_bad_box:
-            instance, faults = parse_objects(record, where, on_bad_box)
-        else:
-            instance, faults = (record, []) if isinstance(record, Instance) else parse_record(record, where)
-        if instance is not None and instance.image_id is not None:
-            first = first_uses.setdefault(instance.image_id, where)
-            if first is not where:
-                message = f"expected an id of its own, found {instance.image_id!r}, which {first} has already"
-                instance, faults = None, [*faults, Problem(where, "image_id", message)]
-        yield instance, faults
-
-
-def _describe_path(path: Path) -> str:
-    return "a file" if path.exists() else "nothing there"

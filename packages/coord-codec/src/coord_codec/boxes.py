@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from coord_codec.files import InputError
@@ -100,13 +101,13 @@ def read_box(bbox: Any) -> tuple[float, ...]:
     if hasattr(bbox, "tolist"):
         bbox = bbox.tolist()
     if not isinstance(bbox, (list, tuple)) or len(bbox) != 4:
-        raise ValueError(f"expected four values x1, y1, x2, y2, found {bbox!r}")
+        raise ValueError(f"expected four values x1, y1, x2, y2, found {bbox!r:.200}")
     if all(type(v) is float for v in bbox) and 0 <= bbox[0] < bbox[2] <= 1 and 0 <= bbox[1] < bbox[3] <= 1:
         return tuple(bbox)  # fast path for the usual case: large files have millions of boxes
     if any(isinstance(v, str) for v in bbox):
         box = tuple(_GRID.dequantize(k) for k in tokens_to_ints(bbox, _GRID))
     elif not all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in bbox):
-        raise ValueError(f"expected four numbers or four coordinate tokens, found {list(bbox)!r}")
+        raise ValueError(f"expected four numbers or four coordinate tokens, found {list(bbox)!r:.200}")
     elif isinstance(bbox, Bins):
         if any(v % 1 != 0 for v in bbox):  # true for infinity and NaN
             raise ValueError(f"expected whole numbers (coord_space is 'bins'), found {list(bbox)!r}")
@@ -115,11 +116,25 @@ def read_box(bbox: Any) -> tuple[float, ...]:
         for value in bbox:
             _GRID.quantize(value)  # raises an error for values outside [0, 1]
         box = tuple(float(v) for v in bbox)
+    check_corners(box, bbox)
+    return box
+
+
+def check_corners(box: Sequence[float], stated: Sequence[Any]) -> None:
+    """Check that x1 < x2 and y1 < y2.
+
+    Args:
+        box: x1, y1, x2, y2
+        stated: the box as the record has it, for messages
+
+    Raises:
+        InputError: if corners are swapped
+        SmallBoxError: if the box has no area
+    """
     x1, y1, x2, y2 = box
     if not (x1 < x2 and y1 < y2):
-        error_type = InputError if x1 > x2 or y1 > y2 else SmallBoxError
-        raise error_type(f"expected x1 < x2 and y1 < y2, found {list(bbox)!r}: the box has no area or swapped corners")
-    return box
+        message = f"expected x1 < x2 and y1 < y2, found {list(stated)!r}: the box has no area or swapped corners"
+        raise InputError(message) if x1 > x2 or y1 > y2 else SmallBoxError(message)
 
 
 def widened(bbox: tuple[float, float, float, float]) -> tuple[float, float, float, float]:

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -37,18 +38,14 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: {_decode_error_message(error)}") from error
+        is_archive = error.object.startswith(ARCHIVE_PREFIXES)
+        fault = ARCHIVE_MESSAGE if is_archive else f"not UTF-8 text (byte {error.start}); save the file as UTF-8"
+        raise InputError(f"{path}: {fault}") from error
 
 
-_ARCHIVE_PREFIXES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"7z\xbc\xaf", b"\xfd7zX", b"Rar!", b"(\xb5/\xfd")
+ARCHIVE_PREFIXES = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"7z\xbc\xaf", b"\xfd7zX", b"Rar!", b"(\xb5/\xfd")
 """The first bytes of zip, gzip, bzip2, 7z, xz, rar and zstd files."""
-_ARCHIVE_MESSAGE = "an archive; unpack it, and name the file in it"
-
-
-def _decode_error_message(error: UnicodeDecodeError) -> str:
-    if error.object.startswith(_ARCHIVE_PREFIXES):
-        return _ARCHIVE_MESSAGE
-    return f"not UTF-8 text (byte {error.start}); save the file as UTF-8"
+ARCHIVE_MESSAGE = "an archive; unpack it, and name the file in it"
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
@@ -109,6 +106,22 @@ def parse_json_line(line: str | bytes) -> dict[str, Any]:
     return record
 
 
+def numbered_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
+    """Yield `(line number, line)` for each non-blank line, without a byte order mark; the file is streamed.
+
+    Raises:
+        OSError: if the file cannot be read
+        InputError: if it is an archive
+    """
+    with Path(path).open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if number == 1 and line.startswith(ARCHIVE_PREFIXES):
+                raise InputError(f"{path}: {ARCHIVE_MESSAGE}")
+            text = line.removeprefix(BOM_UTF8) if number == 1 else line
+            if text.strip():
+                yield number, text
+
+
 def read_json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield `(line number, record)` for each non-blank line; the file is streamed.
 
@@ -116,15 +129,12 @@ def read_json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[st
         InputError: if the file cannot be read or a line is not a JSON object, naming the line
     """
     try:
-        with Path(path).open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    try:
-                        yield number, parse_json_line(line)
-                    except ValueError as error:
-                        if number == 1 and line.startswith(_ARCHIVE_PREFIXES):
-                            raise InputError(f"{path}: {_ARCHIVE_MESSAGE}") from None
-                        raise InputError(f"{path}, line {number}: {error}; write one object per line") from error
+        for number, line in numbered_lines(path):
+            try:
+                record = parse_json_line(line)
+            except ValueError as error:
+                raise InputError(f"{path}, line {number}: {error}; write one object per line") from error
+            yield number, record
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
 
@@ -244,8 +254,9 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         with target.open(mode, **encoding) as file:  # type: ignore[call-overload]
             yield file
         return
-    # `tempfile` would restrict the permissions. The name is shortened to stay within the file system's limit.
-    temporary = target.with_name(f".{target.name[:64]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    # `tempfile` would restrict the permissions. The name is shortened to stay within the file system's limit, which
+    # counts bytes: up to four for a character.
+    temporary = target.with_name(f".{target.name[:32]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with temporary.open(mode.replace("w", "x"), **encoding) as file:  # type: ignore[call-overload]
             yield file

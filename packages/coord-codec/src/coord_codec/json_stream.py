@@ -10,7 +10,7 @@ from json.decoder import WHITESPACE  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import IO, Any
 
-from coord_codec.files import InputError, decode_json
+from coord_codec.files import ARCHIVE_MESSAGE, ARCHIVE_PREFIXES, InputError, decode_json
 
 _BLOCK = 1 << 20  # bytes read at a time
 
@@ -38,8 +38,10 @@ def stream_lists(path: str | os.PathLike[str]) -> Iterator[tuple[str, int, Any]]
             yield from _Parser(file).lists()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
+    except UnicodeDecodeError as error:
+        is_archive = error.object.startswith(ARCHIVE_PREFIXES)
+        fault = ARCHIVE_MESSAGE if is_archive else "not UTF-8 text; save the file as UTF-8"
+        raise InputError(f"{path}: {fault}") from None
     except (ValueError, RecursionError) as error:
         message = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise InputError(f"{path}: not JSON ({message}); repair the file") from None

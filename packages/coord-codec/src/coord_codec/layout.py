@@ -10,7 +10,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from coord_codec.geometry.base import Geometry
-from coord_codec.geometry.registry import geometry_of
+from coord_codec.geometry.kinds import geometry_of
 from coord_codec.vocab import CoordVocab
 
 _MIN_COORDS = 4  # if no geometry is given
@@ -122,7 +122,7 @@ def find_layout(
     if markers is None:
         objects, reasons = _find_json_objects(ids, is_coord, vocab, kind or geometry_of("box"))
     else:
-        objects, reasons = _find_marked_objects(ids, is_coord, vocab, _check_markers(markers, vocab), kind)
+        objects, reasons = _Scanner(vocab, _check_markers(markers, vocab), kind).scan(ids, is_coord)
     desc = tuple(p for o in objects for p in o.desc_positions)
     in_desc = set(desc)
     return SequenceLayout(
@@ -160,18 +160,9 @@ class _State(Enum):
     SKIPPING = auto()  # in the rest of an invalid object, up to the next start or end marker
 
 
-def _find_marked_objects(
-    ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab, markers: Sequence[int], kind: Geometry | None
-) -> tuple[list[ObjectLayout], list[Omission]]:
-    """Return the objects and omissions of text with two or four markers; see `find_layout`."""
-    scanner = _Scanner(vocab, markers, kind)
-    for position, (token_id, coord) in enumerate(zip(ids, is_coord, strict=True)):
-        scanner.step(position, token_id, coord)
-    scanner.finish(len(ids))
-    return scanner.objects, scanner.omissions
-
-
 class _Scanner:
+    """Finds the objects of text with two or four markers; see `find_layout`."""
+
     def __init__(self, vocab: CoordVocab, markers: Sequence[int], kind: Geometry | None) -> None:
         self.vocab, self.kind = vocab, kind
         self.start, self.end = markers[0], markers[-1]
@@ -187,8 +178,15 @@ class _Scanner:
         self.coords: list[int] = []
         self.bins: list[int] = []
 
-    def step(self, position: int, token_id: int, coord: bool) -> None:
-        """Process one token."""
+    def scan(self, ids: Sequence[int], is_coord: Sequence[bool]) -> tuple[list[ObjectLayout], list[Omission]]:
+        """Return the objects and omissions of a sequence; an object that is still open at its end is unfinished."""
+        for position, (token_id, coord) in enumerate(zip(ids, is_coord, strict=True)):
+            self._step(position, token_id, coord)
+        if self.state in (_State.DESC, _State.GAP, _State.COORDS):
+            self._leave_out(len(ids), Reason.UNFINISHED, _State.OUTSIDE)
+        return self.objects, self.omissions
+
+    def _step(self, position: int, token_id: int, coord: bool) -> None:
         if token_id == self.start:
             self._open(position)
         elif self.state is _State.SKIPPING:
@@ -211,11 +209,6 @@ class _Scanner:
             self._close(position)
         else:
             self._unexpected(position, token_id)
-
-    def finish(self, length: int) -> None:
-        """Process the end of the sequence: an open object is unfinished."""
-        if self.state in (_State.DESC, _State.GAP, _State.COORDS):
-            self._leave_out(length, Reason.UNFINISHED, _State.OUTSIDE)
 
     def _open(self, position: int) -> None:
         if self.state in (_State.DESC, _State.GAP, _State.COORDS):

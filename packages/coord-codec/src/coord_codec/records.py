@@ -1,12 +1,9 @@
-"""Records of an image and its objects with boxes in [0, 1], and instance files with one such record per line."""
+"""Records of an image and its objects, with boxes in [0, 1], and their validation."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -21,7 +18,7 @@ from pydantic import (
 )
 
 from coord_codec.boxes import Bins, OnBadBox, SmallBoxError, check_shown, read_box, widened
-from coord_codec.files import InputError, atomic_write, parse_json_line
+from coord_codec.files import InputError, parse_json_line
 from coord_codec.geometry import Shape
 from coord_codec.geometry.shape import InBins, read_shape
 from coord_codec.vocab import find_control_token
@@ -40,15 +37,22 @@ def check_description(desc: str) -> str:
     Raises:
         ValueError: if it is empty, or contains a control token or a lone surrogate
     """
+    if fault := description_fault(desc):
+        raise ValueError(fault)
+    return desc
+
+
+def description_fault(desc: str) -> str | None:
+    """Return why a description cannot occur in a target text, or None if it can."""
     if not desc.strip():
-        raise ValueError("expected a description, found an empty one")
+        return "expected a description, found an empty one"
     if token := find_control_token(desc):
-        raise ValueError(f"expected plain words, found the control token {token} in {desc!r}: remove it")
+        return f"expected plain words, found the control token {token} in {desc!r}: remove it"
     try:
         desc.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"expected valid Unicode, found half a surrogate pair in {desc!r}") from None
-    return desc
+        return f"expected valid Unicode, found half a surrogate pair in {desc!r}"
+    return None
 
 
 class Object(BaseModel):
@@ -189,59 +193,6 @@ class Problem:
         return ": ".join(part for part in (self.where, self.field, self.message) if part)
 
 
-@dataclass(frozen=True)
-class InstanceFile:
-    """The result of `read_instances`.
-
-    Attributes:
-        instances: the valid records, in the order of the file
-        problems: the problems of the other records; a line may have several
-    """
-
-    instances: tuple[Instance, ...]
-    problems: tuple[Problem, ...]
-
-    @property
-    def skipped(self) -> int:
-        """Number of lines that were left out."""
-        return len({problem.where for problem in self.problems})
-
-
-def read_instances(path: str | os.PathLike[str], *, strict: bool = False) -> InstanceFile:
-    r"""Read an instance file. Every invalid line is left out, and all its faults are listed.
-
-    Args:
-        path: the file, UTF-8. Blank lines are skipped
-        strict: raise an error instead of leaving lines out
-
-    Raises:
-        OSError: if the file cannot be read
-        InputError: in strict mode, if any line is invalid; lists the first few problems
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
-        >>> _ = path.write_text('{"image": "a.jpg", "objects": []}\n{"image": "b.jpg"}\n')
-        >>> found = read_instances(path)
-        >>> len(found.instances), found.skipped, found.problems[0].field
-        (1, 1, 'objects')
-    """
-    instances: list[Instance] = []
-    problems: list[Problem] = []
-    with Path(path).open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            instance, line_problems = parse_record(line, f"{path}:{number}")
-            problems += line_problems
-            if instance is not None:
-                instances.append(instance)
-    result = InstanceFile(tuple(instances), tuple(problems))
-    if strict:
-        raise_for(result.problems, f"{result.skipped} invalid lines in {path}")
-    return result
-
-
 def parse_record(record: bytes | Mapping[str, Any], where: str) -> tuple[Instance | None, list[Problem]]:
     """Return the instance of a line or a mapping; if it is invalid, None and all its problems.
 
@@ -251,13 +202,8 @@ def parse_record(record: bytes | Mapping[str, Any], where: str) -> tuple[Instanc
     """
     try:
         return Instance.model_validate(parse_json_line(record) if isinstance(record, bytes) else record), []
-    except ValidationError as error:
-        return None, [
-            Problem(where, _path(e["loc"]), _message(e), is_box=e["loc"][:1] == ("objects",) and len(e["loc"]) > 1)
-            for e in error.errors()
-        ]
     except ValueError as error:
-        return None, [Problem(where, "", str(error))]
+        return None, _problems_of(error, where)
 
 
 def parse_objects(record: Any, where: str, on_bad_box: OnBadBox) -> tuple[Instance | None, list[Problem]]:
@@ -269,12 +215,12 @@ def parse_objects(record: Any, where: str, on_bad_box: OnBadBox) -> tuple[Instan
         on_bad_box: whether an invalid object causes the whole image to be left out
     """
     faults: list[Problem] = []
+    invalid: set[Any] = set()
     try:
         values: Any = parse_json_line(record) if isinstance(record, bytes) else record
         instance = values if isinstance(values, Instance) else Instance.model_validate(values)
     except ValidationError as error:
-        faults = parse_record(record, where)[1]
-        errors = error.errors()
+        faults, errors = _problems_of(error, where), error.errors()
         if not all(fault.is_box for fault in faults):
             return None, faults
         if on_bad_box == "drop_image" and not all(isinstance(_cause(e), SmallBoxError) for e in errors):
@@ -285,13 +231,18 @@ def parse_objects(record: Any, where: str, on_bad_box: OnBadBox) -> tuple[Instan
         refused = (objects[i].get("desc") for i in invalid if isinstance(objects[i], Mapping))
         instance = with_uncertain(Instance.model_validate(values), refused)
     except ValueError as error:
-        return None, [Problem(where, "", str(error))]
-    thin = {i: fault for i, o in enumerate(instance.objects) if (fault := _small_box_error(o))}
-    if thin:
-        instance = with_uncertain(instance, (instance.objects[i].desc for i in thin))
-        kept = tuple(o for i, o in enumerate(instance.objects) if i not in thin)
-        instance = instance.model_copy(update={"objects": kept})
-        faults += [Problem(where, f"objects[{i}].bbox", fault, is_box=True) for i, fault in thin.items()]
+        return None, _problems_of(error, where)
+    small = [_small_box_error(obj) for obj in instance.objects]
+    if any(small):
+        positions = [i for i in range(len(small) + len(invalid)) if i not in invalid]  # in the record
+        faults += [
+            Problem(where, f"objects[{i}].bbox", fault, is_box=True)
+            for i, fault in zip(positions, small, strict=True)
+            if fault
+        ]
+        kept = tuple(obj for obj, fault in zip(instance.objects, small, strict=True) if not fault)
+        refused = (obj.desc for obj, fault in zip(instance.objects, small, strict=True) if fault)
+        instance = with_uncertain(instance.model_copy(update={"objects": kept}), refused)
     return instance, faults
 
 
@@ -302,7 +253,7 @@ def with_uncertain(instance: Instance, descriptions: Iterable[Any]) -> Instance:
         >>> with_uncertain(Instance(image="a.jpg", objects=()), ["dog", "cat", None]).uncertain
         ['cat', 'dog']
     """
-    added = {desc for desc in descriptions if isinstance(desc, str) and _is_valid_description(desc)}
+    added = {desc for desc in descriptions if isinstance(desc, str) and not description_fault(desc)}
     if not added:
         return instance
     return instance.model_copy(update={UNCERTAIN: sorted(added.union(descriptions_in(instance, UNCERTAIN) or ()))})
@@ -314,14 +265,6 @@ def descriptions_in(instance: Instance, key: str) -> tuple[str, ...] | None:
     if not isinstance(values, (list, tuple)) or not all(isinstance(desc, str) for desc in values):
         return None
     return tuple(values)
-
-
-def _is_valid_description(desc: str) -> bool:
-    try:
-        check_description(desc)
-    except ValueError:
-        return False
-    return True
 
 
 def _small_box_error(obj: Object) -> str | None:
@@ -349,25 +292,14 @@ def raise_for(problems: Iterable[Problem], summary: str) -> None:
         raise InputError(f"{summary}:\n{listed}{rest}")
 
 
-def write_instances(path: str | os.PathLike[str], instances: Iterable[Instance]) -> None:
-    r"""Write an instance file atomically.
-
-    Fields that were never set are not written. The folder must exist.
-
-    Raises:
-        OSError: if the file cannot be written; an existing file of that name stays as it was
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.jsonl"
-        >>> write_instances(path, [Instance(image="a.jpg", objects=[])])
-        >>> path.read_text()
-        '{"image": "a.jpg", "objects": []}\n'
-    """
-    with atomic_write(path) as file:
-        for instance in instances:
-            record = instance.model_dump(mode="json", exclude_unset=True)
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+def _problems_of(error: ValueError, where: str) -> list[Problem]:
+    """Return the faults that validation found, or the error itself if the line is no JSON object."""
+    if not isinstance(error, ValidationError):
+        return [Problem(where, "", str(error))]
+    return [
+        Problem(where, _path(e["loc"]), _message(e), is_box=e["loc"][:1] == ("objects",) and len(e["loc"]) > 1)
+        for e in error.errors()
+    ]
 
 
 def _path(loc: tuple[int | str, ...]) -> str:
@@ -379,4 +311,4 @@ def _message(error: Mapping[str, Any]) -> str:
         return str(error["msg"]).removeprefix("Value error, ")
     if error["type"] == "missing":
         return "expected a value, found none"
-    return f"{error['msg']}, found {error['input']!r}"
+    return f"{error['msg']}, found {error['input']!r:.200}"

@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from coord_codec.geometry.base import Coordinates, Geometry
-from coord_codec.geometry.registry import geometry_of
+from coord_codec.geometry.kinds import geometry_of
 from coord_codec.geometry.shape import shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import ints_to_tokens
@@ -184,7 +184,7 @@ def coordinates_of(obj: Object, geometry: str | Geometry = "box", grid: CoordGri
 
 
 def _marked_object(obj: Object, kind: Geometry, family: MarkerFamily, form: Form, grid: CoordGrid) -> str:
-    bins = [grid.quantize(c) for c in coordinates_of(obj, kind, grid)]
+    bins = kind.to_bins(shape_of(obj, kind).coordinates, grid)
     points = zip(bins[::2], bins[1::2], strict=True)
     box = "".join(ints_to_tokens(bins, grid)) if form == "tokens" else ",".join(f"({x},{y})" for x, y in points)
     if len(family.tokens) == 2:
@@ -195,7 +195,7 @@ def _marked_object(obj: Object, kind: Geometry, family: MarkerFamily, form: Form
 
 
 def _json_object(obj: Object, kind: Geometry, form: Form, grid: CoordGrid) -> str:
-    bins = [grid.quantize(c) for c in coordinates_of(obj, kind, grid)]
+    bins = kind.to_bins(shape_of(obj, kind).coordinates, grid)
     desc = json.dumps(obj.desc, ensure_ascii=False)
     token_key, number_key = kind.keys
     if form == "tokens":

@@ -38,11 +38,14 @@ def test_object_box_and_box_geometry_agree():
     ("geometry", "fault"),
     [
         ({"type": "blob", "coordinates": [0, 0]}, "expected one of box"),
+        ({"type": ["polygon"], "coordinates": [0, 0]}, "expected one of box"),
         ({"type": "polygon", "coordinates": [[[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]]}, "holes"),
         ({"counts": "abc", "size": [9, 9]}, "run-length"),
         ({"type": "point", "coordinates": [5, 5]}, "outside"),
         ({"type": "oriented", "coordinates": [0.1, 0.1]}, "expected 8"),
         ({"type": "keypoints", "coordinates": [0.1, 0.1]}, "names"),
+        ({"type": "keypoints", "coordinates": [0.1, 0.1, 1], "names": ["a"]}, "expected an even number"),
+        ({"type": "keypoints", "coordinates": [0.1, 0.1], "names": ["a"], "visibility": [[2]]}, "visibility"),
         ({"type": "keypoints", "coordinates": [0.1, 0.1], "names": ["a"], "visibility": [3]}, "visibility"),
     ],
 )
@@ -70,6 +73,15 @@ def test_shape_in_bins_and_in_tokens():
     assert record["objects"][0]["_coord_token_ints"] == {"point": [250, 500]}
     with pytest.raises(ValueError, match=r"geometry\.coordinates: expected the coordinates of a point"):
         annotate_coord_tokens({"objects": [{"geometry": {"type": "point", "coordinates": ints_to_tokens([1])}}]})
+    assert not annotate_coord_tokens({"objects": [{"geometry": {"type": ["point"], "coordinates": [1, 2]}}]})
+
+
+def test_shape_that_a_record_lacks_is_listed_at_its_line(tmp_path):
+    line = {"image": "a.jpg", "objects": [{"desc": "cat", "bbox": [0.1, 0.2, 0.3, 0.4]}]}
+    path = tmp_path / "a.jsonl"
+    path.write_text("[1]\n" + json.dumps(line) + "\n")
+    wrong, lacking = read_annotations(path, geometry="keypoints").problems
+    assert (wrong.where, lacking.where, lacking.field) == (f"{path}:1", f"{path}:2", "objects[0].geometry")
 
 
 def coco(**annotation):
@@ -95,6 +107,8 @@ def test_coco_segmentation_is_the_polygon_and_the_largest_outline_counts():
         ([[10, 10, 50, 40, 50, 10, 10, 40]], "cross"),
         ([[10, 10, 150, 10, 50, 40]], "outside its image"),
         ("mask", "expected a list"),
+        ([None], "outline 0: expected a list of numbers, found None"),
+        ([10, 10, 50, 10, 50, 40, 10, 40], "outline 0: expected a list of numbers, found 10"),
     ],
 )
 def test_coco_segmentation_refused_is_listed(segmentation, fault):
@@ -105,6 +119,22 @@ def test_coco_segmentation_refused_is_listed(segmentation, fault):
     assert not read_annotations(coco(segmentation=segmentation), geometry="polygon", on_bad_box="drop_image").instances
     # Where boxes are taught nobody looks at it.
     assert len(read_annotations(coco(segmentation=segmentation)).instances[0].objects) == 1
+
+
+@pytest.mark.parametrize("segmentation", [[None], [10, 10, 50, 10, 50, 40, 10, 40]])
+def test_coco_segmentation_of_no_outlines_is_no_oriented_box(segmentation):
+    (problem,) = read_annotations(coco(segmentation=segmentation), geometry="oriented").problems
+    assert "outline 0: expected a list of numbers" in problem.message
+
+
+@pytest.mark.parametrize("geometry", ["polygon", "oriented"])
+def test_coco_outline_without_vertices_is_none(geometry):
+    corners = (0.1, 0.2, 0.5, 0.2, 0.5, 0.8, 0.1, 0.8)
+    found = read_annotations(coco(segmentation=[[]]), geometry=geometry)
+    assert found.instances[0].objects[0].geometry.coordinates == corners
+    assert list(found.notes) == [f"objects without a {geometry} geometry: the corners of the box are used"]
+    found = read_annotations(coco(segmentation=[[], [10, 10, 50, 10, 50, 40, 10, 40]]), geometry=geometry)
+    assert found.instances[0].objects[0].geometry.coordinates == corners and not found.notes
 
 
 def test_coco_repeated_vertices_and_overshoot_are_counted():
@@ -132,8 +162,11 @@ def test_coco_rotated_box_is_its_rectangle(geometry):
     assert min(shape[::2]) == pytest.approx(found.instances[0].objects[0].bbox[0]) and len(found.notes) == 1
 
 
-def test_coco_keypoints_have_their_names():
-    found = read_annotations(coco(keypoints=[20, 25, 2, 99, 99, 0]), geometry="keypoints")
+@pytest.mark.parametrize("category_id", [3, 3.0, "3"])
+def test_coco_keypoints_have_their_names(category_id):
+    document = coco(keypoints=[20, 25, 2, 99, 99, 0])
+    document["categories"][0]["id"] = category_id
+    found = read_annotations(document, geometry="keypoints")
     shape = found.instances[0].objects[0].geometry
     assert (shape.names, shape.visibility, shape.coordinates) == (("nose", "tail"), (2, 0), (0.2, 0.5, 0.0, 0.0))
     none = read_annotations(coco(keypoints=[0] * 6), geometry="keypoints", on_bad_box="drop_image")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from coord_codec import GEOMETRIES, CoordGrid, Object, geometry_of, shape_of
 from coord_codec.boxes import SmallBoxError
+from coord_codec.geometry import polygon
 from coord_codec.geometry.polygon import PolygonGeometry, find_crossing, signed_area, simplify
 from coord_codec.geometry.shape import read_shape
 
@@ -126,6 +127,20 @@ def test_simplified_outline_keeps_the_vertices_that_matter():
     square = [(0.0, 0.0), (0.5, 0.001), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)]
     assert simplify(square, 4) == [square[i] for i in (0, 2, 3, 4)]
     assert len(PolygonGeometry(max_vertices=4).to_bins(flat(square), GRID)) == 8
+
+
+def test_simplified_outline_is_that_of_computing_every_area_again(monkeypatch):
+    draw = random.Random(0)
+    points = [(draw.randrange(9) / 8, draw.randrange(9) / 8) for _ in range(200)]  # many areas are equal
+    expected = list(points)
+    while len(expected) > 5:
+        corners = zip([expected[-1], *expected[:-1]], expected, [*expected[1:], expected[0]], strict=True)
+        areas = [abs(signed_area(list(corner))) for corner in corners]
+        del expected[areas.index(min(areas))]
+    calls = []
+    monkeypatch.setattr(polygon, "signed_area", lambda corner: calls.append(corner) or signed_area(corner))
+    assert simplify(points, 5) == expected
+    assert len(calls) <= 3 * len(points)  # outlines of masks have thousands of vertices
 
 
 def test_oriented_box_is_convex_and_starts_at_the_top():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from coord_codec import CoordVocab
-from coord_losses.slots import CoordRows, ObjectSlots
+from coord_losses.slots import ObjectSlots
 
 
 def supervised_rows(x_BTD: Tensor, labels_BT: Tensor, ignore_index: int = -100) -> tuple[Tensor, Tensor]:
@@ -53,27 +53,15 @@ class Batch:
         text_rows: rows whose target is not a coordinate, ascending
         coord_rows_C: rows whose target is a coordinate, ascending
         bins_C: the target bin of each coordinate row
-        slots_M4: the coordinate rows (0..C-1) that decode each object
-        boxes_M4: the ground-truth box of each object
-        image_M: the sample that contains each object
-        weights_M: the weight of each object; None for 1
-        coords: for shapes other than boxes, the coordinate rows (0..C-1) that decode each coordinate; None for boxes
-        said_M: the description of each object in the text; None if unknown
-        label_M: the description of each ground-truth object; None if unknown
+        objects: the objects of the batch, on its device; their rows are coordinate rows, 0..C-1
         counts: the batch's own denominators
     """
 
     text_rows: Tensor
     coord_rows_C: Tensor
     bins_C: Tensor
-    slots_M4: Tensor
-    boxes_M4: Tensor
-    image_M: Tensor
-    weights_M: Tensor | None
+    objects: ObjectSlots
     counts: dict[str, Tensor]
-    coords: CoordRows | None = None
-    said_M: Tensor | None = None
-    label_M: Tensor | None = None
 
     @classmethod
     def sort(
@@ -104,20 +92,17 @@ class Batch:
         # Indexing with a mask would wait for the device; after a stable sort the sizes of the parts suffice.
         text_rows, coord_rows_C = is_coord_N.int().sort(stable=True).indices.tensor_split([num_rows - num_coords])
         coord_index_N = is_coord_N.cumsum(0) - 1
-        slots_M4, coords = coord_index_N[objects.rows_M4], objects.coords
-        sizes = {"tokens": num_rows, "coord_tokens": num_coords, "objects": len(slots_M4)}
+        coords = objects.coords
+        if coords is not None:
+            coords = replace(coords, rows_P=coord_index_N[coords.rows_P])
+        objects = replace(objects, rows_M4=coord_index_N[objects.rows_M4], coords=coords)
+        sizes = {"tokens": num_rows, "coord_tokens": num_coords, "objects": len(objects)}
         return cls(
             text_rows=text_rows,
             coord_rows_C=coord_rows_C,
             bins_C=targets_N[coord_rows_C] - (0 if vocab is None else vocab.first_id),
-            slots_M4=slots_M4,
-            boxes_M4=objects.boxes_M4,
-            image_M=objects.image_M,
-            weights_M=objects.weights_M,
+            objects=objects,
             counts={key: torch.tensor(size, device=targets_N.device) for key, size in sizes.items()},
-            coords=None if coords is None else replace(coords, rows_P=coord_index_N[coords.rows_P]),
-            said_M=objects.said_M,
-            label_M=objects.label_M,
         )
 
 

@@ -25,6 +25,8 @@ from coord_losses.terms.shape import boxes_around
 from coord_losses.terms.soft_targets import checked_soft_targets
 
 _FROM_COORD_LOGITS: tuple[Need, ...] = ("coord_logits", "expectation", "box")
+_ALL_TOKENS: frozenset[Need] = frozenset({"text_rows", "log_z", "margin"})
+"""Inputs that text tokens have too: object weights do not apply to them, and diagnostics do not compute them."""
 
 
 class TermError(ValueError):
@@ -118,9 +120,10 @@ class TermInputs:
     @cached_property
     def true_C(self) -> Tensor:
         """Ground-truth coordinates: of the object's box or shape if the row decodes one, else of the target bin."""
-        wide = torch.promote_types(self.batch.boxes_M4.dtype, torch.float32)
+        objects = self.batch.objects
+        wide = torch.promote_types(objects.boxes_M4.dtype, torch.float32)
         true_C = self.bins_C.to(wide) / self.grid.scale
-        coords, boxes = self.batch.coords, (self.batch.slots_M4.flatten(), self.batch.boxes_M4.flatten())
+        coords, boxes = objects.coords, (objects.rows_M4.flatten(), objects.boxes_M4.flatten())
         rows, values = boxes if coords is None else (coords.rows_P, coords.true_P)
         return true_C.index_put((rows,), values.to(wide))
 
@@ -145,33 +148,31 @@ class TermInputs:
     @property
     def predicted_M4(self) -> Tensor:
         """Expected boxes with unsorted corners; for other geometries the boxes around the expected coordinates."""
-        coords = self.batch.coords
-        if coords is not None:
-            return boxes_around(
-                self.expected_C[coords.rows_P], coords.is_x_P, coords.object_P, len(self.batch.slots_M4)
-            )
-        return self.expected_C[self.batch.slots_M4.flatten()].view(-1, 4)
+        objects = self.batch.objects
+        if (coords := objects.coords) is not None:
+            return boxes_around(self.expected_C[coords.rows_P], coords.is_x_P, coords.object_P, len(objects))
+        return self.expected_C[objects.rows_M4.flatten()].view(-1, 4)
 
     @property
     def boxes_M4(self) -> Tensor:
         """Ground-truth boxes in the order of the expected boxes they are compared with (`config.matching`)."""
-        boxes_M4 = self.batch.boxes_M4
+        boxes_M4 = self.batch.objects.boxes_M4
         return boxes_M4 if self.pairs_M is None else boxes_M4[self.pairs_M]
 
     @cached_property
     def pairs_M(self) -> Tensor | None:
         """Index of the ground-truth box that each expected box is compared with; None for that of the same object."""
-        config, batch = self.config, self.batch
+        config, objects = self.config, self.batch.objects
         if config.matching == "sequence":
             return None
-        if batch.coords is not None:
+        if objects.coords is not None:
             raise ValueError("matching is 'hungarian', which pairs boxes, but the objects are shapes; set 'sequence'")
         return hungarian_pairs(
             self.predicted_M4,
-            batch.boxes_M4,
-            batch.image_M,
-            batch.said_M,
-            batch.label_M,
+            objects.boxes_M4,
+            objects.image_M,
+            objects.said_M,
+            objects.label_M,
             config.alpha_l1,
             config.beta_giou,
         )
@@ -179,13 +180,12 @@ class TermInputs:
     @cached_property
     def object_weights_M(self) -> Tensor | None:
         """The weight of each object by `config.object_weights` and `ObjectSlots.weights_M`; None for 1."""
-        weights_M = self.batch.weights_M
+        objects = self.batch.objects
+        weights_M = objects.weights_M
         if self.config.object_weights == "none":
             return weights_M
-        if self.config.object_weights == "inverse_size":
-            factors_M = inverse_size(self.batch.boxes_M4)
-        else:
-            factors_M = inverse_count(self.batch.image_M)
+        is_by_size = self.config.object_weights == "inverse_size"
+        factors_M = inverse_size(objects.boxes_M4) if is_by_size else inverse_count(objects.image_M)
         return factors_M if weights_M is None else weights_M * factors_M
 
     def loss_term(self, term: Term, weighted: bool = True) -> LossTerm:
@@ -209,9 +209,9 @@ class TermInputs:
                 f"term {term.name!r}{f' with options {dict(options)}' * bool(options)} raises {type(error).__name__}: "
                 f"{error} ({Path(frame.filename).name}, line {frame.lineno})"
             ) from error
-        num_text, num_coords = len(self.batch.text_rows), len(self.bins_C)
-        sizes = {"text_rows": num_text, "box": len(self.batch.slots_M4)}
-        sizes |= dict.fromkeys(("log_z", "margin"), num_text + num_coords)
+        num_text, num_coords, objects = len(self.batch.text_rows), len(self.bins_C), self.batch.objects
+        sizes = {"text_rows": num_text, "box": len(objects)}
+        sizes |= {"log_z": num_text + num_coords, "margin": num_text + num_coords}
         expected = sizes.get(term.needs[0], num_coords)
         shape = getattr(values, "shape", None)
         if shape != (expected,):
@@ -219,15 +219,14 @@ class TermInputs:
                 f"term {term.name!r} must return [{expected}], one loss per element of {term.needs[0]!r}, got "
                 f"{type(values).__name__ if shape is None else list(shape)}"
             )
-        is_token_term = term.needs[0] in ("text_rows", "log_z", "margin")
-        weights_M = self.object_weights_M if weighted and not is_token_term else None
+        weights_M = self.object_weights_M if weighted and term.needs[0] not in _ALL_TOKENS else None
         if weights_M is not None and term.needs[0] == "box":
             weights_M = weights_M if self.pairs_M is None else weights_M[self.pairs_M]
             values = values * weights_M.to(values.dtype)
         elif weights_M is not None:
-            coords, weights_M = self.batch.coords, weights_M.to(values.dtype)
+            coords, weights_M = objects.coords, weights_M.to(values.dtype)
             if coords is None:
-                rows, factors = self.batch.slots_M4.flatten(), weights_M.repeat_interleave(4)
+                rows, factors = objects.rows_M4.flatten(), weights_M.repeat_interleave(4)
             else:
                 rows, factors = coords.rows_P, weights_M[coords.object_P]
             values = values * torch.ones_like(values).index_put((rows,), factors)
@@ -249,7 +248,7 @@ def diagnostic_terms(inputs: TermInputs, mass_C: Tensor) -> dict[str, LossTerm]:
     """Return all terms registered as diagnostics; entropy and expected error are computed at temperature 1."""
     p_CK = inputs.coord_logits_CK.softmax(dim=1)
     distance_CK = (torch.arange(p_CK.shape[1], device=p_CK.device) - inputs.bins_C[:, None]).abs()
-    terms = [t for t in registered_terms().values() if t.diagnostic and "text_rows" not in t.needs]
+    terms = [t for t in registered_terms().values() if t.diagnostic and _ALL_TOKENS.isdisjoint(t.needs)]
     return {
         **{term.name: inputs.loss_term(term, weighted=False) for term in terms},
         "coord_vocab_mass": LossTerm.of(mass_C),

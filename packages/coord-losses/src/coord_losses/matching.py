@@ -55,6 +55,7 @@ def hungarian_pairs(
         cost = alpha_l1 * l1 + beta_giou * (1 - generalized_iou(predicted_M4[first], boxes_M4[second]))
         if labels is not None:
             cost = cost + (labels[0][first] != labels[1][second])
-        rows, columns = linear_sum_assignment(cost.view(len(indices), -1).numpy())
+        # NaN, as of logits that overflowed, is no reason to stop: the loss is NaN with every pairing.
+        rows, columns = linear_sum_assignment(cost.nan_to_num(nan=0.0).view(len(indices), -1).numpy())
         pairs_M[indices[torch.from_numpy(rows)]] = sorted_indices[torch.from_numpy(columns)]
     return pairs_M.to(image_M.device)

@@ -26,7 +26,7 @@ def _w1(x: TermInputs) -> Tensor:
 
 
 def _box(x: TermInputs) -> Tensor:
-    coords = x.batch.coords
+    coords = x.batch.objects.coords
     if coords is not None:
         expected_P = x.expected_C[coords.rows_P]
         loss_M = x.config.alpha_l1 * shape_l1_per_object(expected_P, coords.true_P, coords.object_P, len(x.boxes_M4))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from coord_codec import CoordGrid, CoordVocab
 from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots
@@ -65,6 +66,21 @@ CONFIGS = {
     "everything, colder": EVERYTHING.model_copy(update={"temperature": 0.5}),
 }
 by_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+
+
+class Largest(TorchDispatchMode):
+    """Records the largest output, in elements, of the operations whose output meets a condition."""
+
+    def __init__(self, condition):
+        super().__init__()
+        self.condition, self.elements = condition, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(x, torch.Tensor) and self.condition(x):
+                self.elements = max(self.elements, x.numel())
+        return out
 
 
 def both(config, hidden, weight, targets, slots, offsets=None, chunk_vocab=25):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from fused_problem import EVERYTHING, F64, VOCAB, H, V, both, by_config, gradients, problem, readable
+from fused_problem import EVERYTHING, F64, VOCAB, H, Largest, V, both, by_config, gradients, problem, readable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -127,21 +127,6 @@ def test_fused_backward_runs_twice_with_different_denominators():
         torch.testing.assert_close(g, e, rtol=1e-10, atol=1e-10)
 
 
-class BiggestTensor(TorchDispatchMode):
-    """Records the largest output of any operation, in elements, except views of the weight."""
-
-    def __init__(self, weight):
-        super().__init__()
-        self.weight, self.elements = weight.untyped_storage().data_ptr(), 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for x in out if isinstance(out, (tuple, list)) else [out]:
-            if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() != self.weight:
-                self.elements = max(self.elements, x.numel())
-        return out
-
-
 @by_config
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("chunks", [{"chunk_rows": 4}, {"chunk_vocab": 40}], ids=str)
@@ -149,7 +134,8 @@ def test_fused_never_holds_full_logits(config, trained, chunks):
     vocab_size = 3000
     hidden, weight, targets, slots = problem(200, 25, VOCAB, vocab_size, 5)
     hidden.requires_grad_(), weight.requires_grad_(trained)
-    with BiggestTensor(weight) as seen:
+    own = weight.untyped_storage().data_ptr()  # views of the weight do not count
+    with Largest(lambda x: x.untyped_storage().data_ptr() != own) as seen:
         found = CoordObjective(config, VOCAB).fused(hidden, weight, targets, slots, **chunks)
         found.total().backward()
         found.diagnostics()

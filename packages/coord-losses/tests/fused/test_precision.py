@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from fused_problem import EVERYTHING, F64, VOCAB, H, V, both, by_config, gradients, problem, readable
-from torch.utils._python_dispatch import TorchDispatchMode
+from fused_problem import EVERYTHING, F64, VOCAB, H, Largest, V, both, by_config, gradients, problem, readable
 
 from coord_losses import CoordObjective, ObjectiveConfig
 
@@ -102,20 +101,6 @@ def test_small_losses_and_gradients_keep_their_digits(trained, chunk_vocab, name
         assert torch.linalg.vector_norm(g - e) < 1e-4 * torch.linalg.vector_norm(e)
 
 
-class LargestCast(TorchDispatchMode):
-    """Records the largest output of any operation in bfloat16, in elements."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if isinstance(out, torch.Tensor) and out.dtype == torch.bfloat16:
-            self.elements = max(self.elements, out.numel())
-        return out
-
-
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("rows", [3, 300])
 def test_autocast_casts_a_float32_weight_block_by_block(rows, trained, monkeypatch):
@@ -124,7 +109,7 @@ def test_autocast_casts_a_float32_weight_block_by_block(rows, trained, monkeypat
     monkeypatch.setattr("coord_losses.fused.blocks._BLOCK_BYTES", {"cpu": 1 << 13})
     hidden, weight, targets, slots = problem(rows, 3, VOCAB, 3000, 9, torch.float32)
     hidden.requires_grad_(), weight.requires_grad_(trained)
-    with torch.autocast("cpu", torch.bfloat16), LargestCast() as seen:
+    with torch.autocast("cpu", torch.bfloat16), Largest(lambda x: x.dtype == torch.bfloat16) as seen:
         CoordObjective(EVERYTHING, VOCAB).fused(hidden, weight, targets, slots).total().backward()
     assert 0 < seen.elements < weight.numel() / 3
 

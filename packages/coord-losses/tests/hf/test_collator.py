@@ -45,7 +45,21 @@ def test_collator_joins_other_tensors_and_takes_weights():
     assert "boxes" not in batch
 
 
+@pytest.mark.parametrize("with_image", [[1, 2], [0, 2], [0]])
+def test_collator_keeps_the_images_of_samples_beside_samples_without(with_image):
+    samples = tiny_models.samples(3)
+    for n in with_image:
+        samples[n]["pixel_values"] = torch.full((n + 1, 4), float(n))
+    samples[1].setdefault("pixel_values", None)
+    batch = tiny_models.collator()(samples)
+    assert batch["pixel_values"][:, 0].tolist() == [n for n in with_image for _ in range(n + 1)]
+
+
 def test_collator_errors_name_the_cause():
+    samples = tiny_models.samples(2)
+    for name, value in (("token_type_ids", [0] * len(samples[1]["input_ids"])), ("index", 7)):
+        with pytest.raises(ValueError, match=f"sample 0 has no {name}"):
+            tiny_models.collator()([samples[0], samples[1] | {name: value}])
     with pytest.raises(ValueError, match="sample 0: 3 input_ids and 2 labels"):
         tiny_models.collator()([{"input_ids": [1, 2, 3], "labels": [1, 2]}])
     with pytest.raises(ValueError, match="padding_side"):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coord_codec.boxes import OnBadBox
-from coord_codec.coco.reader import CocoReader, keypoint_names
+from coord_codec.coco.reader import CocoReader
 from coord_codec.coco.tables import Category, CocoAnnotation, CocoTables, ImageId
 from coord_codec.geometry import Geometry
 from coord_codec.records import UNCERTAIN, Instance, Object, Problem
@@ -36,7 +36,6 @@ def read_coco(
     notes: Counter[str] = Counter()
     lists = document["categories"], document["images"]
     reader = CocoReader(*lists, source, problems, notes, on_bad_box, image_size, folder)
-    names = keypoint_names(document["categories"])
     objects: dict[ImageId, list[Object]] = {image_id: [] for image_id in reader.usable}
     rows: list[CocoAnnotation] = []
     for position, record in enumerate(document["annotations"]):
@@ -46,7 +45,7 @@ def read_coco(
         row, has_area, corners = placement
         shape = None
         if geometry is not None and corners is not None and not row.iscrowd:
-            shape = reader.shape(record, row, position, corners, geometry, names)
+            shape = reader.shape(record, row, position, corners, geometry)
             corners = None if shape is None else corners
         if corners is not None:
             fields: dict[str, Any] = {"desc": reader.categories[row.category].name, "bbox": corners}

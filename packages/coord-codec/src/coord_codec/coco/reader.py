@@ -1,4 +1,4 @@
-"""Validates the rows of COCO detection JSON and converts their boxes to fractions of the image.
+"""Validates the annotations of COCO detection JSON and converts their boxes to fractions of the image.
 
 Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in pixels.
 """
@@ -7,56 +7,23 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
+from coord_codec.coco.rows import by_id, read_categories, read_images
 from coord_codec.coco.shapes import ROTATED, coco_shape, rotated_corners, rotation
 from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, ImageId
-from coord_codec.files import BACKSLASHES, InputError, finite_numbers, identifier, name_on_disk
+from coord_codec.files import InputError, finite_numbers, identifier
 from coord_codec.geometry import Geometry, Shape
 from coord_codec.grid import CoordGrid
-from coord_codec.records import Problem, check_description
+from coord_codec.records import Problem
 
 CROWDS = "crowd regions, which are not training targets"
 
 _LONGEST_NUMBER = 19
 """Ids in text with this many digits or more are not treated as numbers: they may exceed 64 bits."""
-
-
-def keypoint_names(categories: Iterable[Any]) -> dict[Any, Sequence[str]]:
-    """Return the keypoint names of each category id."""
-    with_keypoints = [c for c in categories if isinstance(c, Mapping) and isinstance(c.get("keypoints"), (list, tuple))]
-    return {c["id"]: c["keypoints"] for c in with_keypoints if isinstance(c.get("id"), (int, str))}
-
-
-_Row = TypeVar("_Row", Category, CocoImage)
-
-
-def _by_id(row: Category | CocoImage) -> tuple[bool, Any]:
-    return isinstance(row.id, str), row.id
-
-
-def _unique(
-    records: Iterable[Any], table: str, parse: Callable[[Mapping[str, Any]], _Row], problems: list[Problem]
-) -> dict[str, _Row]:
-    """Return the valid images or categories by their place in the document; rows with duplicate ids are left out."""
-    rows: dict[str, _Row] = {}
-    for position, record in enumerate(records):
-        where = f"{table}[{position}]"
-        with _collect_problem(problems, where):
-            if not isinstance(record, Mapping):
-                raise InputError(f": expected an object, found {type(record).__name__}")
-            rows[where] = parse(record)
-    id_counts = Counter(row.id for row in rows.values())
-    for where, row in list(rows.items()):
-        if id_counts[row.id] > 1:
-            message = f"{row.id!r} occurs {id_counts[row.id]} times; ids must be unique, so all of them are left out"
-            problems.append(Problem(where, "id", message))
-            del rows[where]
-    return rows
 
 
 def numbered(value: ImageId) -> ImageId:
@@ -82,7 +49,7 @@ class _Ids:
         left_out: ids of the rows that were left out
     """
 
-    def __init__(self, rows: Sequence[_Row], records: Iterable[Any]) -> None:
+    def __init__(self, rows: Iterable[Category | CocoImage], records: Iterable[Any]) -> None:
         self.index: dict[ImageId, int] = {row.id: i for i, row in enumerate(rows)}
         all_ids = (record.get("id") for record in records if isinstance(record, Mapping))
         self.left_out = {value for value in all_ids if isinstance(value, (int, str))} - self.index.keys()
@@ -100,60 +67,6 @@ class _Ids:
             return None
         row = self.index.get(value)
         return self._by_number.get(numbered(value)) if row is None else row
-
-
-@contextmanager
-def _collect_problem(problems: list[Problem], where: str) -> Iterator[None]:
-    """Turn an `InputError` with the message `field: fault` into a problem."""
-    try:
-        yield
-    except InputError as error:
-        name, _, message = str(error).partition(": ")
-        problems.append(Problem(where, name, message))
-
-
-def _category(record: Mapping[str, Any]) -> Category:
-    name = record.get("name")
-    if not isinstance(name, str) or not name.strip():
-        raise InputError(f"name: expected a name, found {name!r:.80}")
-    return Category(identifier(record.get("id"), "id"), name)
-
-
-def _image(record: Mapping[str, Any]) -> CocoImage:
-    file_name = record.get("file_name", "")
-    image_id = identifier(record.get("id"), "id")
-    for name, value in (("file_name: expected a path", file_name), ("id: expected readable text", str(image_id))):
-        if not isinstance(value, str) or not _is_readable(value):
-            raise InputError(f"{name}, found {value!r:.80}")
-    if record.get("width") is None or record.get("height") is None:
-        return CocoImage(image_id, file_name, None, None)
-    return CocoImage(image_id, file_name, _side(record, "width"), _side(record, "height"))
-
-
-def _is_readable(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _side(record: Mapping[str, Any], name: str) -> int:
-    (pixels,) = finite_numbers([record[name]], 1, name)
-    if pixels <= 0 or pixels % 1:
-        raise InputError(f"{name}: expected a whole number of pixels above 0, found {pixels:g}")
-    return int(pixels)
-
-
-def _with_size(
-    image: CocoImage, where: str, image_size: Callable[[str], tuple[int, int] | None] | None, problems: list[Problem]
-) -> CocoImage:
-    if image.width is None and image.file_name and image_size is not None:
-        size = image_size(image.file_name)
-        image = image._replace(width=size[0], height=size[1]) if size else image
-    if not image.file_name:
-        message = "expected a path, found none: the image cannot be trained on"
-        problems.append(Problem(where, "file_name", message, training_only=True))
-    elif image.width is None:
-        message = "expected width and height in pixels, found none: the image cannot be trained on"
-        problems.append(Problem(where, "width", message, training_only=True))
-    return image
 
 
 class CocoReader:
@@ -191,34 +104,21 @@ class CocoReader:
     ) -> None:
         self._source, self._problems, self._notes = source, problems, notes
         self._on_bad_box, self._grid = on_bad_box, CoordGrid() if on_bad_box else None
-        named = _unique(categories, f"{source}: categories", _category, problems)
-        given = _unique(images, f"{source}: images", _image, problems)
-        for where, image in given.items():
-            name = name_on_disk(folder, image.file_name)
-            if name != image.file_name:
-                given[where] = image._replace(file_name=name)
-                notes[BACKSLASHES] += 1
-        self.given = tuple(_with_size(image, where, image_size, problems) for where, image in given.items())
-        self.images = tuple(sorted(self.given, key=_by_id))
-        self.categories = tuple(sorted(named.values(), key=_by_id))
+        self.categories, self.unteachable = read_categories(categories, source, problems)
+        self.given = read_images(images, source, problems, notes, image_size, folder)
+        self.images = tuple(sorted(self.given, key=by_id))
         self._image_ids, self._category_ids = _Ids(self.images, images), _Ids(self.categories, categories)
+        self._keypoint_names: dict[int | None, Sequence[str]] = {
+            self._category_ids.find(record.get("id")): record["keypoints"]
+            for record in categories
+            if isinstance(record, Mapping) and isinstance(record.get("keypoints"), (list, tuple))
+        }
         self.image_index = self._image_ids.index
         self._first_unknown_image: Problem | None = None
         self._any_image_known = False
         self.usable = {image.id for image in self.images if image.file_name and image.width}
-        self.unteachable: set[ImageId] = set()
         self._images_with_refused: set[ImageId] = set()
         self.uncertain: dict[ImageId, set[str]] = {}
-        for where, category in named.items():
-            self._check_name(category, where)
-
-    def _check_name(self, category: Category, where: str) -> None:
-        """List a problem if a category's name cannot occur in a target text."""
-        try:
-            check_description(category.name)
-        except ValueError as error:
-            self.unteachable.add(category.id)
-            self._problems.append(Problem(where, "name", str(error), training_only=True))
 
     def left_out(self) -> set[ImageId]:
         """Return the ids of usable images that are left out because of a refused object."""
@@ -269,7 +169,6 @@ class CocoReader:
         position: int,
         corners: tuple[float, float, float, float],
         geometry: Geometry,
-        names: Mapping[Any, Sequence[str]],
     ) -> Shape | None:
         """Return the shape of an annotation; if it cannot be a target, list a problem and return None."""
         image = self.images[row.image]
@@ -277,7 +176,7 @@ class CocoReader:
         if degrees := rotation(record):
             record = {**record, "segmentation": [rotated_corners(record["bbox"], degrees)]}
         try:
-            return coco_shape(record, geometry, corners, size, names.get(self.categories[row.category].id), self._notes)
+            return coco_shape(record, geometry, corners, size, self._keypoint_names.get(row.category), self._notes)
         except InputError as error:
             self._refuse(image.id, row.category, with_image=not isinstance(error, SmallBoxError))
             name, _, message = str(error).partition(": ")

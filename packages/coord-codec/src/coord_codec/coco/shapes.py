@@ -109,19 +109,20 @@ def _own_shape(
     """Return the shape that is in the record itself, or None if it has none of this geometry."""
     if kind.name == "keypoints":
         return _keypoints(record, size, names, notes)
-    outlines = record.get("segmentation")
-    if kind.name not in ("polygon", "oriented") or not outlines:
+    segmentation = record.get("segmentation")
+    if kind.name not in ("polygon", "oriented") or not segmentation:
         return None
-    if isinstance(outlines, Mapping):
+    if isinstance(segmentation, Mapping):
         raise InputError("expected outlines, found a mask in run-length encoding: turn it into polygons")
-    if not isinstance(outlines, (list, tuple)):
-        raise InputError(f"expected a list of outlines, found {type(outlines).__name__}")
-    if kind.name == "oriented" and (len(outlines) > 1 or len(outlines[0]) != _QUADRILATERAL):
+    if not isinstance(segmentation, (list, tuple)):
+        raise InputError(f"expected a list of outlines, found {type(segmentation).__name__}")
+    parsed = (finite_numbers(outline, None, f"outline {i}") for i, outline in enumerate(segmentation))
+    outlines = [outline for outline in parsed if outline]
+    if not outlines or (kind.name == "oriented" and [len(outline) for outline in outlines] != [_QUADRILATERAL]):
         return None
-    parsed = [finite_numbers(outline, None, f"outline {i}") for i, outline in enumerate(outlines)]
-    if len(parsed) > 1:
+    if len(outlines) > 1:
         notes[SEVERAL] += 1
-    largest = max(parsed, key=lambda outline: abs(signed_area(pairs(outline))) if _has_pairs(outline) else 0.0)
+    largest = max(outlines, key=lambda outline: abs(signed_area(pairs(outline))) if _has_pairs(outline) else 0.0)
     if kind.name == "polygon" and _has_pairs(largest) and len(without_repeats(pairs(largest))) < len(largest) // 2:
         notes[REPEATED] += 1
     return Shape(kind.name, kind.arrange(_fractions(largest, size, notes)))

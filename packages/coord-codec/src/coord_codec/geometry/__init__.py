@@ -4,8 +4,8 @@ Coordinates alternate x and y, as fractions of the image's width and height. Onl
 coordinates a shape has.
 """
 
-from coord_codec.geometry.base import Coordinates, Geometry
-from coord_codec.geometry.registry import GEOMETRIES, GeometryName, geometry_of
+from coord_codec.geometry.base import Coordinates, Geometry, GeometryName
+from coord_codec.geometry.kinds import GEOMETRIES, geometry_of
 from coord_codec.geometry.shape import Shape, read_shape, shape_of
 
 __all__ = ["GEOMETRIES", "Coordinates", "Geometry", "GeometryName", "Shape", "geometry_of", "read_shape", "shape_of"]

@@ -114,12 +114,18 @@ def clockwise_from_top(points: list[Point]) -> list[Point]:
 def simplify(points: list[Point], max_vertices: int) -> list[Point]:
     """Return an outline of at most `max_vertices`; the vertex of the triangle with the least area is removed first."""
     points = list(points)
+    areas = [_corner_area(points, i) for i in range(len(points))]
     while len(points) > max_vertices:
-        areas = [
-            abs(signed_area([points[i - 1], point, points[(i + 1) % len(points)]])) for i, point in enumerate(points)
-        ]
-        del points[areas.index(min(areas))]
+        removed = areas.index(min(areas))
+        del points[removed], areas[removed]
+        for i in (removed - 1, removed % len(points)):  # only the corners of its neighbours change
+            areas[i] = _corner_area(points, i)
     return points
+
+
+def _corner_area(points: list[Point], i: int) -> float:
+    """Return the area of the triangle of a vertex with its neighbours."""
+    return abs(signed_area([points[i - 1], points[i], points[(i + 1) % len(points)]]))
 
 
 def find_crossing(points: list[Point]) -> tuple[int, int] | None:

@@ -9,12 +9,11 @@ from typing import Any, Protocol
 
 from coord_codec.files import InputError
 from coord_codec.geometry.base import Coordinates, Geometry, flat, pairs
-from coord_codec.geometry.registry import geometry_of
+from coord_codec.geometry.kinds import geometry_of
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import tokens_to_ints
 
 _GRID = CoordGrid()
-_VISIBILITY = (0, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,8 @@ class Shape:
     def moved(self, left: float, top: float, width: float, height: float) -> Shape:
         """Return the shape relative to a window of the image, given in fractions; points outside are clamped to it."""
         moved = [(_clamp((x - left) / width), _clamp((y - top) / height)) for x, y in pairs(self.coordinates)]
-        points = [new if labelled else (0.0, 0.0) for new, labelled in zip(moved, self._is_labelled(), strict=True)]
+        is_labelled = self.visibility or [1] * len(moved)
+        points = [new if labelled else (0.0, 0.0) for new, labelled in zip(moved, is_labelled, strict=True)]
         return Shape(self.type, geometry_of(self.type).arrange(flat(points)), self.names, self.visibility)
 
     def flip(self) -> Shape:
@@ -58,10 +58,6 @@ class Shape:
         order = [index.get(_other_side(name), i) for i, name in enumerate(self.names)]
         points = pairs(coordinates)
         return Shape(self.type, flat([points[i] for i in order]), self.names, tuple(self.visibility[i] for i in order))
-
-    def _is_labelled(self) -> list[bool]:
-        points = pairs(self.coordinates)
-        return [v > 0 for v in self.visibility] if self.visibility else [True] * len(points)
 
     def to_json(self) -> dict[str, Any]:
         """Return the shape in the format of instance files."""
@@ -123,15 +119,17 @@ def keypoints(coordinates: Coordinates, names: Any, visibility: Any) -> Shape:
     Raises:
         ValueError: if there is not one name and one visibility for each point, or no point is labelled
     """
+    kind = geometry_of("keypoints")
+    kind.check_count(coordinates)
     count = len(coordinates) // 2
     if not isinstance(names, (list, tuple)) or len(set(map(str, names))) != count:
         raise InputError(f"names: expected {count} different names, one for each point, found {names!r:.80}")
     visibility = [2] * count if visibility is None else visibility
-    if not isinstance(visibility, (list, tuple)) or len(visibility) != count or not set(visibility) <= {*_VISIBILITY}:
+    is_list = isinstance(visibility, (list, tuple)) and len(visibility) == count
+    if not is_list or any(v not in (0, 1, 2) for v in visibility):
         raise InputError(f"visibility: expected 0, 1 or 2 for each of {count} points, found {visibility!r:.80}")
     points = [p if v else (0.0, 0.0) for p, v in zip(pairs(coordinates), visibility, strict=True)]
-    arranged = geometry_of("keypoints").arrange(flat(points))
-    return Shape("keypoints", arranged, tuple(map(str, names)), tuple(int(v) for v in visibility))
+    return Shape(kind.name, kind.arrange(flat(points)), tuple(map(str, names)), tuple(int(v) for v in visibility))
 
 
 class Shaped(Protocol):

@@ -58,7 +58,7 @@ class HeadSpec:
     dtype: torch.dtype
     chunk_rows: int | None
     chunk_vocab: int | None
-    grad: bool
+    grad: bool = False
     cap: float | None = None
     gate_temperature: float = 1.0
     kernel: str = "torch"
@@ -153,6 +153,10 @@ class BlockwiseHead:
         elif offset_logits_RK is not None and isinstance(columns, slice):
             chosen, local_columns = shared_columns(self.columns, columns)
             logits_RC[:, index_of(local_columns)] += offset_logits_RK[:, chosen]
+        return self._add_bias_and_cap_(logits_RC, factor_R1, columns)
+
+    def _add_bias_and_cap_(self, logits_RC: Tensor, factor_R1: Tensor, columns: Columns) -> Tensor:
+        """Add the bias of these columns and apply the cap, in place."""
         if self.bias_V is not None:
             logits_RC.addcmul_(factor_R1, self.bias_V[index_of(columns)])
         if self.cap is not None:
@@ -206,11 +210,7 @@ class BlockwiseHead:
             if added_RK is not None:
                 chosen, local_columns = shared_columns(self.columns, columns)
                 logits_RC[:, index_of(local_columns)] += added_RK[:, chosen]
-            if self.bias_V is not None:
-                logits_RC.addcmul_(factor_R1, self.bias_V[columns])
-            if self.cap is not None:
-                cap_R1 = self.cap * factor_R1
-                logits_RC.div_(cap_R1).tanh_().mul_(cap_R1)
+            self._add_bias_and_cap_(logits_RC, factor_R1, columns)
             yield Block(columns, weight_CH, logits_RC, narrow_RC)
 
 

@@ -4,6 +4,7 @@ Shapes: R, G, C rows, H hidden, V vocabulary, K rows of the offset table, J coor
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -63,15 +64,11 @@ class LinearHead:
         for name, size in (("chunk_rows", chunk_rows), ("chunk_vocab", chunk_vocab)):
             if size is not None and size < 1:
                 raise ValueError(f"{name} must be at least 1, got {size}")
-        self.coord = coord
-        self.weight_VH = weight_VH
-        self.offset_columns: Columns = coord
+        columns: Columns = coord
         order: list[int] | None = None
         if offset_ids_K is not None:
-            self.offset_columns, order = _columns(offset_ids_K, weight_VH)
-        self.chunk_rows, self.chunk_vocab = chunk_rows, chunk_vocab
+            columns, order = _columns(offset_ids_K, weight_VH)
         if offsets_KH is not None:
-            columns = self.offset_columns
             offset_ids = columns.host if isinstance(columns, SortedColumns) else range(columns.start, columns.stop)
             expected = [len(offset_ids), weight_VH.shape[1]]
             if list(offsets_KH.shape) != expected:
@@ -81,9 +78,17 @@ class LinearHead:
                 )
             if order is not None:  # autograd restores the order of the table in the gradient
                 offsets_KH = offsets_KH[torch.tensor(order, device=offsets_KH.device)]
-        self.offsets_KH = offsets_KH
-        self.bias_V, self.cap = bias_V, cap
-        self.kernel, self.gradient_filter = kernel, gradient_filter
+        self.weight_VH, self.offsets_KH, self.bias_V = weight_VH, offsets_KH, bias_V
+        self.spec = HeadSpec(
+            coord,
+            columns,
+            weight_VH.dtype,
+            chunk_rows,
+            chunk_vocab,
+            cap=cap,
+            kernel=kernel,
+            gradient_filter=gradient_filter,
+        )
 
     @property
     def trained(self) -> bool:
@@ -118,24 +123,12 @@ class LinearHead:
         Raises:
             ValueError: if a sharded weight has been released in the meantime
         """
-        if len(self.weight_VH) < self.coord.stop:
+        if len(self.weight_VH) < self.spec.coord.stop:
             raise ValueError("the head's weight has been released since; call diagnostics while it is gathered")
         device, dtype = self.weight_VH.device.type, self.weight_VH.dtype
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
-        grad = torch.is_grad_enabled()
-        spec = HeadSpec(
-            self.coord,
-            self.offset_columns,
-            dtype,
-            self.chunk_rows,
-            self.chunk_vocab,
-            grad,
-            self.cap,
-            gate_temperature,
-            self.kernel,
-            self.gradient_filter,
-        )
+        spec = replace(self.spec, dtype=dtype, grad=torch.is_grad_enabled(), gate_temperature=gate_temperature)
         function = ApplyTrainedHead if self.trained else ApplyFrozenHead
         nll_R, gate_G, coord_logits_CJ = function.apply(
             self.weight_VH,
@@ -148,14 +141,14 @@ class LinearHead:
             spec,
             factors_R,
         )
-        return nll_R, gate_G, self._final(coord_logits_CJ, self.coord)
+        return nll_R, gate_G, self._final(coord_logits_CJ, spec.coord)
 
     def target_logits(self, hidden_RH: Tensor, targets_R: Tensor) -> Tensor:
         """Return the logit of each row's target [R], float32 or better."""
         wide_RH = at_least_float32(hidden_RH)
         weight_RH = self.weight_VH[targets_R].to(wide_RH.dtype)
         if self.offsets_KH is not None:
-            ids_K = _ids(self.offset_columns, targets_R)
+            ids_K = _ids(self.spec.offset_columns, targets_R)
             index_R = torch.searchsorted(ids_K, targets_R).clamp(max=len(ids_K) - 1)
             added_R1 = (ids_K[index_R] == targets_R)[:, None]
             weight_RH = weight_RH + added_R1 * self.offsets_KH[index_R].to(wide_RH.dtype)
@@ -164,14 +157,14 @@ class LinearHead:
     def mean_logits(self, hidden_RH: Tensor) -> Tensor:
         """Return the mean of each row's logits [R], float32 or better; with a cap this takes a separate pass."""
         wide_RH, size = at_least_float32(hidden_RH), len(self.weight_VH)
-        if self.cap is None:
+        if self.spec.cap is None:
             total_H = self.weight_VH.sum(dim=0, dtype=wide_RH.dtype)
             if self.offsets_KH is not None:
                 total_H = total_H + self.offsets_KH.sum(dim=0).to(wide_RH.dtype)
             bias = 0 if self.bias_V is None else self.bias_V.sum(dtype=wide_RH.dtype)
             return (wide_RH @ total_H + bias) / size
         total_R = wide_RH.new_zeros(len(wide_RH))
-        columns = self.chunk_vocab or max(1024, _MEAN_BLOCK // max(1, len(wide_RH)))
+        columns = self.spec.chunk_vocab or max(1024, _MEAN_BLOCK // max(1, len(wide_RH)))
         for start in range(0, size, columns):
             block = slice(start, min(start + columns, size))
             # The backward pass recomputes the block's logits.
@@ -181,7 +174,7 @@ class LinearHead:
     def _sum_of_block(self, wide_RH: Tensor, block: slice) -> Tensor:
         logits_RC = wide_RH @ self.weight_VH[block].to(wide_RH.dtype).T
         if self.offsets_KH is not None:
-            chosen, local_columns = shared_columns(self.offset_columns, block)
+            chosen, local_columns = shared_columns(self.spec.offset_columns, block)
             logits_RC = logits_RC.index_add(
                 1, _ids(local_columns, logits_RC), wide_RH @ self.offsets_KH[chosen].to(wide_RH.dtype).T
             )
@@ -191,7 +184,8 @@ class LinearHead:
         """Add the bias of these columns, the last dimension of the logits, and apply the cap."""
         if self.bias_V is not None:
             logits = logits + self.bias_V[columns].to(logits.dtype)
-        return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+        cap = self.spec.cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
 def _ids(columns: Columns, like: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ class CoordCollator:
     A sample has `input_ids` and `labels` of equal length, and optionally `boxes` (its objects' ground-truth boxes in
     [0, 1] in the order of the text; by default the dequantised labels) and `object_weights` (a factor for each object).
     Other sequences of that length are padded with 0; other tensors (`pixel_values`, `image_grid_thw`) are concatenated
-    along their first dimension.
+    along their first dimension and may be missing in some samples, such as those without an image.
 
     Args:
         tokenizer: provides the padding id, the ids of the markers and, if `vocab` is None, the coordinate tokens; may
@@ -64,7 +64,8 @@ class CoordCollator:
         """Return `input_ids`, `attention_mask`, `labels`, `objects` (`ObjectSlots`) and the other keys of the samples.
 
         Raises:
-            ValueError: if `input_ids` and `labels` of a sample differ in length
+            ValueError: if `input_ids` and `labels` of a sample differ in length, or a sample lacks a sequence or number
+                that another one has
         """
         samples = [dict(feature) for feature in features]
         boxes = [sample.pop("boxes", None) for sample in samples]
@@ -75,9 +76,9 @@ class CoordCollator:
             if len(ids) != length:
                 raise ValueError(f"sample {i}: {length} input_ids and {len(ids)} labels; one label for each id")
             samples[i].setdefault("attention_mask", [1] * length)
-        fill = {"input_ids": self.pad_id, "labels": -100}
+        names = dict.fromkeys(name for sample in samples for name, value in sample.items() if value is not None)
         batch: dict[str, Any] = {
-            name: self._join([sample[name] for sample in samples], lengths, fill.get(name, 0)) for name in samples[0]
+            name: self._join(name, [sample.get(name) for sample in samples], lengths) for name in names
         }
         longest = max(lengths)
         starts = [longest - length if self.padding_side == "left" else 0 for length in lengths]
@@ -91,13 +92,23 @@ class CoordCollator:
         )
         return batch
 
-    def _join(self, values: Sequence[Any], lengths: Sequence[int], fill: int) -> Tensor:
-        tensors = [torch.as_tensor(value) for value in values]
-        if any(x.ndim != 1 or len(x) != length for x, length in zip(tensors, lengths, strict=True)):
-            return torch.stack(tensors) if tensors[0].ndim == 0 else torch.cat(tensors)
-        longest = max(lengths)
-        padded = tensors[0].new_full((len(tensors), longest), fill)
-        for row, x, length in zip(padded, tensors, lengths, strict=True):
+    def _join(self, name: str, values: Sequence[Any], lengths: Sequence[int]) -> Tensor:
+        """Pad the sequences of a key, or concatenate or stack its tensors; the value of a sample without it is None."""
+        tensors = [None if value is None else torch.as_tensor(value) for value in values]
+        given = [x for x in tensors if x is not None]
+        is_padded = all(
+            x is None or (x.ndim == 1 and len(x) == length) for x, length in zip(tensors, lengths, strict=True)
+        )
+        if not is_padded and given[0].ndim:
+            return torch.cat(given)
+        if len(given) < len(tensors):
+            lacking = next(i for i, x in enumerate(tensors) if x is None)
+            raise ValueError(f"sample {lacking} has no {name}, which another sample of the batch has")
+        if not is_padded:
+            return torch.stack(given)
+        longest, fill = max(lengths), {"input_ids": self.pad_id, "labels": -100}.get(name, 0)
+        padded = given[0].new_full((len(given), longest), fill)
+        for row, x, length in zip(padded, given, lengths, strict=True):
             (row[longest - length :] if self.padding_side == "left" else row[:length]).copy_(x)
         return padded
 

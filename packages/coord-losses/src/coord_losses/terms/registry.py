@@ -95,7 +95,8 @@ def register_term(
         weight_field: the field of `ObjectiveConfig` with the weight; None for `extra_weights`
         default_weight: weight if `extra_weights` does not contain it; 0 leaves the term out
         log_key: the name under which it is logged; by default its name
-        diagnostic: whether diagnostics compute it even without a weight (not for text)
+        diagnostic: whether diagnostics compute it even without a weight (not if it needs text tokens, `"text_rows"`,
+            `"log_z"` or `"margin"`)
         replace: whether an existing term of that name may be replaced
 
     Returns:

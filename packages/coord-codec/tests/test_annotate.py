@@ -81,6 +81,12 @@ def test_some_objects_with_and_some_without():
     assert "_coord_tokens" not in r["objects"][0] and "_coord_tokens" in r["objects"][1]
 
 
+@pytest.mark.parametrize("objects", [5, True, "cat", {"desc": "cat"}])
+def test_objects_that_are_no_list_are_named(objects):
+    with pytest.raises(ValueError, match="objects: expected a list, found"):
+        annotate_coord_tokens({"image": "a.jpg", "objects": objects})
+
+
 @pytest.mark.parametrize(
     ("bad", "words"),
     [

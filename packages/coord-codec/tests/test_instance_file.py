@@ -1,10 +1,7 @@
 """Instance files: every fault listed by line and field, nothing half-written."""
 
-import bz2
 import errno
-import gzip
 import json
-import lzma
 import os
 import subprocess
 import sys
@@ -12,8 +9,7 @@ import threading
 
 import pytest
 
-from coord_codec import InputError, Instance, Problem, read_instances, write_instances
-from coord_codec.files import read_json, read_json_lines
+from coord_codec import Instance, Problem, read_instances, write_instances
 
 BOX = [0.1, 1 / 3, 2 / 3, 1.0]
 GOOD = {"image": "a.jpg", "objects": [{"desc": "cat", "bbox": BOX}]}
@@ -172,12 +168,3 @@ def test_the_file_has_the_usual_permissions(tmp_path):
     write_instances(tmp_path / "a.jsonl", [])
     (tmp_path / "b").write_text("")
     assert (tmp_path / "a.jsonl").stat().st_mode == (tmp_path / "b").stat().st_mode
-
-
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress, lambda data: b"PK\x03\x04" + data])
-@pytest.mark.parametrize("read", [read_json, lambda path: list(read_json_lines(path))])
-def test_files_that_are_packed_are_named_as_archives(tmp_path, pack, read):
-    path = tmp_path / "a.json"
-    path.write_bytes(pack(b'{"images": ["\xc3\xa4\xff"]}\n' * 9))
-    with pytest.raises(InputError, match=r"a\.json: an archive; unpack it"):
-        read(path)
