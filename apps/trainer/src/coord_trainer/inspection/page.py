@@ -181,7 +181,10 @@ def _counts(examination: Examination) -> str:
 def _histogram(title: str, values: Sequence[float], unit: str) -> str:
     if not values:
         return ""
+    low, high = min(values), max(values)
+    if high - low < 1e-6 * max(1.0, abs(high)):  # equal but for rounding: NumPy finds no room for bins between them
+        low, high = low - 0.5, high + 0.5
     with chart(title, width=374, height=190) as drawn:
-        drawn.axes.hist(values, bins=min(40, max(5, len(set(values)))))
+        drawn.axes.hist(values, bins=min(40, max(5, len(set(values)))), range=(low, high))
         drawn.axes.set(title=title, xlabel=unit)
     return f"<figure>{drawn.svg}</figure>"
