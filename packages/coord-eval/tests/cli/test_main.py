@@ -1,6 +1,7 @@
 """The command as a user runs it."""
 
 import inspect
+import io
 import json
 import os
 import subprocess
@@ -284,3 +285,42 @@ def test_parse_refuses_a_results_list_and_reads_an_answer_of_the_same_keys(resul
     (tmp_path / "answer.json").write_text('[{"bbox": [100, 200, 300, 400], "label": "cat"}]')
     assert main(["parse", "answer.json"]) == 0
     assert "0.100 0.200 0.300 0.400" in capsys.readouterr().out
+
+
+def test_parse_reads_an_upper_case_ending_as_the_same_kind_of_file(files, tmp_path, capsys):
+    (tmp_path / "P.JSONL").write_bytes((tmp_path / "predictions.jsonl").read_bytes())
+    assert main(["parse", str(tmp_path / "P.JSONL"), "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 40
+
+
+@pytest.mark.parametrize("name", ["\\ud800.jpg", "\u732b.jpg"], ids=["surrogate", "another script"])
+def test_text_without_a_form_in_the_encoding_of_the_terminal_is_escaped(tmp_path, name):
+    (tmp_path / "p.jsonl").write_text(f'{{"image": "{name}", "text": "[]"}}\n', encoding="utf-8")
+    command = [sys.executable, "-m", "coord_eval", "parse", str(tmp_path / "p.jsonl")]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(r"\ud800.jpg: empty" if "ud800" in name else r"\u732b.jpg: empty")
+
+
+def test_parse_of_standard_input(monkeypatch, capsys):
+    def lines(data):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+        code = main(["parse", "-"])
+        return code, *capsys.readouterr()
+
+    code, out, _ = lines(b'\xef\xbb\xbf[{"bbox_2d": [10, 20, 30, 40], "label": "cat"}]')
+    assert code == 0 and "0.010 0.020 0.030 0.040  'cat'  complete" in out
+    assert lines(b"cat \xff") == (2, "", "coord-eval: standard input: not UTF-8 text (byte 4)\n")
+
+
+@pytest.mark.parametrize("argument", ["lr=1/p.jsonl", "new=lr=1/p.jsonl", "new=lr=1=2/p.jsonl"])
+def test_compare_takes_files_whose_path_has_an_equals_sign(files, tmp_path, monkeypatch, capsys, argument):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / argument.removeprefix("new=")
+    file.parent.mkdir()
+    file.write_bytes((tmp_path / "predictions.jsonl").read_bytes())
+    command = ["compare", *files[:2], "base=predictions.jsonl", argument, "--resamples", "5", "--json"]
+    assert main(command) == 0
+    name = "new" if argument.startswith("new=") else argument
+    assert list(json.loads(capsys.readouterr().out)["metrics"]) == ["base", name]
