@@ -225,3 +225,12 @@ def test_lvis_without_frequencies_exits_2(lvis_files, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "expected r, c or f" in error or "category_id" in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '{"image": "a.jpg", "objects": []}', json.dumps(tiny(neg_category_ids=None))]
+)
+def test_lvis_names_the_file_that_is_not_lvis(lvis_files, tmp_path, capsys, content):
+    (tmp_path / "lvis.json").write_text(content)
+    assert main(lvis_files) == 2
+    assert f"{tmp_path / 'lvis.json'}" in capsys.readouterr().err

@@ -46,7 +46,7 @@ def diagnose(
     force: bool = False,
     synonyms: Mapping[str, Sequence[str]] | None = None,
     label_callback: Callable[[str], str | None] | None = None,
-    ignored_labels: Sequence[str] = (),
+    ignored_labels: str | Sequence[str] = (),
 ) -> list[str]:
     """Return notes about interpretations of the numbers of the answers that would match the objects.
 
@@ -68,7 +68,7 @@ def diagnose(
     if not force and not 0 <= ap < NEAR_ZERO:
         return []
     truth = evaluation.truth
-    options = AnswerOptions(format=format, scale=RAW_SCALE, grid=grid, ignored_labels=tuple(ignored_labels))
+    options = AnswerOptions(format=format, scale=RAW_SCALE, grid=grid, ignored_labels=ignored_labels)
     labels = partial(LabelMatcher, truth.categories, synonyms or {}, label_callback)
     if not evaluation.counts["objects"]:
         return ["diagnosis: nothing to diagnose: the ground truth holds no boxes"] if force else []
