@@ -32,18 +32,18 @@ def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[
     )
     run = _run_of(adapter.folder)
     manifest = read_object(run / "manifest.json") if run else {}
-    lines = {"base": base.folder.name if base_name is None else base_name, "adapter": adapter.folder.name}
+    lines = {"base": base.name if base_name is None else base_name, "adapter": adapter.name}
     lines["licence of the base"] = licence.get("license", "not stated; look it up before you pass this on")
     digests = {k: v.get("digest") for k, v in (manifest.get("data") or {}).items() if isinstance(v, dict)}
     lines |= {f"{kind} data digest": digest for kind, digest in digests.items() if digest}
     lines |= {key: manifest[key] for key in ("steps", "seed") if key in manifest}
     table = "\n".join(f"| {title} | {value} |" for title, value in (lines | facts).items() if value is not None)
-    text = f"---\n{data.to_yaml()}\n---\n\n# {adapter.folder.name if run is None else run.name}\n\n"
+    text = f"---\n{data.to_yaml()}\n---\n\n# {adapter.name if run is None else run.name}\n\n"
     text += (
         "A plain checkpoint that `coord-exporter` merged from a base and an adapter; `export.json` holds digests and "
     )
     text += f"versions.\n\n| provenance | |\n|---|---|\n{table}\n"
-    if run and (run / "evaluation.json").is_file() and manifest.get("checkpoint", "").endswith(adapter.folder.name):
+    if run and (run / "evaluation.json").is_file() and manifest.get("checkpoint", "").endswith(adapter.name):
         config = run / "config.yaml"
         settings = _mapping(config.read_text(encoding="utf-8", errors="replace")) if config.is_file() else {}
         text += _scores(read_object(run / "evaluation.json"), settings.get("evaluation"))
@@ -72,7 +72,7 @@ def _metadata_of(card: Path) -> dict:
     """Return the YAML metadata of a model card; empty if there is no card or it cannot be parsed."""
     if not card.is_file():
         return {}
-    parts = card.read_text(encoding="utf-8", errors="replace").split("---\n", 2)
+    parts = card.read_text(encoding="utf-8-sig", errors="replace").split("---\n", 2)
     return _mapping(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
 
 

@@ -109,7 +109,7 @@ def write_export(
             history = history_of(base.folder)
             if export.entry is not None:
                 sources = {name: digest.result() for name, digest in digests.items()}
-                entry = export.entry | {"base": {"name": base.folder.name} | sources, "versions": versions()}
+                entry = export.entry | {"base": {"name": base.name} | sources, "versions": versions()}
                 history = [*history, entry | ({"verification": verified} if verified else {})]
             write_record(stage, history)
     except OSError as error:

@@ -283,10 +283,10 @@ class AnswerBuilder:
     ) -> None:
         """Add a box by its corners, or another shape by its points; keypoints of which none is labelled are dropped."""
         points: tuple[tuple[float, float], ...] = ()
-        if geometry == "keypoints" and not any(unit):
-            self.drop("no_coordinates", *span)
-            return
         if geometry != "box":
+            if geometry == "keypoints" and not any(unit):
+                self.drop("no_coordinates", *span)
+                return
             points = tuple(zip(unit[::2], unit[1::2], strict=True))
             unit = _enclosing_box(geometry, unit)
         self.add_box(desc, bins, unit, span, geometry=geometry, points=points, **details)
