@@ -37,9 +37,7 @@ def bring_card(adapters: Sequence[Adapter], companions: dict[str, Path]) -> tupl
     if not card:
         if companions.pop(CARD_FILE, None) is None:
             return [], {}
-        return [
-            f"{folder}: no {CARD_FILE}; the base's is left out, it does not describe the adapter's training"
-        ], {}
+        return [f"{folder}: no {CARD_FILE}; the base's is left out, it does not describe the adapter's training"], {}
     companions[CARD_FILE] = folder / CARD_FILE
     first = adapters[0].name
     contradictions = [
