@@ -73,26 +73,36 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
             raise InputError(f"standard input: not {error.encoding.upper()} text (byte {error.start})") from error
     elif path.suffix.lower() == ".jsonl":
         for number, record in read_json_lines(path):
-            if not isinstance(record.get("text"), str):
-                raise InputError(f"{path}, line {number}, text: expected the answer as text")
-            yield str(record.get("image_id", record.get("image", number))), record["text"]
+            yield _text_of(record, number, f"{path}, line {number}")
     else:
         text = read_text(path)
-        if _is_coco_results(text):
+        records = _records(text)
+        if records and all(record.keys() >= {"image_id", "category_id", "bbox"} for record in records):
             raise InputError(
                 f"{path}: expected the text of an answer, found a COCO results list, which needs no parser; "
                 "`coord-eval score --predictions` takes it as it is"
             )
-        yield str(path), text
+        if records and all("text" in record and record.keys() & {"image_id", "image"} for record in records):
+            yield from (_text_of(record, i, f"{path}[{i}]") for i, record in enumerate(records))
+        else:
+            yield str(path), text
 
 
-def _is_coco_results(text: str) -> bool:
-    """Return whether a text is a COCO results list; the text of an answer contains no `image_id` and `category_id`."""
+def _text_of(record: dict[str, Any], number: int, where: str) -> tuple[str, str]:
+    """Return name and text of the record of an answer; an answer that failed may have no text."""
+    text = record.get("text")
+    if text is None and record.get("finish_reason") == "error":
+        text = ""
+    if not isinstance(text, str):
+        raise InputError(f"{where}, text: expected the answer as text")
+    return str(record.get("image_id", record.get("image", number))), text
+
+
+def _records(text: str) -> list[dict[str, Any]]:
+    """Return the records of a JSON list of objects, empty for any other text, such as that of an answer."""
     try:
         records = json.loads(text)
     except (ValueError, RecursionError):  # RecursionError: nested too deeply for the JSON decoder
-        return False
-    keys = {"image_id", "category_id", "bbox"}
-    return (
-        isinstance(records, list) and bool(records) and all(isinstance(r, dict) and keys <= r.keys() for r in records)
-    )
+        return []
+    is_list = isinstance(records, list) and all(isinstance(record, dict) for record in records)
+    return records if is_list else []
