@@ -73,3 +73,20 @@ def test_folders_named_by_dots_have_their_names_in_card_and_record(files, run, m
     assert "| adapter | checkpoint-5 |" in card
     assert "AP |" not in card  # the scores are another checkpoint's
     assert read_json(files / "of-run" / "export.json")["history"][-1]["adapter"]["name"] == "checkpoint-5"
+
+
+@pytest.mark.parametrize(
+    ("manifest", "evaluation"),
+    [
+        ([{"of": "another program"}], {}),
+        ("no JSON", {}),
+        ({"checkpoint": None, "data": ["a.json"]}, {"coco": {"AP": 0.5}}),
+        ({"checkpoint": "checkpoints/checkpoint-10"}, {"coco": [0.5], "ceiling": 1}),
+        ({"checkpoint": "checkpoints/checkpoint-10"}, []),
+    ],
+)
+def test_card_takes_files_of_another_form_for_those_of_another_program(run, cached, manifest, evaluation):
+    (run / "manifest.json").write_text(manifest if isinstance(manifest, str) else json.dumps(manifest))
+    (run / "evaluation.json").write_text(json.dumps(evaluation))
+    card = write_card(open_checkpoint(cached), "some/base", open_adapter(run / "checkpoints" / "checkpoint-10"), {})
+    assert "| adapter | checkpoint-10 |" in card and "AP |" not in card

@@ -91,3 +91,9 @@ def test_adapters_that_were_asked_otherwise_are_told(files, bases):
         if "coordexp" in warning
     ]
     assert "prompt is 'Where?', but 'What?' in adapter" in told
+
+
+def test_image_processor_that_is_no_object_is_refused(files):
+    put_card(files / "adapter", pixels={"max": 4096}, fingerprint=coord_vocab().fingerprint("qwen"))
+    (files / "base" / "processor_config.json").write_text('{"image_processor": [1]}')
+    refused(files, "processor_config.json: image_processor: expected an object")

@@ -27,3 +27,10 @@ def test_a_run_stands_for_its_last_complete_checkpoint_or_its_best(run):
     shutil.rmtree(run / "checkpoints" / "checkpoint-10")
     with pytest.raises(InputError, match="a training run without a complete checkpoint"):
         find_adapter(run)
+
+
+@pytest.mark.parametrize("ap", ["high", None, float("nan"), [0.9]])
+def test_a_checkpoint_without_a_measured_ap_is_never_the_best(run, ap):
+    rows = [{"step": 10, "AP": ap}, {"step": 5, "AP": 0.25}, {"step": [5], "AP": 0.9}]
+    (run / "convergence.json").write_text(json.dumps(rows))
+    assert find_adapter(run)[1].endswith("its checkpoint-5 is merged, the best by AP, 0.250")

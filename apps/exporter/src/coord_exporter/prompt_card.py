@@ -71,6 +71,8 @@ def _with_pixels(trained: object, companions: dict[str, Path]) -> tuple[list[str
             continue
         content = read_object(companions[name])
         settings = content.get("image_processor", content)
+        if not isinstance(settings, dict):
+            raise InputError(f"{companions[name]}: image_processor: expected an object, found {settings!r:.80}")
         changes = []
         for limit, edge in (("min", "shortest_edge"), ("max", "longest_edge")):
             wanted, size = trained.get(limit), settings.get("size")
