@@ -179,6 +179,7 @@ def test_score_lvis_notes_options_that_change_nothing_on_a_results_list():
     [
         (lambda d: d["images"][0].pop("neg_category_ids"), "neg_category_ids: expected a list; is this an LVIS file"),
         (lambda d: d["categories"][0].pop("frequency"), r"categories\[id=1\]\.frequency"),
+        (lambda d: d["images"][0].update(neg_category_ids=[[2]]), r"neg_category_ids: expected a whole number or text"),
     ],
 )
 def test_score_lvis_refuses_a_file_that_is_not_lvis(change, message):

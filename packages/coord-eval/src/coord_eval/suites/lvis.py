@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
-from coord_codec.files import read_json
+from coord_codec.files import identifier, read_json
 from coord_eval.data.ground_truth import GroundTruth, load_ground_truth
 from coord_eval.data.predictions import Detections
 from coord_eval.intake.answers import AnswerOptions, PredictionSource, Progress, Scale, silent
@@ -153,9 +153,11 @@ def _federation(data: Mapping[str, Any], ground_truth: GroundTruth, where: str) 
     verified_IK, not_exhaustive_IK = np.zeros((2, len(ground_truth), len(ground_truth.categories)), bool)
     for image in data["images"]:
         for key, target in (("neg_category_ids", verified_IK), ("not_exhaustive_category_ids", not_exhaustive_IK)):
+            field = f"{where}, images[id={image['id']}].{key}"
             if not isinstance(image.get(key), list):
-                raise InputError(f"{where}, images[id={image['id']}].{key}: expected a list; is this an LVIS file?")
-            target[image_index[image["id"]], [index[k] for k in image[key] if k in index]] = True
+                raise InputError(f"{field}: expected a list; is this an LVIS file?")
+            ids = [identifier(k, field) for k in image[key]]
+            target[image_index[image["id"]], [index[k] for k in ids if k in index]] = True
     verified_IK[ground_truth.image_N, ground_truth.category_N] = True
     return verified_IK, not_exhaustive_IK
 
