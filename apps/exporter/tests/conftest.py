@@ -1,3 +1,4 @@
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -65,4 +66,32 @@ def qwen_base(tmp_path_factory):
     tokenizer, folder = make_qwen_tokenizer(), tmp_path_factory.mktemp("qwen") / "base"
     make_model(tokenizer, True, torch.bfloat16, rows=151_936, hidden=16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def cached(bases, tmp_path, monkeypatch):
+    """A hub id whose snapshot lies in a cache of its own."""
+    from huggingface_hub import constants
+    from tiny_checkpoint import link_base
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    snapshot = link_base(bases(False), tmp_path / "cache" / "models--some--base")
+    (snapshot / "README.md").write_text("---\nlicense: apache-2.0\n---\nThe base's own card.\n")
+    (tmp_path / "cache" / "models--some--base" / "refs").mkdir()
+    (tmp_path / "cache" / "models--some--base" / "refs" / "main").write_text(snapshot.name)
+    return snapshot
+
+
+@pytest.fixture
+def run(adapters, tmp_path):
+    """The folder of a training run with three checkpoints, the last of them incomplete."""
+    folder = tmp_path / "runs" / "mine"
+    for steps in (5, 10, 15):
+        checkpoint = shutil.copytree(adapters / "offsets", folder / "checkpoints" / f"checkpoint-{steps}")
+        files = {path.name: path.stat().st_size + (steps == 15) for path in checkpoint.iterdir()}
+        (checkpoint / "complete.json").write_text(json.dumps(files))
+    facts = {"checkpoint": "checkpoints/checkpoint-10", "data": {"train": {"digest": "d1ge57"}}, "seed": 7}
+    (folder / "manifest.json").write_text(json.dumps(facts))
+    (folder / "evaluation.json").write_text(json.dumps({"coco": {"AP": 0.4375, "AP50": 0.5}}))
     return folder

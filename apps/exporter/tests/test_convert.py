@@ -4,7 +4,18 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import save_file
-from tiny_checkpoint import ADAPTER_WEIGHTS, load, make_adapter, merge_quietly, offset_key, read_all, read_json
+from tiny_checkpoint import (
+    ADAPTER_WEIGHTS,
+    edit_json,
+    edit_tensors,
+    load,
+    make_adapter,
+    make_base,
+    merge_quietly,
+    offset_key,
+    read_all,
+    read_json,
+)
 
 from coord_adapter import load_adapter
 from coord_exporter import ExportError, InputError, convert, from_peft, to_peft
@@ -76,4 +87,42 @@ def test_to_peft_notices_rows_that_are_wrong(bases, tmp_path, monkeypatch):
     spoiled[offset_key("token_ids")][0] = 99_999
     save_file(spoiled, tmp_path / "adapter" / ADAPTER_WEIGHTS)
     with pytest.raises(InputError, match="id 99999 is outside"):
+        to_peft(bases(True), tmp_path / "adapter", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("indices", "match"),
+    [
+        (None, "trainable_token_indices: expected one entry for .*embed_tokens, found 0"),
+        ({"embed_tokens": [7]}, r"trainable_tokens_delta is \[2, 64\], expected 1 rows of the base's"),
+        ({"embed_tokens": [7, 7]}, "id 7 occurs twice"),
+    ],
+)
+def test_from_peft_refuses_rows_that_do_not_fit_their_ids(bases, tmp_path, indices, match):
+    make_adapter(tmp_path / "plain", bases(True), trainable_token_indices={"embed_tokens": [7, 3]})
+    edit_json(tmp_path / "plain" / "adapter_config.json", trainable_token_indices=indices)
+    with pytest.raises(InputError, match=match):
+        from_peft(bases(True), tmp_path / "plain", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_conversions_refuse_a_base_of_another_width(bases, tmp_path):
+    make_base(tmp_path / "wide", True, torch.bfloat16, hidden=96)
+    make_adapter(tmp_path / "offsets", bases(True), "tied")
+    make_adapter(tmp_path / "plain", bases(True), trainable_token_indices={"embed_tokens": [7, 3]})
+    for convert_, name in ((to_peft, "offsets"), (from_peft, "plain")):
+        with pytest.raises(InputError, match="was the adapter trained on another base"):
+            convert_(tmp_path / "wide", tmp_path / name, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_to_peft_refuses_an_adapter_whose_offsets_have_no_ids(bases, tmp_path):
+    make_adapter(tmp_path / "adapter", bases(True), "tied")
+
+    def empty(tensors):
+        tensors[offset_key("token_ids")] = torch.zeros(0, dtype=torch.int64)
+        tensors[offset_key("embed_offset")] = torch.zeros(0, 64)
+
+    edit_tensors(tmp_path / "adapter", empty)
+    with pytest.raises(InputError, match="no coordinate offsets"):
         to_peft(bases(True), tmp_path / "adapter", tmp_path / "out")

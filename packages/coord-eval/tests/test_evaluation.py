@@ -252,3 +252,10 @@ def test_options_for_text_that_change_nothing_on_a_results_list_are_noted():
     assert not any("had no effect" in note for note in score(truth, results).notes)
     changed = score(truth, results, "pycocotools", "constant", scale=999, synonyms={"cat": ["kitty"]}, max_objects=3)
     assert any("itself: scale, score_source, synonyms had no effect" in note for note in changed.notes)
+
+
+def test_oracle_predictions_refuse_objects_in_an_image_without_size(one_cat):
+    del one_cat["images"][0]["width"], one_cat["images"][0]["height"]
+    with pytest.raises(InputError, match=r"images\[id=1\]: width and height are missing"):
+        oracle_predictions(one_cat)
+    assert [record["text"] for record in oracle_predictions({**one_cat, "annotations": []})] == [""]

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from coord_codec import Instance
 from coord_eval import (
     InputError,
     oracle_predictions,
@@ -84,3 +85,12 @@ def test_score_export_writes_every_file(coco_set, tmp_path):
     assert main(["score", *files, "--out", str(tmp_path / "o"), "--export"]) == 0
     files = ["classes.csv", "coco_results.json", "evaluation.json", "fiftyone.json", "images.csv", "report.html"]
     assert sorted(p.name for p in (tmp_path / "o").iterdir()) == files
+
+
+def test_exports_in_pixels_refuse_a_ground_truth_without_sizes(tmp_path):
+    cat = {"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}
+    evaluation = score([Instance(image="a.jpg", objects=[cat])], [{"image": "a.jpg", "text": ""}])
+    for export in (to_coco_results, lambda evaluation: write_exports(evaluation, tmp_path / "o")):
+        with pytest.raises(InputError, match="the ground truth states no image sizes"):
+            export(evaluation)
+    assert not list(tmp_path.rglob("*.*"))

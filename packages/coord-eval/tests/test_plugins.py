@@ -1,8 +1,11 @@
 """The plug-ins for lmms-eval and VLMEvalKit: what needs neither of them. Their own loaders were tried by hand."""
 
 import importlib.util
+import json
 import re
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,13 +16,17 @@ DOC = {"image": "a.jpg", "width": 64, "height": 48, "objects": [{"desc": "cat", 
 ANSWER = '[{"bbox_2d": [100, 200, 500, 600], "label": "cat"}, {"bbox_2d": [1, 1, 9, 9], "label": "dog"}]'
 
 
-@pytest.fixture
-def task(monkeypatch):
-    monkeypatch.delenv("COORD_EVAL_SCALE", raising=False)
-    spec = importlib.util.spec_from_file_location("detection", PLUGINS / "lmms_eval" / "detection.py")
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def task(monkeypatch):
+    monkeypatch.delenv("COORD_EVAL_SCALE", raising=False)
+    return load(PLUGINS / "lmms_eval" / "detection.py")
 
 
 def test_lmms_eval_task_scores_as_score_does(task):
@@ -52,3 +59,28 @@ def test_lmms_eval_yaml_names_functions_that_exist(task):
     ]
     assert len(named) > 8
     assert all(callable(getattr(task, name)) for name in named if name != "yaml")
+
+
+def test_vlmevalkit_expressions_ask_for_every_phrase_of_an_image(tmp_path, monkeypatch):
+    pandas = pytest.importorskip("pandas")
+    phrases = [("a.jpg", "left cup"), ("a.jpg", "right cup"), ("b.jpg", "dog")]
+    box = [0.1, 0.2, 0.5, 0.6]
+    rows = [
+        {"image": image, "image_id": image[0], "objects": [{"desc": phrase, "bbox": box}]} for image, phrase in phrases
+    ]
+    (tmp_path / "truth.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setenv("COORD_EVAL_GROUND_TRUTH", str(tmp_path / "truth.jsonl"))
+    monkeypatch.setenv("COORD_EVAL_SCALE", "1000")
+    answers = pandas.DataFrame({"index": [2, 0, 1], "prediction": ["none", *['{"bbox": [100, 200, 500, 600]}'] * 2]})
+    stubs = {
+        "vlmeval.dataset.image_base": SimpleNamespace(ImageBaseDataset=object),
+        "vlmeval.smp": SimpleNamespace(dump=lambda metrics, path: None, load=lambda path: answers),
+        "vlmeval.smp.file": SimpleNamespace(get_intermediate_file_path=lambda *names: None),
+    }
+    for name, stub in {"vlmeval": SimpleNamespace(), "vlmeval.dataset": SimpleNamespace(), **stubs}.items():
+        monkeypatch.setitem(sys.modules, name, stub)
+    dataset = load(PLUGINS / "vlmevalkit" / "coord_detection.py").CoordExpressions()
+    assert [
+        phrase in question for (_, phrase), question in zip(phrases, dataset.load_data("")["question"], strict=True)
+    ]
+    assert dataset.evaluate("answers.xlsx")["Acc@0.5"].tolist() == pytest.approx([2 / 3])

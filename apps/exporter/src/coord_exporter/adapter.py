@@ -13,7 +13,15 @@ from typing import Any
 
 from coord_adapter.format import WEIGHTS_FILE, StoredOffsets, find_offsets, is_guard, offset_part
 from coord_codec.files import InputError
-from coord_exporter.checkpoint.read import CARD_FILE, FLOATS, SafetensorsFile, TensorInfo, read_object, read_safetensors
+from coord_exporter.checkpoint.read import (
+    CARD_FILE,
+    FLOATS,
+    SafetensorsFile,
+    TensorInfo,
+    folder_name,
+    read_object,
+    read_safetensors,
+)
 from coord_exporter.checkpoint.recipe import first_not_finite, read_rows
 
 _PREFIX = "base_model.model."
@@ -111,6 +119,11 @@ class Adapter:
     offsets: StoredOffsets[TensorInfo] | None
     saved: dict[str, TensorInfo] = field(default_factory=dict)
     rewritten: dict[str, TensorInfo] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return folder_name(self.folder)
 
     @property
     def card(self) -> dict:

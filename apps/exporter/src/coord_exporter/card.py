@@ -6,8 +6,9 @@ from pathlib import Path
 
 import yaml
 
+from coord_codec.files import InputError, read_json
 from coord_exporter.adapter import Adapter
-from coord_exporter.checkpoint.read import StoredCheckpoint, read_object
+from coord_exporter.checkpoint.read import StoredCheckpoint
 
 BASE_CARD = "README.base.md"
 """File name of the base's own card in an export."""
@@ -31,58 +32,70 @@ def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[
         **licence, base_model=base_name, library_name="transformers", tags=["coordinate-tokens", "object-detection"]
     )
     run = _run_of(adapter.folder)
-    manifest = read_object(run / "manifest.json") if run else {}
-    lines = {"base": base.folder.name if base_name is None else base_name, "adapter": adapter.folder.name}
+    manifest = _object_in(run / "manifest.json") if run else {}
+    lines = {"base": base.name if base_name is None else base_name, "adapter": adapter.name}
     lines["licence of the base"] = licence.get("license", "not stated; look it up before you pass this on")
-    digests = {k: v.get("digest") for k, v in (manifest.get("data") or {}).items() if isinstance(v, dict)}
+    digests = {k: v.get("digest") for k, v in _object(manifest.get("data")).items() if isinstance(v, dict)}
     lines |= {f"{kind} data digest": digest for kind, digest in digests.items() if digest}
     lines |= {key: manifest[key] for key in ("steps", "seed") if key in manifest}
     table = "\n".join(f"| {title} | {value} |" for title, value in (lines | facts).items() if value is not None)
-    text = f"---\n{data.to_yaml()}\n---\n\n# {adapter.folder.name if run is None else run.name}\n\n"
+    text = f"---\n{data.to_yaml()}\n---\n\n# {adapter.name if run is None else run.name}\n\n"
     text += (
         "A plain checkpoint that `coord-exporter` merged from a base and an adapter; `export.json` holds digests and "
     )
     text += f"versions.\n\n| provenance | |\n|---|---|\n{table}\n"
-    if run and (run / "evaluation.json").is_file() and manifest.get("checkpoint", "").endswith(adapter.folder.name):
+    if run and str(manifest.get("checkpoint")).endswith(adapter.name):
         config = run / "config.yaml"
         settings = _mapping(config.read_text(encoding="utf-8", errors="replace")) if config.is_file() else {}
-        text += _scores(read_object(run / "evaluation.json"), settings.get("evaluation"))
+        text += _scores(_object_in(run / "evaluation.json"), _object(settings.get("evaluation")))
     return text
 
 
-def _scores(evaluation: dict, settings: object) -> str:
+def _scores(evaluation: dict, settings: dict) -> str:
     """Return the section of the scores, with the images they were taken on; empty where COCO's are not there."""
-    if not (coco := evaluation.get("coco")):
+    if not (coco := _object(evaluation.get("coco"))):
         return ""
-    ceiling, answers = evaluation.get("ceiling") or {}, evaluation.get("format") or {}
+    ceiling, answers = _object(evaluation.get("ceiling")), _object(evaluation.get("format"))
     values = {**coco, "mean IoU": evaluation.get("mean_iou"), "quantisation ceiling, AP": ceiling.get("AP")}
     cells = {k: f"{v:.3f}" if v >= 0 else "nothing to measure" for k, v in values.items() if isinstance(v, float)}
     if {"parsed", "answers"} <= answers.keys():
         cells["answers that parse"] = f"{answers['parsed']} of {answers['answers']}"
     images = "images that the run names"
-    if isinstance(settings, dict) and settings.get("pictures") == "heldout":
+    if settings.get("pictures") == "heldout":
         images = "held-out images"
-    elif isinstance(settings, dict) and settings.get("pictures") == "train":
+    elif settings.get("pictures") == "train":
         images = "images that it was trained on, which says nothing of others"
     rows = "\n".join(f"| {metric} | {value} |" for metric, value in cells.items())
     return f"\n## Scores of the run's own evaluation\n\nOn {images}.\n\n| metric | value |\n|---|---|\n{rows}\n"
+
+
+def _object(value: object) -> dict:
+    """Return a value that is a dictionary; empty for any other, as in the files of other programs."""
+    return value if isinstance(value, dict) else {}
+
+
+def _object_in(path: Path) -> dict:
+    """Return the JSON object in a file; empty if there is no file or no object in it."""
+    try:
+        return _object(read_json(path))
+    except InputError:
+        return {}
 
 
 def _metadata_of(card: Path) -> dict:
     """Return the YAML metadata of a model card; empty if there is no card or it cannot be parsed."""
     if not card.is_file():
         return {}
-    parts = card.read_text(encoding="utf-8", errors="replace").split("---\n", 2)
+    parts = card.read_text(encoding="utf-8-sig", errors="replace").split("---\n", 2)
     return _mapping(parts[1]) if len(parts) == 3 and not parts[0].strip() else {}
 
 
 def _mapping(text: str) -> dict:
     """Return a YAML mapping; empty where the text is none."""
     try:
-        metadata = yaml.safe_load(text)
+        return _object(yaml.safe_load(text))
     except yaml.YAMLError:
         return {}
-    return metadata if isinstance(metadata, dict) else {}
 
 
 def _run_of(adapter: Path) -> Path | None:

@@ -211,6 +211,9 @@ def main(arguments: list[str] | None = None) -> None:
     except (InputError, ExportError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, InputError) else 1)
+    except OSError as error:
+        typer.echo(f"error: {error.filename or 'OUT'}: {error.strerror or error}", err=True)
+        sys.exit(1)
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
@@ -236,14 +239,14 @@ def parse_size(text: str | None) -> int | None:
 
 
 def parse_weighted(text: str) -> tuple[str, float]:
-    """Return the adapter and the weight of `ADAPTER=WEIGHT`; the default weight is 1.
+    """Return the adapter and the weight of `ADAPTER=WEIGHT`; the default weight is 1, also of a folder named with =.
 
     Raises:
         InputError: if the weight is not a number
     """
     name, separator, weight = text.rpartition("=")
     try:
-        return (name, float(weight)) if separator else (text, 1.0)
+        return (text, 1.0) if not separator or Path(text).is_dir() else (name, float(weight))
     except ValueError:
         raise InputError(f"--add: expected ADAPTER=WEIGHT with a number, found {text!r}") from None
 

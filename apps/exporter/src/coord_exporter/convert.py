@@ -28,7 +28,7 @@ from coord_exporter.checkpoint.read import (
 from coord_exporter.checkpoint.recipe import Recipe, copy_of, made_of, read_float, read_rows, torch_dtype
 from coord_exporter.checkpoint.staging import ExportError, check_out, check_space, staged
 from coord_exporter.checkpoint.write import OutFile, header_of, write_file
-from coord_exporter.plan import check_ids
+from coord_exporter.plan import offset_steps, trained_ids
 from coord_exporter.sources import find_adapter, find_folder
 from coord_exporter.vocabulary import Tables, check_fingerprint, find_tables
 
@@ -72,7 +72,7 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify
     """
     checkpoint, tables, opened, warnings = _open(base, adapter, out, force)
     offsets, where = opened.offsets, f"{opened.file.path}"
-    if offsets is None:
+    if offsets is None or not offsets.ids:
         raise InputError(f"{where}: no coordinate offsets; plain PEFT can load this adapter unchanged")
     if offsets.head is not None and tables.tied:
         raise InputError(f"{where}: two tables on a base that ties embedding and head; PEFT supports one. Use merge")
@@ -81,10 +81,10 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify
         if module in opened.factors:
             raise InputError(f"{where}: {module}: PEFT supports LoRA or trainable_token_indices, not both. Use merge")
     recipes = [copy_of(tensor) for tensor in opened.file.tensors if offset_part(tensor.name) is None]
-    for name, table in zip(names, (offsets.embed, offsets.head or offsets.embed), strict=False):
+    steps = offset_steps(checkpoint, opened, tables)
+    for name in names:
         weight = checkpoint.tensors[name]
-        check_ids(f"{where}: token_ids", offsets.ids, weight.rows)
-        rows = _read_rows_of(weight, offsets.ids) + read_float(table)
+        rows = _read_rows_of(weight, offsets.ids) + read_float(steps[name].table)
         recipes.append(made_of(_ROWS.format(name.removesuffix(".weight")), rows.to(torch_dtype(weight.dtype)), weight))
     config = read_object(opened.config.path)
     listed = {name: list(ids) for name, ids in opened.config.token_indices.items()}
@@ -120,11 +120,9 @@ def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> C
         raise InputError(f"{opened.file.path}: contains coordinate offsets already")
     trained: dict[str, tuple[tuple[int, ...], TensorInfo]] = {}
     for name in (tables.embed, tables.head):
-        module = name.removesuffix(".weight")
+        module, weight = name.removesuffix(".weight"), tables.source(checkpoint, name)
         if (factors := opened.factors.get(module)) is not None and factors.token_rows is not None:
-            ids = next(ids for key, ids in opened.config.token_indices.items() if f".{module}".endswith(f".{key}"))
-            check_ids(f"{opened.config.path}: trainable_token_indices", ids, tables.source(checkpoint, name).rows)
-            trained[name] = (ids, factors.token_rows)
+            trained[name] = (trained_ids(opened, module, factors.token_rows, weight), factors.token_rows)
     if not trained:
         raise InputError(f"{opened.file.path}: no trained rows of {tables.embed} or {tables.head}; nothing to convert")
     ids = tuple(sorted({token_id for listed, _ in trained.values() for token_id in listed}))
@@ -184,7 +182,7 @@ def _write(
     file = OutFile(opened.file.path.name, tuple(recipes), header_of(recipes, opened.file.metadata))
     check_space(Path(out), file.size)
     sources = {file.name: sha256_of(opened.file.path), opened.config.path.name: sha256_of(opened.config.path)}
-    entry = {"kind": kind, "adapter": {"name": opened.folder.name} | sources, "versions": versions()}
+    entry = {"kind": kind, "adapter": {"name": opened.name} | sources, "versions": versions()}
     try:
         with staged(Path(out), force) as stage:
             write_file(stage / file.name, file, lambda count: None)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
-from coord_exporter.asking import bring_card
 from coord_exporter.card import BASE_CARD, write_card
 from coord_exporter.checkpoint.folder import Export, find_companions, history_of, sha256_of, write_export
 from coord_exporter.checkpoint.modules import named_as_modules
@@ -17,6 +16,7 @@ from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo,
 from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
 from coord_exporter.checkpoint.staging import check_out
 from coord_exporter.plan import adapter_steps, target_of
+from coord_exporter.prompt_card import bring_card
 from coord_exporter.sources import find_adapter, find_folder
 from coord_exporter.vocabulary import DTYPES, Tables, check_fingerprint, find_tables, set_dtype, set_tied
 
@@ -128,7 +128,7 @@ def merge(
         companions[BASE_CARD] = base_card
     facts = {"fingerprint": fingerprint, "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}"}
     if add:
-        facts["adapters and weights"] = ", ".join(f"{part.folder.name} {factor:g}" for part, factor in adapters)
+        facts["adapters and weights"] = ", ".join(f"{part.name} {factor:g}" for part, factor in adapters)
     card = write_card(checkpoint, name, first, facts)
     config = set_tied(checkpoint.config, False) if plan.untied else checkpoint.config
     config = config if dtype is None else set_dtype(config, dtype)
@@ -171,7 +171,7 @@ def _source(base: Path, adapter: Adapter, weight: float) -> dict:
     merged_before = [merged for entry in merges for merged in (entry.get("adapter", {}), *entry.get("added", ()))]
     if any(merged.get(path.name) == digest for merged in merged_before):
         raise InputError(f"{adapter.folder}: is merged into {base} already (according to its export.json)")
-    stated = {"name": adapter.folder.name, path.name: digest, adapter.config.path.name: sha256_of(adapter.config.path)}
+    stated = {"name": adapter.name, path.name: digest, adapter.config.path.name: sha256_of(adapter.config.path)}
     return stated | ({} if weight == 1 else {"weight": weight})
 
 

@@ -47,7 +47,7 @@ def adapter_steps(
                 steps.setdefault(target, []).append(step)
         if adapter.config.lora_bias or factors.bias is not None:
             steps.setdefault(f"{module}.bias", []).append(_bias_step(base, adapter, module, factors.bias))
-    for name, step in _offset_steps(base, adapter, tables).items():
+    for name, step in offset_steps(base, adapter, tables).items():
         steps.setdefault(name, []).append(step)
     if weight_of_adapter != 1:
         kinds = (LoraStep, ExpertStep, BiasStep, RowsStep)
@@ -147,21 +147,30 @@ def _bias_step(base: StoredCheckpoint, adapter: Adapter, module: str, bias: Tens
 def _token_rows_step(
     adapter: Adapter, module: str, table: TensorInfo, factors: Factors, weight: TensorInfo
 ) -> RowsStep:
-    where = f"{adapter.config.path}: trainable_token_indices"
     if any((factors.a, factors.b, factors.embedding_a, factors.embedding_b)):
         raise InputError(
             f"{adapter.file.path}: {module}: LoRA and trainable_token_indices on one module cannot be merged exactly"
         )
+    return RowsStep(trained_ids(adapter, module, table, weight), table)
+
+
+def trained_ids(adapter: Adapter, module: str, table: TensorInfo, weight: TensorInfo) -> tuple[int, ...]:
+    """Return the ids of a module's trained rows, in the order of their table.
+
+    Raises:
+        InputError: if the configuration has no or several lists for the module, or the list does not fit table and base
+    """
+    where = f"{adapter.config.path}: trainable_token_indices"
     lists = [ids for name, ids in adapter.config.token_indices.items() if module.endswith(name)]
     if len(lists) != 1:
         raise InputError(f"{where}: expected one entry for {module}, found {len(lists)}")
-    check_ids(where, lists[0], weight.rows)
+    _check_ids(where, lists[0], weight.rows)
     if table.shape != (len(lists[0]), *weight.shape[1:]):
         raise InputError(
             f"{adapter.file.path}: {table.name} is {list(table.shape)}, expected {len(lists[0])} rows of the base's "
             f"{list(weight.shape)}; {_OTHER_BASE}"
         )
-    return RowsStep(lists[0], table)
+    return lists[0]
 
 
 def _head_shares_rows(adapter: Adapter, tables: Tables) -> bool:
@@ -170,14 +179,19 @@ def _head_shares_rows(adapter: Adapter, tables: Tables) -> bool:
     return tables.tied and (head is None or head.token_rows is None)
 
 
-def _offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, RowsStep]:
+def offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, RowsStep]:
+    """Return the step of the coordinate offsets for embedding and head; empty without offsets.
+
+    Raises:
+        InputError: for ids outside the vocabulary, or offsets of another width
+    """
     offsets = adapter.offsets
     if offsets is None or not offsets.ids:
         return {}
     steps = {}
     for name, table in ((tables.embed, offsets.embed), (tables.head, offsets.head or offsets.embed)):
         weight = tables.source(base, name)
-        check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
+        _check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
         if table.shape[1:] != weight.shape[1:]:
             raise InputError(
                 f"{table.path}: {table.name} has rows of {table.shape[1]} values, the base's {name} of "
@@ -187,12 +201,8 @@ def _offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
     return steps
 
 
-def check_ids(where: str, ids: Sequence[int], rows: int) -> None:
-    """Refuse repeated ids, and ids outside a table with this number of rows.
-
-    Raises:
-        InputError: naming the id
-    """
+def _check_ids(where: str, ids: Sequence[int], rows: int) -> None:
+    """Refuse repeated ids, and ids outside a table with this number of rows."""
     for token_id in ids:
         if not 0 <= token_id < rows:
             raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -61,7 +62,8 @@ def find_adapter(name: str | Path) -> tuple[Path, str | None]:
         )
     steps, reason = max(by_step), "the last"
     scores = read_json(folder / "convergence.json") if (folder / "convergence.json").is_file() else []
-    rows = [row for row in scores if isinstance(row, dict) and row.get("step") in by_step and row.get("AP") is not None]
+    rows = [row for row in scores if isinstance(row, dict) and row.get("step") in list(by_step)]
+    rows = [row for row in rows if isinstance(row.get("AP"), int | float) and math.isfinite(row["AP"])]
     if rows:
         best = max((row for row in rows if row.get("reading") == rows[0].get("reading")), key=lambda row: row["AP"])
         steps, reason = best["step"], f"the best by AP, {best['AP']:.3f}"

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 import torch
 from tiny_checkpoint import (
     coord_vocab,
@@ -20,7 +21,8 @@ from tiny_checkpoint import (
     read_json,
 )
 
-from coord_exporter.checkpoint.folder import WriteProgress
+from coord_exporter import InputError
+from coord_exporter.checkpoint.folder import WriteProgress, history_of
 
 
 def test_companions_come_along_unchanged(sharded, tmp_path):
@@ -103,6 +105,13 @@ def test_record_names_sources_and_digests(sharded, tmp_path):
     assert entry["fingerprint"] == coord_vocab().fingerprint("qwen")
     assert set(entry["versions"]) == {"python", "torch", "coord-exporter", "coord-codec"}
     assert str(tmp_path) not in json.dumps(content)
+
+
+@pytest.mark.parametrize("history", [None, {}, ["merge"]])
+def test_history_of_refuses_a_damaged_record(tmp_path, history):
+    (tmp_path / "export.json").write_text(json.dumps({"format": 1, "history": history}))
+    with pytest.raises(InputError, match=r"export.json: history: expected a list of objects"):
+        history_of(tmp_path)
 
 
 def test_progress_tells_bytes_and_time_left():

@@ -6,7 +6,6 @@ is the annotation file, COORD_EVAL_IMAGES the folder of the images, COORD_EVAL_S
 `CoordExpressions` is for referring expressions such as RefCOCO: one object per line, whose description is the phrase.
 """
 
-import json
 import os
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from vlmeval.dataset.image_base import ImageBaseDataset
 from vlmeval.smp import dump, load
 from vlmeval.smp.file import get_intermediate_file_path
 
-from coord_codec import read_annotations
+from coord_codec import read_annotations, read_instances
 from coord_eval import score, score_expression_files
 
 PROMPT = 'Locate every object. Answer with JSON only: [{"bbox_2d": [x1, y1, x2, y2], "label": "name"}], in thousandths.'
@@ -50,9 +49,13 @@ class CoordDetection(ImageBaseDataset):
                 "image_id": instance.image_id,
                 "question": self.question(instance),
             }
-            for i, instance in enumerate(read_annotations(truth).instances)
+            for i, instance in enumerate(self.instances(truth))
         ]
         return pd.DataFrame(rows)
+
+    def instances(self, truth):
+        """Return the instances of the annotations, one for each image."""
+        return read_annotations(truth).instances
 
     def question(self, instance):
         """Return the prompt of an image."""
@@ -86,6 +89,10 @@ class CoordExpressions(CoordDetection):
 
     NAMES = ("CoordExpressions",)
 
+    def instances(self, truth):
+        """Return the instances of the annotations, one for each phrase: an image with several has several lines."""
+        return read_instances(truth, strict=True).instances
+
     def question(self, instance):
         """Return the prompt of a phrase."""
         return PHRASE.format(instance.objects[0].desc)
@@ -93,10 +100,10 @@ class CoordExpressions(CoordDetection):
     def evaluate(self, eval_file, **judge_kwargs):
         """Score the answers, sorted by the order of the phrases."""
         answers = load(eval_file).sort_values("index")
-        truth = Path(os.environ["COORD_EVAL_GROUND_TRUTH"])
-        images = [json.loads(line)["image"] for line in truth.read_text().splitlines() if line.strip()]
+        phrases = self.instances(os.environ["COORD_EVAL_GROUND_TRUTH"])
         predictions = [
-            {"image": image, "text": str(text)} for image, text in zip(images, answers["prediction"], strict=True)
+            {"image": phrase.image, "text": str(text)}
+            for phrase, text in zip(phrases, answers["prediction"], strict=True)
         ]
-        scores = score_expression_files(truth, predictions, scale=_scale())
+        scores = score_expression_files(phrases, predictions, scale=_scale())
         return self.keep(eval_file, {f"Acc@{iou}": value for iou, value in scores.accuracy.items()})

@@ -101,7 +101,7 @@ def score(
     params: CocoParams | None = None,
     progress: Progress | None = None,
     geometry: str | Geometry = "box",
-    ignored_labels: Sequence[str] = (),
+    ignored_labels: str | Sequence[str] = (),
 ) -> Evaluation:
     """Score answers against ground truth.
 
@@ -151,7 +151,7 @@ def score(
     if backend not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
     report = progress or silent
-    options = AnswerOptions(boxes, format, scale, grid, geometry_of(geometry).name, tuple(ignored_labels))
+    options = AnswerOptions(boxes, format, scale, grid, geometry_of(geometry).name, ignored_labels)
     report("read", 0, 2)
     ground_truth = load_ground_truth(ground_truth, lenient=lenient, geometry=geometry)
     report("read", 1, 2)
@@ -278,7 +278,7 @@ def oracle_predictions(
         grid: grid that quantises the coordinates
 
     Raises:
-        InputError: if the ground truth cannot be read
+        InputError: if the ground truth cannot be read, or an image with objects states no size
 
     Example:
         >>> from coord_codec import Instance
@@ -290,7 +290,7 @@ def oracle_predictions(
     objects: list[list[Object]] = [[] for _ in ground_truth.image_ids]
     for n in range(len(ground_truth.image_N)):
         image = int(ground_truth.image_N[n])
-        width, height = ground_truth.sizes_I2[image]
+        width, height = ground_truth.size_of(image)
         x, y, w, h = ground_truth.boxes_N4[n]
         x1, y1, x2, y2 = (
             min(max(float(v), 0.0), 1.0) for v in (x / width, y / height, (x + w) / width, (y + h) / height)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coord_codec.files import InputError, write_text
+from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.evaluation import Evaluation
 from coord_eval.metrics.detection import image_table
 
@@ -18,12 +19,22 @@ if TYPE_CHECKING:
     import supervision
 
 
+def _in_pixels(evaluation: Evaluation) -> GroundTruth:
+    """Return the ground truth; raise an InputError if its boxes are not in pixels, but fractions of unknown sizes."""
+    if not evaluation.truth.sizes_known:
+        raise InputError("export: the ground truth states no image sizes, so boxes in pixels are unknown; add them")
+    return evaluation.truth
+
+
 def to_coco_results(evaluation: Evaluation) -> list[dict[str, Any]]:
     """Return a COCO results list, as `COCO.loadRes` and FiftyOne's `add_coco_labels` read it.
 
     Boxes with unknown labels have no category id and are left out; the evaluation's `counts` contain their number.
+
+    Raises:
+        InputError: if the ground truth states no image sizes, so that boxes in pixels are unknown
     """
-    ground_truth, detections = evaluation.truth, evaluation.detections
+    ground_truth, detections = _in_pixels(evaluation), evaluation.detections
     image_ids, category_ids = ground_truth.image_ids, ground_truth.category_ids
     columns = (detections.image_D, detections.category_D, detections.boxes_D4, detections.scores_D)
     return [
@@ -40,13 +51,13 @@ def to_supervision(evaluation: Evaluation) -> dict[str, supervision.Detections]:
     the labels as text.
 
     Raises:
-        InputError: if supervision is not installed
+        InputError: if supervision is not installed, or if the ground truth states no image sizes
     """
     try:
         import supervision as sv
     except ImportError as error:
         raise InputError("supervision is not installed; pip install coord-eval[supervision]") from error
-    ground_truth, detections = evaluation.truth, evaluation.detections
+    ground_truth, detections = _in_pixels(evaluation), evaluation.detections
     names = np.array([*ground_truth.categories, *detections.unknown], dtype=object)
     result = {}
     for image, name in enumerate(ground_truth.file_names):

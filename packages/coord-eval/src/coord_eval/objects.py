@@ -40,7 +40,7 @@ def scored_objects(
     score_source: str = "auto",
     grid: CoordGrid = CoordGrid(),
     geometry: str = "box",
-    ignored_labels: Sequence[str] = (),
+    ignored_labels: str | Sequence[str] = (),
 ) -> tuple[list[ScoredObject], dict[str, int]]:
     """Parse one record of `predictions.jsonl` and score its objects.
 

@@ -8,17 +8,7 @@ import sys
 
 import pytest
 
-from coord_eval import oracle_predictions
 from coord_eval.cli.main import main
-
-
-@pytest.fixture
-def files(coco_set, tmp_path):
-    truth, predictions = tmp_path / "truth.json", tmp_path / "predictions.jsonl"
-    truth.write_text(json.dumps(coco_set))
-    records = oracle_predictions(coco_set)
-    predictions.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return ["--ground-truth", str(truth), "--predictions", str(predictions)]
 
 
 def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
@@ -66,20 +56,6 @@ def test_score_of_empty_results_is_zero_and_exits_0(files, tmp_path):
 def test_view_writes_the_requested_number_of_images(files, tmp_path):
     assert main(["view", *files, "--out", str(tmp_path / "v"), "--count", "7"]) == 0
     assert (tmp_path / "v" / "report.html").read_text().count("<figure>") == 7
-
-
-def test_parse_shows_objects_and_drops(files, tmp_path, capsys):
-    path = tmp_path / "answer.txt"
-    path.write_text('```json\n[{"bbox_2d": [12, 34, 56, 78], "label": "cat"}, {"bbox_2d": [1, 2], "label": "x"}]')
-    assert main(["parse", str(path)]) == 0
-    printed = capsys.readouterr().out
-    assert "0.012 0.034 0.056 0.078  'cat'  complete" in printed
-    assert "dropped: wrong_arity" in printed
-    assert "divided by 1000, 1000 (assumed)" in printed
-    assert main(["parse", str(path), "--json", "--scale", "100"]) == 0
-    assert json.loads(capsys.readouterr().out)["objects"][0]["box"] == [0.12, 0.34, 0.56, 0.78]
-    assert main(["parse", files[3], "--json"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 40
 
 
 @pytest.mark.parametrize(
@@ -221,15 +197,6 @@ TEXT_OPTIONS = {
 }
 
 
-@pytest.fixture
-def results(files, coco_set, noisy_results, tmp_path, monkeypatch):
-    """The words that name a ground truth and a results list."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "synonyms.json").write_text('{"cat": ["feline"]}')
-    (tmp_path / "results.json").write_text(json.dumps(noisy_results(coco_set, 0)))
-    return [*files[:3], "results.json"]
-
-
 @pytest.mark.parametrize("option", TEXT_OPTIONS)
 def test_score_refuses_options_for_text_with_a_results_list(results, capsys, option):
     assert main(["score", *results, "--out", "r", option, TEXT_OPTIONS[option]]) == 2
@@ -276,11 +243,13 @@ def test_images_that_are_no_folder_are_refused(files, tmp_path, monkeypatch, cap
     assert not (tmp_path / "r").exists()
 
 
-def test_parse_refuses_a_results_list_and_reads_an_answer_of_the_same_keys(results, tmp_path, capsys):
-    assert main(["parse", "results.json"]) == 2
-    told = capsys.readouterr().err
-    assert "results.json: expected the text of an answer, found a COCO results list" in told
-    assert told.count("\n") == 1
-    (tmp_path / "answer.json").write_text('[{"bbox": [100, 200, 300, 400], "label": "cat"}]')
-    assert main(["parse", "answer.json"]) == 0
-    assert "0.100 0.200 0.300 0.400" in capsys.readouterr().out
+@pytest.mark.parametrize("argument", ["lr=1/p.jsonl", "new=lr=1/p.jsonl", "new=lr=1=2/p.jsonl"])
+def test_compare_takes_files_whose_path_has_an_equals_sign(files, tmp_path, monkeypatch, capsys, argument):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / argument.removeprefix("new=")
+    file.parent.mkdir()
+    file.write_bytes((tmp_path / "predictions.jsonl").read_bytes())
+    command = ["compare", *files[:2], "base=predictions.jsonl", argument, "--resamples", "5", "--json"]
+    assert main(command) == 0
+    name = "new" if argument.startswith("new=") else argument
+    assert list(json.loads(capsys.readouterr().out)["metrics"]) == ["base", name]

@@ -62,3 +62,9 @@ def test_from_records_accepts_an_error_without_text(one_cat):
     evaluation = score(one_cat, [{"image_id": 1, "finish_reason": "error"}])
     assert prediction.text == ""
     assert (evaluation.format["parsed"], evaluation.format["errors"]) == (0, 1)
+
+
+def test_read_predictions_takes_an_upper_case_ending_for_the_same_kind_of_file(tmp_path):
+    (tmp_path / "R.JSON").write_text('[{"image_id": 1, "category_id": 2, "bbox": [1, 2, 3, 4], "score": 0.5}]')
+    (result,) = read_predictions(tmp_path / "R.JSON")
+    assert result.bbox == (1, 2, 3, 4)

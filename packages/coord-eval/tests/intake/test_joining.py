@@ -2,7 +2,7 @@
 
 import pytest
 
-from coord_eval import InputError, score
+from coord_eval import InputError, score, scored_objects
 
 CAT = ("cat", [0.1, 0.1, 0.5, 0.5])
 DOG = ("dog", [0.6, 0.6, 0.9, 0.9])
@@ -118,3 +118,18 @@ def test_join_places_the_boxes_of_tiles_in_their_image():
 def test_prediction_refuses_a_faulty_label_or_tile(one_cat, key, value):
     with pytest.raises(InputError, match=f"predictions.0., {key}"):
         score(one_cat, [{"image_id": 1, "text": "", key: value}])
+
+
+def test_join_places_the_boxes_of_a_tile_in_an_image_of_unknown_size(one_cat):
+    del one_cat["images"][0]["width"], one_cat["images"][0]["height"]
+    record = {"image_id": 1, "text": '{"bbox": [10, 10, 60, 90], "label": "cat"}', "tile": [100, 0, 100, 100]}
+    assert score(one_cat, [record], scale=100).detections.boxes_D4.tolist() == [[110, 10, 50, 80]]
+
+
+def test_ignored_labels_given_as_one_text_are_one_label(instance, answer):
+    record = answer(1, CAT, ("noise", DOG[1]), ("no", [0.2, 0.2, 0.3, 0.3]))
+    evaluation = score([instance(1, CAT)], [record], ignored_labels="noise")
+    assert evaluation.format["dropped"] == {"ignored_label": 1}
+    assert evaluation.unknown_labels == {"no": 1}
+    objects, dropped = scored_objects(record, ignored_labels="noise")
+    assert ([item.desc for item in objects], dropped) == (["cat", "no"], {"ignored_label": 1})

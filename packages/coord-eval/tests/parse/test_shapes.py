@@ -77,3 +77,12 @@ def test_keys_of_keypoints_mean_nothing_where_boxes_are_read():
     text = '{"bbox_2d": [100, 200, 300, 400], "keypoints": [1, 2, 3], "label": "cat"}'
     (found,) = parse_answer(text, "json", scale=1000).objects
     assert found.geometry == "box" and found.repairs == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [("<obj_start>cat(0,0),(0,0)<obj_end>", "obj"), ('[{"keypoints": [0, 0, 0, 0], "label": "cat"}]', "json")],
+)
+def test_keypoints_in_plain_numbers_of_which_none_is_labelled_are_dropped(text, format):
+    answer = parse_answer(text, format, scale=1000, geometry="keypoints")
+    assert not answer.objects and [drop.reason for drop in answer.dropped] == ["no_coordinates"]

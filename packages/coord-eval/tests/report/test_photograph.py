@@ -134,3 +134,13 @@ def test_name_that_no_file_can_have_is_refused_by_its_field(tmp_path, capsys):
     paths = ["--ground-truth", str(tmp_path / "truth.json"), "--predictions", str(tmp_path / "answers.jsonl")]
     assert main(["score", *paths, "--out", str(tmp_path / "out")]) == 2
     assert "images[0]: file_name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", [(3000, 2), (2, 3000)])
+def test_report_draws_an_image_of_a_pixel_or_two_of_width(root, tmp_path, size):
+    Image.new("RGB", size).save(root / "thin.png")
+    truth = truth_of("thin.png")
+    truth["images"][0] |= {"width": size[0], "height": size[1]}
+    truth["annotations"][0]["bbox"] = [0, 0, 1, 1]
+    text = score(truth, []).write_report(tmp_path / "out", image_root=root).read_text()
+    assert text.count("data:image/jpeg") == 1

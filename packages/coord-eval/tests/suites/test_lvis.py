@@ -179,6 +179,7 @@ def test_score_lvis_notes_options_that_change_nothing_on_a_results_list():
     [
         (lambda d: d["images"][0].pop("neg_category_ids"), "neg_category_ids: expected a list; is this an LVIS file"),
         (lambda d: d["categories"][0].pop("frequency"), r"categories\[id=1\]\.frequency"),
+        (lambda d: d["images"][0].update(neg_category_ids=[[2]]), r"neg_category_ids: expected a whole number or text"),
     ],
 )
 def test_score_lvis_refuses_a_file_that_is_not_lvis(change, message):
@@ -225,3 +226,12 @@ def test_lvis_without_frequencies_exits_2(lvis_files, tmp_path, capsys):
     error = capsys.readouterr().err
     assert "expected r, c or f" in error or "category_id" in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", '{"image": "a.jpg", "objects": []}', json.dumps(tiny(neg_category_ids=None))]
+)
+def test_lvis_names_the_file_that_is_not_lvis(lvis_files, tmp_path, capsys, content):
+    (tmp_path / "lvis.json").write_text(content)
+    assert main(lvis_files) == 2
+    assert f"{tmp_path / 'lvis.json'}" in capsys.readouterr().err

@@ -51,6 +51,10 @@ def test_score_expressions_resamples_images_and_not_phrases():
     assert only["low"] == pytest.approx(only["high"])
     assert score_expressions(boxes, map(parse_answer, texts), resamples=0).intervals == {}
     assert score_expressions([], []).intervals == {}
+    several = np.arange(len(boxes)) % 9
+    assert score_expressions(boxes, map(parse_answer, texts), images=several) == score_expressions(
+        boxes, map(parse_answer, texts), images=several.tolist()
+    )
     with pytest.raises(InputError, match="40 boxes and 1 images"):
         score_expressions(boxes, map(parse_answer, texts), images=["a"])
 

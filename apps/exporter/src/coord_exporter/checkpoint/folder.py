@@ -109,7 +109,7 @@ def write_export(
             history = history_of(base.folder)
             if export.entry is not None:
                 sources = {name: digest.result() for name, digest in digests.items()}
-                entry = export.entry | {"base": {"name": base.folder.name} | sources, "versions": versions()}
+                entry = export.entry | {"base": {"name": base.name} | sources, "versions": versions()}
                 history = [*history, entry | ({"verification": verified} if verified else {})]
             write_record(stage, history)
     except OSError as error:
@@ -174,15 +174,18 @@ def history_of(folder: Path) -> list[dict]:
     """Return the record entries of the exports that led to a checkpoint, oldest first; empty if there were none.
 
     Raises:
-        InputError: for a record of a newer format
+        InputError: for a damaged record, or one of a newer format
     """
     path = folder / RECORD_FILE
     if not path.exists():
         return []
     content = read_object(path)
-    if content.get("format") != _FORMAT or not isinstance(content.get("history"), list):
+    if content.get("format") != _FORMAT:
         raise InputError(f"{path}: expected format {_FORMAT}, found {content.get('format')!r}; update coord-exporter")
-    return content["history"]
+    history = content.get("history")
+    if not isinstance(history, list) or not all(isinstance(entry, dict) for entry in history):
+        raise InputError(f"{path}: history: expected a list of objects, found {history!r:.80}")
+    return history
 
 
 def write_record(stage: Path, history: list[dict]) -> None:

@@ -122,6 +122,11 @@ class StoredCheckpoint:
     index_metadata: dict | None
     modules: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        """Name of the folder."""
+        return folder_name(self.folder)
+
     @cached_property
     def tensors(self) -> dict[str, TensorInfo]:
         """All tensors by name."""
@@ -131,6 +136,11 @@ class StoredCheckpoint:
     def nbytes(self) -> int:
         """Size of all weight files."""
         return sum(file.size for file in self.files)
+
+
+def folder_name(folder: Path) -> str:
+    """Return the name of a folder, also of one given as `.` or `..`."""
+    return os.path.basename(os.path.abspath(folder))  # noqa: PTH100, PTH119 - `Path.resolve` would follow links
 
 
 def read_object(path: Path) -> dict:

@@ -5,20 +5,51 @@ Modules that need NumPy or pycocotools are imported inside the commands, so that
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from coord_codec.files import InputError, read_json_lines, read_text, write_text
+from coord_codec.files import InputError, write_text
 from coord_codec.geometry import GeometryName
 from coord_eval.cli import options
-from coord_eval.cli.group import INTERRUPTED, CommandGroup
-from coord_eval.parse.answer import Answer
+from coord_eval.cli.parse import EXAMPLES_OF_PARSE, parse
+
+_INTERRUPTED = 130
+
+
+class CommandGroup(TyperGroup):
+    """Group of all commands."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, and turn a user's mistake into one line on stderr and an exit code, never a traceback."""
+        try:
+            super().invoke(ctx)
+            sys.stdout.flush()
+        except InputError as error:
+            _exit_with(error, 2)
+        except BrokenPipeError:
+            # The reader of the output has ended (`| head`), which is no error. What Python flushes on exit goes to the
+            # null device.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except KeyboardInterrupt:
+            raise typer.Exit(_INTERRUPTED) from None
+        except OSError as error:
+            file_name = f"{error.filename}: " if error.filename else ""
+            _exit_with(f"{file_name}{error.strerror or error}", 1)
+
+
+def _exit_with(message: object, code: int) -> None:
+    print(f"coord-eval: {message}", file=sys.stderr)
+    raise typer.Exit(code)
+
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -41,15 +72,18 @@ exit codes: 0 done, 1 failed while running, 2 bad usage or bad input, 130 interr
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What a model wrote may have no form in the terminal's encoding: other scripts, and lone surrogates in UTF-8.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         typer.main.get_command(app)(args=options.repeat_options(words, "--iou", "--max-dets"), prog_name="coord-eval")
     except SystemExit as exit_:
         code = int(exit_.code or 0)
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        code = _INTERRUPTED
     else:
         code = 0
-    if code == INTERRUPTED:  # typer prints nothing if it is interrupted while it parses the arguments
+    if code == _INTERRUPTED:  # typer prints nothing if it is interrupted while it parses the arguments
         print("coord-eval: interrupted", file=sys.stderr)
     return code
 
@@ -114,84 +148,7 @@ def score(
         print(f"report: {report}")
 
 
-@app.command(
-    epilog="""\b
-examples:
-  coord-eval parse answer.txt
-  coord-eval parse predictions.jsonl --json | head -1
-  echo '[{"bbox_2d": [12, 34, 56, 78], "label": "cat"}]' | coord-eval parse -
-"""
-)
-def parse(
-    file: Annotated[Path, typer.Argument(help="Text file, predictions .jsonl, or - for standard input.")],
-    format: options.Format = "auto",
-    scale: Annotated[Any, options.scale_option("pixels")] = None,
-    image_size: Annotated[
-        tuple[float, float] | None, typer.Option(metavar="W H", help="Image size for --scale pixels.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each answer.")] = False,
-) -> None:
-    """Parse answers and print their objects and drops.
-
-    The input is the text of one answer, or a predictions.jsonl with many.
-    """
-    from coord_eval.parse.parser import parse_answer
-
-    if scale == "pixels" and image_size is None:
-        raise InputError("--scale pixels: needs the size of the image; add --image-size W H")
-    for name, text in _texts(file):
-        try:
-            answer = parse_answer(text, format, scale=scale, image_size=image_size)
-        except ValueError as error:
-            raise InputError(str(error)) from error
-        if as_json:
-            print(json.dumps({"answer": name, **asdict(answer)}))
-        else:
-            print("\n".join(_answer_lines(name, answer, text)))
-
-
-def _answer_lines(name: str, answer: Answer, text: str) -> Iterator[str]:
-    cut = ", truncated" if answer.truncated else ""
-    yield f"{name}: {answer.status}{cut}, format {answer.format}, {len(answer)} objects"
-    if answer.scale is not None:
-        origin = "assumed" if answer.scale_assumed else "given"
-        yield f"  plain numbers divided by {answer.scale[0]:g}, {answer.scale[1]:g} ({origin})"
-    for item in answer:
-        box = " ".join(f"{value:.3f}" for value in item.box)
-        state = item.completeness + (f" ({', '.join(item.repairs)})" if item.repairs else "")
-        yield f"  {box}  {item.desc!r}  {state}"
-    for drop in answer.dropped:
-        yield f"  dropped: {drop.reason} at {drop.span[0]}..{drop.span[1]}: {text[slice(*drop.span)]!r:.80}"
-
-
-def _texts(path: Path) -> Iterator[tuple[str, str]]:
-    if str(path) == "-":
-        yield "-", sys.stdin.read()
-    elif path.suffix == ".jsonl":
-        for number, record in read_json_lines(path):
-            if not isinstance(record.get("text"), str):
-                raise InputError(f"{path}, line {number}, text: expected the answer as text")
-            yield str(record.get("image_id", record.get("image", number))), record["text"]
-    else:
-        text = read_text(path)
-        if _is_coco_results(text):
-            raise InputError(
-                f"{path}: expected the text of an answer, found a COCO results list, which needs no parser; "
-                "`coord-eval score --predictions` takes it as it is"
-            )
-        yield str(path), text
-
-
-def _is_coco_results(text: str) -> bool:
-    """Return whether a text is a COCO results list; the text of an answer contains no `image_id` and `category_id`."""
-    try:
-        records = json.loads(text)
-    except (ValueError, RecursionError):  # RecursionError: nested too deeply for the JSON decoder
-        return False
-    keys = {"image_id", "category_id", "bbox"}
-    return (
-        isinstance(records, list) and bool(records) and all(isinstance(r, dict) and keys <= r.keys() for r in records)
-    )
+app.command(epilog=EXAMPLES_OF_PARSE)(parse)
 
 
 @app.command(
@@ -224,11 +181,10 @@ def compare(
 
     files: dict[str, Path] = {}
     for argument in runs:
-        name, _, path = (argument, "", argument) if Path(argument).exists() else argument.rpartition("=")
-        name = name or argument
+        name, file = options.name_and_file(argument)
         if name in files:
             raise InputError(f"compare: two runs are called {name!r}; give each a name: NAME=FILE")
-        files[name] = Path(path)
+        files[name] = file
     with options.Progress() as progress:
         evaluations = {name: score(ground_truth, path, **settings) for name, path in files.items()}
         extra = options.given_text_options(settings)
@@ -350,6 +306,4 @@ def _output(scores: Any, lines: Iterable[str], file: Path | None, as_json: bool)
 
 
 def _print_summary(lines: Iterable[str], notes: Sequence[str]) -> None:
-    text = "\n".join([*lines, *(f"note: {note}" for note in notes)])
-    # A lone surrogate, which a model can generate, cannot be encoded for a terminal.
-    print(text.encode("utf-8", "backslashreplace").decode("utf-8"))
+    print("\n".join([*lines, *(f"note: {note}" for note in notes)]))

@@ -227,6 +227,13 @@ def _read_synonyms(path: Path | None) -> dict[str, list[str]] | None:
     return dict(data)
 
 
+def name_and_file(argument: str) -> tuple[str, Path]:
+    """Split `[NAME=]FILE`; either may contain equals signs, so the first split whose file exists counts."""
+    parts = argument.split("=")
+    splits = [("=".join(parts[:i]) or argument, Path("=".join(parts[i:]))) for i in range(len(parts))]
+    return next(((name, file) for name, file in splits if file.is_file()), splits[-1])
+
+
 def repeat_options(words: Sequence[str], *names: str) -> list[str]:
     """Turn `--iou 0.5 0.75` into `--iou 0.5 --iou 0.75`, since a typer option takes one value at a time."""
     result: list[str] = []

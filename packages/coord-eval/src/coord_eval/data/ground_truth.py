@@ -68,6 +68,20 @@ class GroundTruth:
     def __len__(self) -> int:
         return len(self.image_ids)
 
+    def size_of(self, image: int) -> tuple[float, float]:
+        """Return width and height of an image.
+
+        Raises:
+            InputError: if the ground truth does not state them
+        """
+        width, height = self.sizes_I2[image]
+        if not np.isfinite(width + height):
+            raise InputError(
+                f"ground truth, images[id={self.image_ids[image]}]: width and height are missing, "
+                "so boxes of text answers cannot be placed; add them"
+            )
+        return width, height
+
 
 GroundTruthSource = str | Path | Mapping[str, Any] | Sequence[Instance] | AnnotationSet | GroundTruth
 """Types that `load_ground_truth` accepts."""

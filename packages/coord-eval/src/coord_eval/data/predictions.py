@@ -79,7 +79,7 @@ def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
         InputError: naming file, line and field
     """
     path = Path(path)
-    if path.suffix == ".json":
+    if path.suffix.lower() == ".json":
         data = read_json(path)
         if not isinstance(data, list):
             raise InputError(f"{path}: expected a list of results or answers, found {type(data).__name__}")

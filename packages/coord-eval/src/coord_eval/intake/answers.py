@@ -17,7 +17,7 @@ from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Prediction, from_records, read_predictions
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
-from coord_eval.intake.joining import with_prompt_label, without_labels
+from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import Answer
 from coord_eval.parse.parser import candidate_formats, parse_answer
@@ -47,10 +47,11 @@ class AnswerOptions:
     scale: Scale = None
     grid: CoordGrid = CoordGrid()
     geometry: str = "box"
-    ignored_labels: tuple[str, ...] = ()
+    ignored_labels: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", plain(self.scale))
+        object.__setattr__(self, "ignored_labels", as_labels(self.ignored_labels))
         if self.boxes not in BOX_SOURCES:
             raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {self.boxes!r}")
         if isinstance(self.scale, str) and self.scale not in _NAMED_SCALES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import InputError
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Detections, Prediction
 from coord_eval.intake.answers import (
@@ -133,13 +131,9 @@ def collect_answers(
     ranks: Counter[int] = Counter()
     for i in indices:
         image, prediction = images[i], predictions[i]
-        width, height = ground_truth.sizes_I2[image]
-        if answers[i].objects and math.isnan(width):
-            raise InputError(
-                f"ground truth, images[id={ground_truth.image_ids[image]}]: width and height are missing, "
-                "so boxes of text answers cannot be placed; add them"
-            )
-        left, top, width, height = prediction.tile or (0.0, 0.0, width, height)
+        if not answers[i].objects:
+            continue
+        left, top, width, height = prediction.tile or (0.0, 0.0, *ground_truth.size_of(image))
         scores = object_scores(source, answers[i], prediction)
         for item, score in zip(answers[i].objects, scores, strict=True):
             category, layer = labels.match(item.desc)

@@ -134,8 +134,14 @@ def with_prompt_label(answer: Answer, label: str | None) -> Answer:
     return replace(answer, objects=tuple(map(named, answer)))
 
 
-def without_labels(answer: Answer, labels: Sequence[str]) -> Answer:
+def as_labels(labels: str | Sequence[str]) -> tuple[str, ...]:
+    """Return labels as a tuple; a text is one label."""
+    return (labels,) if isinstance(labels, str) else tuple(labels)
+
+
+def without_labels(answer: Answer, labels: str | Sequence[str]) -> Answer:
     """Drop the objects with one of these labels; an answer with no other objects or drops becomes empty."""
+    labels = as_labels(labels)
     left_out = [item for item in answer if item.desc in labels]
     if not left_out:
         return answer

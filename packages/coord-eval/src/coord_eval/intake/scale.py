@@ -217,7 +217,9 @@ def _raw_boxes(
 
 
 def mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
-    """Return the mean over boxes of the best IoU with any object of their image, in unit coordinates."""
+    """Return the mean over boxes, in [0, 1], of the best IoU with any object of their image; 0 without boxes."""
+    if not len(image_B):
+        return 0.0
     total = 0.0
     sizes_I4 = np.tile(ground_truth.sizes_I2, 2)
     images = np.unique(image_B)

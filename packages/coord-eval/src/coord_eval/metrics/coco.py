@@ -151,7 +151,7 @@ def coco_scores(truth: GroundTruth, detections: Detections, backend: str = "pyco
         known = detections.take(np.nonzero(detections.category_D < len(truth.categories))[0])
         area_D = known.boxes_D4[:, 2] * known.boxes_D4[:, 3]
         boxes = _records("score", known.image_D, known.category_D, known.boxes_D4, area_D, known.scores_D)
-        evaluator = evaluator_class(*(_index(coco_class, truth, rows) for rows in (objects, boxes)), "bbox")
+        evaluator = evaluator_class(*(indexed(coco_class, truth, rows) for rows in (objects, boxes)), "bbox")
         evaluator.evaluate()
         evaluator.accumulate()
     precision, recall = evaluator.eval["precision"], evaluator.eval["recall"]
@@ -261,7 +261,7 @@ def _backend(name: str) -> tuple[type, type]:
     return COCO, COCOeval_faster
 
 
-def _index(coco_class: type, truth: GroundTruth, annotations: list[dict[str, Any]]) -> Any:
+def indexed(coco_class: type, truth: GroundTruth, annotations: list[dict[str, Any]]) -> Any:
     """Return an indexed `COCO` object; it is built here since `loadRes` does not accept an empty list."""
     coco = coco_class()
     coco.dataset = {

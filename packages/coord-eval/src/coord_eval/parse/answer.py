@@ -270,15 +270,26 @@ class AnswerBuilder:
         if not arity_fits(geometry, len(bins)):
             self.drop("wrong_arity", *span)
             return
-        if geometry == "keypoints" and not any(unit):
-            self.drop("no_coordinates", *span)
-            return
-        unit = corners(order, unit)
+        self._add_corners(desc, bins, corners(order, unit), span, geometry, order=order, **details)
+
+    def _add_corners(
+        self,
+        desc: str,
+        bins: Sequence[float],
+        unit: Sequence[float],
+        span: tuple[int, int],
+        geometry: Geometry,
+        **details: Any,
+    ) -> None:
+        """Add a box by its corners, or another shape by its points; keypoints of which none is labelled are dropped."""
         points: tuple[tuple[float, float], ...] = ()
         if geometry != "box":
+            if geometry == "keypoints" and not any(unit):
+                self.drop("no_coordinates", *span)
+                return
             points = tuple(zip(unit[::2], unit[1::2], strict=True))
             unit = _enclosing_box(geometry, unit)
-        self.add_box(desc, bins, unit, span, geometry=geometry, points=points, order=order, **details)
+        self.add_box(desc, bins, unit, span, geometry=geometry, points=points, **details)
 
     def add_numbers(
         self,
@@ -315,13 +326,7 @@ class AnswerBuilder:
             return
         clipped = [min(max(u, 0.0), 1.0) for u in unit]
         repairs = repairs if clipped == unit else (*repairs, "clipped")
-        points: tuple[tuple[float, float], ...] = ()
-        if geometry != "box":
-            points = tuple(zip(clipped[::2], clipped[1::2], strict=True))
-            clipped = _enclosing_box(geometry, clipped)
-        self.add_box(
-            desc, numbers, clipped, span, geometry=geometry, points=points, order=order, repairs=repairs, **details
-        )
+        self._add_corners(desc, numbers, clipped, span, geometry, order=order, repairs=repairs, **details)
 
     def build(self, text: str) -> Answer:
         """Return the finished answer."""

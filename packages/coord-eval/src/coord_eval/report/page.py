@@ -114,7 +114,7 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
     objects_n, rows_d = np.nonzero(truth.image_N == image)[0], np.nonzero(detections.image_D == image)[0]
     width, height = _size(evaluation, image, objects_n, rows_d)
     zoom = MAX_SIDE / max(width, height)
-    w, h = round(width * zoom), round(height * zoom)
+    w, h = max(round(width * zoom), 1), max(round(height * zoom), 1)
     data, problem = photograph(root, truth.file_names[image], (w, h))
     parts = [
         f'<svg class="overlay" viewBox="0 0 {w} {h}" role="img" aria-label="{safe(shown_name(evaluation, image))}">'

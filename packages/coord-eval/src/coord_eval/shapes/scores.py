@@ -19,6 +19,7 @@ from coord_codec.boxes import SmallBoxError
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import Detections
 from coord_eval.match.matching import ShapePairs
+from coord_eval.metrics.coco import indexed, mean_present
 from coord_eval.shapes.similarity import Points, keypoint_similarity, mask_iou, nearness, oriented_iou
 
 DISTANCES = (0.01, 0.02, 0.05)
@@ -58,7 +59,8 @@ def score_shapes(
     visible = [np.array([v > 0 for v in s.visibility] or [True] * len(p)) for s, p in zip(shapes, true, strict=True)]
     index = {n: i for i, n in enumerate(objects)}
     table = _Table(truth, objects, true, visible, kind.name)
-    rows = [d for d, points in enumerate(detections.shapes) if points and detections.category_D[d] < table.categories]
+    known_D = detections.category_D < len(truth.categories)
+    rows = [d for d, points in enumerate(detections.shapes) if points and known_D[d]]
     scores, matched = table.score(
         [detections.shapes[d] for d in rows],
         detections.image_D[rows],
@@ -103,7 +105,6 @@ class _Table:
         self, truth: GroundTruth, objects: list[int], true: list[Any], visible: list[np.ndarray], geometry: str
     ) -> None:
         self.truth, self.true, self.visible, self.geometry = truth, true, visible, geometry
-        self.categories = len(truth.categories)
         rows = [(truth.image_N[n], truth.category_N[n], truth.area_N[n], i) for i, n in enumerate(objects)]
         self.area = np.array([row[2] for row in rows])
         self.image = [int(row[0]) for row in rows]
@@ -139,8 +140,7 @@ class _Table:
             for d, (image, category, score) in enumerate(zip(image_D, category_D, scores_D, strict=True))
         ]
         with contextlib.redirect_stdout(io.StringIO()):
-            indexed = [self._index(rows) for rows in (self.annotations, detected)]
-            evaluator = _Evaluator(*indexed, "bbox")
+            evaluator = _Evaluator(*(indexed(COCO, self.truth, rows) for rows in (self.annotations, detected)), "bbox")
             evaluator.compare = lambda dets, objects, image: self.compare([predicted[d] for d in dets], objects, image)
             points = self.geometry == "point"
             if points:
@@ -152,30 +152,15 @@ class _Table:
         names = {"AP50": 0, "AP75": 5}
         if points:
             names = {f"AP@{d:g}".replace("0.", "."): t for t, d in enumerate(DISTANCES)}
-        scores = {"AP": _mean(precision), **{name: _mean(precision[t]) for name, t in names.items()}}
+        scores = {"AP": mean_present(precision), **{name: mean_present(precision[t]) for name, t in names.items()}}
         pairs = list(evaluator.pairs())
         mean = sum(similarity for *_, similarity in pairs) / max(len(self.annotations), 1)
         return {**scores, "mean": mean}, pairs
-
-    def _index(self, rows: list[dict[str, Any]]) -> COCO:
-        coco = COCO()
-        coco.dataset = {
-            "images": [{"id": i + 1} for i in range(len(self.truth))],
-            "categories": [{"id": k + 1} for k in range(self.categories)],
-            "annotations": rows,
-        }
-        coco.createIndex()
-        return coco
 
 
 def _record(image: Any, category: Any, area: Any, number: int) -> dict[str, Any]:
     ids = {"id": number + 1, "image_id": int(image) + 1, "category_id": int(category) + 1}
     return {**ids, "area": float(area), "iscrowd": 0, "number": number}
-
-
-def _mean(precision: np.ndarray) -> float:
-    present = precision[precision > -1]
-    return float(present.mean()) if len(present) else -1.0
 
 
 class _Evaluator(COCOeval):  # type: ignore[misc]  # pycocotools has no types

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
-from coord_codec.files import read_json
+from coord_codec.files import identifier, read_json
 from coord_eval.data.ground_truth import GroundTruth, load_ground_truth
 from coord_eval.data.predictions import Detections
 from coord_eval.intake.answers import AnswerOptions, PredictionSource, Progress, Scale, silent
@@ -96,11 +96,15 @@ def score_lvis(
     """
     report_progress = progress or silent
     options = AnswerOptions(boxes=boxes, format=format, scale=scale, grid=grid)
-    data = read_json(ground_truth) if isinstance(ground_truth, str | Path) else ground_truth
+    where, data = "LVIS annotations", ground_truth
+    if isinstance(ground_truth, str | Path):
+        where, data = str(ground_truth), read_json(ground_truth)
     if not isinstance(data, Mapping):
-        raise InputError(f"{ground_truth}: expected LVIS annotations, found a {type(data).__name__}")
+        raise InputError(f"{where}: expected LVIS annotations, found a {type(data).__name__}")
+    if missing := [key for key in ("images", "categories", "annotations") if key not in data]:
+        raise InputError(f"{where}: expected LVIS annotations, found an object without {missing[0]}")
     truth = load_ground_truth(data)
-    frequency_K = _frequencies(data, truth)
+    frequency_K = _frequencies(data, truth, where)
     collected, _ = collect(
         truth,
         predictions,
@@ -111,7 +115,7 @@ def score_lvis(
         progress=report_progress,
     )
     limited = _best_of_each_image(collected.detections)
-    verified_IK, not_exhaustive_IK = _federation(data, truth)
+    verified_IK, not_exhaustive_IK = _federation(data, truth, where)
     known = limited.take(np.nonzero(limited.category_D < len(truth.categories))[0])
     verified = known.take(np.nonzero(verified_IK[known.image_D, known.category_D])[0])
     not_exhaustive_D = not_exhaustive_IK[verified.image_D, verified.category_D]
@@ -142,18 +146,18 @@ def _summarize(tables: Sequence[ApTable], frequency_K: np.ndarray) -> dict[str, 
     return summary | {f"AR{a}@{MAX_DETECTIONS}": r for a, r in zip(("", *"sml"), recall, strict=True)}
 
 
-def _federation(data: Mapping[str, Any], ground_truth: GroundTruth) -> tuple[np.ndarray, np.ndarray]:
+def _federation(data: Mapping[str, Any], ground_truth: GroundTruth, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Return masks [I, K] of the categories verified in an image, and of those not annotated exhaustively in it."""
     index = {category_id: k for k, category_id in enumerate(ground_truth.category_ids)}
     image_index = {image_id: i for i, image_id in enumerate(ground_truth.image_ids)}
     verified_IK, not_exhaustive_IK = np.zeros((2, len(ground_truth), len(ground_truth.categories)), bool)
     for image in data["images"]:
         for key, target in (("neg_category_ids", verified_IK), ("not_exhaustive_category_ids", not_exhaustive_IK)):
+            field = f"{where}, images[id={image['id']}].{key}"
             if not isinstance(image.get(key), list):
-                raise InputError(
-                    f"LVIS annotations, images[id={image['id']}].{key}: expected a list; is this an LVIS file?"
-                )
-            target[image_index[image["id"]], [index[k] for k in image[key] if k in index]] = True
+                raise InputError(f"{field}: expected a list; is this an LVIS file?")
+            ids = [identifier(k, field) for k in image[key]]
+            target[image_index[image["id"]], [index[k] for k in ids if k in index]] = True
     verified_IK[ground_truth.image_N, ground_truth.category_N] = True
     return verified_IK, not_exhaustive_IK
 
@@ -165,12 +169,10 @@ def _best_of_each_image(detections: Detections) -> Detections:
     return detections.take(np.sort(order[np.arange(len(order)) - first < MAX_DETECTIONS]))
 
 
-def _frequencies(data: Mapping[str, Any], ground_truth: GroundTruth) -> np.ndarray:
+def _frequencies(data: Mapping[str, Any], ground_truth: GroundTruth, where: str) -> np.ndarray:
     """Return the frequency, r, c or f, of each category in the order of the ground truth."""
     by_id = {category["id"]: category.get("frequency") for category in data["categories"]}
     for category_id, letter in by_id.items():
         if letter not in tuple(_FREQUENCIES):
-            raise InputError(
-                f"LVIS annotations, categories[id={category_id}].frequency: expected r, c or f, found {letter!r}"
-            )
+            raise InputError(f"{where}, categories[id={category_id}].frequency: expected r, c or f, found {letter!r}")
     return np.array([by_id[category_id] for category_id in ground_truth.category_ids])

@@ -96,6 +96,7 @@ def score_expressions(
         _iou(box, answer.objects[0].box) if answer.objects else 0.0 for box, answer in zip(boxes, answers, strict=True)
     ]
     values = np.array(iou)
+    images = range(len(boxes)) if images is None else images
     measured = {f"Acc@{t:g}": (values >= t).astype(np.float64) for t in thresholds} | {"mean_iou": values}
     return ExpressionScores(
         phrases=len(boxes),
@@ -103,7 +104,7 @@ def score_expressions(
         mean_iou=float(values.mean()) if len(values) else 0.0,
         without_box=sum(not answer.objects for answer in answers),
         several_boxes=sum(len(answer) > 1 for answer in answers),
-        intervals=_intervals(measured, images or range(len(boxes)), resamples, seed) if len(values) else {},
+        intervals=_intervals(measured, images, resamples, seed) if len(values) else {},
     )
 
 

@@ -60,3 +60,10 @@ def test_parse_weighted():
     assert parse_weighted("runs/x") == ("runs/x", 1.0) and parse_weighted("a=b=-0.5") == ("a=b", -0.5)
     with pytest.raises(InputError, match=r"--add: expected ADAPTER=WEIGHT"):
         parse_weighted("a=much")
+
+
+@pytest.mark.parametrize("name", ["lr=1e-4", "lr=1e-4/adapter"])
+def test_parse_weighted_takes_a_folder_that_is_named_with_an_equals_sign(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir(parents=True)
+    assert parse_weighted(name) == (name, 1.0) and parse_weighted(f"{name}=0.5") == (name, 0.5)

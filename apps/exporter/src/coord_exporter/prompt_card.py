@@ -33,15 +33,16 @@ def bring_card(adapters: Sequence[Adapter], companions: dict[str, Path]) -> tupl
     cards = [adapter.card for adapter in adapters]
     for adapter, card in zip(adapters, cards, strict=True):
         _check(adapter.folder / CARD_FILE, card)
-    first, card = adapters[0].folder, cards[0]
+    folder, card = adapters[0].folder, cards[0]
     if not card:
         if companions.pop(CARD_FILE, None) is None:
             return [], {}
-        return [f"{first}: no {CARD_FILE}, and the base's is left out: it does not describe the adapter's training"], {}
-    companions[CARD_FILE] = first / CARD_FILE
+        return [f"{folder}: no {CARD_FILE}; the base's is left out, it does not describe the adapter's training"], {}
+    companions[CARD_FILE] = folder / CARD_FILE
+    first = adapters[0].name
     contradictions = [
-        f"{adapter.folder / CARD_FILE}: {name} is {other[name]!r}, but {card.get(name)!r} in {first.name}; OUT has the "
-        f"card of {first.name}"
+        f"{adapter.folder / CARD_FILE}: {name} is {other[name]!r}, but {card.get(name)!r} in {first}; OUT has the card "
+        f"of {first}"
         for adapter, other in zip(adapters[1:], cards[1:], strict=True)
         for name in _ASKED
         if name in other and other[name] != card.get(name)
@@ -70,6 +71,8 @@ def _with_pixels(trained: object, companions: dict[str, Path]) -> tuple[list[str
             continue
         content = read_object(companions[name])
         settings = content.get("image_processor", content)
+        if not isinstance(settings, dict):
+            raise InputError(f"{companions[name]}: image_processor: expected an object, found {settings!r:.80}")
         changes = []
         for limit, edge in (("min", "shortest_edge"), ("max", "longest_edge")):
             wanted, size = trained.get(limit), settings.get("size")

@@ -1,0 +1,108 @@
+"""The `parse` command: parses the text of answers and prints their objects."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coord_codec.files import InputError, read_json_lines, read_text
+from coord_eval.cli import options
+from coord_eval.parse.answer import Answer
+
+EXAMPLES_OF_PARSE = """\b
+examples:
+  coord-eval parse answer.txt
+  coord-eval parse predictions.jsonl --json | head -1
+  echo '[{"bbox_2d": [12, 34, 56, 78], "label": "cat"}]' | coord-eval parse -
+"""
+
+
+def parse(
+    file: Annotated[Path, typer.Argument(help="Text file, predictions .jsonl, or - for standard input.")],
+    format: options.Format = "auto",
+    scale: Annotated[Any, options.scale_option("pixels")] = None,
+    image_size: Annotated[
+        tuple[float, float] | None, typer.Option(metavar="W H", help="Image size for --scale pixels.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each answer.")] = False,
+) -> None:
+    """Parse answers and print their objects and drops.
+
+    The input is the text of one answer, or a predictions.jsonl with many.
+    """
+    from coord_eval.parse.parser import parse_answer
+
+    if scale == "pixels" and image_size is None:
+        raise InputError("--scale pixels: needs the size of the image; add --image-size W H")
+    for name, text in _texts(file):
+        try:
+            answer = parse_answer(text, format, scale=scale, image_size=image_size)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        if as_json:
+            print(json.dumps({"answer": name, **asdict(answer)}))
+        else:
+            print("\n".join(_answer_lines(name, answer, text)))
+
+
+def _answer_lines(name: str, answer: Answer, text: str) -> Iterator[str]:
+    cut = ", truncated" if answer.truncated else ""
+    yield f"{name}: {answer.status}{cut}, format {answer.format}, {len(answer)} objects"
+    if answer.scale is not None:
+        origin = "assumed" if answer.scale_assumed else "given"
+        yield f"  plain numbers divided by {answer.scale[0]:g}, {answer.scale[1]:g} ({origin})"
+    for item in answer:
+        box = " ".join(f"{value:.3f}" for value in item.box)
+        state = item.completeness + (f" ({', '.join(item.repairs)})" if item.repairs else "")
+        yield f"  {box}  {item.desc!r}  {state}"
+    for drop in answer.dropped:
+        yield f"  dropped: {drop.reason} at {drop.span[0]}..{drop.span[1]}: {text[slice(*drop.span)]!r:.80}"
+
+
+def _texts(path: Path) -> Iterator[tuple[str, str]]:
+    if str(path) == "-":
+        try:
+            yield "-", sys.stdin.read().removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            raise InputError(f"standard input: not {error.encoding.upper()} text (byte {error.start})") from error
+    elif path.suffix.lower() == ".jsonl":
+        for number, record in read_json_lines(path):
+            yield _text_of(record, number, f"{path}, line {number}")
+    else:
+        text = read_text(path)
+        records = _records(text)
+        if records and all(record.keys() >= {"image_id", "category_id", "bbox"} for record in records):
+            raise InputError(
+                f"{path}: expected the text of an answer, found a COCO results list, which needs no parser; "
+                "`coord-eval score --predictions` takes it as it is"
+            )
+        if records and all("text" in record and record.keys() & {"image_id", "image"} for record in records):
+            yield from (_text_of(record, i, f"{path}[{i}]") for i, record in enumerate(records))
+        else:
+            yield str(path), text
+
+
+def _text_of(record: dict[str, Any], number: int, where: str) -> tuple[str, str]:
+    """Return name and text of the record of an answer; an answer that failed may have no text."""
+    text = record.get("text")
+    if text is None and record.get("finish_reason") == "error":
+        text = ""
+    if not isinstance(text, str):
+        raise InputError(f"{where}, text: expected the answer as text")
+    return str(record.get("image_id", record.get("image", number))), text
+
+
+def _records(text: str) -> list[dict[str, Any]]:
+    """Return the records of a JSON list of objects, empty for any other text, such as that of an answer."""
+    try:
+        records = json.loads(text)
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply for the JSON decoder
+        return []
+    is_list = isinstance(records, list) and all(isinstance(record, dict) for record in records)
+    return records if is_list else []
