@@ -11,7 +11,7 @@ from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile, NewPlace, Strict, load_libraries, must_be_folder, must_not_exist
-from coord_trainer.config.formats import Format
+from coord_trainer.config.base import Format
 
 
 @app.command()
