@@ -174,6 +174,15 @@ MISTAKES = {
         "expected annotations (COCO, Pascal VOC",
     ),
     "the wrong --format": ({"a.json": coco()}, [*A, "--format", "voc"], 2, "text that is not XML"),
+    **{
+        f"--format {name} for a folder without it": ({"d/": ""}, ["d", "--format", name], 2, f"d: expected {told}")
+        for name, told in {
+            "vg": "objects.json or region_descriptions.json in this folder, found neither",
+            "refcoco": "refs*.json in this folder, found none",
+            "swift": "a file of records, found a folder",
+            "qwen": "a file of records, found a folder",
+        }.items()
+    },
     "a format that there is not": ({"a.json": coco()}, [*A, "--format", "pascal"], 2, "'pascal' is not one of"),
     "a path out of the folder": (
         {"d/a.jsonl": record(image="../images/a.png")},

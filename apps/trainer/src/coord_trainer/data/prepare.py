@@ -21,7 +21,7 @@ from coord_eval import decode_image
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError, say
 from coord_trainer.data.duplicates import near_duplicates, perceptual_hash
-from coord_trainer.data.formats.raw import image_files, is_hidden
+from coord_trainer.data.formats.images import image_files, is_hidden
 from coord_trainer.data.formats.registry import SUMMARY, recognise
 from coord_trainer.data.image_set import ImageSet, load_annotated
 
