@@ -226,6 +226,33 @@ def test_what_the_system_refuses_is_one_line(error, code, told, run, monkeypatch
     assert found == code and told in printed and printed.count("\n") == 1
 
 
+LONG = f"data.classes=[{','.join(f'class{n}' for n in range(60))}]"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["inspect", "a.json", "--images", ".", "--out", "o", LONG], 1, "in the data would spoil training"),
+        (["compare", LONG], 2, "base/shapes.yaml"),
+        (["prepare", "a" * 300, ".", "--out", "o"], 2, "the name is too long for a file"),
+        (["prepare", "a.json", ".", "--out", "a" * 300], 2, "the name is too long for a file"),
+    ],
+)
+def test_long_word_is_no_traceback(run, coco, words, code, told):
+    found, error, _ = run(*words)
+    assert found == code and told in error and "Traceback" not in error
+
+
+def test_inspect_finds_data_of_any_name(run, coco, tmp_path):
+    place = tmp_path / "\U0001f600 'n \"# ü"
+    place.mkdir()
+    for name in ("a.json", "a.png"):
+        (tmp_path / name).rename(place / name)
+    code, error, told = run("inspect", place / "a.json", "--images", place, "--out", place / "o")
+    assert (place / "o" / "findings.json").is_file(), error
+    assert code in (0, 1) and "Traceback" not in error + told
+
+
 @pytest.mark.parametrize(("words", "offline"), [([], "1"), (["model.download=true"], "0")])
 def test_only_a_configuration_that_downloads_lets_hugging_face_out(monkeypatch, words, offline):
     from coord_trainer.cli.options import resolve_config

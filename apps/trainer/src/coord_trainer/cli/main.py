@@ -126,6 +126,8 @@ def _exit_codes() -> Iterator[None]:
     except PermissionError as error:
         _stop(f"error: {error.filename or error}: {error.strerror or 'no permission'}; choose another place", 1)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            _stop(f"error: {error.filename!s:.80}...: the name is too long for a file; check the words", 2)
         if error.errno == errno.EROFS:
             _stop(f"error: {error.filename}: on a read-only file system; choose another place", 1)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
