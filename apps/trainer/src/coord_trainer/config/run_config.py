@@ -24,6 +24,9 @@ from coord_trainer.config.sections import DataSection, EvaluationSection, ModelS
 from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean, shards_weights, yaml_word
 from coord_trainer.elsewhere import pointer
 
+_MERGE_ERRORS = (OmegaConfBaseException, TypeError)
+"""OmegaConf raises a TypeError where a list would replace a section."""
+
 
 class RunConfig(Section):
     """The configuration of one run, one field per section."""
@@ -199,7 +202,7 @@ def load_run_config(
     layers = [_read(path, ()) for path in (base, file) if path is not None]
     try:
         merged = OmegaConf.merge(*layers, {})
-    except OmegaConfBaseException as error:
+    except _MERGE_ERRORS as error:
         raise InputError(f"{file}: {_first_line(error)}") from None
     for word in overrides:
         if "=" not in word or word.startswith(("-", "=")):
@@ -213,7 +216,7 @@ def load_run_config(
             if "#" in text and "#" not in str(yaml.safe_load(text)):
                 raise ValueError(f"what follows # is a comment in YAML; put the value in quotes: {name}='\"...\"'")
             merged = OmegaConf.merge(merged, OmegaConf.from_dotlist([word]))
-        except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+        except (*_MERGE_ERRORS, yaml.YAMLError, ValueError) as error:
             raise InputError(f"{word}: {_first_line(error)}") from None
     try:
         values = OmegaConf.to_container(merged, resolve=True)
@@ -315,7 +318,7 @@ def _read(file: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     parent = _read(beside if beside.is_file() else Path(base), (*seen, file.resolve()))
     try:
         return OmegaConf.to_container(OmegaConf.merge(parent, values))
-    except OmegaConfBaseException as error:
+    except _MERGE_ERRORS as error:
         raise InputError(f"{file}: {_first_line(error)}") from None
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -322,7 +322,7 @@ def _is(value: Any, kind: str) -> bool:
     if kind == "int":
         return isinstance(value, int) and not isinstance(value, bool)
     if kind == "float":
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if kind == "list":
         return isinstance(value, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in value)
     return isinstance(value, {"str": str, "dict": dict}.get(kind, ()))
