@@ -152,10 +152,6 @@ def padded(draft: Draft, side: float) -> Draft:
     return replace(draft, corners=corners, unit=lambda size: np.full_like(size, side))
 
 
-def _longer_side(size):
-    return 512 * size / size.max()
-
-
 JSONL = {
     "xywh": lambda d: replace(d, layout=_sized),
     "cxcywh": lambda d: replace(d, layout=_centred),
@@ -172,7 +168,7 @@ COCO = {
     "norm1000": lambda d: replace(d, unit=lambda size: np.full_like(size, 1000)),
     "resized": lambda d: replace(d, unit=lambda size: size / 2),
     "resized, .8": lambda d: replace(d, unit=lambda size: size * 0.8),
-    "resized, 512": lambda d: replace(d, unit=_longer_side),
+    "resized, 512": lambda d: replace(d, unit=lambda size: 512 * size / size.max()),
     "resized, .95": lambda d: d.moved(lambda b: b * 0.95),
     "shifted, 3 %": lambda d: d.moved(lambda b: np.add(b, (0.03, 0, 0.03, 0))),
     "too_large, 4 %": lambda d: d.moved(lambda b: inflate(b, 1.04)),
@@ -184,8 +180,6 @@ COCO = {
     "shuffled": shuffle,
 }
 """Faults of COCO files by the code that names them; what follows a comma tells cases apart."""
-
-
 KINDS = (
     ("xyxy", "cxcywh", "swapped_axes"),
     ("unit", "norm1000", "resized, .8"),
@@ -207,33 +201,30 @@ def shapes(count: int) -> Draft:
 
 def read(annotations: Path, images: Path) -> Draft:
     """Return a COCO file, or a folder of Pascal VOC files, with small images."""
-    rows = list(_voc(annotations) if annotations.is_dir() else _coco(annotations))
+    boxes = {name: b for name, b in (_voc if annotations.is_dir() else _coco)(annotations) if len(b)}
     pictures = {}
-    for name, *_ in rows:
+    for name in boxes:
         with Image.open(images / name) as stored:
             stored.draft("RGB", (2 * SIDE, 2 * SIDE))
             pictures[name] = stored.convert("RGB")
-    return Draft(pictures, tuple(r[1] for r in rows), tuple(r[2] for r in rows))
+    return Draft(pictures, tuple(boxes.values()), tuple(("x",) * len(b) for b in boxes.values()))
 
 
-def _coco(path: Path) -> Iterator[tuple[str, np.ndarray, tuple[str, ...]]]:
+def _coco(path: Path) -> Iterator[tuple[str, np.ndarray]]:
     document = json.loads(path.read_text())
     for image in document["images"]:
         boxes = [a["bbox"] for a in document["annotations"] if a["image_id"] == image["id"] and not a["iscrowd"]]
         b = np.array(boxes, float).reshape(-1, 4) / ([image["width"], image["height"]] * 2)
-        if len(b):
-            yield image["file_name"], np.concatenate([b[:, :2], b[:, :2] + b[:, 2:]], axis=1), ("x",) * len(b)
+        yield image["file_name"], np.concatenate([b[:, :2], b[:, :2] + b[:, 2:]], axis=1)
 
 
-def _voc(folder: Path) -> Iterator[tuple[str, np.ndarray, tuple[str, ...]]]:
+def _voc(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     for file in sorted(folder.glob("*.xml")):
         root = ET.parse(file).getroot()
         sides = ("xmin", "ymin", "xmax", "ymax")
         b = np.array([[float(o.findtext(f"bndbox/{s}")) for s in sides] for o in root.findall("object")])
         b = b.reshape(-1, 4) / ([float(root.findtext("size/width")), float(root.findtext("size/height"))] * 2)
-        b = b[(b[:, 0] < b[:, 2]) & (b[:, 1] < b[:, 3])]
-        if len(b):
-            yield f"{file.stem}.jpg", b, ("x",) * len(b)
+        yield f"{file.stem}.jpg", b[(b[:, 0] < b[:, 2]) & (b[:, 1] < b[:, 3])]
 
 
 def findings(draft: Draft, maps: EdgeMaps) -> dict[str, str]:
@@ -270,7 +261,6 @@ def measure(name: str, draft: Draft, subsets: int, clean: int) -> list[str]:
     columns = [n for n in (10, 30, 100) if n <= len(draft.images)]
     named: dict[str, list[str]] = {case: [] for case in cases}
     all_maps = EdgeMaps.of(draft.images.values())
-
     wolf, notes = [], []
     for size in columns:
         hits = dict.fromkeys(cases, 0)

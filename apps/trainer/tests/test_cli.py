@@ -3,8 +3,11 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from importlib import import_module
 
 import pytest
 from PIL import Image
@@ -124,13 +127,10 @@ print("CODE", code, heavy)
         (["first-run", "run.seed=6"], False, 6),
     ],
 )
-def test_first_run_takes_settings_without_a_command(monkeypatch, words, adapter, seed):
+def test_first_run_takes_settings_without_a_command(run, monkeypatch, words, adapter, seed):
     started = []
     monkeypatch.setattr(cli.training, "_train", lambda config, name: started.append((config, name)))
-    monkeypatch.setattr("sys.argv", ["coord-trainer", *words])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert not stopped.value.code
+    assert not run(*words)[0]
     ((config, name),) = started
     assert (config.custom.coord_offset.enabled, config.run.seed) == (adapter, seed)
     assert name == ("first-run-offset" if adapter else "first-run")
@@ -139,15 +139,12 @@ def test_first_run_takes_settings_without_a_command(monkeypatch, words, adapter,
 @pytest.mark.parametrize(
     ("given", "turns"), [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, None)]
 )
-def test_threads_wait_awake_for_a_short_time_unless_told_otherwise(monkeypatch, capsys, given, turns):
+def test_threads_wait_awake_for_a_short_time_unless_told_otherwise(run, monkeypatch, given, turns):
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         monkeypatch.setenv(name, given.get(name, ""))
         if name not in given:
             monkeypatch.delenv(name)
-    monkeypatch.setattr("sys.argv", ["coord-trainer", "config", "data.max"])
-    with pytest.raises(SystemExit) as stopped:
-        cli.main()
-    assert not stopped.value.code
+    assert run("config", "data.max")[0] == 0
     assert os.environ.get("GOMP_SPINCOUNT") == turns
 
 
@@ -159,6 +156,23 @@ def test_interrupt_is_one_line_and_exit_code_130(run, monkeypatch):
     code, error, _ = run("train", SOFT)
     assert code == 130
     assert error == "interrupted\n"
+
+
+def test_process_that_a_command_forks_ends_by_sigterm_as_any_other():
+    with import_module("coord_trainer.cli.main")._terminated_as_interrupted() as received:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.write(write, b"x")
+                time.sleep(60)
+            finally:
+                os._exit(0)
+        os.read(read, 1)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        assert not received
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_config_lists_keys_of_a_prefix(run):
@@ -224,6 +238,33 @@ def test_what_the_system_refuses_is_one_line(error, code, told, run, monkeypatch
     monkeypatch.setattr(cli.training, "resolve_config", refuse)
     found, printed, _ = run("train", SOFT)
     assert found == code and told in printed and printed.count("\n") == 1
+
+
+LONG = f"data.classes=[{','.join(f'class{n}' for n in range(60))}]"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["inspect", "a.json", "--images", ".", "--out", "o", LONG], 1, "in the data would spoil training"),
+        (["compare", LONG], 2, "base/shapes.yaml"),
+        (["prepare", "a" * 300, ".", "--out", "o"], 2, "the name is too long for a file"),
+        (["prepare", "a.json", ".", "--out", "a" * 300], 2, "the name is too long for a file"),
+    ],
+)
+def test_long_word_is_no_traceback(run, coco, words, code, told):
+    found, error, _ = run(*words)
+    assert found == code and told in error and "Traceback" not in error
+
+
+def test_inspect_finds_data_of_any_name(run, coco, tmp_path):
+    place = tmp_path / "\U0001f600 'n \"# ü"
+    place.mkdir()
+    for name in ("a.json", "a.png"):
+        (tmp_path / name).rename(place / name)
+    code, error, told = run("inspect", place / "a.json", "--images", place, "--out", place / "o")
+    assert (place / "o" / "findings.json").is_file(), error
+    assert code in (0, 1) and "Traceback" not in error + told
 
 
 @pytest.mark.parametrize(("words", "offline"), [([], "1"), (["model.download=true"], "0")])

@@ -7,8 +7,6 @@ import re
 import pytest
 from PIL import Image
 
-from coord_trainer import cli
-
 SOFT = "custom.coord_soft_ce_w1.enabled=true"
 DATA = ("data.annotations=a.json", "data.images=.", "evaluation.pictures=train")
 COCO = {
@@ -20,9 +18,8 @@ WRONG = (None, "x", -1, 1.5, float("nan"), 10**400, [], {}, [None] * 4, ["1", 2,
 
 
 @pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
+def call(run, tmp_path):
     """Run the command line in a folder of right and wrong things; returns exit code and the lines of stderr."""
-    monkeypatch.chdir(tmp_path)
     Image.new("RGB", (64, 64)).save("a.png")
     for name in ("empty", "whole", "run/checkpoints"):
         (tmp_path / name).mkdir(parents=True)
@@ -39,17 +36,14 @@ def call(monkeypatch, capsys, tmp_path):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
 
-    def run(*words):
-        monkeypatch.setattr("sys.argv", ["coord-trainer", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        error = capsys.readouterr().err
+    def lines_of(*words):
+        code, error, _ = run(*words)
         assert "Traceback" not in error
         # Progress bars write over themselves.
         lines = [line.rsplit("\r", 1)[-1].strip() for line in error.splitlines()]
-        return stopped.value.code or 0, [line for line in lines if line and "img/s" not in line]
+        return code or 0, [line for line in lines if line and "img/s" not in line]
 
-    return run
+    return lines_of
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 from tiny_run import TINY, read_lines, tiny_config
 
 from coord_codec import InputError
-from coord_trainer import cli
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.image_set import draw_sets
 from coord_trainer.model.card import read_card
@@ -39,7 +38,7 @@ def config(custom, **sections):
     return tiny_config(custom=custom, **{k: given.get(k, {}) | sections.get(k, {}) for k in given | sections})
 
 
-def run(settings, folder):
+def carry_out(settings, folder):
     """Train, answer and score; returns the result, the manifest and the log."""
     from coord_trainer.run import train_and_score
 
@@ -53,7 +52,7 @@ def groups(tmp_path_factory):
     finished = {}
     for file in sorted((ROOT / "configs" / "phase1").glob("*.yaml")):
         custom = load_run_config(file, []).model_dump(mode="json")["custom"]
-        finished[file.stem] = run(config(custom), tmp_path_factory.mktemp(file.stem) / "run")
+        finished[file.stem] = carry_out(config(custom), tmp_path_factory.mktemp(file.stem) / "run")
     return finished
 
 
@@ -69,18 +68,15 @@ def test_groups_of_one_seed_begin_with_the_same_batches_and_weights(groups):
 
 
 @pytest.fixture
-def predict(groups, monkeypatch, capsys, tmp_path):
+def predict(groups, run, tmp_path):
     """Call `predict` with the last group's checkpoint; returns exit code, stderr, stdout and the answers."""
 
     def call(*words, checkpoint=None):
         settings = ["data.shapes.train=12", "data.shapes.heldout=4", "model.tiny.hidden=32"]
         place = checkpoint or list(groups.values())[-1][0].checkpoint
         out = tmp_path / "answers.jsonl"
-        monkeypatch.setattr("sys.argv", ["coord-trainer", "predict", str(place), "--out", str(out), *settings, *words])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        told = capsys.readouterr()
-        return stopped.value.code or 0, told.err, told.out, out.read_text() if out.exists() else None
+        code, error, told = run("predict", place, "--out", out, *settings, *words)
+        return code or 0, error, told, out.read_text() if out.exists() else None
 
     return call
 
@@ -155,7 +151,7 @@ def without_coord_tokens(tmp_path_factory):
 @pytest.mark.parametrize("tokenizer", ["with", "without"])
 def test_numbers_as_text_are_trained_answered_and_scored(style, tokenizer, without_coord_tokens, tmp_path):
     model = {"path": without_coord_tokens} if tokenizer == "without" else {}
-    result, manifest, lines = run(config(PLAIN, data={"style": style}, model=model), tmp_path / "run")
+    result, manifest, lines = carry_out(config(PLAIN, data={"style": style}, model=model), tmp_path / "run")
     assert (manifest["fingerprint"] is None) == (tokenizer == "without")
     assert lines[0]["train_total_loss"] == pytest.approx(lines[0]["train_text_loss"])
     assert lines[0]["coord_diag/coord_tokens"] == 0
@@ -166,7 +162,7 @@ def test_numbers_as_text_are_trained_answered_and_scored(style, tokenizer, witho
 
 def test_coordinate_tokens_inside_json_are_trained_with_their_boxes(tmp_path):
     custom = {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True, "use_coord_ce": True}}
-    _, _, lines = run(config(custom, data={"style": "json"}), tmp_path / "run")
+    _, _, lines = carry_out(config(custom, data={"style": "json"}), tmp_path / "run")
     assert lines[0]["train_coord_loss"] > 0
     assert "coord_diag/fallback_boxes" not in lines[0]
 

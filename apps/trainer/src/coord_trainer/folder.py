@@ -13,7 +13,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from coord_trainer.checkpoints import fault_of, newest_complete, steps_of
 from coord_trainer.config.plugins import plugin_digests
 from coord_trainer.config.run_config import RunConfig, changed_settings, read_yaml
 from coord_trainer.console import RunError, say, world_size
+from coord_trainer.model.card import installed_version
 
 _FULL_BYTES = 1 << 20
 _LOCK = ".lock"
@@ -166,7 +166,7 @@ class Manifest:
             "python": platform.python_version(),
             "platform": platform.platform(),
             "processors": os.cpu_count(),
-            "versions": {name: _version(name) for name in _PACKAGES},
+            "versions": {name: installed_version(name) for name in _PACKAGES},
             "git": _git_revision() if writes else None,
         }
         if plugins := config.custom.coord_objective.plugins:
@@ -193,13 +193,6 @@ class Manifest:
         self.values |= values | {"seconds": round(time.time() - self._started, 1)}
         if self._path is not None:
             write_text(self._path, json.dumps(self.values, indent=2, default=str) + "\n")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def _git_revision() -> dict[str, Any] | None:

@@ -230,6 +230,49 @@ def test_load_run_config_refuses_files_and_words_it_cannot_read(tmp_path, text, 
         load_run_config(file, words)
 
 
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("run.dir=off", "run.dir: expected a path, found False, which is how YAML reads no and off (a boolean); put"),
+        ("run.dir=off", """put the word in quotes, on a command line '"off"'"""),
+        (
+            "run.dir=2024",
+            "run.dir: expected a path, found 2024, which YAML has read as a number; put the word in quotes",
+        ),
+        ("run.dir={a: b}", "run.dir: expected a path, found {'a': 'b'}"),
+        ("model.path=on", "model.path: expected text, found True, which is how YAML reads yes and on"),
+        ("training.run_name=7", "training.run_name: expected text, found 7, which YAML has read as a number"),
+        ("run.seed=yes", "run.seed: expected a number, found True, which is how YAML reads yes and on"),
+        ("data.augment.flip=on", "data.augment.flip: expected a number, found True"),
+        ("model.tiny.coord_std=no", "model.tiny.coord_std: expected a number, found False"),
+        ("data.classes=cat", "data.classes: expected a list, found 'cat'; write [cat]"),
+        ("run.dir=try #2", """what follows # is a comment in YAML; put the value in quotes: run.dir='"..."'"""),
+        ("run.dir=#2", "what follows # is a comment in YAML"),
+        ("=x", "=x: expected section.key=value"),
+    ],
+)
+def test_what_yaml_makes_of_a_word_is_told(word, told):
+    with pytest.raises(InputError) as caught:
+        load_run_config(None, ["custom.coord_soft_ce_w1.enabled=true", word])
+    assert told in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ['"off"', "2024-05-06", "a#2", '"try #2"', "ü b"])
+def test_words_that_yaml_keeps_are_taken(word):
+    config = load_run_config(None, ["custom.coord_soft_ce_w1.enabled=true", f"run.dir={word}"])
+    assert config.run.dir == Path(word.strip('"'))
+
+
+def test_file_is_read_as_it_was_written(tmp_path):
+    """A date stays text, byte order mark and Windows' line ends are no part of it, and no key is stated twice."""
+    soft = "custom: {coord_soft_ce_w1: {enabled: true}}\r\n"
+    (tmp_path / "a.yaml").write_bytes(("\ufeff" + soft + "run:\r\n  dir: 2024-05-06\r\n").encode())
+    assert load_run_config(tmp_path / "a.yaml", []).run.dir == Path("2024-05-06")
+    (tmp_path / "a.yaml").write_text(soft + "run: {seed: 1}\nrun: {profile: true}")
+    with pytest.raises(InputError, match=r"a\.yaml: not YAML: .* found duplicate key run"):
+        load_run_config(tmp_path / "a.yaml", [])
+
+
 def test_resolved_config_resolves_to_itself():
     config = resolve(data={"max_objects": 5}, training={"max_steps": 3})
     assert check_run_config(config.model_dump(mode="json"), "again") == config

@@ -138,6 +138,7 @@ def test_refused_and_owned_arguments_are_named_with_the_reason():
     [
         ({"learning_rate": float("nan")}, "a number"),
         ({"learning_rate": float("inf")}, "a number"),
+        ({"learning_rate": 10**400}, "a number"),
         ({"learning_rate": -1}, "0.."),
         ({"learning_rate": "fast"}, "'fast'"),
         ({"learning_rate": True}, "a number"),

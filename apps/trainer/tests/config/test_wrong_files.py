@@ -72,6 +72,19 @@ def test_wrong_yaml_is_an_input_error(tmp_path, text):
         load_run_config(None, ["run.seed.x=3", "run.dir=${nowhere}"])
 
 
+def test_list_in_the_place_of_a_section_is_an_input_error(tmp_path):
+    (tmp_path / "base.yaml").write_text("custom: {coord_soft_ce_w1: {enabled: true}}")
+    (tmp_path / "run.yaml").write_text("extends: base.yaml\ncustom: []")
+    (tmp_path / "alone.yaml").write_text("custom: []")
+    for file, words, base in (
+        (tmp_path / "run.yaml", [], None),
+        (tmp_path / "alone.yaml", [], tmp_path / "base.yaml"),
+        (tmp_path / "base.yaml", ["custom=[]"], None),
+    ):
+        with pytest.raises(InputError, match="incompatible container types"):
+            load_run_config(file, words, base)
+
+
 def test_offsets_of_the_specification_alone_train_by_cross_entropy(tmp_path):
     file = tmp_path / "offset.yaml"
     file.write_text(

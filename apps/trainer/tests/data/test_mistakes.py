@@ -4,37 +4,17 @@ import json
 import random
 
 import pytest
+from one_image import COCO, VOC, coco
 from PIL import Image
 
-COCO = {
-    "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 48}],
-    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [4, 4, 32, 32]}],
-    "categories": [{"id": 1, "name": "cat"}],
-}
 RECORD = {
     "image": "images/a.png",
     "width": 64,
     "height": 48,
     "objects": [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}],
 }
-VOC = (
-    "<annotation><filename>a.png</filename><size><width>64</width><height>48</height></size><object><name>cat</name>"
-    "<bndbox><xmin>5</xmin><ymin>5</ymin><xmax>36</xmax><ymax>36</ymax></bndbox></object></annotation>"
-)
+
 HEADER = "filename,class,xmin,ymin,xmax,ymax\n"
-
-
-@pytest.fixture
-def place(tmp_path):
-    (tmp_path / "images").mkdir()
-    Image.new("RGB", (64, 48), "red").save(tmp_path / "images" / "a.png")
-    return tmp_path
-
-
-def coco(changed=None, **tables):
-    document = {key: [dict(row) for row in rows] for key, rows in COCO.items()} | tables
-    document["annotations"][0] |= changed or {}
-    return json.dumps(document)
 
 
 def record(**fields):
@@ -47,6 +27,7 @@ def box(*corners, desc="cat"):
 
 # What is written (name -> content), the words after `prepare`, the exit code, and what must be told.
 A = ["a.json", "images"]
+
 MISTAKES = {
     "a path with a typo": ({}, ["anotations.json"], 2, "anotations.json: expected annotations, found nothing there"),
     "images instead of annotations": ({}, ["images"], 2, "1 images and no annotations; name the annotations first"),
@@ -174,6 +155,15 @@ MISTAKES = {
         "expected annotations (COCO, Pascal VOC",
     ),
     "the wrong --format": ({"a.json": coco()}, [*A, "--format", "voc"], 2, "text that is not XML"),
+    **{
+        f"--format {name} for a folder without it": ({"d/": ""}, ["d", "--format", name], 2, f"d: expected {told}")
+        for name, told in {
+            "vg": "objects.json or region_descriptions.json in this folder, found neither",
+            "refcoco": "refs*.json in this folder, found none",
+            "swift": "a file of records, found a folder",
+            "qwen": "a file of records, found a folder",
+        }.items()
+    },
     "a format that there is not": ({"a.json": coco()}, [*A, "--format", "pascal"], 2, "'pascal' is not one of"),
     "a path out of the folder": (
         {"d/a.jsonl": record(image="../images/a.png")},
@@ -190,81 +180,6 @@ MISTAKES = {
     "a file that is no text": ({"a.json": b"\x93NUMPY\x01\x00"}, A, 2, "not UTF-8 text"),
     "a split of all": ({"a.json": coco()}, [*A, "--split", "1"], 2, "no image was assigned to train.jsonl"),
 }
-
-
-@pytest.mark.parametrize(
-    ("image", "label"),
-    [("images/a.PNG", "labels/a.TXT"), ("Images/a.png", "Labels/a.txt"), ("x/IMAGES/a.Png", "x/LABELS/a.TXT")],
-)
-def test_yolo_names_in_upper_case_are_found(place, run, image, label):
-    for name, content in ((image, None), (label, "0 .5 .5 .2 .2"), ("classes.txt", "cat")):
-        path = place / "set" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (64, 48)).save(path) if content is None else path.write_text(content)
-    code, error, told = run("prepare", "set", "--out", "out")
-    assert code == 0, error
-    assert "1 records, 1 boxes" in told
-
-
-# The annotations, the image (None: there is none but images/a.png) as they name it, the words, and what must be told.
-ELSEWHERE = {
-    "beside the annotations": ("set/a.json", "set/photos/x/b.png", "b.png", ["set/a.json"], "{}/set/photos/x"),
-    "CVAT": (
-        "c/annotations/a.json",
-        "c/images/default/b.png",
-        "b.png",
-        ["c/annotations/a.json"],
-        "{}/c/images/default",
-    ),
-    "another folder named": ("set/a.json", "set/x/b.png", "b.png", ["set/a.json", "--images", "images"], "{}/set/x"),
-    "with Windows' path": (
-        "set/a.json",
-        "set/x/b.png",
-        "C:\\me\\x\\b.png",
-        ["set/a.json"],
-        "{}/set, once they are written as x/b.png",
-    ),
-    "not in another set": ("set/x/a.json", "b.png", "b.png", ["set/x/a.json"], "are relative to\n"),
-}
-
-
-@pytest.mark.parametrize("place_of", ELSEWHERE)
-def test_folder_of_images_that_lie_elsewhere_is_named(place, run, place_of):
-    annotations, image, stated, words, told = ELSEWHERE[place_of]
-    for path in (place / annotations, place / image):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (64, 48)).save(place / image)
-    (place / annotations).write_text(coco(images=[COCO["images"][0] | {"file_name": stated}]))
-    code, error, _ = run("prepare", *words, "--out", "out")
-    assert code == 2 and "(--images) names the folder that its paths are relative to" in error
-    assert told.format(f": {place}") in error
-    where = told.format(f": {place}") if "{}" in told else "; the first is found"
-    code, error, found = run("inspect", *words, "--out", "inspected")
-    assert code == 1 and ("replace the files" + "; the first is found with --images" * ("{}" in told) in found)
-    assert (where in found) == ("{}" in told)
-
-
-@pytest.mark.parametrize(
-    ("there", "stated"), [("A.PNG", "a.png"), ("e\u0301.png", "\u00e9.png"), ("a.jpeg", "a.jpg"), ("a.png", "a")]
-)
-def test_image_of_nearly_the_same_name_is_told(place, run, there, stated):
-    (place / "images" / "a.png").rename(place / "images" / there)
-    (place / "a.json").write_text(coco(images=[COCO["images"][0] | {"file_name": stated}]))
-    code, error, _ = run("prepare", "a.json", "images", "--out", "out")
-    assert code == 2 and f"the file does not exist; {there} does, whose name has other case" in error
-
-
-def test_folder_of_folders_says_where_annotations_are(place, run):
-    for name in ("set/train/a.xml", "set/cam/day/a.xml"):
-        (place / name).parent.mkdir(parents=True)
-        (place / name).write_text(VOC)
-    for name in ("set/coco/x.json", "set/coco/y.json"):
-        (place / name).parent.mkdir(exist_ok=True)
-        (place / name).write_text(coco())
-    (place / "set" / "empty").mkdir()
-    code, error, _ = run("prepare", "set", "--out", "out")
-    listed = "set/cam/day and set/coco/x.json and set/coco/y.json and set/train"
-    assert code == 2 and f"found cam, coco, empty, train; annotations are in {listed}: name one of them" in error
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -307,29 +222,6 @@ def test_prepare_replaces_no_file_beside_the_one_it_writes(place, run, neighbour
     code, error, _ = run("prepare", "a.json", "images", "--out", "keep.jsonl")
     assert code == 2 and f"--out: {neighbour} exists already" in error
     assert [p.name for p in place.glob("keep*")] == [neighbour] and (place / neighbour).read_text() == "mine"
-
-
-def test_link_out_of_the_folder_is_refused_unless_allowed(place, run):
-    from coord_codec import InputError
-    from coord_trainer.config.sections import DataSection
-    from coord_trainer.data.image_set import load_annotated
-
-    (place / "secret").mkdir()
-    (place / "images" / "a.png").rename(place / "secret" / "a.png")
-    (place / "images" / "a.png").symlink_to(place / "secret" / "a.png")
-    (place / "linked").symlink_to(place / "images")
-    (place / "a.json").write_text(coco())
-    with pytest.raises(InputError, match="lies outside the folder of the images"):
-        load_annotated(place / "a.json", place / "images", "train", False)
-    with pytest.raises(InputError, match="lies outside the folder of the images"):
-        load_annotated(place / "a.json", place / "linked", "train", False)
-    code, error, _ = run("prepare", "a.json", "images", "--out", "out")
-    assert code == 2 and "prepare: --allow-outside" in error
-    code, _, told = run("prepare", "a.json", "images", "--out", "out", "--allow-outside")
-    assert code == 0 and "1 records" in told and "set data.allow_outside=true wherever this is read" in told
-    allowed = DataSection(allow_outside=True)
-    assert len(load_annotated(place / "out", None, "train", False, allowed)) == 1
-    assert len(load_annotated(place / "a.json", place / "images", "train", False, allowed)) == 1
 
 
 @pytest.mark.parametrize("kind", ["zip", "gz", "bz2", "xz", "tar", "tar.gz", "csv.gz"])

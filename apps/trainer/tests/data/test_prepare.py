@@ -2,6 +2,10 @@
 
 import hashlib
 import json
+import shutil
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -125,6 +129,44 @@ def test_last_folder_inside_another_source_is_that_of_its_images(tmp_path, capsy
     assert "several sources" not in capsys.readouterr().out
     prepare([place, place, other], tmp_path / "three", DataSection())
     assert "1 images have a record in each of several sources, such as" in capsys.readouterr().out
+
+
+_SLOW = """
+import sys, time
+from coord_trainer import cli
+from coord_trainer.data import prepare
+
+written = prepare.write_instances
+prepare.write_instances = lambda *given: (written(*given), print("written", flush=True), time.sleep(60))
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("out", ["out", "out.jsonl"])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_stopped_call_leaves_nothing_and_what_a_killed_one_leaves_is_removed(coco, run, sent, code, out):
+    words = ["prepare", "a.json", "images", "--out", out]
+    for name in (f".{out}.other.1-01234567.tmp", f".{out}.1-0.tmp"):  # of nobody's call for `out`
+        (coco / name).mkdir()
+    before = {path.name for path in coco.iterdir()}
+    command = [sys.executable, "-c", _SLOW, *words]
+    with subprocess.Popen(command, cwd=coco, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == "written\n"
+        (partial,) = {path.name for path in coco.iterdir()} - before
+        if code < 0:
+            assert run(*words)[0] == 0  # which leaves alone what a living process writes into
+            assert (coco / partial).is_dir()
+        for path in coco.glob("out*"):
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+        process.send_signal(sent)
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == code and "Traceback" not in error
+    left = {path.name for path in coco.iterdir()} - before
+    assert left == ({partial} if sent == signal.SIGKILL else set())
+    found, error, told = run(*words)
+    assert found == 0, error
+    assert (f"{partial}: removed; an earlier call was killed" in told) == bool(left)
+    assert {path.name for path in coco.iterdir() if path.name[0] == "."} <= before
 
 
 def test_split_follows_the_content_of_images_and_tells_near_duplicates(coco, capsys):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import load_libraries
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command("config")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +14,10 @@ from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile, NewPlace, Strict, load_libraries, must_be_folder, must_not_exist
-from coord_trainer.config.formats import Format
+from coord_trainer.config.base import Format
+
+_TRAIN, _HELDOUT = "train.jsonl", "val.jsonl"
+"""Files in a folder written by `prepare --split`."""
 
 
 @app.command()
@@ -90,10 +96,9 @@ def inspect(
 
     Example: uv run apps/trainer inspect annotations.json --images photos
     """
-    from coord_trainer.cli.inspecting import split_words
     from coord_trainer.config.run_config import load_run_config
 
-    resolved = load_run_config(config, split_words(words or [], images, model), trains=False)
+    resolved = load_run_config(config, _split_words(words or [], images, model), trains=False)
     if sample is None and resolved.data.given:
         from coord_trainer.console import RunError, say
         from coord_trainer.data.load import source_configs
@@ -119,3 +124,47 @@ def inspect(
     from coord_trainer.preview import inspect_sample
 
     inspect_sample(resolved, sample or 0)
+
+
+def _split_words(words: Sequence[str], images: Path | None, model: str | None) -> list[str]:
+    """Return `section.key=value` words; any other word names the data.
+
+    Raises:
+        InputError: the words name several data sets.
+    """
+    # A Path raises for words that are too long for any file.
+    data = [Path(word) for word in words if "=" not in word or os.path.exists(word)]  # noqa: PTH110
+    settings = [word for word in words if Path(word) not in data]
+    if len(data) > 1:
+        raise InputError(f"inspect: expected one data set, found {data[0]} and {data[1]}; inspect them one by one")
+    if model is not None:
+        settings.append(_setting("model.path", model))
+    if not data:
+        return [*settings, *([_setting("data.images", images)] if images is not None else [])]
+    (path,) = data
+    heldout = None
+    if (path / _TRAIN).is_file():
+        heldout = path / _HELDOUT if (path / _HELDOUT).is_file() else None
+        path /= _TRAIN
+    names_images = path.suffix in (".yaml", ".yml")  # a YOLO file names the image folders itself
+    if images is None and not names_images and (beside := _annotations(path).parent / "images").is_dir():
+        images = beside  # the layout of many data sets
+    settings.append(_setting("data.annotations", path))
+    settings.append(_setting("evaluation.pictures", "train" if heldout is None else "heldout"))
+    if images is not None:
+        settings.append(_setting("data.images", images))
+    if heldout is not None:
+        settings.append(_setting("data.heldout_annotations", heldout))
+    return settings
+
+
+def _annotations(path: Path) -> Path:
+    """Return the only JSON file of a folder, or else the path itself."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else []
+    return files[0] if len(files) == 1 else path
+
+
+def _setting(key: str, value: object) -> str:
+    # JSON's escapes of a character beyond 16 bits are two, which YAML does not join.
+    text = str(value)
+    return f"{key}={json.dumps(text, ensure_ascii=not text.isprintable())}"

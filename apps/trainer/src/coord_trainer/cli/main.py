@@ -9,10 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn
 
 import typer
@@ -84,10 +87,38 @@ class _Commands(TyperGroup):
 
 
 @contextmanager
-def _exit_codes() -> Iterator[None]:
-    """Exit with 2 for bad input, 1 for a failed run, 130 for an interrupt, in each case without traceback."""
+def _terminated_as_interrupted() -> Iterator[list[int]]:
+    """Turn SIGTERM into an interrupt within the block, so that unfinished files are removed; yields the signals.
+
+    A second SIGTERM ends the process at once. Processes that are forked in the block end as without it.
+    """
+    process, received = os.getpid(), []
+
+    def stop(signum: int, _: FrameType | None) -> None:
+        signal.signal(signum, signal.SIG_DFL)
+        if os.getpid() != process:
+            os.kill(os.getpid(), signum)
+        received.append(signum)
+        raise KeyboardInterrupt("interrupted by SIGTERM")
+
+    handles = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    )
+    if handles:
+        signal.signal(signal.SIGTERM, stop)
     try:
-        yield
+        yield received
+    finally:
+        if handles:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """Exit with 2 for bad input, 1 for a failed run, 130 for an interrupt and 143 for SIGTERM, without traceback."""
+    try:
+        with _terminated_as_interrupted() as signals:
+            yield
     except InputError as error:
         _stop(f"error: {error}", 2)
     except RunError as error:
@@ -95,6 +126,8 @@ def _exit_codes() -> Iterator[None]:
     except PermissionError as error:
         _stop(f"error: {error.filename or error}: {error.strerror or 'no permission'}; choose another place", 1)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            _stop(f"error: {error.filename!s:.80}...: the name is too long for a file; check the words", 2)
         if error.errno == errno.EROFS:
             _stop(f"error: {error.filename}: on a read-only file system; choose another place", 1)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -104,7 +137,7 @@ def _exit_codes() -> Iterator[None]:
     except KeyboardInterrupt as error:  # of a run: `Interrupted`, whose message names the command to resume it
         if is_first():
             print(str(error) or "interrupted", file=sys.stderr, flush=True)
-        sys.exit(getattr(error, "code", 130))
+        sys.exit(getattr(error, "code", 128 + (signals or [signal.SIGINT])[0]))
 
 
 def _stop(message: str, code: int) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -111,7 +112,8 @@ def compare(
     """
     from coord_trainer.comparison.plan import default_base, plan_groups, read_seeds
 
-    configs = [Path(word) for word in words if "=" not in word or Path(word).is_file()]
+    # A Path raises for words that are too long for any file.
+    configs = [Path(word) for word in words if "=" not in word or os.path.isfile(word)]  # noqa: PTH113
     overrides = [word for word in words if Path(word) not in configs]
     seed_numbers = read_seeds(seeds)
     base = base or default_base(configs)

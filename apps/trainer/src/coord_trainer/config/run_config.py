@@ -16,12 +16,16 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from coord_codec import InputError
+from coord_codec.files import read_text
 from coord_trainer.config.base import Section
 from coord_trainer.config.decoding import STRATEGIES, strategies_for
 from coord_trainer.config.objective import CustomConfig
 from coord_trainer.config.sections import DataSection, EvaluationSection, ModelSection, RunSection
 from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean, shards_weights, yaml_word
 from coord_trainer.elsewhere import pointer
+
+_MERGE_ERRORS = (OmegaConfBaseException, TypeError)
+"""OmegaConf raises a TypeError where a list would replace a section."""
 
 
 class RunConfig(Section):
@@ -198,18 +202,21 @@ def load_run_config(
     layers = [_read(path, ()) for path in (base, file) if path is not None]
     try:
         merged = OmegaConf.merge(*layers, {})
-    except OmegaConfBaseException as error:
+    except _MERGE_ERRORS as error:
         raise InputError(f"{file}: {_first_line(error)}") from None
     for word in overrides:
-        if "=" not in word or word.startswith("-"):
+        if "=" not in word or word.startswith(("-", "=")):
             raise InputError(f"{word}: expected section.key=value, for example run.dir=out")
-        if word.endswith("=") and word.count("=") == 1:
+        name, _, text = word.partition("=")
+        if not text:
             raise InputError(
                 f"{word}: expected a value, found nothing; {word}null unsets it, {word}'\"\"' is empty text"
             )
         try:
+            if "#" in text and "#" not in str(yaml.safe_load(text)):
+                raise ValueError(f"what follows # is a comment in YAML; put the value in quotes: {name}='\"...\"'")
             merged = OmegaConf.merge(merged, OmegaConf.from_dotlist([word]))
-        except (OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
+        except (*_MERGE_ERRORS, yaml.YAMLError, ValueError) as error:
             raise InputError(f"{word}: {_first_line(error)}") from None
     try:
         values = OmegaConf.to_container(merged, resolve=True)
@@ -231,6 +238,11 @@ def check_run_config(values: Any, source: str, trains: bool = True) -> RunConfig
         raise InputError(f"{source}: " + "\n".join(lines)) from None
 
 
+_TEXT = {"string_type": "expected text", "path_type": "expected a path"}
+_EXPECTED = _TEXT | {"tuple_type": "expected a list"}
+"""Words for the types of pydantic's errors that it explains in terms of Python."""
+
+
 def _field(item: Any) -> str:
     """Return the dotted name of a field, without the names that pydantic adds for members of a union."""
     return ".".join(str(part) for part in item["loc"] if not re.search(r"[\[(]", str(part)))
@@ -243,9 +255,11 @@ def _message(item: Any) -> str:
         return f"{field}: unknown key{_near(item['loc'])}"
     if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.")):
         return message  # the validator has named the fields itself
-    value = item.get("input")
-    hint = yaml_word(value) if item["type"] in ("literal_error", "string_type") else ""
-    return f"{field}: {message[:1].lower() + message[1:]}, found {value!r}{hint}"
+    value, kind = item.get("input"), item["type"]
+    message = _EXPECTED.get(kind, message[:1].lower() + message[1:])
+    hint = yaml_word(value, is_text=kind in _TEXT)
+    hint = f"; write [{value}]" if kind == "tuple_type" and isinstance(value, str) else hint
+    return f"{field}: {message}, found {value!r}{hint}"
 
 
 def _near(location: Sequence[Any]) -> str:
@@ -278,11 +292,11 @@ def read_yaml(file: Path) -> Any:
     """Return the contents of a YAML file.
 
     Raises:
-        InputError: the file is not valid YAML.
+        InputError: the file cannot be read, is not valid YAML, or states a key twice.
     """
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        return OmegaConf.to_container(OmegaConf.create(read_text(file)))
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
         raise InputError(f"{file}: not YAML: {' '.join(str(error).split())}") from None
 
 
@@ -304,7 +318,7 @@ def _read(file: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     parent = _read(beside if beside.is_file() else Path(base), (*seen, file.resolve()))
     try:
         return OmegaConf.to_container(OmegaConf.merge(parent, values))
-    except OmegaConfBaseException as error:
+    except _MERGE_ERRORS as error:
         raise InputError(f"{file}: {_first_line(error)}") from None
 
 

@@ -11,9 +11,8 @@ from coord_codec import MARKERS, Geometry, geometry_of
 from coord_codec.boxes import OnBadBox
 from coord_codec.geometry import GeometryName
 from coord_codec.geometry.polygon import PolygonGeometry
-from coord_trainer.config.base import Fraction, Probability, Section, Seed
+from coord_trainer.config.base import Format, Fraction, Probability, Section, Seed
 from coord_trainer.config.decoding import STRATEGIES
-from coord_trainer.config.formats import Format
 from coord_trainer.config.sources import AugmentConfig, ClassNames, ClassPrompt, Prompt, Queries, SourceConfig
 
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."

@@ -10,8 +10,7 @@ from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_va
 
 from coord_codec.boxes import OnBadBox
 from coord_codec.records import check_description
-from coord_trainer.config.base import Fraction, Probability, Section
-from coord_trainer.config.formats import Format
+from coord_trainer.config.base import Format, Fraction, Probability, Section
 
 Queries = Literal["all", "per_class", "class_list", "mixed"]
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -119,7 +119,8 @@ class SwiftArgument:
         if kinds[0] in ("int", "float"):
             value = _number(value, whole="float" not in kinds)
         if not any(_is(value, kind) for kind in kinds) or not self._allows(value):
-            raise ValueError(f"training.{self.name}: expected {self.expected}, found {value!r}{yaml_word(value)}")
+            hint = yaml_word(value, is_text="str" in kinds and not self.choices)
+            raise ValueError(f"training.{self.name}: expected {self.expected}, found {value!r}{hint}")
         return value
 
     def _allows(self, value: Any) -> bool:
@@ -171,11 +172,16 @@ def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[s
     return values
 
 
-def yaml_word(value: Any) -> str:
-    """Return a hint about a value that YAML has converted to true or false; empty for other values."""
-    if not isinstance(value, bool):
+def yaml_word(value: Any, is_text: bool) -> str:
+    """Return a hint about a word that YAML has converted to a boolean, or to a number if text is expected."""
+    if isinstance(value, bool):
+        word, hint = ("on", "how YAML reads yes and on") if value else ("off", "how YAML reads no and off")
+        hint = f", which is {hint} (a boolean)"
+    elif is_text and isinstance(value, int | float):
+        word, hint = str(value), ", which YAML has read as a number"
+    else:
         return ""
-    return f", which is how YAML reads {'yes and on' if value else 'no and off'}; put the word in quotes"
+    return f"{hint}; put the word in quotes, on a command line '\"{word}\"'" if is_text else hint
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -316,7 +322,7 @@ def _is(value: Any, kind: str) -> bool:
     if kind == "int":
         return isinstance(value, int) and not isinstance(value, bool)
     if kind == "float":
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if kind == "list":
         return isinstance(value, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in value)
     return isinstance(value, {"str": str, "dict": dict}.get(kind, ()))

@@ -20,7 +20,7 @@ from coord_codec.files import parse_json_line, path_inside
 from coord_codec.vocab import find_control_token
 from coord_eval import ImageError, decode_image, image_facts
 from coord_trainer.console import RunError
-from coord_trainer.data.formats.swift import as_list
+from coord_trainer.data.formats.raw import as_list
 
 ROLES = ("system", "user", "assistant")
 _TAG = "<image>"

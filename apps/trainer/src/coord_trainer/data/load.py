@@ -51,7 +51,7 @@ def preparing(config: RunConfig) -> Iterator[Outcome[Sequence[ImageSet]]]:
         return
     data = config.data
     scored = config.evaluation.pictures == "train"
-    sets = [(name, single.data, scored) for name, single in source_configs(config)] if data.given else []
+    sets = [(name, single.data, scored) for name, single in source_configs(config)]
     if data.heldout_annotations is not None and config.evaluation.pictures == "heldout":
         heldout = {"annotations": data.heldout_annotations, "images": data.heldout_images}
         sets.append(("heldout", data.model_copy(update=heldout), True))

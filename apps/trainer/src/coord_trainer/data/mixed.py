@@ -7,13 +7,10 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from coord_codec import SequenceLayout
 from coord_trainer.data.conversations import Conversations
 from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
-from coord_trainer.data.samples import SampleSet
-
-_NO_OBJECTS = SequenceLayout((), (), (), (), ())
+from coord_trainer.data.samples import NO_OBJECTS, SampleSet
 
 
 class ConversationSamples(Dataset):
@@ -40,7 +37,7 @@ class ConversationSamples(Dataset):
         """Return a sample, which is the same in all epochs."""
         sample = self._encoder(self.conversations.raw(index), return_length=True)
         name = f"{self.conversations.name}[{index}]"
-        return {**sample, "coord_layout": _NO_OBJECTS, "coord_boxes": [], "coord_sample": name}
+        return {**sample, "coord_layout": NO_OBJECTS, "coord_boxes": [], "coord_sample": name}
 
 
 class MixedSamples(Dataset):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from coord_eval import decode_image
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import RunError, say
 from coord_trainer.data.duplicates import near_duplicates, perceptual_hash
-from coord_trainer.data.formats.raw import image_files, is_hidden
+from coord_trainer.data.formats.images import image_files, is_hidden
 from coord_trainer.data.formats.registry import SUMMARY, recognise
 from coord_trainer.data.image_set import ImageSet, load_annotated
 
@@ -193,19 +195,50 @@ def _path(folder: Path, instance: Instance) -> Path:
 
 @contextmanager
 def _output_folder(out: Path, single: bool) -> Iterator[Path]:
-    """Yield the folder to write into; a new folder is created atomically."""
+    """Yield a hidden folder to write into, which becomes `out` at the end; with `single` its files are moved there."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        if single:
-            yield out.parent
-            return
+        _clear_leftovers(out)
         partial = out.with_name(f".{out.name[:64]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
         partial.mkdir()
         try:
-            yield partial
-            partial.replace(out)
-        except BaseException:
+            with _locked(partial):
+                yield partial
+                if not single:
+                    partial.replace(out)
+                    return
+                # The records last: without their summary they would be read as if their images lay beside them.
+                for file in sorted(partial.iterdir(), key=lambda file: file.name == out.name):
+                    file.replace(out.with_name(file.name))
+        finally:
             shutil.rmtree(partial, ignore_errors=True)
-            raise
     except OSError as error:
         raise RunError(f"{out}: cannot be written ({error.strerror})") from None
+
+
+def _clear_leftovers(out: Path) -> None:
+    """Remove the hidden folders of earlier calls for `out` that were killed: nobody holds their locks any more."""
+    name = re.compile(rf"\.{re.escape(out.name[:64])}\.\d+-[0-9a-f]{{8}}\.tmp")
+    for folder in [path for path in out.parent.iterdir() if name.fullmatch(path.name) and path.is_dir()]:
+        with suppress(OSError), _locked(folder) as is_abandoned:
+            if is_abandoned:
+                shutil.rmtree(folder)
+                say(f"{folder}: removed; an earlier call was killed while it wrote there")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock a folder until the end of the block or of this process; yields whether that was possible.
+
+    It is not if another process holds the lock, or if the file system has no locks.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        locked = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            locked = False
+        yield locked
+    finally:
+        os.close(descriptor)

@@ -26,6 +26,9 @@ from coord_trainer.data.parallel.processes import in_processes
 from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
 from coord_trainer.data.targets import TargetWriter
 
+NO_OBJECTS = SequenceLayout((), (), (), (), ())
+"""The layout of a sample without objects."""
+
 PRELOAD_BYTES = 2 << 30
 """Encoded images are kept in memory if they need less than this; 6,000 images of 96 x 96 pixels need 1.3 GB."""
 
@@ -167,5 +170,4 @@ class WholeRounds(Dataset):
         if index < len(self._samples):
             return self._samples[index]
         sample = self._samples[0]
-        no_objects = SequenceLayout((), (), (), (), ())
-        return sample | {"labels": [-100] * len(sample["labels"]), "coord_layout": no_objects, "coord_boxes": None}
+        return sample | {"labels": [-100] * len(sample["labels"]), "coord_layout": NO_OBJECTS, "coord_boxes": None}

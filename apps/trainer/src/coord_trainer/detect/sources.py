@@ -14,7 +14,7 @@ from pathlib import Path
 from coord_codec import AnnotationSet, InputError
 from coord_codec.files import read_json
 from coord_eval import ImageError, image_facts
-from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, is_hidden
+from coord_trainer.data.formats.images import IMAGE_SUFFIXES, is_hidden
 from coord_trainer.data.formats.registry import read_source
 
 SESSION = "session.json"

@@ -15,6 +15,9 @@ from coord_codec.geometry import GeometryName
 from coord_trainer.config.run_config import RunConfig, check_run_config
 
 CARD_FILE = "coordexp.json"
+_OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects", "noise_objects")
+"""Settings of the section `data` that the card states under the same names."""
+
 _PACKAGES = ("coord-trainer", "coord-codec", "coord-adapter", "transformers", "peft", "ms-swift", "torch")
 
 
@@ -96,6 +99,14 @@ class ModelCard(_Part):
             )
 
 
+def installed_version(name: str) -> str | None:
+    """Return the version of an installed distribution; None if it is not installed."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
 def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: str | None) -> ModelCard:
     """Return the card of a run's checkpoints.
 
@@ -106,21 +117,14 @@ def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: s
     """
     tokens, grid = config.custom.coord_tokens.enabled, CoordGrid()
     return ModelCard(
-        prompt=config.data.prompt,
+        **{name: getattr(config.data, name) for name in _OF_DATA},
         system=system_text(config),
-        markers=config.data.markers,
-        style=config.data.style,
         form="tokens" if tokens else "numbers",
-        order=config.data.order,
-        geometry=config.data.geometry,
-        max_vertices=config.data.max_vertices,
-        max_objects=config.data.max_objects,
-        noise_objects=config.data.noise_objects,
         pixels=PixelLimits(min=sizes.get("shortest_edge"), max=sizes.get("longest_edge")),
         decoding=config.evaluation.readings[0],
         grid=GridSize(bins=grid.bins, scale=grid.scale),
         fingerprint=fingerprint if tokens else None,
-        versions={name: installed for name in _PACKAGES if (installed := _version(name))},
+        versions={name: installed for name in _PACKAGES if (installed := installed_version(name))},
     )
 
 
@@ -160,7 +164,7 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
     user_settings = _user_settings(config)
     trained = card.model_dump(include={"system", "form", *_OF_DATA})
     trained["max_objects"] = card.max_objects or user_settings.get("max_objects")
-    trained |= {"markers": card.markers, "pixels.min": card.pixels.min, "pixels.max": card.pixels.max}
+    trained |= {"pixels.min": card.pixels.min, "pixels.max": card.pixels.max}
     if card.style == "json" and user_settings.get("style", "json") == "json":
         user_settings.pop("markers", None)  # JSON has no markers
     shown = user_settings | ({"form": user_settings["form"] == "tokens"} if "form" in user_settings else {})
@@ -178,10 +182,8 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
     if "form" not in user_settings:
         tokens = custom.coord_tokens.model_copy(update={"enabled": card.form == "tokens"})
         custom = custom.model_copy(update={"coord_tokens": tokens})
-    limits = {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
-    data = {"prompt": card.prompt, "markers": card.markers, "style": card.style, "order": card.order, **limits}
-    data |= {"geometry": card.geometry, "max_vertices": card.max_vertices, "noise_objects": card.noise_objects}
-    data |= {"max_objects": card.max_objects} if card.max_objects else {}
+    data = {name: getattr(card, name) for name in _OF_DATA if name != "max_objects" or card.max_objects}
+    data |= {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
     sections = {"data": config.data.model_copy(update=data), "custom": custom}
     if "readings" not in config.evaluation.model_fields_set:
         sections["evaluation"] = config.evaluation.model_copy(update={"readings": (card.decoding,)})
@@ -221,9 +223,6 @@ _KEYS = {
 }
 
 
-_OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects", "noise_objects")
-
-
 def _user_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings that the user has set, under the card's names."""
     data, custom = config.data, config.custom
@@ -235,10 +234,3 @@ def _user_settings(config: RunConfig) -> dict[str, Any]:
         settings["form"] = "tokens" if custom.coord_tokens.enabled else "numbers"
     limits = {"pixels.min": data.min_pixels, "pixels.max": data.max_pixels}
     return settings | {name: value for name, value in limits.items() if value is not None}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None

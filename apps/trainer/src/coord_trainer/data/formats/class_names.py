@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from coord_codec.files import InputError, read_text
-from coord_trainer.data.formats.raw import is_hidden
+from coord_trainer.data.formats.images import is_hidden
 
 NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.class_names import NAME_FILES
-from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, in_any_case, is_hidden, number
+from coord_trainer.data.formats.images import IMAGE_SUFFIXES, in_any_case, is_hidden
+from coord_trainer.data.formats.raw import number
 
 _LABELS_OF = {"images": "labels", "Images": "Labels", "IMAGES": "LABELS"}
 

@@ -11,18 +11,8 @@ from itertools import zip_longest
 from pathlib import Path
 
 from coord_codec.files import InputError
-from coord_trainer.data.formats.raw import (
-    Found,
-    ImageIndex,
-    RawBox,
-    RawImage,
-    Reading,
-    Source,
-    csv_rows,
-    find_root,
-    number,
-    read_table,
-)
+from coord_trainer.data.formats.images import Found, ImageIndex, find_root
+from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, csv_rows, number, read_table
 
 _COLUMNS = {"ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"}
 _FLAGS = ("IsOccluded", "IsTruncated", "IsDepiction", "IsInside")

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, as_json, number
-from coord_trainer.data.formats.swift import as_list
+from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list, number
 
 
 def recognise(source: Source) -> bool:

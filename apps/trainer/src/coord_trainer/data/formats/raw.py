@@ -1,38 +1,20 @@
-"""Types that all format readers share: images with the boxes that a file states, not yet validated."""
+"""What all format readers share: images with the boxes that a file states, not yet validated, and its lazy `Source`."""
 
 from __future__ import annotations
 
 import codecs
 import csv
 import json
-import os
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
-from itertools import takewhile
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from coord_codec.files import InputError, parse_json_line, read_json, read_text
+from coord_trainer.data.formats.images import in_any_case, is_hidden
 
-IMAGE_SUFFIXES = (
-    ".jpg",
-    ".jpeg",
-    ".jpe",
-    ".jfif",
-    ".png",
-    ".webp",
-    ".bmp",
-    ".gif",
-    ".tif",
-    ".tiff",
-    ".ppm",
-    ".jp2",
-    ".avif",
-)
-SIMILAR = "images found by their name without the stated folder, or with another suffix than stated"
 BAD_SIZE = "stated image sizes that are not positive integers: the size of the file is used"
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _HEAD = 1 << 16
@@ -108,7 +90,6 @@ class Source:
     """A file or folder of annotations, read lazily as far as recognising its format requires."""
 
     path: Path
-    _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def is_dir(self) -> bool:
@@ -155,7 +136,13 @@ class Source:
         return read_json(self.path)
 
     def records(self) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one."""
+        """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one.
+
+        Raises:
+            InputError: the source is a folder.
+        """
+        if self.is_dir:
+            raise InputError(f"{self.path}: expected a file of records, found a folder; name the file in it")
         if self.head[:1] == "[":
             for index, record in enumerate(self.document):
                 yield f"{self.path}: record {index}", record if isinstance(record, dict) else "expected an object"
@@ -172,17 +159,6 @@ class Source:
         """Return the sorted files of a folder that match, with suffixes in any case and without hidden files."""
         paths = (path for pattern in patterns for path in self.path.glob(in_any_case(pattern))) if self.is_dir else ()
         return sorted(path for path in paths if path.is_file() and not is_hidden(path, self.path))
-
-
-def in_any_case(pattern: str) -> str:
-    """Return a glob pattern whose suffix also matches in upper case, as Windows programs write it.
-
-    Example:
-        >>> in_any_case("labels/*.txt")
-        'labels/*.[tT][xX][tT]'
-    """
-    name, dot, suffix = pattern.rpartition(".")
-    return name + dot + "".join(f"[{letter}{letter.upper()}]" for letter in suffix)
 
 
 Recognise = Callable[[Source], bool]
@@ -245,121 +221,11 @@ def image_size(width: Any, height: Any) -> tuple[int, int] | None:
     return size if min(size) > 0 else None
 
 
-def find_root(images: Path | None, *candidates: Path) -> Path:
-    """Return the image folder: the one that the user named, else the first candidate that exists."""
-    return images or next((folder for folder in candidates if folder.is_dir()), candidates[-1])
-
-
-def is_hidden(file: Path, below: Path) -> bool:
-    """Return whether a path component below the folder begins with a dot, such as files that macOS adds."""
-    return any(part.startswith(".") for part in file.parts[len(below.parts) :])
-
-
-def image_files(folder: Path) -> list[Path]:
-    """Return the sorted image files below a folder, without hidden ones."""
-    paths = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
-    return sorted(path for path in paths if not is_hidden(path, folder))
-
-
-class Found(NamedTuple):
-    """The image file found for a stated name.
-
-    Attributes:
-        name: path relative to the folder of the images; the stated name if no image was found
-        notes: notes to count
-        fault: error message if the stated name is ambiguous
-    """
-
-    name: str
-    notes: tuple[str, ...] = ()
-    fault: str = ""
-
-
-class ImageIndex:
-    """Finds images of a folder by their path, or else by a name that matches only one of them."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-
-    @cached_property
-    def _by_stem(self) -> dict[str, list[PurePosixPath]]:
-        """Paths relative to the folder, by file name without suffix."""
-        paths: dict[str, list[PurePosixPath]] = {}
-        for path in image_files(self.root):
-            paths.setdefault(path.stem, []).append(PurePosixPath(path.relative_to(self.root).as_posix()))
-        return paths
-
-    def find_all(self, stated: Iterable[tuple[str, ...]]) -> list[Found]:
-        """Return the image of each record of a source.
-
-        An existing path is used as it is. Otherwise the suffix may be missing or differ, and the path may start from
-        another folder: `0.jpg` matches `cam1/0.jpg`, but `cam2/0.jpg` does not. Such a match must be unique, and no
-        other record may name the same image.
-
-        Args:
-            stated: candidate paths of each record's image, the most likely first
-        """
-        exact = [(names, self._exact(names)) for names in stated]
-        used = {name for _, name in exact if name}
-        matches = [[] if name else self._similar(names) for names, name in exact]
-        claims = Counter(fitting[0] for fitting in matches if len(fitting) == 1)
-        return [
-            Found(name) if name else self._resolve(names[0], fitting, used, claims)
-            for (names, name), fitting in zip(exact, matches, strict=True)
-        ]
-
-    def _exact(self, names: tuple[str, ...]) -> str:
-        """Return the first path that exists relative to the folder or its parent; empty if none does."""
-        for name in filter(None, names):
-            plain = name.replace("\\", "/")
-            for base in (self.root, self.root.parent):
-                path = base / plain
-                # A Path raises for a name that is too long for any file.
-                exists = os.path.isfile(path)  # noqa: PTH113
-                if exists and (base == self.root or path.is_relative_to(self.root)):
-                    return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else plain
-        return ""
-
-    def _similar(self, names: tuple[str, ...]) -> list[str]:
-        """Return the images that match the first name with any match, preferring those of the same suffix."""
-        for name in filter(None, names):
-            plain, stem = _plain(name)
-            elsewhere = bool(PureWindowsPath(name).anchor) or "://" in name  # a path of another machine
-            matches = [p for p in self._by_stem.get(stem.name, []) if self._matches(stem, elsewhere, p)]
-            if best := [p for p in matches if p.name == plain.name] or matches:
-                return [p.as_posix() for p in best]
-        return []
-
-    def _matches(self, stem: PurePosixPath, elsewhere: bool, path: PurePosixPath) -> bool:
-        """Return whether a stated path can mean an image: one must end with the other (below `root` for the image)."""
-        own, parts = path.with_suffix("").parts, stem.parts
-        full = (*self.root.resolve().parts, *own)
-        pairs = zip(reversed(parts), reversed(full), strict=False)
-        common = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
-        return common == len(parts) or common >= len(own) + (not elsewhere)
-
-    def _resolve(self, name: str, matches: list[str], used: Collection[str], claims: Mapping[str, int]) -> Found:
-        """Return the only image that matches a stated name, or an error message if none is used."""
-        if not matches:
-            if name and (others := self._by_stem.get(_plain(name)[1].name)):
-                reason = f"not found, and {others[0]} lies in another folder; correct the path, or name with --images"
-                return Found(name, fault=f"image {name}: {reason} (data.images) the folder that it is relative to")
-            return Found(name)
-        if len(matches) > 1:
-            listed = " and ".join(matches[:3]) + (f" and {len(matches) - 3} more" if len(matches) > 3 else "")
-            return Found(name, fault=f"image {name}: expected one file, found {listed}; write its full path")
-        if matches[0] in used or claims[matches[0]] > 1:
-            reason = f"not found, and {matches[0]}, which is similar, is stated by another record; check both"
-            return Found(name, fault=f"image {name}: {reason}")
-        return Found(matches[0], (SIMILAR,))
-
-
-def _plain(name: str) -> tuple[PurePosixPath, PurePosixPath]:
-    """Return a path with slashes, and the same path without its image suffix."""
-    plain = PurePosixPath(PureWindowsPath(name).as_posix())
-    return plain, plain.with_suffix("") if plain.suffix.lower() in IMAGE_SUFFIXES else plain
-
-
 def as_json(value: Any) -> str:
     """Return a value as JSON, shortened for a message."""
     return json.dumps(value, ensure_ascii=False, default=str)[:80]
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, None as an empty list, and any other value as a list with that value."""
+    return value if isinstance(value, list) else [] if value is None else [value]

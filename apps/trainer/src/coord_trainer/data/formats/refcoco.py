@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError, read_annotations
-from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, as_json, find_root
-from coord_trainer.data.formats.swift import as_list
+from coord_trainer.data.formats.images import find_root
+from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list
 
 _PICKLES = ("refs*.p", "refs*.pkl")
 
@@ -31,9 +30,11 @@ def read(source: Source, images: Path | None) -> Reading:
     """Read the phrases of a file, or of a folder with one.
 
     Raises:
-        InputError: the folder has several lists, only the pickle, or no COCO annotations.
+        InputError: the folder has no list or several, only the pickle, or no COCO annotations.
     """
     files = source.glob("refs*.json") or ([source.path] if not source.is_dir else source.glob(*_PICKLES))
+    if not files:
+        raise InputError(f"{source.path}: expected refs*.json in this folder, found none")
     path = files[0]
     if len(files) > 1 and path.suffix == ".json":
         raise InputError(f"{source.path}: holds {' and '.join(p.name for p in files)}; name one of the files")
@@ -54,7 +55,7 @@ def read(source: Source, images: Path | None) -> Reading:
     read_annotations({**document, "annotations": []})  # raises if it is not COCO
     root = find_root(images, folder / "images", folder)
     boxes, rows = (_by_id(document.get(name)) for name in ("annotations", "images"))
-    refs = list(replace(source, path=path).records())
+    refs = list(Source(path).records())
     raw_images = (image for where, ref in refs for image in _phrases(ref, where, boxes, rows))
     return Reading(raw_images, root, _splits(refs, path))
 

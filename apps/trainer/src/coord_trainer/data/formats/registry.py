@@ -13,10 +13,11 @@ from coord_codec.boxes import OnBadBox
 from coord_codec.coco.document import is_coco
 from coord_codec.files import read_json
 from coord_eval import ImageError, image_facts
-from coord_trainer.config.formats import Format
+from coord_trainer.config.base import Format
 from coord_trainer.data.formats import lvis, openimages, qwen, refcoco, swift, table, tools, vg, voc, yolo
 from coord_trainer.data.formats.collect import collect
-from coord_trainer.data.formats.raw import IMAGE_SUFFIXES, Read, Recognise, Source, is_hidden
+from coord_trainer.data.formats.images import IMAGE_SUFFIXES, is_hidden
+from coord_trainer.data.formats.raw import Read, Recognise, Source
 
 FORMATS: dict[str, tuple[Recognise | None, Read]] = {
     "voc": (voc.recognise, voc.read),

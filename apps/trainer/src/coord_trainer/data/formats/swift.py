@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, as_json, number
+from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list, number
 
 _TAGS = re.compile(r"<ref-object>|<bbox>")
 
@@ -56,11 +56,6 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
     boxes = list(_boxes(record, objects, where, indices))
     for position, name in enumerate(names):
         yield RawImage(name, where, [box for index, box in boxes if index == position])
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list as it is, None as an empty list, and any other value as a list with that value."""
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _boxes(

@@ -29,16 +29,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec.files import InputError
+from coord_trainer.data.formats.images import Found, ImageIndex, find_root
 from coord_trainer.data.formats.raw import (
     BAD_SIZE,
-    Found,
-    ImageIndex,
     RawBox,
     RawImage,
     Reading,
     Source,
     csv_rows,
-    find_root,
     image_size,
     number,
     read_table,

@@ -11,22 +11,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from coord_codec.files import InputError, read_json
+from coord_trainer.data.formats.images import Found, ImageIndex, find_root
 from coord_trainer.data.formats.raw import (
     BAD_SIZE,
-    Found,
-    ImageIndex,
     RawBox,
     RawImage,
     Reading,
     Source,
     as_json,
-    find_root,
+    as_list,
     image_size,
     number,
 )
-from coord_trainer.data.formats.swift import as_list
 
 _SAMPLED_RECORDS = 100
+_SIDES = (("x", "x"), ("y", "y"), ("w", "width"), ("h", "height"))
 _FILES = ("objects.json", "region_descriptions.json")
 
 
@@ -43,9 +42,16 @@ def recognise(source: Source) -> bool:
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read a list; for a folder with both lists, the list of objects."""
+    """Read a list; for a folder with both lists, the list of objects.
+
+    Raises:
+        InputError: the folder has neither list.
+    """
     if source.is_dir:
-        source = Source(next(source.path / name for name in _FILES if (source.path / name).is_file()))
+        files = [source.path / name for name in _FILES if (source.path / name).is_file()]
+        if not files:
+            raise InputError(f"{source.path}: expected {' or '.join(_FILES)} in this folder, found neither")
+        source = Source(files[0])
     folder = source.path.parent
     image_data = folder / "image_data.json"
     facts = _facts(image_data) if image_data.is_file() else {}
@@ -109,6 +115,3 @@ def _boxes(boxes: list[Any], where: str) -> Iterator[RawBox]:
             continue
         several = ("objects with several names, of which the first is used",) * (len(names) > 1)
         yield RawBox(str(names[0] or "").strip(), (x, y, x + w, y + h), box_where, notes=several)
-
-
-_SIDES = (("x", "x"), ("y", "y"), ("w", "width"), ("h", "height"))

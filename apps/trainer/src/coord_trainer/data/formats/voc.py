@@ -28,18 +28,8 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse
 
 from coord_codec.files import InputError, read_text
-from coord_trainer.data.formats.raw import (
-    IMAGE_SUFFIXES,
-    Found,
-    ImageIndex,
-    RawBox,
-    RawImage,
-    Reading,
-    Source,
-    find_root,
-    image_size,
-    number,
-)
+from coord_trainer.data.formats.images import IMAGE_SUFFIXES, Found, ImageIndex, find_root
+from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, image_size, number
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _ANNOTATIONS = ("Annotations", "annotations")
@@ -53,23 +43,12 @@ _AT_ZERO = "boxes with a side at 0 where Pascal VOC counts from 1: does the tool
 
 def recognise(source: Source) -> bool:
     """Return whether a source is an XML file, a folder of them, a VOC tree, or one of its lists in ImageSets."""
-    return source.head[:1] == "<" or bool(_xml_folders(source.path)) or _xml(source.path, "*") != [] or _is_list(source)
-
-
-def _xml(folder: Path, pattern: str) -> list[Path]:
-    """Return the sorted XML files of a folder, without hidden ones such as `._a.xml`, which macOS writes."""
-    return sorted(
-        path
-        for path in folder.glob(pattern)
-        if path.suffix.lower() == ".xml"
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and path.is_file()
-    )
+    return source.head[:1] == "<" or bool(_xml_folders(source.path)) or bool(source.glob("*.xml")) or _is_list(source)
 
 
 def _xml_folders(folder: Path) -> dict[Path, list[Path]]:
     """Return the annotation folders of a folder that contain XML files at any depth, with these files."""
-    xml_by_folder = {folder / name: _xml(folder / name, "**/*") for name in _ANNOTATIONS if (folder / name).is_dir()}
+    xml_by_folder = {folder / name: Source(folder / name).glob("**/*.xml") for name in _ANNOTATIONS}
     return {place: files for place, files in xml_by_folder.items() if files}
 
 
@@ -132,8 +111,8 @@ def _files(source: Source) -> tuple[Path, list[Path]]:
     if not source.is_dir:
         return source.path.parent, [source.path]
     if below := _xml_folders(source.path):
-        return next(iter(below)), [*_xml(source.path, "*"), *(file for files in below.values() for file in files)]
-    return source.path, _xml(source.path, "**/*") or [source.path]
+        return next(iter(below)), [*source.glob("*.xml"), *(file for files in below.values() for file in files)]
+    return source.path, source.glob("**/*.xml") or [source.path]
 
 
 def _inspect(file: Path, folder: Path, root: Path) -> tuple[tuple[str, ...], bool | None]:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from coord_codec.files import InputError, read_text
 from coord_trainer.data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
+from coord_trainer.data.formats.images import image_files
 from coord_trainer.data.formats.label_files import (
     Labelled,
     find_labels,
@@ -33,7 +34,7 @@ from coord_trainer.data.formats.label_files import (
     label_folders,
     labels_without_image,
 )
-from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, image_files, number
+from coord_trainer.data.formats.raw import RawBox, RawImage, Reading, Source, number
 
 _SPLITS = ("train", "val", "valid", "test")
 _HELD_OUT = ("val", "test")

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from coord_codec import InputError, Problem
 from coord_codec.files import path_inside
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
-from coord_trainer.data.formats.raw import IMAGE_SUFFIXES
+from coord_trainer.data.formats.images import IMAGE_SUFFIXES
 
 MISSING = "the file does not exist"
 """Message of `coord_eval` for an image file that does not exist."""

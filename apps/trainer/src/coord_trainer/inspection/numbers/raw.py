@@ -19,7 +19,7 @@ import numpy as np
 from coord_codec import AnnotationSet, InputError, Object, read_annotations
 from coord_codec.files import finite_numbers, parse_json_line, read_text
 from coord_eval import ImageError, image_facts
-from coord_trainer.config.formats import Format
+from coord_trainer.config.base import Format
 from coord_trainer.data.formats.collect import collect
 from coord_trainer.data.formats.raw import Reading
 from coord_trainer.data.formats.registry import FORMATS, base_of, open_source, read_source

@@ -1,26 +1,22 @@
-"""Large instance files: the same set as a small one's, mapped from disk, checked once, and read as a stream."""
+"""Large instance and COCO files: the same set as a small one's, checked once, and read as a stream."""
 
 import json
-import pickle
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
-from coord_codec import InputError, Instance
-from coord_codec.records import parse_objects
+from coord_codec import InputError
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.image_set import load_annotated
 from coord_trainer.data.large import check
 from coord_trainer.data.large import store as large
-from coord_trainer.data.large.check import plain_row
-from coord_trainer.data.large.records import Records, instance_of, row_of, write_records
-from coord_trainer.data.lengths import Lengths, longer_than
+from coord_trainer.data.large.records import Records
 from coord_trainer.data.parallel import processes
 from coord_trainer.data.usable.image import is_outside
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
+
 CROWD = {"desc": "pack", "bbox": [0, 0, 1, 1], "iscrowd": True, "area": 12.5, "colour": "red"}
 
 
@@ -208,108 +204,6 @@ def test_refused_objects_of_a_large_file_are_an_error_when_asked(path, many):
         load_annotated(path, None, "train", False, DataSection(on_bad_box="error"))
     with pytest.raises(InputError, match=r"data\.strict is on"):
         load_annotated(path, None, "train", True)
-
-
-def test_records_are_mapped_and_a_copy_maps_the_same_file(tmp_path):
-    instances = [Instance(image=f"{n}.png", objects=[BOX] * (n % 3)) for n in range(10_000)]
-    assert write_records(tmp_path / "a.arrow", map(row_of, instances)) == 10_000
-    records = Records(tmp_path / "a.arrow")
-    copy = pickle.loads(pickle.dumps(records))
-    assert len(pickle.dumps(records)) < 400
-    assert dumped(copy[5000:5003]) == dumped(instances[5000:5003]) and dumped(records) == dumped(instances)
-    assert records.target_counts.tolist() == [n % 3 for n in range(10_000)]
-    with pytest.raises(IndexError):
-        records[10_000]
-
-
-def test_failed_writing_leaves_nothing(tmp_path):
-    def broken():
-        yield Instance(image="a.png", objects=[])
-        raise RuntimeError("killed")
-
-    with pytest.raises(RuntimeError):
-        write_records(tmp_path / "a.arrow", map(row_of, broken()))
-    assert not list(tmp_path.iterdir())
-
-
-def test_long_samples_of_a_large_set_are_those_of_a_small_one(tmp_path):
-    """Only records that may be too long are read; the bound holds for every target text."""
-    from coord_codec import encode_target
-
-    draw = np.random.default_rng(3)
-    names = ["cat", "a very long description of a thing " * 3, "ü" * 20]
-    instances = [
-        Instance(
-            image=f"{n}.png",
-            width=int(draw.integers(10, 60)),
-            height=50,
-            objects=[{"desc": names[k], "bbox": [0.1, 0.1, 0.5, 0.5]} for k in draw.integers(0, 3, n % 9)],
-        )
-        for n in range(60)
-    ]
-    write_records(tmp_path / "a.arrow", map(row_of, instances))
-    records = Records(tmp_path / "a.arrow")
-    for style, markers in (("markers", "qwen"), ("markers", "obj"), ("json", "qwen")):
-
-        def write(instance, style=style, markers=markers):
-            return encode_target(instance, style=style, markers=markers)
-
-        assert all(len(write(i).encode()) <= bound for i, bound in zip(instances, records.text_bounds, strict=True))
-        lengths = Lengths(around=5, answer=lambda text: len(text.encode()), image=lambda width, height: width * height)
-        assert [(i.image, n) for i, n in longer_than(2500, lengths, records, write)] == [
-            (i.image, n) for i, n in longer_than(2500, lengths, instances, write)
-        ]
-
-
-_TYPED = [0, 1, 0.0, 1.0, 0.25, 0.5, 0.5005, True, None, "<|coord_100|>", "x", float("nan"), -0.1, 1e-7, [0.1], 12, ""]
-
-_SHAPES = [None, "round", {"type": "polygon", "coordinates": [0.1, 0.1]}, {"type": "point", "coordinates": [0.5, 0.5]}]
-
-
-def drawn_record(draw):
-    """Return a record that is right but for what chance puts in, at any place."""
-    objects = []
-    for _ in range(draw.integers(0, 4)):
-        (x1, x2), (y1, y2) = sorted(draw.uniform(0, 1, 2)), sorted(draw.uniform(0, 1, 2))
-        found = {"desc": "cat", "bbox": [x1, y1, x2, y2]}
-        given = {"iscrowd": [True, False, 0, 1], "area": [3, 2.5, None], "colour": ["red", [1]], "geometry": _SHAPES}
-        for key, values in given.items():
-            if draw.random() < (0.1 if key == "geometry" else 0.3):
-                found[key] = values[draw.integers(len(values))]
-        objects.append(found)
-    record = {"image": "a.png", "width": 40, "height": 20, "image_id": int(draw.integers(9)), "objects": objects}
-    if draw.random() < 0.2:
-        record["source"] = {"web": 1}
-    if draw.random() < 0.2:
-        record.pop(["image", "width", "height", "image_id", "objects"][draw.integers(5)])
-    if draw.random() < 0.6:
-        value = _TYPED[draw.integers(len(_TYPED))]
-        place = draw.choice(["image", "width", "image_id", "objects", "coord_space", "object", "side", "desc", "area"])
-        if place in ("object", "side", "desc", "area") and objects:
-            found = objects[draw.integers(len(objects))]
-            if place == "object":
-                objects[0] = value
-            elif place == "side":
-                found["bbox"][draw.integers(4)] = value
-            else:
-                found[place] = ["<|coord_1|>", " ", "\ud800", value][draw.integers(4)]
-        else:
-            record[place] = value
-    return record
-
-
-def test_plain_row_is_the_codecs_instance_or_none():
-    draw, plain = np.random.default_rng(0), 0
-    for _ in range(3000):
-        record = drawn_record(draw)
-        line = json.dumps(record).encode()
-        row = plain_row(line)
-        if row is not None:
-            instance, faults = parse_objects(line, "a:1", "drop_box")
-            assert not faults and repr(row) == repr(row_of(instance)), record  # repr, since no NaN equals another
-            assert repr(instance_of(row)) == repr(instance)
-            plain += 1
-    assert 1000 < plain < 2500
 
 
 def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monkeypatch):
