@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from yolo_files import write_yolo
 
 from coord_trainer import cli
@@ -141,6 +142,38 @@ def test_inspect_writes_over_no_file(run, clean, tmp_path):
         code, _, err = run(source.annotations, "--out", out)
         assert code == 2 and err.count("\n") == 1 and "is a file" in err
     assert source.annotations.read_bytes() == before
+
+
+def test_inspect_draws_thin_images_too(run, tmp_path):
+    (tmp_path / "data").mkdir()
+    Image.new("RGB", (2000, 2)).save(tmp_path / "data" / "thin.png")
+    record = {"image": "thin.png", "objects": [{"desc": "line", "bbox": [0, 0, 0.5, 0.5]}]}
+    (tmp_path / "data" / "a.jsonl").write_text(json.dumps(record) + "\n")
+    code, _, err = run("data/a.jsonl")
+    assert code == 0, err
+    assert 'viewBox="0 0 480 1"' in (tmp_path / "runs/inspect/inspect.html").read_text()
+
+
+def test_inspect_shows_only_images_that_it_has_read(run, clean, tmp_path, monkeypatch):
+    """Of a large set a part is read; the other images may be missing, and their sizes are those of the file."""
+    from coord_trainer.inspection import examine
+
+    monkeypatch.setattr(examine, "FULL_CHECK_LIMIT", 3)
+    monkeypatch.setattr(examine, "SAMPLE", 3)
+    monkeypatch.setattr(examine, "IN_A_ROW", 1)
+    source = replace(clean, coco=True).write(tmp_path / "data")
+    real = examine.look_at_all
+
+    def remove_the_others(root, names, chosen, kept):
+        files = real(root, names, chosen, kept)
+        for k in set(range(len(names))) - set(chosen):
+            (root / names[k]).unlink()
+        return files
+
+    monkeypatch.setattr(examine, "look_at_all", remove_the_others)
+    code, out, err = run(source.annotations, "--images", source.images)
+    assert "page: " in out and "Traceback" not in err and code in (0, 1)
+    assert (tmp_path / "runs/inspect/inspect.html").is_file()
 
 
 def _config(source, *more):

@@ -129,7 +129,7 @@ def _colour(token: Token, largest: float) -> str:
 
 def _drawing(item: Shown) -> str:
     zoom = _SIDE / max(item.image.size)
-    w, h = round(item.image.width * zoom), round(item.image.height * zoom)
+    w, h = (max(1, round(side * zoom)) for side in item.image.size)
     buffer = io.BytesIO()
     item.image.resize((w, h), Image.Resampling.BILINEAR).save(buffer, "JPEG", quality=85)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
