@@ -88,6 +88,34 @@ def test_what_cannot_be_asked_is_one_line(run, model, image, tmp_path, words, to
     assert code == 2 and told in error and "Traceback" not in error
 
 
+@pytest.fixture
+def plain(tmp_path):
+    """The folder of a model whose tokenizer has neither coordinate tokens nor markers."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path / "plain"
+    words = Tokenizer(models.WordLevel({"a": 0, "<unk>": 1}, unk_token="<unk>"))
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>").save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3_vl"}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("which", "setting", "told"),
+    [
+        ("plain", "data.markers=obj", "the tokenizer lacks"),
+        ("model", "custom.coord_tokens.enabled=false", "answers in plain numbers"),
+    ],
+)
+def test_model_that_no_grammar_fits_is_named_in_one_line(run, model, plain, image, tmp_path, which, setting, told):
+    folder = plain if which == "plain" else model
+    asked = ["predict", folder, image, "--out", tmp_path / "found", "--endpoint", "http://127.0.0.1:9/v1"]
+    for words in (["grammar", folder, setting], [*asked, "--model", "m", "--grammar", "vllm", setting]):
+        code, error, _ = run(*words)
+        assert code == 2 and f"{folder}: " in error and told in error and "Traceback" not in error
+
+
 def test_labels_hold_the_model_in_this_process(run, model, image, tmp_path):
     words = ["data.markers=obj", "evaluation.max_new_tokens=16", "--no-draw", "--out", tmp_path / "found"]
     assert run("predict", model, image, *words, "--label", "red circle", "--label", "blue square")[0] == 0
