@@ -147,8 +147,9 @@ def _left_out(config: RunConfig, images: ImageSet) -> list[str]:
 
 def _checkpoints_in(folder: Path) -> list[Path]:
     """Return the complete checkpoints of a run folder by step; none for the evaluation of a single checkpoint."""
-    named = (path for path in folder.glob("checkpoints/checkpoint-*") if path.name.removeprefix("checkpoint-").isdecimal())
-    return sorted(filter(is_complete, named), key=steps_of)
+    found = folder.glob("checkpoints/checkpoint-*")
+    numbered = (path for path in found if path.name.removeprefix("checkpoint-").isdecimal())
+    return sorted(filter(is_complete, numbered), key=steps_of)
 
 
 def _score_checkpoints(config: RunConfig, folder: Path, images: ImageSet, checkpoints: Sequence[Path]) -> None:
