@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -14,23 +13,14 @@ from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import mark_complete
 from coord_trainer.data.image_set import draw_sets
-from coord_trainer.model.tiny import base_checkpoint
 
 WORDS = ("data.markers=obj", "data.shapes.train=2", "data.shapes.heldout=3", "evaluation.max_new_tokens=8")
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    config = tiny_config()
-    train, _ = draw_sets(config, folder / "data")
-    return base_checkpoint(config, folder, train)
-
-
 @pytest.fixture
-def evaluate(run, model):
+def evaluate(run, tiny_model):
     soft = "custom.coord_soft_ce_w1.enabled=true"
-    return lambda *words: run("evaluate", model, "--out", "scored", soft, *WORDS, *words)
+    return lambda *words: run("evaluate", tiny_model, "--out", "scored", soft, *WORDS, *words)
 
 
 def test_settings_without_images_to_answer_leave_no_folder(evaluate, tmp_path):
@@ -107,22 +97,22 @@ def test_single_checkpoint_is_evaluated_with_the_settings_of_a_run_that_scores_a
     assert not (tmp_path / "scored" / "convergence.json").exists()
 
 
-def test_each_checkpoint_is_scored_beside_folders_of_other_names(model, tmp_path, capsys):
+def test_each_checkpoint_is_scored_beside_folders_of_other_names(tiny_model, tmp_path, capsys):
     config = tiny_config(evaluation={"each_checkpoint": True, "max_new_tokens": 8, "pictures": "train"})
     images, _ = draw_sets(config, tmp_path / "data")
     for name in ("checkpoint-10", "checkpoint-9", "checkpoint-10-old", "checkpoint-best"):
-        shutil.copytree(model, tmp_path / "checkpoints" / name)
+        shutil.copytree(tiny_model, tmp_path / "checkpoints" / name)
         mark_complete(tmp_path / "checkpoints" / name)
-    shutil.copytree(model, tmp_path / "checkpoints" / "checkpoint-11")  # without its manifest: it is incomplete
-    predict_images(config, Path(model), images, tmp_path / "predictions.jsonl")
+    shutil.copytree(tiny_model, tmp_path / "checkpoints" / "checkpoint-11")  # without its manifest: it is incomplete
+    predict_images(config, tiny_model, images, tmp_path / "predictions.jsonl")
     report_on(config, tmp_path, images)
     rows = json.loads((tmp_path / "convergence.json").read_text())
     assert [row["step"] for row in rows] == [9, 10] and "best checkpoint by AP" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [("evaluate", "afile/out"), ("predict", "afile/out.jsonl")])
-def test_place_below_a_file_is_refused_in_one_line(run, model, tmp_path, words):
+def test_place_below_a_file_is_refused_in_one_line(run, tiny_model, tmp_path, words):
     (tmp_path / "afile").touch()
     command, out = words
-    code, told, _ = run(command, model, "--out", out, "custom.coord_soft_ce_w1.enabled=true", *WORDS)
+    code, told, _ = run(command, tiny_model, "--out", out, "custom.coord_soft_ce_w1.enabled=true", *WORDS)
     assert code == 2 and "afile" in told and "is below one; name another folder" in told and "Traceback" not in told

@@ -161,7 +161,7 @@ def _lengths(view: ModelView) -> str:
 
 def _classes(examination: Examination) -> str:
     counts = Counter(examination.raw.labels).most_common()
-    rows = [(name, count) for name, count in counts[:_CLASSES]]
+    rows = counts[:_CLASSES]
     remainder = f"<p>{len(counts) - len(rows)} further classes.</p>" if len(counts) > len(rows) else ""
     return f"<details><summary>{len(counts)} classes</summary>{table(('class', 'boxes'), rows)}{remainder}</details>"
 
