@@ -1,4 +1,4 @@
-"""What the trainer's tests share: `helpers/` on the path, and one run opened in ms-swift per worker."""
+"""What the trainer's tests share: `helpers/` on the path, and one model and one run opened in ms-swift per worker."""
 
 import sys
 from pathlib import Path
@@ -7,6 +7,18 @@ import pytest
 
 HELPERS = Path(__file__).parent / "helpers"
 sys.path.insert(0, str(HELPERS))
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory):
+    """The folder of the tiny Qwen3-VL of `tiny_config()`, with random weights; not to be changed."""
+    from tiny_run import tiny_config
+
+    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.model.tiny import base_checkpoint
+
+    config, folder = tiny_config(), tmp_path_factory.mktemp("model")
+    return Path(base_checkpoint(config, folder, draw_sets(config, folder / "data")[0]))
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,9 @@ from filelock import FileLock
 from coord_codec import InputError
 from coord_codec.files import read_json_lines
 from coord_eval import Evaluation
+from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.score import report_on
-from coord_trainer.answers.subset import SubsetScorer
 from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import RunError, first_rank_first, is_first, say, world_size
@@ -52,7 +52,6 @@ from coord_trainer.training.callbacks import (
     StepProfile,
     TrainingProgress,
 )
-from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import explain_worker_failure
 from coord_trainer.training.interrupt import (
     Interrupted,

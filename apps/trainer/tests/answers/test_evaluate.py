@@ -1,31 +1,26 @@
 """A checkpoint scored on its own: no other images are read, and what stopped before its end goes on in its folder."""
 
 import json
+import shutil
 
 import pytest
 from PIL import Image
 from tiny_run import tiny_config
 
-from coord_trainer.answers import score
+from coord_trainer.answers import generate, score
 from coord_trainer.answers.appended import unfinished
+from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.score import report_on
+from coord_trainer.checkpoints import mark_complete
 from coord_trainer.data.image_set import draw_sets
-from coord_trainer.model.tiny import base_checkpoint
 
 WORDS = ("data.markers=obj", "data.shapes.train=2", "data.shapes.heldout=3", "evaluation.max_new_tokens=8")
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    config = tiny_config()
-    train, _ = draw_sets(config, folder / "data")
-    return base_checkpoint(config, folder, train)
-
-
 @pytest.fixture
-def evaluate(run, model):
+def evaluate(run, tiny_model):
     soft = "custom.coord_soft_ce_w1.enabled=true"
-    return lambda *words: run("evaluate", model, "--out", "scored", soft, *WORDS, *words)
+    return lambda *words: run("evaluate", tiny_model, "--out", "scored", soft, *WORDS, *words)
 
 
 def test_settings_without_images_to_answer_leave_no_folder(evaluate, tmp_path):
@@ -74,3 +69,50 @@ def test_evaluation_that_stopped_at_any_stage_goes_on(evaluate, monkeypatch, tmp
     assert len((tmp_path / "scored" / "predictions.jsonl").read_text().splitlines()) == 3
     code, told, _ = evaluate()
     assert code == 2 and "scored exists already" in told
+
+
+@pytest.mark.parametrize(("change", "left"), [("data.max_objects=30", 2), ("data.max_objects=2", 3)])
+def test_unfinished_answers_are_kept_only_if_the_settings_are_the_same(evaluate, monkeypatch, change, left):
+    """The grammar ends an answer after `max_objects`, so that an earlier answer may be another one."""
+    batches, real = [], generate.answer_images
+
+    def stops(*words):
+        batches.append(words)
+        if len(batches) == 2:
+            raise KeyboardInterrupt
+        return real(*words)
+
+    monkeypatch.setattr(generate, "answer_images", stops)
+    words = ("evaluation.batch_size=1", "evaluation.readings=[grammar]")
+    assert evaluate(*words)[0] == 130
+    batches.extend([None])  # so that it does not stop again
+    code, told, _ = evaluate(*words, change)
+    assert code in (0, None), told
+    assert len(batches) == 3 + left
+
+
+def test_single_checkpoint_is_evaluated_with_the_settings_of_a_run_that_scores_all(evaluate, tmp_path):
+    code, told, _ = evaluate("evaluation.each_checkpoint=true")
+    assert code in (0, None), told
+    assert not (tmp_path / "scored" / "convergence.json").exists()
+
+
+def test_each_checkpoint_is_scored_beside_folders_of_other_names(tiny_model, tmp_path, capsys):
+    config = tiny_config(evaluation={"each_checkpoint": True, "max_new_tokens": 8, "pictures": "train"})
+    images, _ = draw_sets(config, tmp_path / "data")
+    for name in ("checkpoint-10", "checkpoint-9", "checkpoint-10-old", "checkpoint-best"):
+        shutil.copytree(tiny_model, tmp_path / "checkpoints" / name)
+        mark_complete(tmp_path / "checkpoints" / name)
+    shutil.copytree(tiny_model, tmp_path / "checkpoints" / "checkpoint-11")  # without its manifest: it is incomplete
+    predict_images(config, tiny_model, images, tmp_path / "predictions.jsonl")
+    report_on(config, tmp_path, images)
+    rows = json.loads((tmp_path / "convergence.json").read_text())
+    assert [row["step"] for row in rows] == [9, 10] and "best checkpoint by AP" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [("evaluate", "afile/out"), ("predict", "afile/out.jsonl")])
+def test_place_below_a_file_is_refused_in_one_line(run, tiny_model, tmp_path, words):
+    (tmp_path / "afile").touch()
+    command, out = words
+    code, told, _ = run(command, tiny_model, "--out", out, "custom.coord_soft_ce_w1.enabled=true", *WORDS)
+    assert code == 2 and "afile" in told and "is below one; name another folder" in told and "Traceback" not in told

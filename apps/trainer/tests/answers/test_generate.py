@@ -1,5 +1,6 @@
 """What is recorded at a generated token, against probabilities computed from the logits."""
 
+import json
 import resource
 from itertools import accumulate
 
@@ -87,3 +88,11 @@ def test_answers_go_on_where_they_stopped_unless_they_would_be_others(tmp_path):
         append_answers(path, {"model": "a"}, stops)
     assert append_answers(path, {"model": "b"}, lambda start: iter([{"n": start}])) == 1
     assert path.read_text() == '{"n": 0}\n'
+
+
+def test_answers_about_files_of_any_name_are_appended(tmp_path):
+    """A name that is not UTF-8 has lone surrogates in Python, which a UTF-8 file cannot hold unescaped."""
+    records = [{"image": "caf\udce9.png", "text": "日本"}, {"image": "日本.png", "text": "x"}]
+    path = tmp_path / "predictions.jsonl"
+    assert append_answers(path, {}, lambda start: iter(records[start:])) == 2
+    assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == records

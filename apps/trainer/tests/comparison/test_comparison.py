@@ -13,6 +13,8 @@ import yaml
 from tiny_run import TINY
 
 from coord_codec import InputError
+from coord_trainer.checkpoints import mark_complete
+from coord_trainer.comparison import run as comparison
 from coord_trainer.comparison.plan import default_base, differing_settings, plan_groups, plan_runs, read_seeds
 from coord_trainer.comparison.report import difference_table
 from coord_trainer.comparison.results import GroupComparison, ScoredRun, mean_and_interval, paired_difference
@@ -81,6 +83,8 @@ def test_finished_run_is_kept_only_when_settings_and_data_are_the_same(tmp_path)
         ([A], "d: {x: [a.b=1]}", "run.threads=1", "none of them is among the configs"),
         ([A], "a: [1, 2]", "run.threads=1", "variant name"),
         ([A], "a: {x: {y: 1}}", "run.threads=1", "variant name"),
+        ([A, SOFT], "a: {}", "run.threads=1", "a: expected config name -> variant name"),  # A would have no run
+        ([A], "1: {x: [a.b=1]}", "run.threads=1", "it varies 1; none of them"),
         ([A], None, "run.seed=3", "--seeds"),
         ([A], None, "run.dir=x", "--out"),
     ],
@@ -98,6 +102,36 @@ def test_comparison_refuses_what_cannot_be_compared(tmp_path, files, sweep, word
     with pytest.raises(InputError, match=told):
         compare_configs(files, words, base=base, sweep=path, **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_question_is_the_first_line_also_after_a_byte_order_mark(tmp_path):
+    (tmp_path / "a.yaml").write_text(A.read_text(), "utf-8-sig")
+    (group,) = plan_groups([tmp_path / "a.yaml"], default_base([A]), [], None)
+    assert group.question.startswith("A: is plain cross-entropy")
+
+
+@pytest.mark.parametrize("place", ["afile", "afile/out"])
+def test_comparison_into_a_file_is_refused_in_one_line(run, tmp_path, place):
+    (tmp_path / "afile").touch()
+    code, told, _ = run("compare", A, "--seeds", "1", "--out", place)
+    assert code == 2 and "it is a file, or is below one; name another folder" in told and "Traceback" not in told
+
+
+def test_missing_answers_come_from_the_checkpoint_that_gave_the_others(tmp_path, monkeypatch):
+    """That with the highest AP during training, not the last one."""
+    (planned, _) = plan(tmp_path, ["evaluation.readings=[greedy]"])
+    checkpoints = planned.folder / "checkpoints"
+    for step in (1, 2):
+        (checkpoints / f"checkpoint-{step}").mkdir(parents=True)
+        history = [{"step": 1, "eval_AP": 0.5}, {"step": 2, "eval_AP": 0.25}]
+        state = json.dumps({"log_history": history})
+        (checkpoints / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
+        mark_complete(checkpoints / f"checkpoint-{step}")
+    (planned.folder / "manifest.json").write_text(json.dumps({"checkpoint": "checkpoints/checkpoint-2"}))
+    asked = []
+    monkeypatch.setattr(comparison, "predict_images", lambda config, checkpoint, *_: asked.append(checkpoint))
+    comparison._answer_missing(planned, None)
+    assert asked == [checkpoints / "checkpoint-1"]
 
 
 def test_interval_over_seeds_is_students():

@@ -15,6 +15,7 @@ from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.session import answer_sources
 
 BOX = (0.25, 0.5, 0.75, 0.875)
+SETTINGS = {"model": "rule", "prompt": "p"}
 TEXT = encode_target(Instance(image="x", objects=[Object(desc="cat", bbox=BOX)]))
 
 
@@ -35,6 +36,13 @@ class RuleEngine:
         return [{"text": TEXT, "finish_reason": "stop"} for _ in images]
 
 
+class BusyEngine(RuleEngine):
+    """Has no answer to any image."""
+
+    def answer(self, images):
+        return [{"text": None, "finish_reason": "error", "error": "busy"} for _ in images]
+
+
 def detector(engine=None, *words):
     return Detector(engine or RuleEngine(), load_run_config(None, words, trains=False))
 
@@ -43,6 +51,16 @@ def answered(ready, sources, folder, settings, **options):
     """Answer into a folder, and leave it."""
     with answer_sources(ready, sources, folder, settings, batch=2, **options) as found:
         return found
+
+
+def answer(folder, sources, engine=None, **options):
+    """Answer into a folder by an engine, under `SETTINGS`."""
+    return answered(detector(engine), sources, folder, SETTINGS, **options)
+
+
+def lines(folder):
+    """Return the records of predictions.jsonl."""
+    return [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
 
 
 def make_images(folder, **sizes):

@@ -9,14 +9,13 @@ import time
 from pathlib import Path
 
 import pytest
-from fakes import BOX, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
+from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
 
 from coord_trainer.detect import command
 from coord_trainer.detect.session import answer_sources
 from coord_trainer.detect.sources import find_sources
 
 TRAINER = Path(__file__).parents[2]
-SETTINGS = {"model": "rule", "prompt": "p"}
 
 
 class Scripted(RuleEngine):

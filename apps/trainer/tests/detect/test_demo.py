@@ -10,9 +10,7 @@ from tiny_run import tiny_config
 from coord_codec import InputError
 from coord_trainer import Detector
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.data.image_set import draw_sets
 from coord_trainer.detect.demo import build_demo, serve_demo
-from coord_trainer.model.tiny import base_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +19,9 @@ def gradio():
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory, gradio):
-    config = tiny_config()
-    folder = tmp_path_factory.mktemp("model")
-    model = base_checkpoint(config, folder, draw_sets(config, folder / "data")[0])
+def page(tiny_model, gradio):
     words = ["data.markers=obj", "evaluation.max_new_tokens=24"]
-    return build_demo(Detector.load(model, load_run_config(None, words, trains=False)))
+    return build_demo(Detector.load(tiny_model, load_run_config(None, words, trains=False)))
 
 
 @pytest.fixture(scope="module")

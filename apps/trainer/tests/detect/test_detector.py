@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fakes import RuleEngine
+from fakes import detector as fake_detector
 from PIL import Image
 from tiny_run import tiny_config
 
@@ -161,3 +163,17 @@ def test_folder_without_a_model_is_named(tmp_path):
         locate_model(tmp_path)
     with pytest.raises(InputError, match="no such folder"):
         locate_model(tmp_path / "typo")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(MemoryError(), "MemoryError"), (ValueError("too thin\nmore"), "too thin")]
+)
+def test_image_that_fails_without_a_word_has_a_reason_too(error, reason):
+    """Python's own MemoryError has no message."""
+
+    class Fails(RuleEngine):
+        def answer(self, images):
+            raise error
+
+    (answer,) = fake_detector(Fails()).answers([Image.new("RGB", (4, 4))])
+    assert answer == {"text": None, "finish_reason": "error", "error": reason}

@@ -1,24 +1,14 @@
 """`grammar`, and `predict --grammar` and `--label`: what is printed, what a server is sent, what cannot be asked."""
 
 import json
-from pathlib import Path
 
 import pytest
 from fakes import chat_reply, served
 from PIL import Image
-from tiny_run import tiny_config
 
 from coord_trainer.answers.grammar.served import read_tokenizer
-from coord_trainer.data.image_set import draw_sets
-from coord_trainer.model.tiny import base_checkpoint
 
 ANSWER = "<obj_start>cat<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    config, folder = tiny_config(), tmp_path_factory.mktemp("model")
-    return Path(base_checkpoint(config, folder, draw_sets(config, folder / "data")[0]))
 
 
 @pytest.fixture
@@ -31,43 +21,42 @@ def image(tmp_path):
 def coordinate_ids(model):
     from transformers import AutoTokenizer
 
-    ids = AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(["<|coord_0|>", "<|coord_999|>", "<obj_start>"])
-    return ids
+    return AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(["<|coord_0|>", "<|coord_999|>", "<obj_start>"])
 
 
-def test_grammar_is_printed_in_the_ids_of_the_models_tokenizer(run, model):
-    first, last, start = coordinate_ids(model)
-    code, _, lark = run("grammar", model, "--label", "cat", "data.markers=obj", "data.max_objects=7")
+def test_grammar_is_printed_in_the_ids_of_the_models_tokenizer(run, tiny_model):
+    first, last, start = coordinate_ids(tiny_model)
+    code, _, lark = run("grammar", tiny_model, "--label", "cat", "data.markers=obj", "data.max_objects=7")
     assert code == 0 and "start: object{0,7}" in lark and f"<[{start}]> name x1::0x0" in lark
     assert 'name: "cat"\n' in lark and f"<[{first + 1}-{last}]>" in lark
-    code, _, ebnf = run("grammar", model, "--form", "ebnf", "data.markers=obj")
+    code, _, ebnf = run("grammar", tiny_model, "--form", "ebnf", "data.markers=obj")
     assert code == 0 and f"Token({start})" in ebnf and f"side ::= Token({first}, {first + 1}, " in ebnf
 
 
 @pytest.mark.parametrize(("server", "place"), [("vllm", ("structured_outputs", "grammar")), ("sglang", ("ebnf",))])
-def test_server_is_sent_the_grammar_in_its_own_spelling(run, model, image, tmp_path, server, place):
-    words = ["predict", model, image, "--out", tmp_path / "found", "--no-draw", "data.markers=obj"]
+def test_server_is_sent_the_grammar_in_its_own_spelling(run, tiny_model, image, tmp_path, server, place):
+    words = ["predict", tiny_model, image, "--out", tmp_path / "found", "--no-draw", "data.markers=obj"]
     with served(lambda number, request: (200, chat_reply(ANSWER))) as (url, requests):
         code, told, _ = run(*words, "--endpoint", url, "--model", "m", "--grammar", server, "--label", "cat")
     assert code == 0, told
     (sent,) = requests
     for key in place:
         sent = sent[key]
-    assert '"cat"' in sent and str(coordinate_ids(model)[0]) in sent
+    assert '"cat"' in sent and str(coordinate_ids(tiny_model)[0]) in sent
     (record,) = map(json.loads, (tmp_path / "found" / "predictions.jsonl").read_text().splitlines())
     assert record["objects"][0]["desc"] == "cat"
 
 
 @pytest.mark.parametrize("geometry", ["box", "polygon"])
-def test_server_gets_room_as_this_process_has(run, model, image, tmp_path, geometry):
+def test_server_gets_room_as_this_process_has(run, tiny_model, image, tmp_path, geometry):
     """By the tokenizer of MODEL: an outline takes up to 64 coordinates, of which 12 tokens beside a name hold none."""
     words = ["--out", tmp_path / "found", "--no-draw", "data.markers=obj", f"data.geometry={geometry}"]
     label = "a name of many words that a tokenizer takes apart"
     with served(lambda number, request: (200, chat_reply(ANSWER))) as (url, requests):
-        asked = [model, image, *words, "--endpoint", url, "--model", "m", "--grammar", "vllm", "--label", label]
+        asked = [tiny_model, image, *words, "--endpoint", url, "--model", "m", "--grammar", "vllm", "--label", label]
         assert run("predict", *asked)[0] == 0
         assert run("predict", image, *words, "--force", "--endpoint", url, "--model", "m")[0] == 0
-    tokens = read_tokenizer(model)(label)["input_ids"]
+    tokens = read_tokenizer(tiny_model)(label)["input_ids"]
     coordinates = 4 if geometry == "box" else 64
     assert requests[0]["max_tokens"] == 30 * (2 + len(tokens) + coordinates) + 16
     assert requests[1]["max_tokens"] >= 30 * (2 + 12 + coordinates)
@@ -81,28 +70,56 @@ def test_server_gets_room_as_this_process_has(run, model, image, tmp_path, geome
         (["--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--grammar", "vllm"], "give its folder as MODEL"),
     ],
 )
-def test_what_cannot_be_asked_is_one_line(run, model, image, tmp_path, words, told):
-    first, *rest = [word.format(model=model) for word in words]
+def test_what_cannot_be_asked_is_one_line(run, tiny_model, image, tmp_path, words, told):
+    first, *rest = [word.format(model=tiny_model) for word in words]
     words = [first, image, *rest] if not first.startswith("--") else [image, first, *rest]
     code, error, _ = run("predict", *words, "--out", tmp_path / "found")
     assert code == 2 and told in error and "Traceback" not in error
 
 
-def test_labels_hold_the_model_in_this_process(run, model, image, tmp_path):
+@pytest.fixture
+def plain(tmp_path):
+    """The folder of a model whose tokenizer has neither coordinate tokens nor markers."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    folder = tmp_path / "plain"
+    words = Tokenizer(models.WordLevel({"a": 0, "<unk>": 1}, unk_token="<unk>"))
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>").save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen3_vl"}))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("which", "setting", "told"),
+    [
+        ("plain", "data.markers=obj", "the tokenizer lacks"),
+        ("model", "custom.coord_tokens.enabled=false", "answers in plain numbers"),
+    ],
+)
+def test_model_that_no_grammar_fits_is_named_in_one_line(run, tiny_model, plain, image, tmp_path, which, setting, told):
+    folder = plain if which == "plain" else tiny_model
+    asked = ["predict", folder, image, "--out", tmp_path / "found", "--endpoint", "http://127.0.0.1:9/v1"]
+    for words in (["grammar", folder, setting], [*asked, "--model", "m", "--grammar", "vllm", setting]):
+        code, error, _ = run(*words)
+        assert code == 2 and f"{folder}: " in error and told in error and "Traceback" not in error
+
+
+def test_labels_hold_the_model_in_this_process(run, tiny_model, image, tmp_path):
     words = ["data.markers=obj", "evaluation.max_new_tokens=16", "--no-draw", "--out", tmp_path / "found"]
-    assert run("predict", model, image, *words, "--label", "red circle", "--label", "blue square")[0] == 0
+    assert run("predict", tiny_model, image, *words, "--label", "red circle", "--label", "blue square")[0] == 0
     (record,) = map(json.loads, (tmp_path / "found" / "predictions.jsonl").read_text().splitlines())
     assert {o["desc"] for o in record["objects"]} <= {"red circle", "blue square"} and record["objects"]
-    code, error, _ = run("predict", model, image, *words)
+    code, error, _ = run("predict", tiny_model, image, *words)
     assert code == 2 and "labels" in error  # other settings than those of the answers in that folder
 
 
-def test_same_model_by_another_path_goes_on_and_other_weights_do_not(run, model, image, tmp_path):
+def test_same_model_by_another_path_goes_on_and_other_weights_do_not(run, tiny_model, image, tmp_path):
     import os
     import shutil
 
     copied = tmp_path / "copied"
-    shutil.copytree(model, copied)
+    shutil.copytree(tiny_model, copied)
     words = ["data.markers=obj", "evaluation.max_new_tokens=16", "--no-draw", "--out", "found"]
     assert run("predict", copied, image, *words)[0] == 0
     code, _, told = run("predict", "copied", image, *words)

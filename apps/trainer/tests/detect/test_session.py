@@ -1,30 +1,14 @@
-"""Answers into a folder: resumed, torn, refused, failed, over several processes, scored."""
+"""Answers into a folder: resumed, torn, failed, over several processes, by concurrent requests."""
 
 import json
+from threading import Barrier
 
 import pytest
-from fakes import BOX, TEXT, RuleEngine, answered, detector, make_images
+from fakes import BOX, SETTINGS, TEXT, BusyEngine, RuleEngine, answer, lines, make_images
 from PIL import Image
 
-from coord_codec import InputError
 from coord_trainer.detect import session
-from coord_trainer.detect.session import answer_sources
 from coord_trainer.detect.sources import find_sources
-
-SETTINGS = {"model": "rule", "prompt": "p"}
-
-
-def answer(folder, sources, engine=None, **options):
-    return answered(detector(engine), sources, folder, SETTINGS, **options)
-
-
-def lines(folder):
-    return [json.loads(line) for line in (folder / "predictions.jsonl").read_text().splitlines()]
-
-
-@pytest.fixture
-def sources(tmp_path):
-    return find_sources([str(make_images(tmp_path / "photos", a=(40, 20), b=(40, 20), c=(8, 8), d=(41, 20)))])
 
 
 def test_every_image_is_answered_in_pixels_and_alike_sizes_share_a_batch(tmp_path, sources):
@@ -72,23 +56,6 @@ def test_bad_image_is_one_failed_record_that_is_tried_again(tmp_path, sources):
     assert len(lines(tmp_path / "out")) == 5
 
 
-def test_other_settings_are_refused_and_force_starts_anew(tmp_path, sources):
-    answer(tmp_path / "out", sources)
-    with pytest.raises(InputError, match=r"prompt 'p', now it is 'q'.*--force"):
-        answered(detector(), sources, tmp_path / "out", SETTINGS | {"prompt": "q"})
-    changed = SETTINGS | {"prompt": "q"}
-    assert answered(detector(), sources, tmp_path / "out", changed, force=True).new == 4
-
-
-def test_folder_of_something_else_is_refused_and_untouched(tmp_path, sources):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "thesis.tex").write_text("mine")
-    for force in (False, True):
-        with pytest.raises(InputError, match="holds something else"):
-            answer(tmp_path / "out", sources, force=force)
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.tex"]
-
-
 def test_answers_of_several_processes_are_put_together(tmp_path, sources, monkeypatch):
     monkeypatch.setattr(session, "world_size", lambda: 2)
     monkeypatch.setattr(session, "all_ranks_done", lambda block: None)
@@ -110,28 +77,6 @@ def test_file_that_is_another_one_now_is_answered_again(tmp_path, sources, capsy
     assert answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), engine).new == 1
     assert engine.batches == [[(30, 20)]] and lines(tmp_path / "out")[1]["width"] == 30
     assert "1 image files have changed since they were answered" in capsys.readouterr().out
-
-
-def test_answers_of_images_that_a_call_does_not_name_are_kept_and_taken_up_again(tmp_path, sources, capsys):
-    answer(tmp_path / "out", sources)
-    few = find_sources([str(tmp_path / "photos" / "a.png"), str(tmp_path / "photos" / "c.png")])
-    assert [record["image"] for record in answer(tmp_path / "out", few).records] == ["a.png", "c.png"]
-    assert [record["image"] for record in lines(tmp_path / "out")] == ["a.png", "c.png"]
-    assert "2 answers are of images that this call does not name; they are in earlier.jsonl" in capsys.readouterr().out
-    engine = RuleEngine()
-    assert answer(tmp_path / "out", sources, engine).new == 0 and not engine.batches
-    assert len(lines(tmp_path / "out")) == 4 and not (tmp_path / "out" / "earlier.jsonl").exists()
-
-
-def test_other_images_of_the_same_names_are_refused_and_nothing_is_lost(tmp_path, sources):
-    answer(tmp_path / "out", sources)
-    before = lines(tmp_path / "out")
-    others = find_sources([str(make_images(tmp_path / "other", a=(50, 20)))])
-    with pytest.raises(InputError, match=r"other images of the same names, .*photos.a\.png first"):
-        answer(tmp_path / "out", others)
-    assert lines(tmp_path / "out") == before
-    (tmp_path / "photos").rename(tmp_path / "moved")  # the same images elsewhere are the same
-    assert answer(tmp_path / "out", find_sources([str(tmp_path / "moved")])).new == 0
 
 
 def test_image_of_two_ids_is_answered_once_and_recorded_twice(tmp_path):
@@ -157,55 +102,6 @@ def test_image_that_the_processor_refuses_fails_alone(tmp_path, sources):
     assert (failed["image"], found.new) == ("d.png", 3) and "aspect ratio" in failed["error"]
 
 
-def test_files_of_the_user_beside_the_answers_are_left_alone(tmp_path, sources):
-    answer(tmp_path / "out", sources)
-    for name in ("predictions.jsonl.bak", "predictions.jsonl.old", "notes.txt"):
-        (tmp_path / "out" / name).write_text("mine")
-    answer(tmp_path / "out", sources)
-    answer(tmp_path / "out", sources, force=True)
-    assert {
-        path.read_text() for path in (tmp_path / "out").iterdir() if path.name[-4:] in (".bak", ".old", ".txt")
-    } == {"mine"}
-
-
-def test_force_removes_what_the_earlier_call_made(tmp_path, sources):
-    from coord_trainer.detect.exports import write_export
-    from coord_trainer.detect.gallery import draw_answers
-
-    draw_answers(answer(tmp_path / "out", sources), sources)
-    write_export("voc", lines(tmp_path / "out"), tmp_path / "out")
-    few = find_sources([str(tmp_path / "photos" / "a.png")])
-    draw_answers(answer(tmp_path / "out", few), few)
-    assert [path.name for path in (tmp_path / "out" / "drawn").iterdir()] == ["a.jpg"]
-    answer(tmp_path / "out", few, force=True)
-    left = {path.name for path in (tmp_path / "out").iterdir()} - {".lock"}
-    assert left == {"session.json", "predictions.jsonl"}
-
-
-@pytest.mark.parametrize("again", ["--no-draw", "draw", "--force"])
-def test_files_of_the_user_beside_drawn_images_stay(tmp_path, sources, again):
-    """Only images that predict drew are removed, and an edited one is moved aside."""
-    from coord_trainer.detect.gallery import draw_answers
-    from coord_trainer.detect.session import remove_made
-
-    draw_answers(answer(tmp_path / "out", sources), sources)
-    drawn = tmp_path / "out" / "drawn"
-    mine = {drawn / "mine.jpg": "my image", drawn / "notes" / "b.txt": "my notes", drawn / "a.jpg": "my edit"}
-    (drawn / "notes").mkdir()
-    for path, text in mine.items():
-        path.write_text(text)
-    few = find_sources([str(tmp_path / "photos" / "a.png")])
-    found = answer(tmp_path / "out", few, force=again == "--force")
-    if again == "draw":
-        draw_answers(found, few)
-        assert Image.open(drawn / "a.jpg").size
-    else:
-        remove_made(tmp_path / "out", ["drawn", "index.html"])
-    left = {path.relative_to(drawn).as_posix(): path for path in drawn.rglob("*") if path.is_file()}
-    assert left.keys() - {"a.jpg"} == {"mine.jpg", "notes/b.txt", "a.changed-1.jpg"}
-    assert {left[name].read_text() for name in left.keys() - {"a.jpg"}} == set(mine.values())
-
-
 def test_names_and_texts_that_are_no_text_are_kept(tmp_path):
     class Odd(RuleEngine):
         def answer(self, images):
@@ -223,34 +119,8 @@ def test_names_and_texts_that_are_no_text_are_kept(tmp_path):
     assert answer(tmp_path / "out", found, Odd()).new == 0
 
 
-@pytest.mark.parametrize(
-    ("make", "told"),
-    [
-        (lambda out: out.write_text("x"), "is a file; name a folder"),
-        (lambda out: (out.mkdir(), (out / "session.json").write_text("[]")), "holds something else"),
-        (lambda out: (out.mkdir(), (out / "session.json").write_text('{"my": "tool"}')), "holds something else"),
-    ],
-)
-def test_place_that_cannot_be_is_one_line(tmp_path, sources, make, told):
-    make(tmp_path / "out")
-    with pytest.raises(InputError, match=told):
-        answer(tmp_path / "out", sources)
-
-
-def test_folder_that_cannot_be_made_is_told_and_the_systems_own_files_are_nothing(tmp_path, sources):
-    from pathlib import Path
-
-    with pytest.raises(InputError, match="cannot be written"):
-        answer(Path("/proc/nowhere/out"), sources)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".DS_Store").write_text("x")
-    assert answer(tmp_path / "out", sources).new == 4
-
-
 def test_several_requests_are_out_at_a_time_whatever_sizes_images_have(tmp_path, sources):
     """Each waits for the others: it ends only if all are asked together."""
-    from threading import Barrier
-
     together = Barrier(4, timeout=20)
 
     class Server(RuleEngine):
@@ -271,8 +141,6 @@ def test_what_goes_wrong_in_one_request_for_all_is_raised(tmp_path, sources):
 
 
 def test_box_is_that_of_the_upright_image(tmp_path):
-    from PIL import Image
-
     (tmp_path / "photos").mkdir()
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -297,11 +165,7 @@ def test_failure_takes_no_answers_place_unless_the_file_is_another_one(tmp_path,
     make_images(tmp_path / "photos", b=(30, 20))
     (tmp_path / "photos" / "c.png").write_text("no image any more")
 
-    class Fails(RuleEngine):
-        def answer(self, images):
-            return [{"text": None, "finish_reason": "error", "error": "busy"} for _ in images]
-
-    found = answer(tmp_path / "out", sources, Fails())
+    found = answer(tmp_path / "out", sources, BusyEngine())
     assert [record["image"] for record in found.failed] == ["b.png", "c.png"]
     assert answer(tmp_path / "out", sources).new == 1  # c.png is none
     (tmp_path / "out" / "predictions.jsonl").open("a").write(
@@ -325,26 +189,6 @@ def test_parts_of_a_stopped_torchrun_are_older_than_what_comes_after(tmp_path, s
     assert answer(tmp_path / "out", sources).new == 0
 
 
-def test_no_other_call_works_in_the_folder_until_the_block_ends(tmp_path, sources):
-    with (
-        answer_sources(detector(), sources, tmp_path / "out", SETTINGS, batch=2),
-        pytest.raises(InputError, match="another process is answering"),
-    ):
-        answer(tmp_path / "out", sources, force=True)
-    assert answer(tmp_path / "out", sources).new == 0
-
-
-def test_answers_of_folders_in_turn_are_all_kept(tmp_path):
-    first = find_sources([str(make_images(tmp_path / "one", x=(40, 20)))])
-    second = find_sources([str(make_images(tmp_path / "two", y=(40, 20)))])
-    answer(tmp_path / "out", first)
-    answer(tmp_path / "out", second)
-    make_images(tmp_path / "two", x=(30, 20))
-    with pytest.raises(InputError, match="other images of the same names"):
-        answer(tmp_path / "out", find_sources([str(tmp_path / "two")]))
-    assert answer(tmp_path / "out", first).new == 0
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -359,17 +203,6 @@ def test_line_that_is_no_record_is_cut_off_and_its_image_answered_again(tmp_path
     kept = [json.dumps(record) for record in lines(tmp_path / "out")[1:]]
     (tmp_path / "out" / "predictions.jsonl").write_text("\n".join([json.dumps(line), *kept]) + "\n")
     assert answer(tmp_path / "out", sources).new == 1 and len(lines(tmp_path / "out")) == 4
-
-
-def test_session_without_an_answer_binds_to_nothing(tmp_path, sources):
-    class Fails(RuleEngine):
-        def answer(self, images):
-            return [{"text": None, "finish_reason": "error", "error": "busy"} for _ in images]
-
-    answer(tmp_path / "out", sources, Fails())
-    assert answered(detector(), sources, tmp_path / "out", SETTINGS | {"prompt": "q"}).new == 4
-    with pytest.raises(InputError, match="prompt 'q'"):
-        answer(tmp_path / "out", sources)
 
 
 def test_count_of_an_interrupt_is_that_of_the_answers(tmp_path, sources, monkeypatch):

@@ -129,7 +129,7 @@ def build_base(config, folder):
 
 def scored_run(base, out):
     """Answers are scored at each of three steps; an evaluation fails on the second rank, another one on the first."""
-    from coord_trainer.answers.subset import SubsetScorer
+    from coord_trainer.answers.during_training import SubsetScorer
     from coord_trainer.swift.trainer import CoordTrainer
 
     config = cut_config(training={**cut(2, 1), "max_steps": 3, "save_steps": 3, "eval_steps": 1})

@@ -1,49 +1,39 @@
 """`inspect` on the command line: what it prints and writes, its exit codes, and mistakes of users."""
 
 import json
-import runpy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from PIL import Image
+from planted import COCO, JSONL, centred, shapes
 from yolo_files import write_yolo
 
-from coord_trainer import cli
 from coord_trainer.data.image_set import ImageSet
-
-BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
 
 
 @pytest.fixture(scope="module")
 def clean():
-    return BENCHMARK["shapes"](24)
+    return shapes(24)
 
 
 @pytest.fixture
-def run(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr("sys.argv", ["coord-trainer", "inspect", *map(str, words)])
-        with pytest.raises(SystemExit) as stopped:
-            cli.main()
-        told = capsys.readouterr()
-        return stopped.value.code, told.out, told.err
-
-    return call
+def inspect(run):
+    """Call `inspect` in process, in an empty folder: exit code, stderr, stdout."""
+    return lambda *words: run("inspect", *words)
 
 
-def test_inspect_clean_data_exits_with_0_and_writes_an_empty_list(run, clean, tmp_path):
+def test_inspect_clean_data_exits_with_0_and_writes_an_empty_list(inspect, clean, tmp_path):
     source = clean.write(tmp_path / "data")
     for _ in range(2):  # a second run replaces what the first one wrote
-        code, out, err = run(source.annotations)
+        code, err, out = inspect(source.annotations)
         assert code == 0 and "nothing wrong was found" in out and not err
         assert json.loads((tmp_path / "runs/inspect/findings.json").read_text()) == []
 
 
-def test_inspect_names_faults_and_exits_with_1(run, clean, tmp_path):
-    source = BENCHMARK["COCO"]["swapped_axes"](replace(clean, coco=True)).write(tmp_path / "data")
-    code, out, err = run(source.annotations, "--images", source.images, "--out", "found")
+def test_inspect_names_faults_and_exits_with_1(inspect, clean, tmp_path):
+    source = COCO["swapped_axes"](replace(clean, coco=True)).write(tmp_path / "data")
+    code, err, out = inspect(source.annotations, "--images", source.images, "--out", "found")
     assert code == 1 and "error: 1 error in the data" in err and "Traceback" not in err
     (finding,) = json.loads(Path("found/findings.json").read_text())
     assert set(finding) == {"code", "severity", "message", "evidence", "count", "fix"}
@@ -51,42 +41,42 @@ def test_inspect_names_faults_and_exits_with_1(run, clean, tmp_path):
     assert out.count("swapped_axes") == 1
 
 
-def test_inspect_strict_fails_for_warnings(run, clean, tmp_path):
+def test_inspect_strict_fails_for_warnings(inspect, clean, tmp_path):
     source = clean.write(tmp_path / "data")
     (tmp_path / "data" / next(iter(clean.images))).write_bytes(b"no image")
-    assert run(source.annotations)[0] == 0
-    code, _, err = run(source.annotations, "--strict")
+    assert inspect(source.annotations)[0] == 0
+    code, err, _ = inspect(source.annotations, "--strict")
     assert code == 1 and "1 warning in" in err
 
 
-def test_inspect_takes_a_prepared_folder_with_its_held_out_set(run, clean, tmp_path):
+def test_inspect_takes_a_prepared_folder_with_its_held_out_set(inspect, clean, tmp_path):
     for name, part in (("train", range(16)), ("val", range(14, 24))):
         clean.subset(part).write(tmp_path / "data").annotations.rename(tmp_path / "data" / f"{name}.jsonl")
-    code, out, _ = run("data")
+    code, _, out = inspect("data")
     assert code == 1 and "leakage" in out
 
 
 @pytest.mark.parametrize("source", ["data", "data/data.yaml"])
-def test_inspect_compares_with_what_a_data_yaml_holds_out(run, clean, tmp_path, source):
-    draft = replace(clean, layout=BENCHMARK["_centred"])
+def test_inspect_compares_with_what_a_data_yaml_holds_out(inspect, clean, tmp_path, source):
+    draft = replace(clean, layout=centred)
     for split, part in (("train", range(16)), ("val", range(14, 24))):
         write_yolo(draft.subset(part), tmp_path / "data", split)
     yaml = tmp_path / "data" / "data.yaml"
     names = json.loads(yaml.read_text())
     for held in ({"val": "images/val"}, {"val": ["images/val"]}, {"val": "images/train", "test": "images/val"}):
         yaml.write_text(json.dumps(names | {"train": "images/train"} | held))
-        code, out, _ = run(source)
+        code, _, out = inspect(source)
         assert code == 1 and "holds out 10 images" in out and "2 of 10 held-out images are training images" in out
     yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/train"}))
-    code, out, _ = run(source)
+    code, _, out = inspect(source)
     assert code == 0 and "val names the training images: nothing is held out" in out
     yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/gone"}))
-    code, out, err = run(source)
+    code, err, out = inspect(source)
     assert code == 0 and "images/gone; it is not compared with the training images" in out and not err
 
 
-def test_inspect_needs_no_labels_of_what_a_data_yaml_holds_out(run, clean, tmp_path):
-    write_yolo(replace(clean, layout=BENCHMARK["_centred"]), tmp_path / "data", "train")
+def test_inspect_needs_no_labels_of_what_a_data_yaml_holds_out(inspect, clean, tmp_path):
+    write_yolo(replace(clean, layout=centred), tmp_path / "data", "train")
     test = tmp_path / "data" / "images" / "test"
     test.mkdir()
     for image in list(test.parent.glob("train/*"))[:3]:
@@ -95,17 +85,17 @@ def test_inspect_needs_no_labels_of_what_a_data_yaml_holds_out(run, clean, tmp_p
     stated = names | {"train": "images/train", "test": "images/test"}
     (tmp_path / "data" / "of_tests.yaml").write_text(json.dumps(stated))  # a name at which nobody looks by himself
     (tmp_path / "data" / "data.yaml").unlink()
-    code, out, err = run("data/of_tests.yaml")
+    code, err, out = inspect("data/of_tests.yaml")
     assert code == 1 and "3 of 3 held-out images are training images" in out and "label file" not in err
 
 
-def test_inspect_keeps_to_the_held_out_set_that_is_named(run, clean, tmp_path):
-    draft = replace(clean, layout=BENCHMARK["_centred"])
+def test_inspect_keeps_to_the_held_out_set_that_is_named(inspect, clean, tmp_path):
+    draft = replace(clean, layout=centred)
     for split, part in (("train", range(16)), ("val", range(14, 24)), ("other", range(16, 24))):
         write_yolo(draft.subset(part), tmp_path / "data", split)
     yaml = tmp_path / "data" / "data.yaml"
     yaml.write_text(json.dumps(json.loads(yaml.read_text()) | {"train": "images/train", "val": "images/val"}))
-    code, out, _ = run("data", "data.heldout_annotations=data/images/other")
+    code, _, out = inspect("data", "data.heldout_annotations=data/images/other")
     assert code == 0 and "holds out" not in out and "leakage" not in out
 
 
@@ -120,27 +110,59 @@ def test_inspect_keeps_to_the_held_out_set_that_is_named(run, clean, tmp_path):
         (["--out", "pages"], "expected DATA"),
     ],
 )
-def test_inspect_mistake_is_one_message_and_exit_code_2(run, tmp_path, words, told):
-    code, _, err = run(*words)
+def test_inspect_mistake_is_one_message_and_exit_code_2(inspect, tmp_path, words, told):
+    code, err, _ = inspect(*words)
     assert code == 2 and told in err and "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_inspect_finds_the_images_beside_the_file_of_a_folder(run, clean, tmp_path):
+def test_inspect_finds_the_images_beside_the_file_of_a_folder(inspect, clean, tmp_path):
     draft = replace(clean.subset(range(8)), coco=True)
     source = draft.write(tmp_path / "data" / "images")
     source.annotations.rename(tmp_path / "data" / "instances.json")
-    code, out, _ = run("data")
+    code, _, out = inspect("data")
     assert code == 0 and "8 images" in out
 
 
-def test_inspect_writes_over_no_file(run, clean, tmp_path):
+def test_inspect_writes_over_no_file(inspect, clean, tmp_path):
     source = clean.subset(range(8)).write(tmp_path / "data")
     before = source.annotations.read_bytes()
     for out in (source.annotations, source.annotations / "below"):
-        code, _, err = run(source.annotations, "--out", out)
+        code, err, _ = inspect(source.annotations, "--out", out)
         assert code == 2 and err.count("\n") == 1 and "is a file" in err
     assert source.annotations.read_bytes() == before
+
+
+def test_inspect_draws_thin_images_too(inspect, tmp_path):
+    (tmp_path / "data").mkdir()
+    Image.new("RGB", (2000, 2)).save(tmp_path / "data" / "thin.png")
+    record = {"image": "thin.png", "objects": [{"desc": "line", "bbox": [0, 0, 0.5, 0.5]}]}
+    (tmp_path / "data" / "a.jsonl").write_text(json.dumps(record) + "\n")
+    code, err, _ = inspect("data/a.jsonl")
+    assert code == 0, err
+    assert 'viewBox="0 0 480 1"' in (tmp_path / "runs/inspect/inspect.html").read_text()
+
+
+def test_inspect_shows_only_images_that_it_has_read(inspect, clean, tmp_path, monkeypatch):
+    """Of a large set a part is read; the other images may be missing, and their sizes are those of the file."""
+    from coord_trainer.inspection import examine
+
+    monkeypatch.setattr(examine, "FULL_CHECK_LIMIT", 3)
+    monkeypatch.setattr(examine, "SAMPLE", 3)
+    monkeypatch.setattr(examine, "IN_A_ROW", 1)
+    source = replace(clean, coco=True).write(tmp_path / "data")
+    real = examine.look_at_all
+
+    def remove_the_others(root, names, chosen, kept):
+        files = real(root, names, chosen, kept)
+        for k in set(range(len(names))) - set(chosen):
+            (root / names[k]).unlink()
+        return files
+
+    monkeypatch.setattr(examine, "look_at_all", remove_the_others)
+    code, err, out = inspect(source.annotations, "--images", source.images)
+    assert "page: " in out and "Traceback" not in err and code in (0, 1)
+    assert (tmp_path / "runs/inspect/inspect.html").is_file()
 
 
 def _config(source, *more):
@@ -167,7 +189,7 @@ def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys,
     monkeypatch.setattr(store, "LARGE_BYTES", 0)
     monkeypatch.setattr(part, "PART", 40)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    for name, plant in (("clean", lambda d: d), ("mirrored", BENCHMARK["COCO"]["mirrored"])):
+    for name, plant in (("clean", lambda d: d), ("mirrored", COCO["mirrored"])):
         source = plant(replace(clean, coco=coco)).write(tmp_path / name)
         config = _config(source)
         train = load_annotated(source.annotations, source.images, "train", False, config.data)
@@ -183,7 +205,7 @@ def test_training_looks_at_its_data_once_and_strict_stops(clean, tmp_path, capsy
     from coord_trainer.console import RunError
     from coord_trainer.inspection import report
 
-    source = BENCHMARK["COCO"]["mirrored"](replace(clean, coco=True)).write(tmp_path / "data")
+    source = COCO["mirrored"](replace(clean, coco=True)).write(tmp_path / "data")
     (finding,) = report.check_before_training(_config(source), _set("a"), None, tmp_path / "cache")
     assert finding.code == "mirrored" and "error: mirrored" in capsys.readouterr().out
     real = report.examine
@@ -204,7 +226,7 @@ def test_run_names_the_fault_before_it_begins(clean, tmp_path, capsys, coco):
     from coord_trainer.console import RunError
     from coord_trainer.run import train_and_score
 
-    faults = BENCHMARK["COCO" if coco else "JSONL"]
+    faults = COCO if coco else JSONL
     name = "mirrored" if coco else "pixels"  # boxes that can be read, and boxes that are all refused
     source = faults[name](replace(clean, coco=coco)).write(tmp_path / "data")
     more = ["data.strict=true"] if coco else []

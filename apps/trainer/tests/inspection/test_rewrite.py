@@ -2,12 +2,11 @@
 
 import json
 import re
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from planted import Draft, centred, shapes, sized
 from yolo_files import write_yolo
 
 from coord_eval.diagnosis import LAYOUTS, TURNS
@@ -16,8 +15,6 @@ from coord_trainer.inspection.numbers import rewrite
 from coord_trainer.inspection.numbers.copies import KINDS, Copy
 from coord_trainer.inspection.numbers.raw import DataSource
 
-BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
-Draft, sized, centred = BENCHMARK["Draft"], BENCHMARK["_sized"], BENCHMARK["_centred"]
 WRITTEN = {"xyxy": lambda b: b, "xywh": sized, "cxcywh": centred}
 BOXES = np.array([[0.1, 0.2, 0.4, 0.9], [0.5, 0.05, 0.8, 0.3]])
 SIZES = {"pixels": np.array([640.0, 480.0]), "unit": np.ones(2), "norm1000": np.full(2, 1000.0)}
@@ -85,7 +82,7 @@ class TestLineIsInTheUnitOfTheFile:
 @pytest.fixture(scope="module")
 def clean():
     """Generated images of several sizes."""
-    draft, rng = BENCHMARK["shapes"](40), np.random.default_rng(0)
+    draft, rng = shapes(40), np.random.default_rng(0)
     sizes = [(int(96 * a), int(96 * b)) for a, b in rng.uniform(0.9, 1.6, (40, 2))]
     return replace(draft, images={n: i.resize(s) for (n, i), s in zip(draft.images.items(), sizes, strict=True)})
 

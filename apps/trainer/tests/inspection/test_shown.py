@@ -1,21 +1,18 @@
 """What the page shows is what the model is given: image from patches, boxes from token ids, roles and weights."""
 
 import re
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import ImageOps
+from planted import shapes
 
 from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.inspection.examine import examine
 from coord_trainer.inspection.page import write_page
 from coord_trainer.inspection.report import ceilings, token_findings
 from coord_trainer.inspection.shown import ModelView, Shown, Token, loss_weights, with_model, without_model
-
-BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +127,7 @@ def test_heavier_tokens_are_darker(view, tmp_path):
     config, _, of_model = view
     light = Token("<|coord_1|>", "object 0 x1", 0.5)
     one = replace(of_model.shown[0], tokens=(light, replace(light, weight=2.0), replace(light, weight=0.0)))
-    found = examine(BENCHMARK["shapes"](12).write(tmp_path), 30)
+    found = examine(shapes(12).write(tmp_path), 30)
     write_page(tmp_path / "a.html", found, [one], ceilings(config, found), of_model)
     styles = re.findall(
         r'background:#6f9df0(..)" title="object 0 x1, weight ([\d.]+)"', (tmp_path / "a.html").read_text()
@@ -149,7 +146,7 @@ def test_only_a_tokenizer_finds_long_samples_and_split_names():
 
 def test_page_is_whole_and_escapes_what_files_say(view, tmp_path):
     config, _, of_model = view
-    draft = BENCHMARK["shapes"](12)
+    draft = shapes(12)
     named = replace(draft, labels=tuple(("<script>alert(1)</script>",) * len(names) for names in draft.labels))
     found = examine(named.write(tmp_path), 30)
     shown = without_model(config, found.annotations.instances[:3], found.root)
@@ -164,7 +161,7 @@ def test_page_is_whole_and_escapes_what_files_say(view, tmp_path):
 
 def test_ceiling_of_all_given_objects_counts_what_is_not_taught(view, tmp_path):
     config, _, _ = view
-    found = examine(BENCHMARK["shapes"](20).write(tmp_path), 30)
+    found = examine(shapes(20).write(tmp_path), 30)
     whole, limited = (
         ceilings(config.model_copy(update={"data": config.data.model_copy(update={"max_objects": n})}), found)
         for n in (30, 1)

@@ -1,26 +1,18 @@
 """Boxes of other images are found however far away these stand in the file, where there is something to see."""
 
-import runpy
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from planted import shapes, told_of_boxes
 
 from coord_trainer.inspection import examine as examination
 from coord_trainer.inspection.examine import examine
-from coord_trainer.inspection.numbers.edges import EdgeMaps, Sample
-from coord_trainer.inspection.numbers.geometry import examine_geometry
-
-BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
-shapes = BENCHMARK["shapes"]
 
 
 def codes(draft):
     """Codes of what is told of the boxes of a draft."""
-    raw, maps = draft.raw(), EdgeMaps.of(draft.images.values())
-    found, _ = examine_geometry(raw, raw.stated_I2, Sample(maps, np.arange(len(raw)), raw.image_N))
-    return {finding.code for finding in found}
+    return set(told_of_boxes(draft)[0])
 
 
 def rolled(draft, rows):

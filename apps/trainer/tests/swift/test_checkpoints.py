@@ -14,15 +14,6 @@ pytest.importorskip("swift")
 EXPERTS = {"moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "mlp_only_layers": []}
 
 
-@pytest.fixture(scope="module")
-def dense(tmp_path_factory):
-    from coord_trainer.data.image_set import draw_sets
-    from coord_trainer.model.tiny import base_checkpoint
-
-    folder, config = tmp_path_factory.mktemp("dense"), tiny_config()
-    return Path(base_checkpoint(config, folder, draw_sets(config, folder / "data")[0]))
-
-
 def changed(base, folder, **values):
     """A copy of a checkpoint whose config.json says something else."""
     shutil.copytree(base, folder)
@@ -49,11 +40,11 @@ def of_experts(base, folder):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_model_of_experts_is_trained_and_saved_as_one(tmp_path, run, dense, dtype):
+def test_model_of_experts_is_trained_and_saved_as_one(tmp_path, run, tiny_model, dtype):
     from safetensors.torch import load_file
     from transformers import AutoModelForImageTextToText
 
-    base = of_experts(dense, tmp_path / "experts")
+    base = of_experts(tiny_model, tmp_path / "experts")
     words = ["data.markers=obj", "data.shapes.train=8", "data.shapes.heldout=2", "custom.coord_soft_ce_w1.enabled=true"]
     words += [
         "training.max_steps=2",
@@ -80,17 +71,17 @@ def opening(tmp_path):
     return lambda base: open_run(tiny_config(), tmp_path / "run", str(base), evaluates=False, outline=True)
 
 
-def test_other_family_is_refused_by_name(tmp_path, opening, dense):
-    other = changed(dense, tmp_path / "other", model_type="qwen2_5_vl")
+def test_other_family_is_refused_by_name(tmp_path, opening, tiny_model):
+    other = changed(tiny_model, tmp_path / "other", model_type="qwen2_5_vl")
     with pytest.raises(InputError, match=r"other/config.json: model_type: expected qwen3_vl or .*, found 'qwen2_5_vl'"):
         opening(other)
 
 
-def test_fetched_checkpoint_is_looked_at_before_anything_of_it_is_used(tmp_path, opening, dense, monkeypatch):
+def test_fetched_checkpoint_is_looked_at_before_anything_of_it_is_used(tmp_path, opening, tiny_model, monkeypatch):
     from coord_trainer.swift import template
 
     asked = []
-    fetched = changed(dense, tmp_path / "fetched", auto_map={"AutoConfig": "own.Config"})
+    fetched = changed(tiny_model, tmp_path / "fetched", auto_map={"AutoConfig": "own.Config"})
     monkeypatch.setattr(template, "safe_snapshot_download", lambda name, **how: asked.append((name, how)) or fetched)
     with pytest.raises(InputError, match="auto_map"):
         opening("someone/model")

@@ -1,5 +1,6 @@
 """Through ms-swift itself: what the model is given, and that the loss is the design's, however a batch is cut."""
 
+import shutil
 from dataclasses import replace
 from functools import cache
 
@@ -8,12 +9,13 @@ import torch
 from safetensors.torch import load_file
 from tiny_run import read_lines, tiny_config
 
-from coord_codec import encode_target
+from coord_codec import InputError, encode_target
 from coord_losses import CoordObjective, ObjectiveConfig
 from coord_trainer.answers.generate import prompt_inputs
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.packed_attention import attend_by_sample
 from coord_trainer.model.tiny import base_checkpoint
+from coord_trainer.swift.open_run import open_run
 from coord_trainer.training.head import RowHead, row_selecting_head
 
 pytest.importorskip("swift")
@@ -215,3 +217,20 @@ def test_packed_sample_has_the_logits_it_has_alone(opened_run, attention):
             start += len(expected)
     boxes = [box for i in range(3) for box in samples[i]["coord_boxes"]]
     torch.testing.assert_close(packed["coord_slots"].boxes_M4, torch.tensor(boxes))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("model.safetensors", None), ("model.safetensors", b"\x08\x00"), ("tokenizer.json", b"{")],
+    ids=["missing", "truncated", "no_json"],
+)
+def test_damaged_checkpoint_is_named_in_one_line(opened_run, tmp_path, name, content):
+    """As an interrupted download or copy leaves it."""
+    config, run, _, _ = opened_run
+    shutil.copytree(run.pipeline.args.model, tmp_path / "base")
+    damaged = tmp_path / "base" / name
+    damaged.unlink()
+    if content is not None:
+        damaged.write_bytes(content)
+    with pytest.raises(InputError, match=r"model\.path: .*base is not a complete checkpoint \("):
+        open_run(config, tmp_path, str(tmp_path / "base"), evaluates=False)

@@ -24,3 +24,6 @@ def test_read_deepspeed_takes_a_preset_a_file_or_a_mapping(tmp_path):
     assert read_deepspeed({"a": 2}, tmp_path) == {"a": 2}
     with pytest.raises(InputError, match="zero2, "):
         read_deepspeed("zero4", tmp_path)
+    (tmp_path / "list.json").write_text("[]")
+    with pytest.raises(InputError, match=r"a JSON file or a mapping, .*list\.json: expected an object, found list"):
+        read_deepspeed(str(tmp_path / "list.json"), tmp_path)

@@ -39,10 +39,10 @@ def config(ap_steps=1, **training):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Train in a folder with the scores given one after the other; an exception among them is raised."""
-    from coord_trainer.answers import subset
+    from coord_trainer.answers import during_training
     from coord_trainer.run import train_and_score
 
-    class Scripted(subset.SubsetScorer):
+    class Scripted(during_training.SubsetScorer):
         def score(self, answers):
             asked.append(answers)
             if (value := given[len(asked) - 1]) is None:
@@ -154,7 +154,7 @@ def test_settings_against_scoring_during_training_name_both_sides(evaluation, tr
 
 
 def test_schedule_is_due_every_few_steps_and_at_the_end():
-    from coord_trainer.training.evaluations import AnswerSchedule
+    from coord_trainer.answers.during_training import AnswerSchedule
 
     schedule, control = AnswerSchedule(None, every=4), SimpleNamespace(should_evaluate=False)
     due = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coord_codec.files import parse_json_line, write_text
+from coord_codec.files import InputError, parse_json_line, write_text
 from coord_trainer.console import say
 
 
@@ -50,12 +50,34 @@ def append_answers(
         say(f"{path.name}: {count} answers of an earlier call are kept")
     with part.open("a", encoding="utf-8") as file:
         for record in answer_from(count):
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(json_line(record))
             file.flush()
             count += 1
     part.replace(path)
     begun_with.unlink()
     return count
+
+
+def json_line(record: Mapping[str, Any]) -> str:
+    """Return a record as a JSON line; one with lone surrogates, of a file name or an answer, is escaped to ASCII."""
+    line = json.dumps(record, ensure_ascii=False)
+    try:
+        line.encode()
+    except UnicodeEncodeError:
+        line = json.dumps(record)
+    return f"{line}\n"
+
+
+def make_folder(folder: Path) -> None:
+    """Create a folder of results if it is missing.
+
+    Raises:
+        InputError: a file has its name, or the name of a folder around it
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{folder}: it is a file, or is below one; name another folder") from None
 
 
 def part_of(path: Path) -> tuple[Path, Path]:

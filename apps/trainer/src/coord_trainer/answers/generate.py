@@ -18,7 +18,7 @@ from tqdm import tqdm
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from coord_codec import CoordVocab, InputError
-from coord_trainer.answers.appended import append_answers
+from coord_trainer.answers.appended import append_answers, make_folder
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
@@ -30,6 +30,12 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
+
+_ANSWER_SETTINGS = {
+    *("prompt", "markers", "style", "geometry", "max_vertices", "max_objects", "noise_objects"),
+    *("min_pixels", "max_pixels"),
+}
+"""The settings of `data` that answers depend on."""
 
 
 def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: Path) -> int:
@@ -45,7 +51,7 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     count = 0
     (first, _), *others = prediction_files(config.evaluation.readings, out.parent)
     for strategy, path in ((first, out), *others):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         source = written.setdefault(strategy.generation, path)
         if source != path:
             shutil.copyfile(source, path)  # the same answers; only their boxes are computed in another way
@@ -53,7 +59,8 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
         depends_on = {
             "weights": weight_files(checkpoint),
             "images": [images.digest, config.evaluation.limit],
-            "asked": [strategy.name, max_new_tokens, opened.system, config.data.prompt, config.data.max_pixels],
+            "asked": [strategy.name, max_new_tokens, opened.system, config.model.dtype],
+            "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
         }
 
         def answer_from(start: int, strategy: DecodingStrategy = strategy) -> Iterator[dict[str, Any]]:

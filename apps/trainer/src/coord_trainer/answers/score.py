@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +17,10 @@ from coord_codec.files import read_json, read_json_lines, write_text
 from coord_eval import Evaluation, ReportSection, score
 from coord_eval.diagnosis import diagnose
 from coord_eval.html import line_chart, safe, table
-from coord_trainer.answers.appended import unfinished
+from coord_trainer.answers.appended import make_folder, unfinished
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.summary import LEFT_OUT
-from coord_trainer.checkpoints import answer_scores, steps_of
+from coord_trainer.checkpoints import answer_scores, is_complete, steps_of
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
@@ -59,7 +60,7 @@ def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evalu
     Raises:
         InputError: there is no checkpoint, or the data is faulty.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     resumes = unfinished(out).is_file()
     unfinished(out).touch()
     try:
@@ -79,8 +80,8 @@ def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evalu
 
 def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
     """Score the predictions of every strategy; evaluation.json and report.html of the first are in `folder`."""
-    if config.evaluation.each_checkpoint:
-        score_checkpoints(config, folder, images)
+    if config.evaluation.each_checkpoint and (checkpoints := _checkpoints_in(folder)):
+        _score_checkpoints(config, folder, images, checkpoints)
     (main, answers), *others = prediction_files(config.evaluation.readings, folder)
     for strategy, path in others:
         evaluation = score_predictions(config, path, images, strategy)
@@ -144,8 +145,15 @@ def _left_out(config: RunConfig, images: ImageSet) -> list[str]:
     return [LEFT_OUT + note for note in notes]
 
 
-def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path:
-    """Generate and score answers of each checkpoint in `folder/checkpoints`; returns the path of convergence.json.
+def _checkpoints_in(folder: Path) -> list[Path]:
+    """Return the complete checkpoints of a run folder by step; none for the evaluation of a single checkpoint."""
+    found = folder.glob("checkpoints/checkpoint-*")
+    numbered = (path for path in found if path.name.removeprefix("checkpoint-").isdecimal())
+    return sorted(filter(is_complete, numbered), key=steps_of)
+
+
+def _score_checkpoints(config: RunConfig, folder: Path, images: ImageSet, checkpoints: Sequence[Path]) -> None:
+    """Generate and score the answers of each checkpoint, and write convergence.json.
 
     Each of its rows holds step, reading (the run's first strategy, and `grammar` if the run uses it) and scores.
     """
@@ -154,9 +162,8 @@ def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path
     section = config.evaluation.model_copy(update={"readings": chosen})
     config = config.model_copy(update={"evaluation": section})
     rows = []
-    for checkpoint in sorted((folder / "checkpoints").glob("checkpoint-*"), key=steps_of):
+    for checkpoint in checkpoints:
         out = folder / "steps" / str(steps_of(checkpoint))
-        out.mkdir(parents=True, exist_ok=True)
         predict_images(config, checkpoint, images, out / "predictions.jsonl")
         for strategy, path in prediction_files(chosen, out):
             evaluation = score_predictions(config, path, images, strategy)
@@ -165,7 +172,6 @@ def score_checkpoints(config: RunConfig, folder: Path, images: ImageSet) -> Path
         say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['reading']})")
     write_text(folder / CHECKPOINT_SCORES, json.dumps(rows, indent=2) + "\n")
     say(best_checkpoint([row for row in rows if row["reading"] == chosen[0]]))
-    return folder / CHECKPOINT_SCORES
 
 
 def best_checkpoint(rows: list[dict[str, Any]]) -> str:

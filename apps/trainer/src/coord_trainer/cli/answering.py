@@ -157,7 +157,7 @@ def grammar(
 
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
-    from coord_trainer.answers.grammar.served import AnswerForm, ebnf_grammar, lark_grammar, read_tokenizer
+    from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.detector import as_trained, check_labels
     from coord_trainer.detect.words import check_settings
@@ -166,16 +166,8 @@ def grammar(
     folder = locate_model(model)
     resolved = load_run_config(None, overrides or [], trains=False)
     check_settings(overrides or [], endpoint=True)
-    data = as_trained(resolved, folder).data
-    answer_form = AnswerForm.for_tokenizer(
-        read_tokenizer(folder),
-        data.markers,
-        style=data.style,
-        names=check_labels(label or ()) or None,
-        max_objects=data.max_objects,
-        geometry=data.shape,
-    )
-    print((lark_grammar if form is GrammarForm.lark else ebnf_grammar)(answer_form), end="")
+    written = lark_grammar if form is GrammarForm.lark else ebnf_grammar
+    print(written(answer_form(folder, as_trained(resolved, folder), check_labels(label or ()))), end="")
 
 
 def _predict_configured(model: Path | None, out: Path, settings: list[str], config: Path | None, strict: bool) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError
+from coord_codec.files import read_text
 from coord_trainer.config.decoding import strategies_for
 from coord_trainer.config.run_config import RunConfig, flat_settings, load_run_config, read_yaml
 
@@ -149,7 +150,7 @@ def _resolve(file: Path, words: Sequence[str], base: Path | None) -> RunConfig:
 
 
 def _question(file: Path) -> str:
-    first = file.read_text(encoding="utf-8").splitlines()[:1]
+    first = read_text(file).splitlines()[:1]
     return first[0].removeprefix("#").strip() if first and first[0].startswith("#") else ""
 
 
@@ -160,9 +161,10 @@ def _read_sweep(path: Path, config_names: Sequence[str]) -> dict[str, dict[str, 
     expected = "expected config name -> variant name -> list of section.key=value words"
     if not isinstance(values, dict):
         raise InputError(f"{path}: {expected}, found a {type(values).__name__}")
+    values = {str(name): variants for name, variants in values.items()}  # YAML reads a name such as 1 as a number
     for name, variants in values.items():
-        words = variants.values() if isinstance(variants, dict) else [None]
-        if not all(isinstance(w, list) and all(isinstance(word, str) for word in w) for w in words):
+        words = list(variants.values()) if isinstance(variants, dict) else []
+        if not words or not all(isinstance(w, list) and all(isinstance(word, str) for word in w) for w in words):
             raise InputError(f"{path}: {name}: {expected}")
     if not values.keys() & set(config_names):
         raise InputError(f"{path}: it varies {', '.join(values)}; none of them is among the configs named")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ class GroupComparison:
     logs: dict[str, list[list[dict[str, Any]]]]
     manifests: dict[str, list[dict[str, Any]]]
     resamples: int
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 def collect(groups: Sequence[Group], runs: Sequence[Run], images: ImageSet, resamples: int) -> GroupComparison:

@@ -14,7 +14,9 @@ import yaml
 
 from coord_codec import InputError
 from coord_codec.files import read_json, write_text
+from coord_trainer.answers.appended import make_folder
 from coord_trainer.answers.generate import predict_images
+from coord_trainer.checkpoints import find_checkpoint
 from coord_trainer.comparison.plan import Group, Run, differing_settings, plan_groups, plan_runs, result_settings
 from coord_trainer.comparison.report import write_comparison
 from coord_trainer.comparison.results import collect
@@ -71,6 +73,7 @@ def compare_configs(
         return None
     for group in groups:
         check_model_path(group.config)
+    make_folder(out)
     images, digests = _scored_images(groups[0], out / "data")
     waiting = _to_train(runs, digests)
     failed = _train_all(waiting, jobs)
@@ -210,11 +213,9 @@ def _answer_missing(run: Run, images: ImageSet) -> None:
         if path.exists():
             continue
         say(f"{_name(run)} answers are missing: {strategy.name}")
-        manifest = read_json(run.folder / "manifest.json")
         section = run.config.evaluation.model_copy(update={"readings": (strategy.name,)})
-        path.parent.mkdir(parents=True, exist_ok=True)
         config = run.config.model_copy(update={"evaluation": section})
-        predict_images(config, run.folder / manifest["checkpoint"], images, path)
+        predict_images(config, find_checkpoint(run.folder), images, path)
 
 
 def _start(run: Run) -> _Started:

@@ -159,17 +159,9 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
         return {}
     if folder is None:
         raise InputError("--grammar: the grammar needs the token ids of the served model; give its folder as MODEL")
-    from coord_trainer.answers.grammar.served import SERVERS, AnswerForm, read_tokenizer
+    from coord_trainer.answers.grammar.served import SERVERS, answer_form
 
-    form = AnswerForm.for_tokenizer(
-        read_tokenizer(folder),
-        config.data.markers,
-        style=config.data.style,
-        names=request.labels or None,
-        max_objects=config.data.max_objects,
-        geometry=config.data.shape,
-    )
-    return SERVERS[request.server](form)
+    return SERVERS[request.server](answer_form(folder, config, request.labels))
 
 
 def _settings(request: Request, detector: Detector) -> dict[str, Any]:

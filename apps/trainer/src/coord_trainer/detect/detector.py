@@ -121,7 +121,8 @@ class Detector:
             raise
         except (ValueError, MemoryError) as error:
             if len(images) == 1:
-                return [{"text": None, "finish_reason": "error", "error": str(error).splitlines()[0]}]
+                reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+                return [{"text": None, "finish_reason": "error", "error": reason}]
         half = len(images) // 2
         return self.answers(images[:half]) + self.answers(images[half:])
 

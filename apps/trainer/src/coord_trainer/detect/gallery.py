@@ -55,7 +55,7 @@ def draw_answers(answered: Answered, sources: Sources) -> Path:
     body = section(
         "Found",
         f"<p>{len(records):,} images answered, {boxes:,} boxes; {len(answered.failed)} images without an answer.</p>"
-        + table(("label", "boxes"), [(name, count) for name, count in labels.most_common(40)]),
+        + table(("label", "boxes"), labels.most_common(40)),
     )
     if answered.failed:
         rows = [(record["image"], record.get("error", "")) for record in answered.failed[:SHOWN]]

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from coord_codec import InputError
 from coord_codec.files import parse_json_line, read_json, write_text
-from coord_trainer.answers.appended import cut_torn_lines
+from coord_trainer.answers.appended import cut_torn_lines, json_line
 from coord_trainer.console import all_ranks_done, first_rank_first, is_first, rank, say, world_size
 from coord_trainer.detect.answering import answer_images, file_stamp
 from coord_trainer.detect.detector import Detector
@@ -95,7 +95,7 @@ def _answer_rest(detector: Detector, sources: Sources, folder: Path, stamps: Map
     with own.open("a", encoding="utf-8") as file, tqdm(total=len(todo), desc="answering", unit="img") as bar:
         try:
             for records in answer_images(detector, todo, batch):
-                file.writelines(map(_line, records))
+                file.writelines(map(json_line, records))
                 file.flush()
                 count += sum(map(_is_answered, records))
                 bar.update(len(records))
@@ -217,9 +217,9 @@ def _write_answers(folder: Path, named: Iterable[Record], others: Iterable[Recor
     """Write records of named images to predictions.jsonl and other answers to earlier.jsonl; remove merged files."""
     kept = [record for record in others if _is_answered(record)]
     if kept:
-        write_text(folder / EARLIER, "".join(map(_line, kept)))
+        write_text(folder / EARLIER, "".join(map(json_line, kept)))
         say(f"{folder}: {len(kept)} answers are of images that this call does not name; they are in {EARLIER}")
-    write_text(folder / PREDICTIONS, "".join(map(_line, named)))
+    write_text(folder / PREDICTIONS, "".join(map(json_line, named)))
     for part in _parts(folder):
         if part.name != PREDICTIONS and not (kept and part.name == EARLIER):
             part.unlink()
@@ -244,20 +244,6 @@ def _parts(folder: Path) -> list[Path]:
     candidates = sorted(folder.glob(f"{PREDICTIONS}*"))
     own = [path for path in candidates if re.fullmatch(r"(\.\d+)?", path.name.removeprefix(PREDICTIONS))]
     return [path for path in (folder / EARLIER,) if path.is_file()] + own
-
-
-def _line(record: Record) -> str:
-    """Return a record as a JSON line; one with lone surrogates, of a file name or an answer, is escaped to ASCII."""
-    line = json.dumps(record, ensure_ascii=False)
-    return (line if line.isascii() or _has_utf8(line) else json.dumps(record)) + "\n"
-
-
-def _has_utf8(line: str) -> bool:
-    try:
-        line.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _records(folder: Path) -> Iterator[Record]:

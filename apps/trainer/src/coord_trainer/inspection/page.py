@@ -129,7 +129,7 @@ def _colour(token: Token, largest: float) -> str:
 
 def _drawing(item: Shown) -> str:
     zoom = _SIDE / max(item.image.size)
-    w, h = round(item.image.width * zoom), round(item.image.height * zoom)
+    w, h = (max(1, round(side * zoom)) for side in item.image.size)
     buffer = io.BytesIO()
     item.image.resize((w, h), Image.Resampling.BILINEAR).save(buffer, "JPEG", quality=85)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
@@ -161,7 +161,7 @@ def _lengths(view: ModelView) -> str:
 
 def _classes(examination: Examination) -> str:
     counts = Counter(examination.raw.labels).most_common()
-    rows = [(name, count) for name, count in counts[:_CLASSES]]
+    rows = counts[:_CLASSES]
     remainder = f"<p>{len(counts) - len(rows)} further classes.</p>" if len(counts) > len(rows) else ""
     return f"<details><summary>{len(counts)} classes</summary>{table(('class', 'boxes'), rows)}{remainder}</details>"
 

@@ -80,7 +80,9 @@ def _own_heldout(source: DataSource) -> HeldOut | None:
 
 
 def _readable(examination: Examination) -> set[str]:
-    return {name for name, file in zip(examination.raw.files, examination.files, strict=True) if not file.fault}
+    """Return the images that can be shown; of a large set, images that were not read may be missing."""
+    files = zip(examination.raw.files, examination.files, strict=True)
+    return {name for name, file in files if file.size is not None and not file.fault}
 
 
 def _model_view(config: RunConfig, wanted: bool) -> ModelView | None:

@@ -16,6 +16,7 @@ from transformers import TrainerCallback
 from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter
 from coord_codec import CoordVocab, InputError
 from coord_losses import CoordObjective
+from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import set_single_rank_environment, swift_log
 from coord_trainer.data.batches import collate_samples
@@ -30,7 +31,6 @@ from coord_trainer.model.image_attention import attend_to_images_together
 from coord_trainer.model.named import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
 from coord_trainer.model.patch_embedding import multiply_patches
-from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import NonFiniteLoss
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
 import swift
 import torch
+from safetensors import SafetensorError
 from swift.arguments import SftArguments
 from swift.optimizers import optimizers_map
 from swift.optimizers.base import OptimizerCallback
@@ -76,7 +78,11 @@ class _OutlineSft(CoordSft):
 
 
 def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
-    """Load model, processor and template as swift does; with `outline` the model is without weights (meta device)."""
+    """Load model, processor and template as swift does; with `outline` the model is without weights (meta device).
+
+    Raises:
+        InputError: a file of the checkpoint is missing or damaged.
+    """
     if arguments.get("deepspeed"):
         import deepspeed
 
@@ -93,7 +99,13 @@ def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
         os.environ.pop("ACCELERATE_USE_CPU", None)
         if world_size() > 1:  # ZeRO-3 shards while loading, and would assume one rank without this
             deepspeed.init_distributed(dist_backend=arguments["ddp_backend"], auto_mpi_discovery=False)
-    return (_OutlineSft if outline else CoordSft)(parsed)
+    try:
+        return (_OutlineSft if outline else CoordSft)(parsed)
+    except (OSError, JSONDecodeError, SafetensorError) as error:
+        if getattr(error, "errno", None) is not None:  # of the system, such as a full disk
+            raise
+        reason = " ".join(str(error).split())
+        raise InputError(f"model.path: {arguments['model']} is not a complete checkpoint ({reason})") from error
 
 
 def plan_optimizer(pipeline: CoordSft, offset: CoordOffsetConfig) -> tuple[Any, torch.optim.Optimizer]:
@@ -167,12 +179,15 @@ def read_deepspeed(value: Any, presets: Path) -> dict[str, Any]:
         return value
     path = presets / f"{value}.json" if value in DEEPSPEED_PRESETS else Path(str(value))
     try:
-        return read_json(path)
+        settings = read_json(path)
+        if not isinstance(settings, dict):
+            raise InputError(f"{path}: expected an object, found {type(settings).__name__}")
     except InputError as error:
         raise InputError(
             f"training.deepspeed: expected one of {', '.join(DEEPSPEED_PRESETS)}, a JSON file or a mapping, "
             f"found {value!r} ({error})"
         ) from None
+    return settings
 
 
 def spell_out(settings: dict[str, Any], arguments: dict[str, Any], ranks: int) -> dict[str, Any]:

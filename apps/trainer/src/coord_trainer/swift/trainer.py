@@ -25,13 +25,13 @@ from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
 from coord_codec.files import read_json, write_text
 from coord_losses import CoordObjective
+from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.checkpoints import AP, COMPLETE, mark_complete
 from coord_trainer.config.swift_arguments import shards_weights
 from coord_trainer.console import RunError, say
 from coord_trainer.data.batches import BatchDigest, collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
-from coord_trainer.training.evaluations import AnswerSchedule
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
 from coord_trainer.training.head import Head, RowHead, row_selecting_head
 from coord_trainer.training.metrics import StepMetrics, term_gradient_norms

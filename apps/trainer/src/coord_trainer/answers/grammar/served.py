@@ -8,14 +8,17 @@ and neither can forbid a second, equal object: parse such answers with the parse
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coord_codec import GEOMETRIES, CoordVocab, Geometry, InputError
 from coord_codec.vocab import marker_family
+
+if TYPE_CHECKING:
+    from coord_trainer.config.run_config import RunConfig
 
 _NAME_CHARACTERS = 64
 
@@ -156,6 +159,34 @@ SERVERS: Mapping[str, Callable[[AnswerForm], dict[str, Any]]] = MappingProxyType
 )
 """Fields that a request to a server has besides OpenAI's: vLLM (>= 0.12) with `--structured-outputs-config.backend
 guidance`, SGLang with its default backend, xgrammar."""
+
+
+def answer_form(folder: Path, config: RunConfig, names: Sequence[str]) -> AnswerForm:
+    """Return the form of a model's answers.
+
+    Args:
+        folder: the folder of the model, or of another one with its tokenizer
+        config: how the model was trained
+        names: the only allowed descriptions; empty for any
+
+    Raises:
+        InputError: the folder has no readable tokenizer, the tokenizer lacks a coordinate token or a marker, or the
+            model was trained to answer in plain numbers.
+    """
+    if not config.custom.coord_tokens.enabled:
+        raise InputError(f"{folder}: the model answers in plain numbers, and only coordinate tokens have a grammar")
+    tokenizer, data = read_tokenizer(folder), config.data
+    try:
+        return AnswerForm.for_tokenizer(
+            tokenizer,
+            data.markers,
+            style=data.style,
+            names=names or None,
+            max_objects=data.max_objects,
+            geometry=data.shape,
+        )
+    except ValueError as error:
+        raise InputError(f"{folder}: {error}") from None
 
 
 def read_tokenizer(folder: Path) -> Any:

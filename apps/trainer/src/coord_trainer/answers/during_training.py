@@ -1,4 +1,4 @@
-"""Measures AP during training: a fixed subset of the scored images goes in, answers and their scores come out."""
+"""AP during training: scores the answers to some images, keeps the best checkpoint, and stops training early."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from transformers import TrainerCallback
+
 from coord_codec import CoordVocab
 from coord_trainer.answers.generate import predict
 from coord_trainer.answers.room import answer_room
 from coord_trainer.answers.score import headline, score_predictions
+from coord_trainer.checkpoints import AP, answer_scores, scores_since_best
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig
+from coord_trainer.console import say
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
@@ -62,3 +66,41 @@ def _unpacked_attention(model: Any, config: RunConfig) -> Iterator[None]:
     finally:
         if packed:
             attend_by_sample(model)
+
+
+class AnswerSchedule(TrainerCallback):
+    """Requests scores every few steps and at the last step; saves the best checkpoint, and stops if AP no longer rises.
+
+    It has to precede callbacks that cancel an evaluation.
+
+    Args:
+        scorer: generates and scores the answers
+        every: steps between two measurements
+        patience: number of consecutive measurements without a higher AP until training stops; None never stops
+
+    Attributes:
+        due: whether the next evaluation scores answers
+        alone: whether that evaluation only scores answers, without evaluation losses
+    """
+
+    def __init__(self, scorer: SubsetScorer, every: int, patience: int | None = None) -> None:
+        self.scorer, self._every, self._patience = scorer, every, patience
+        self.due = self.alone = False
+
+    def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
+        self.due = state.global_step % self._every == 0 or state.global_step >= state.max_steps
+        self.alone = self.due and not control.should_evaluate
+        control.should_evaluate = control.should_evaluate or self.due
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs) -> None:  # noqa: D102
+        self.due = self.alone = False
+        if AP not in (metrics or {}):
+            return
+        scores = answer_scores(state.log_history)
+        waited, (step, value) = scores_since_best(scores), max(scores, key=lambda score: score[1])
+        best = "the best so far" if not waited else f"the best was {value:.3f} at step {step}"
+        say(f"  step {state.global_step}: AP {metrics[AP]:.3f}, {best}")
+        control.should_save = control.should_save or not waited
+        if self._patience is not None and waited >= self._patience:
+            control.should_save = control.should_training_stop = True
+            say(f"  training stops: AP has not risen in {waited} measurements (evaluation.ap_patience)")
