@@ -48,6 +48,7 @@ SOFT = "custom.coord_soft_ce_w1.enabled=true"
             "no area",
         ),
         (["prepare", "a.json", ".", "--out", "a.png"], "exists already"),
+        (["prepare", "a.json", ".", "--out", "a.png/below"], "a.png is a file, or is below one"),
         (["evaluate", "nowhere", "--out", "a.png", SOFT], "exists already"),
         (["compare", "nowhere.yaml"], "base/shapes.yaml"),
         (["compare", "run.seed=1"], "base/shapes.yaml"),

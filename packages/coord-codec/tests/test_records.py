@@ -1,5 +1,6 @@
 """Object and Instance: what a record may be, and messages that name the field."""
 
+import json
 import math
 
 import pytest
@@ -44,6 +45,12 @@ def test_the_least_record():
     instance = Instance(image="a.jpg", objects=[])
     assert instance.objects == () and instance.width is instance.height is instance.image_id is None
     assert Instance(image="a.jpg", objects=[], image_id="0001").image_id == "0001"
+
+
+def test_record_takes_whole_numbers_with_a_point_as_pandas_writes_them():
+    record = json.loads('{"image": "a.jpg", "width": 640.0, "height": 480.0, "image_id": 42.0, "objects": []}')
+    instance = Instance.model_validate(record)
+    assert repr((instance.width, instance.height, instance.image_id)) == "(640, 480, 42)"
 
 
 def test_frozen():

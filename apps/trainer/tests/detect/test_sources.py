@@ -124,6 +124,7 @@ def test_pattern_with_an_equals_sign_is_no_setting(tmp_path, monkeypatch):
     make_images(tmp_path / "day=1", a=(2, 2))
     words = ["m", "day=*/*.png", str(tmp_path / "day=1" / "*"), "photos/x=1*.jpg", "typo=3", "evaluation.limit=3"]
     assert split_words(words, False)[1:] == (tuple(words[1:5]), words[5:])
+    assert split_words([f"data.prompt={'a' * 300}"], False)[2]  # too long for the name of a file
     with pytest.raises(InputError, match=r"typo=3: no such file .*settings are written section\.key=value"):
         find_sources(["typo=3"])
 

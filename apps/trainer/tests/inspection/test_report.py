@@ -234,3 +234,17 @@ def test_run_names_the_fault_before_it_begins(clean, tmp_path, capsys, coco):
         train_and_score(_config(source, *more), tmp_path / "run")
     assert f"error: {name}" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
+
+
+def test_inspect_draws_boxes_that_are_equal_but_for_rounding(inspect, clean, tmp_path):
+    """NumPy refuses forty bins between two such numbers."""
+    x = [0.1, 0.3, 0.7]
+    records = {name: [(x1, 0.2, x1 + 0.2, 0.4) for x1 in x] for name in clean.images}
+    lines = [
+        json.dumps({"image": name, "objects": [{"desc": "a", "bbox": box} for box in boxes]})
+        for name, boxes in records.items()
+    ]
+    source = clean.write(tmp_path / "data")
+    source.annotations.write_text("\n".join(lines))
+    _, err, _ = inspect(source.annotations)
+    assert "Traceback" not in err and "Shorter side" in Path("runs/inspect/inspect.html").read_text()

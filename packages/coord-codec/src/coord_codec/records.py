@@ -8,8 +8,11 @@ from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    StrictInt,
+    StrictStr,
     ValidationError,
     ValidationInfo,
     field_serializer,
@@ -28,7 +31,15 @@ UNCERTAIN = "uncertain"
 ABSENT = "absent"
 """Extra key of a record: the descriptions known to be absent, if annotators did not look for all of them."""
 _SHOWN = 5  # how many problems a strict error lists
-_PositiveInt = Annotated[int, Field(gt=0, strict=True)]
+
+
+def _without_point(value: Any) -> Any:
+    """Return 640.0, which pandas writes where another row has no value, as 640; any other value as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_PositiveInt = Annotated[int, Field(gt=0, strict=True), BeforeValidator(_without_point)]
+_Id = Annotated[StrictInt | StrictStr, BeforeValidator(_without_point)]
 
 
 def check_description(desc: str) -> str:
@@ -139,7 +150,7 @@ class Instance(BaseModel):
     image: Annotated[str, Field(min_length=1, strict=True)]
     width: _PositiveInt | None = None
     height: _PositiveInt | None = None
-    image_id: Annotated[int, Field(strict=True)] | Annotated[str, Field(strict=True)] | None = None
+    image_id: _Id | None = None
     objects: tuple[Object, ...]
 
     @property

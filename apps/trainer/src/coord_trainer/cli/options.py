@@ -91,9 +91,10 @@ def _as_trained(resolved: RunConfig, checkpoint: Path) -> RunConfig:
 
 
 def must_not_exist(out: Path) -> None:
-    """Raise an `InputError` if the path of the result exists already."""
+    """Raise an `InputError` if the path of the result exists already, or is below a file."""
     if out.exists():
         raise InputError(f"--out: {out} exists already; choose another name or move it away")
+    must_be_folder(out.parent)
 
 
 def must_be_folder(out: Path) -> Path:

@@ -1,5 +1,6 @@
 """Splits the arguments of `predict` into model, images and settings; imports nothing slow."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from glob import glob
@@ -64,7 +65,8 @@ def split_words(words: Sequence[str], endpoint: bool) -> tuple[Path | None, tupl
 
     With an endpoint the first argument is a model only if it is a folder with one; otherwise all are sources.
     """
-    settings = [word for word in words if _SETTING.match(word) and not (Path(word).exists() or glob(word))]  # noqa: PTH207
+    # A Path raises for words that are too long for any file.
+    settings = [word for word in words if _SETTING.match(word) and not (os.path.exists(word) or glob(word))]  # noqa: PTH110, PTH207
     places = [word for word in words if word not in settings]
     if endpoint and not (places and _is_model(Path(places[0]))):
         return None, tuple(places), settings

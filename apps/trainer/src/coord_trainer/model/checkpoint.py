@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from coord_adapter import MODULE_NAME, load_adapter, offset_parameters
@@ -58,7 +59,7 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
         )
     except InputError:
         raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise InputError(f"{source}: not a complete checkpoint ({str(error).splitlines()[0]})") from None
     set_pixels(processor, config.data)
     if adapter is not None:
@@ -69,8 +70,8 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
                 from peft import PeftModel
 
                 model = PeftModel.from_pretrained(model, path)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: {error}") from None
+        except (OSError, ValueError, SafetensorError, RuntimeError) as error:  # PEFT's for sizes of another base
+            raise InputError(f"{path}: {' '.join(str(error).split()):.400}") from None
     multiply_patches(model)
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"  # one per rank
     system = card.system if card is not None else system_text(config)

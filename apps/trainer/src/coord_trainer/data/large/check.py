@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from coord_codec import CoordGrid, Problem
 from coord_codec.boxes import OnBadBox
 from coord_codec.files import BACKSLASHES, name_on_disk, parse_json_line
-from coord_codec.records import check_description, parse_objects
+from coord_codec.records import description_fault, parse_objects
 from coord_trainer.data.large.records import Row, row_of
 from coord_trainer.data.usable.classes import OTHER
 from coord_trainer.data.usable.image import look_at
@@ -176,11 +176,7 @@ def plain_row(line: bytes) -> Row | None:
 
 @lru_cache(maxsize=10_000)
 def _is_description(desc: str) -> bool:
-    try:
-        check_description(desc)
-    except ValueError:
-        return False
-    return True
+    return description_fault(desc) is None
 
 
 _Item = TypeVar("_Item")

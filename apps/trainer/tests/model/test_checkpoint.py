@@ -1,0 +1,50 @@
+"""Loading a checkpoint for inference: damaged files, and adapters of another base."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from tiny_run import tiny_config
+from transformers import AutoModelForImageTextToText
+
+from coord_codec import InputError
+from coord_trainer.model.checkpoint import open_checkpoint
+
+
+@pytest.mark.parametrize("content", [None, b"\x08\x00"], ids=["missing", "truncated"])
+def test_damaged_checkpoint_is_named_in_one_line(tiny_model, tmp_path, content):
+    """As an interrupted download or copy leaves it."""
+    folder = shutil.copytree(tiny_model, tmp_path / "base")
+    (folder / "model.safetensors").unlink()
+    if content is not None:
+        (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match="base: not a complete checkpoint"):
+        open_checkpoint(folder, tiny_config())
+
+
+@pytest.fixture
+def adapter(tiny_model, tmp_path):
+    """The folder of a LoRA adapter of the tiny model."""
+    model = AutoModelForImageTextToText.from_pretrained(tiny_model)
+    get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(tmp_path / "adapter")
+    config = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
+    config["base_model_name_or_path"] = str(tiny_model)
+    (tmp_path / "adapter/adapter_config.json").write_text(json.dumps(config))
+    return tmp_path / "adapter"
+
+
+def test_adapter_of_another_base_is_named(adapter):
+    file = adapter / "adapter_model.safetensors"
+    wider = {name: torch.cat([tensor, tensor], dim=int("lora_A" in name)) for name, tensor in load_file(file).items()}
+    save_file({name: tensor.contiguous() for name, tensor in wider.items()}, file)
+    with pytest.raises(InputError, match=r"adapter: .*size mismatch"):
+        open_checkpoint(adapter, tiny_config())
+
+
+def test_truncated_adapter_is_named(adapter):
+    (adapter / "adapter_model.safetensors").write_bytes(b"\x08\x00")
+    with pytest.raises(InputError, match="adapter: "):
+        open_checkpoint(adapter, tiny_config())
