@@ -159,6 +159,15 @@ def test_interrupt_is_one_line_and_exit_code_130(run, monkeypatch):
     assert error == "interrupted\n"
 
 
+@pytest.fixture
+def default_sigterm():
+    """SIGTERM as a process starts with it, whatever a command called before has installed."""
+    installed = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, installed)
+
+
+@pytest.mark.usefixtures("default_sigterm")
 def test_process_that_a_command_forks_ends_by_sigterm_as_any_other():
     with import_module("coord_trainer.cli.main")._terminated_as_interrupted() as received:
         read, write = os.pipe()

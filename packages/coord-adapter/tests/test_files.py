@@ -211,7 +211,7 @@ def test_load_adapter_takes_a_file_with_nothing_but_tables(folder):
         (set_tensor("embed_offset", lambda t: t[:, :7].clone()), r"\(43, 7\), expected \(43, 64\)"),
         (set_tensor("head_offset", lambda t: torch.ones(5, H)), "head_offset"),
         (set_tensor("token_ids", lambda t: t + 100), "lies outside the 300 rows"),
-        (set_tensor("token_ids", lambda t: t.clamp(max=270)), "token_ids repeat an id"),
+        (set_tensor("token_ids", lambda t: t.clamp(max=270)), "token_ids: id 270 occurs twice"),
         (set_tensor("format_version", lambda t: t + 9), "update coord-adapter"),
     ],
     ids=["zero rows", "hidden size", "head rows", "vocabulary", "repeated ids", "version"],

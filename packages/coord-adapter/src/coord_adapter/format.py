@@ -19,6 +19,7 @@ Shapes: K offset rows, H hidden size, V vocabulary.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,8 +212,11 @@ def problem_with_ids(ids: Sequence[int], vocab_rows: int | None) -> str | None:
         ids: the token ids
         vocab_rows: V; None if it is unknown
     """
-    if ids and (len(set(ids)) < len(ids) or min(ids) < 0):
-        return "token_ids repeat an id or have a negative one: each row belongs to one id; save the adapter again."
+    if ids and min(ids) < 0:
+        return f"token_ids: id {min(ids)} is outside the vocabulary, whose ids begin at 0; save the adapter again."
+    if len(set(ids)) < len(ids):
+        (repeated, _), *_ = Counter(ids).most_common(1)
+        return f"token_ids: id {repeated} occurs twice, but each row belongs to one id; save the adapter again."
     if vocab_rows is None or not ids or max(ids) < vocab_rows:
         return None
     return (
