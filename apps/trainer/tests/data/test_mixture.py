@@ -282,6 +282,7 @@ def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     found = load_annotated(tmp_path / "a.json", None, "train", True, DataSection(classes=("dog", "bird")))
     assert [(category.id, category.name) for category in found.annotations.categories] == [(7, "dog"), (8, "bird")]
     assert found.classes == ("dog", "bird") and found.target_counts.tolist() == [2]
+    assert found.told == ("data.classes names a class that these annotations do not have: bird",)
     assert [row.category for row in found.ground_truth().tables.annotations] == [0, 0]
     with pytest.raises(
         InputError, match=r"data\.classes: expected classes of these annotations \(cat, dog\), found bird"

@@ -248,3 +248,13 @@ def test_inspect_draws_boxes_that_are_equal_but_for_rounding(inspect, clean, tmp
     source.annotations.write_text("\n".join(lines))
     _, err, _ = inspect(source.annotations)
     assert "Traceback" not in err and "Shorter side" in Path("runs/inspect/inspect.html").read_text()
+
+
+def test_inspect_names_classes_that_the_data_does_not_have(inspect, clean, tmp_path):
+    source = clean.write(tmp_path / "data")
+    known = next(line for line in map(json.loads, source.annotations.open()) if line["objects"])["objects"][0]["desc"]
+    code, _, out = inspect(source.annotations, f"data.classes=[{known},{known}t]")
+    assert code == 0 and f"names a class that these annotations do not have: {known}t" in out
+    assert "the findings are of all classes" in out
+    code, err, _ = inspect(source.annotations, f"data.classes=[{known}t]")
+    assert code == 2 and "data.classes: expected classes of these annotations" in err

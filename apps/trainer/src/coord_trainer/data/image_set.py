@@ -31,7 +31,7 @@ from coord_trainer.data.large.records import Records
 from coord_trainer.data.large.store import Stream, is_large, keep_records
 from coord_trainer.data.queries import phrase_of
 from coord_trainer.data.shapes import draw_shapes
-from coord_trainer.data.usable.classes import class_categories, select_classes
+from coord_trainer.data.usable.classes import absent_classes, class_categories, select_classes
 from coord_trainer.data.usable.image import MISSING, look_at, where_it_is
 
 FULL_CHECK_LIMIT = 5000
@@ -164,7 +164,7 @@ def load_annotated(
     _refuse(annotations, problems, len(good), strict, root, named=images is not None)
     usable = select_classes(loaded.select(good), data.classes, str(annotations), notes)
     usable = replace(usable, problems=problems, notes=dict(+notes))
-    told = (*source.notes, *_note_repeated(usable.instances))
+    told = (*source.notes, *_note_repeated(usable.instances), *absent_classes(loaded.categories, data.classes))
     return ImageSet(name, usable, root, _digest(usable.instances, root), told=told, base=source.base)
 
 
@@ -205,9 +205,11 @@ def _load_large(path: Path, kind: str, images: Path | None, name: str, strict: b
         refused = [problem for problem in problems if problem.is_box]
         raise_for(refused, f"{len(refused)} objects are refused; data.on_bad_box is error")
     _refuse(path, problems, len(store.records), strict, root, named=images is not None)
-    categories = class_categories([Category(*row) for row in store.facts["categories"]], data.classes, str(path))
+    stated = [Category(*row) for row in store.facts["categories"]]
+    categories = class_categories(stated, data.classes, str(path))
     loaded = AnnotationSet(store.records, problems, categories, store.facts["notes"], root)
-    return ImageSet(name, loaded, root, store.digest, told=_note_repeated(store.records), base=base, part=store.part)
+    told = (*_note_repeated(store.records), *absent_classes(stated, data.classes))
+    return ImageSet(name, loaded, root, store.digest, told=told, base=base, part=store.part)
 
 
 def _digest(instances: Sequence[Instance], root: Path) -> str:

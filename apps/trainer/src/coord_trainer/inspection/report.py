@@ -20,6 +20,7 @@ from coord_trainer.data.formats.yolo import HeldOut, held_out
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.large.store import is_large
 from coord_trainer.data.load import load_training, source_configs
+from coord_trainer.data.usable.classes import absent_classes, class_categories
 from coord_trainer.inspection.examine import Examination, examine
 from coord_trainer.inspection.numbers.findings import Finding, by_share, write_findings
 from coord_trainer.inspection.numbers.raw import DataSource
@@ -56,6 +57,12 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
     """
     source, heldout = sources(config)
     examination = examine(source, config.data.max_objects, heldout or _own_heldout(source))
+    if config.data.classes is not None:
+        stated = examination.annotations.categories
+        class_categories(stated, config.data.classes, str(source.annotations))
+        for note in absent_classes(stated, config.data.classes):
+            say(f"note: {note}")
+        say("note: the findings are of all classes of the file, also of those that data.classes leaves out")
     usable = [i for i in examination.annotations.instances if i.image in _readable(examination)]
     view = _model_view(config, (with_model or config.data.varies) and bool(usable))
     if view is not None:

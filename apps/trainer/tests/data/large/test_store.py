@@ -70,12 +70,13 @@ def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
     lines[1] |= {"objects": others, "source": "web"}
     lines[7]["objects"] = others[:1]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    data = DataSection(classes=["a1", "a2"])
+    data = DataSection(classes=["a1", "a2", "a9"])
     small = load_annotated(path, None, "train", False, data)
     monkeypatch.setattr(large, "LARGE_BYTES", 0)
     found = load_annotated(path, None, "train", False, data)
     assert dumped(found.instances) == dumped(small.instances) and found.target_counts.tolist() == [0, 4, 0, 0, 0]
     assert dict(found.annotations.notes) == dict(small.annotations.notes)
+    assert found.told == small.told == ("data.classes names a class that these annotations do not have: a9",)
 
 
 def test_folders_are_followed_once_and_not_for_every_image(tmp_path, monkeypatch):

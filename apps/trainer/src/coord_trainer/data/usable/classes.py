@@ -40,6 +40,15 @@ def class_categories(stated: Sequence[Category], classes: Sequence[str] | None, 
     return (*(category for category in stated if category.name in classes), *added)
 
 
+def absent_classes(stated: Sequence[Category], classes: Sequence[str] | None) -> tuple[str, ...]:
+    """Return a note if a class list names classes that the annotations do not have, such as misspelt ones."""
+    names = {category.name for category in stated}
+    if not (absent := [name for name in classes or () if name not in names]):
+        return ()
+    some = "a class" if len(absent) == 1 else f"{len(absent)} classes"
+    return (f"data.classes names {some} that these annotations do not have: {', '.join(absent)}",)
+
+
 def select_classes(
     annotations: AnnotationSet, classes: Sequence[str] | None, source: str, notes: Counter[str]
 ) -> AnnotationSet:
