@@ -106,8 +106,9 @@ def command(tmp_path, *more):
     return main(["expressions", *files, *more])
 
 
-def test_expressions_writes_and_prints(phrases, tmp_path, capsys):
-    assert command(tmp_path, "--iou", "0.5", "0.9", "--json", "--out", str(tmp_path / "o")) == 0
+@pytest.mark.parametrize("first", [("--iou", "0.5"), ("--iou=0.5",)])
+def test_expressions_writes_and_prints(phrases, tmp_path, capsys, first):
+    assert command(tmp_path, *first, "0.9", "--json", "--out", str(tmp_path / "o")) == 0
     data = json.loads(capsys.readouterr().out)
     assert data == json.loads((tmp_path / "o" / "expressions.json").read_text())
     assert data["accuracy"] == pytest.approx({"0.5": 1 / 3, "0.9": 1 / 3})

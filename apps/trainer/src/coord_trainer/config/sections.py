@@ -69,7 +69,9 @@ class TinyModelConfig(Section):
 class ModelSection(Section):
     """A checkpoint (`path`: folder or hub id), or without one the built-in tiny model."""
 
-    path: str | None = Field(None, description="folder of a Qwen3-VL checkpoint, or a hub id with `model.download`")
+    path: str | None = Field(
+        None, min_length=1, description="folder of a Qwen3-VL checkpoint, or a hub id with `model.download`"
+    )
     download: bool = Field(False, description="allow network access, to download a hub id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="number format of the weights")
     attention: Literal["sdpa", "eager", "flash_attention_2"] = Field(

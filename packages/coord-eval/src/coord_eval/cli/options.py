@@ -240,7 +240,7 @@ def repeat_options(words: Sequence[str], *names: str) -> list[str]:
     option = ""
     for word in words:
         if word.startswith("-"):
-            option = word if word in names else ""
+            option = name if (name := word.partition("=")[0]) in names else ""
         elif option and result[-1] != option:
             result.append(option)
         result.append(word)
