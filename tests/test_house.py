@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -93,10 +95,30 @@ def test_folders_import_each_other_in_no_circle():
     assert circles(graph) == []
 
 
+@pytest.fixture(scope="module")
+def tracked():
+    """The files of the repository, as paths below its root."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip(f"not a git repository: {listed.stderr.strip()}")
+    return [path for path in map(Path, listed.stdout.split("\0")[:-1]) if (ROOT / path).is_file()]
+
+
+def test_no_file_is_longer_than_a_whole_idea_and_no_folder_larger_than_can_be_surveyed(tracked):
+    modules = [path for path in tracked if path.suffix == ".py"]
+    assert [path for path in modules if len((ROOT / path).read_text().splitlines()) > 350] == []
+    folders = Counter(path.parent for path in modules if path.name != "__init__.py")
+    assert [folder for folder, count in folders.items() if count > 16] == []
+
+
+def test_root_holds_documents_and_settings_alone(tracked):
+    kinds = {".md", ".toml", ".yml", ".cff", ".lock"}
+    others = {path.name for path in tracked if path.parent == Path() and path.suffix not in kinds}
+    assert others == {".gitignore", "LICENSE", "conftest.py"}
+
+
 @pytest.mark.parametrize("folder", FOLDERS, ids=[name_of(path / "__init__.py") for path in FOLDERS])
-def test_folder_has_at_most_16_modules_and_says_what_it_is(folder):
-    modules = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
-    assert len(modules) <= 16
+def test_folder_says_what_it_is(folder):
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
 
 
