@@ -29,6 +29,14 @@ def test_a_run_stands_for_its_last_complete_checkpoint_or_its_best(run):
         find_adapter(run)
 
 
+@pytest.mark.parametrize("place", [".", "checkpoints/checkpoint-20"])
+def test_a_run_that_trained_whole_models_needs_no_merge(tmp_path, place):
+    (tmp_path / "checkpoints" / "checkpoint-20").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "checkpoint-20" / "config.json").write_text("{}")
+    with pytest.raises(InputError, match=r"checkpoint-20.* a whole model, which needs no merge"):
+        find_adapter(tmp_path / place)
+
+
 @pytest.mark.parametrize("ap", ["high", None, float("nan"), [0.9]])
 def test_a_checkpoint_without_a_measured_ap_is_never_the_best(run, ap):
     rows = [{"step": 10, "AP": ap}, {"step": 5, "AP": 0.25}, {"step": [5], "AP": 0.9}]

@@ -144,9 +144,7 @@ def expand_command(
     base: Annotated[str, typer.Argument(metavar="BASE", help="The checkpoint folder to extend, or a cached hub id.")],
     out: _Out,
     *,
-    wildcard: Annotated[
-        bool, typer.Option(help="Add <|coord_*|> before the coordinate tokens, as the specification has it.")
-    ] = True,
+    wildcard: Annotated[bool, typer.Option(help="Add <|coord_*|> before the coordinate tokens.")] = True,
     markers: Annotated[bool, typer.Option("--markers", help="Add <obj_start> and <obj_end> as well.")] = False,
     init: Annotated[
         str,

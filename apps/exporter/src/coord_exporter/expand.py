@@ -99,7 +99,7 @@ def expand_vocab(
     Args:
         base: the checkpoint folder, or a hub id in the local hub cache
         out: the folder to create; it is complete or does not appear
-        wildcard: whether to add `<|coord_*|>` before the coordinate tokens, as the specification has it
+        wildcard: whether to add `<|coord_*|>` before the coordinate tokens
         markers: whether to add `<obj_start>` and `<obj_end>` after them
         init: "mean" or "smooth"; see `coord_adapter.initial_rows`
         seed: seed of the new rows' noise

@@ -44,9 +44,11 @@ def find_adapter(name: str | Path) -> tuple[Path, str | None]:
         The folder, and for a run folder a sentence that states the choice and its reason, else None.
 
     Raises:
-        InputError: for a run folder without a complete checkpoint
+        InputError: for a run folder without a complete checkpoint, and for a whole model
     """
     folder = find_folder(name)
+    if (folder / "config.json").exists() and not (folder / "adapter_config.json").exists():
+        raise InputError(f"{folder}: a whole model, which needs no merge, not an adapter")
     places = [folder / "checkpoints", folder]
     if (folder / "adapter_config.json").exists() or not any(any(parent.glob("checkpoint-*")) for parent in places):
         return folder, None
@@ -57,9 +59,9 @@ def find_adapter(name: str | Path) -> tuple[Path, str | None]:
         if (match := _STEPS.fullmatch(path.name)) and (path / "adapter_config.json").exists() and _is_complete(path)
     }
     if not by_step:
-        raise InputError(
-            f"{folder}: a training run without a complete checkpoint of an adapter; name the adapter itself"
-        )
+        whole = next((file.parent for parent in places for file in parent.glob("checkpoint-*/config.json")), None)
+        hint = f"{whole} is a whole model, which needs no merge" if whole else "name the adapter itself"
+        raise InputError(f"{folder}: a training run without a complete checkpoint of an adapter; {hint}")
     steps, reason = max(by_step), "the last"
     scores = read_json(folder / "convergence.json") if (folder / "convergence.json").is_file() else []
     rows = [row for row in scores if isinstance(row, dict) and row.get("step") in list(by_step)]

@@ -91,6 +91,12 @@ def test_unfinished_answers_are_kept_only_if_the_settings_are_the_same(evaluate,
     assert len(batches) == 3 + left
 
 
+def test_scores_of_every_strategy_are_printed(evaluate):
+    code, told, out = evaluate("evaluation.readings=[greedy,grammar]")
+    assert code in (0, None), told
+    assert "grammar: AP 0.000" in out and "scored/readings/grammar/evaluation.json" in out
+
+
 def test_single_checkpoint_is_evaluated_with_the_settings_of_a_run_that_scores_all(evaluate, tmp_path):
     code, told, _ = evaluate("evaluation.each_checkpoint=true")
     assert code in (0, None), told

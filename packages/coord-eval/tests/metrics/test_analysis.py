@@ -66,6 +66,14 @@ def test_count_error_and_duplicates():
     )
 
 
+def test_count_error_of_exact_answers_is_0_where_objects_lie_in_a_crowd_region():
+    truth = coco([(0, CAT, A), (0, CAT, B), (0, CAT, [0, 0, 200, 200])])
+    truth["annotations"][2]["iscrowd"] = 1
+    lost_in_the_crowd = (0, CAT, [60, 60, 20, 20], 0.8)
+    found = analysis(truth, (0, CAT, A, 0.9), (0, CAT, B, 0.9), lost_in_the_crowd)["count"]
+    assert found == {"mean_error": 0, "mean_absolute_error": 0, "exact_share": 1, "duplicates": 0}
+
+
 def test_breakdown_by_size_count_and_rank():
     truth = coco([(0, CAT, [0, 0, 20, 20]), (0, CAT, A), (1, CAT, C)], images=3)
     found = analysis(truth, (0, CAT, A, 0.9), (0, CAT, C, 0.9), (1, CAT, C, 0.5), (2, CAT, C, 0.5))

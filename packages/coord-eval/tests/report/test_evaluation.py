@@ -70,6 +70,11 @@ def test_report_numbers_are_those_of_the_evaluation(evaluation, tmp_path):
     assert f"ceiling {evaluation.ceiling['AP']:.3f}" in text
 
 
+def test_report_names_each_curve_once(evaluation, tmp_path):
+    text = evaluation.write_report(tmp_path).read_text()
+    assert text.count(">IoU 0.75<") == 1
+
+
 def test_report_sections_of_a_caller_stand_in_front(evaluation, tmp_path):
     sections = [ReportSection("Loss & more", "<svg><path d='M0 0'/></svg>")]
     text = evaluation.write_report(tmp_path, sections=sections).read_text()

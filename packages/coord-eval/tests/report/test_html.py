@@ -24,6 +24,12 @@ def test_page_runs_nothing_and_fetches_nothing():
     assert "{" not in re.sub(r"<style>.*</style>", "", text, flags=re.DOTALL)
 
 
+def test_page_fits_a_narrow_screen():
+    text = page("", "")
+    assert all(int(pixels) <= 300 for pixels in re.findall(r"minmax\((\d+)px", text))  # no grid is wider than the page
+    assert re.search(r"@media \(max-width: \d+px\) {[^}]*td:first-child { min-width", text)  # no letter a line
+
+
 def test_safe_text_cannot_leave_its_place():
     assert safe('"><b>\u202e\x00') == "&quot;&gt;&lt;b&gt;\\u202e\\u0000"
     assert (number(-1.0), number(0.25)) == ("n/a", "0.250")

@@ -85,7 +85,9 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
     (main, answers), *others = prediction_files(config.evaluation.readings, folder)
     for strategy, path in others:
         evaluation = score_predictions(config, path, images, strategy)
-        write_text(path.with_name("evaluation.json"), evaluation.to_json())
+        place = path.with_name("evaluation.json")
+        write_text(place, evaluation.to_json())
+        say(f"{strategy.name}: AP {headline(evaluation)['AP']:.3f}, {place}")
     evaluation = score_predictions(config, answers, images, main)
     what = {"train": "memorised: scored on the training images", "heldout": "scored on held-out images"}
     evaluation.write_report(

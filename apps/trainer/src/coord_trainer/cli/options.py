@@ -100,7 +100,7 @@ def must_not_exist(out: Path) -> None:
 def must_be_folder(out: Path) -> Path:
     """Return the folder that a result is written to, or raise an `InputError` if a file has its name."""
     if any(place.exists() and not place.is_dir() for place in (out, *out.parents)):
-        raise InputError(f"--out: {out} is a file, or is below one; name a folder")
+        raise InputError(f"--out: {out} is a file, or is below one; name another folder")
     return out
 
 

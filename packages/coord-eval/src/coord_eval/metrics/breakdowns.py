@@ -53,12 +53,12 @@ def count_errors(scored: Scored) -> Metric:
     """Prepare the error of the number of predicted objects per image, and the number of duplicates.
 
     A duplicate is an unmatched box with an IoU of at least .5 with an object of its label that is matched with another
-    box. Boxes in crowd regions are left out.
+    box. Boxes in crowd regions are left out unless they are hits.
     """
     matches = scored.matches
-    outside_D = matches.crowd_D < 0.5
-    error_I = scored.sum_detections(outside_D) - scored.objects_per_image
-    duplicate_D = (matches.iou_D < 0.5) & (matches.best_D >= 0.5) & outside_D
+    hit_D, counted_D = matches.at(0.5)
+    error_I = scored.sum_detections(counted_D) - scored.objects_per_image
+    duplicate_D = ~hit_D & (matches.best_D >= 0.5) & counted_D
     sums = {
         "mean_error": error_I,
         "mean_absolute_error": np.abs(error_I),

@@ -9,7 +9,7 @@ from coord_eval.metrics.detection import SCORE_THRESHOLDS, f1_name
 from coord_eval.metrics.errors import ERROR_KINDS, confused_name, confused_pairs
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.report.page import columns, headline_first, number, safe, section, table
-from coord_eval.report.plot import INK, PALETTE, chart, legend, line_chart
+from coord_eval.report.plot import INK, PALETTE, chart, line_chart
 
 _Intervals = Mapping[str, Mapping[str, float]]
 
@@ -57,8 +57,7 @@ def _pr_curves(curves: Mapping[str, list[float]]) -> str:
         return ""
     caption = "precision by recall, averaged over labels; the mean of a curve is its AP"
     svg = line_chart(lines, caption, x_label="recall", y_label="precision")
-    names = legend(dict(zip(lines, PALETTE, strict=False)))
-    return f"{svg}{names}<p>{safe(caption)}.</p>"
+    return f"{svg}<p>{safe(caption)}.</p>"
 
 
 def _breakdowns(analysis: dict[str, Any]) -> str:

@@ -236,7 +236,7 @@ th, td { padding: 5px 14px 5px 0; text-align: left; border-bottom: 1px solid var
 th { color: var(--soft); font-weight: 600; font-size: 13px; }
 td.n, th.n { text-align: right; padding: 5px 0 5px 22px; white-space: nowrap; }
 .columns { display: flex; flex-wrap: wrap; gap: 8px 56px; align-items: flex-start; }
-.images { display: grid; grid-template-columns: repeat(auto-fill, minmax(340px, 1fr)); gap: 20px; }
+.images { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(340px, 100%), 1fr)); gap: 20px; }
 figure { margin: 0; min-width: 0; }
 .columns figure { width: 374px; }
 figure svg { width: 100%; height: auto; display: block; border-radius: 8px; }
@@ -252,6 +252,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--page); p
 .legend .truth { border-color: #0f766e; border-style: dashed; margin-left: 0; }
 .legend .hit { border-color: #2563eb; }
 .legend .false { border-color: #dc2626; }
+@media (max-width: 800px) { th:first-child, td:first-child { min-width: 7em; } }
 @media print { body { background: #fff; } section, .tiles div { break-inside: avoid; } }
 """
 
