@@ -18,7 +18,7 @@ from coord_eval.parse.answer import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.formats import REGISTRY, TextFormat
 from coord_eval.parse.json_record import LABEL_KEYS, LISTS, MAX_NUMBERS, POLYGON_KEYS, SCORE_KEYS, SIDES, Record
 
-_NUMBER = r"-?[0-9０-９]+(?:\.[0-9０-９]+)?(?:[eE][-+]?[0-9]+)?"
+_NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
 _LEXEME = re.compile(
     r'"(?P<double>(?:[^"\\\n]|\\.?)*)(?:"|(?=\n)|\Z)'
@@ -27,10 +27,10 @@ _LEXEME = re.compile(
     rf"|(?P<coord>{COORD_PATTERN})"
     rf"|(?P<number>{_NUMBER})"
     r"|(?P<word>[A-Za-z_]\w*)"
-    r"|(?P<mark>[{}\[\]:,［］：，])"
+    r"|(?P<mark>[{}\[\]:,\uff3b\uff3d\uff1a\uff0c])"
 )
-_FULL_WIDTH = str.maketrans("［］：，", "[]:,")
-"""Punctuation of Chinese text, as models write it outside strings after a Chinese prompt."""
+_FULL_WIDTH = str.maketrans("\uff3b\uff3d\uff1a\uff0c", "[]:,")
+"""Full-width punctuation, as models write it outside strings after a Chinese prompt."""
 _SHORT = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _NAMED = rf'"(?:{"|".join(sorted(LABEL_KEYS))})"\s*:\s*"([^"\\\n{{}}<]*)"'
 # A faultless record, as nearly all records of a good model are, is matched in one step.
