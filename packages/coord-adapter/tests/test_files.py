@@ -239,6 +239,11 @@ def test_load_adapter_names_a_folder_without_offsets(tmp_path, folder):
         load_adapter(tiny(), folder)
 
 
+def test_load_adapter_refuses_a_base_without_values(folder):
+    with pytest.raises(ValueError, match=r"meta device.*from_pretrained"):
+        load_adapter(tiny().to("meta"), folder)
+
+
 def test_load_adapter_refuses_a_file_that_peft_would_not_load(folder):
     peft_model(ids=IDS[:9]).save_pretrained(folder / "other")
     (folder / "other" / WEIGHTS_FILE).rename(folder / "best.safetensors")

@@ -103,6 +103,13 @@ def test_check_refuses_a_head_replaced_by_resizing_until_reattached(tie_head):
     assert not model.lm_head.weight.requires_grad
 
 
+def test_reattach_refuses_a_vocabulary_cut_below_the_ids():
+    model = prepared()
+    model.resize_token_embeddings(max(tables_of(model).token_ids.tolist()))
+    with pytest.raises(ValueError, match="lie outside"):
+        reattach_coord_offset_hooks(model)
+
+
 def test_check_accepts_resizing_of_a_tied_base():
     model = prepared(True)
     expected = logits(model)

@@ -31,6 +31,9 @@ from coord_adapter import MODULE_NAME, bake_offsets, install_coord_offset_adapte
         ([-1], r"\[-1\] lie outside the 300 rows"),
         ([5, V], r"\[300\] lie outside"),
         (range(290, 310), r"\[300, 301, ... 309\] \(10 of them\)"),
+        ([1.5, 3], r"whole numbers in one dimension, got \[1.5, 3\]"),
+        (["<|coord_0|>"], "whole numbers"),
+        (torch.ones(2, 3), "one dimension"),
     ],
 )
 def test_install_refuses_bad_ids(ids, message):
@@ -89,6 +92,11 @@ def test_bake_refuses_a_head_quantized_since_before_it_changes_the_embedding():
     with pytest.raises(ValueError, match=r"the output head holds torch\.uint8"):
         bake_offsets(model)
     assert torch.equal(model.get_input_embeddings().weight, before)
+
+
+def test_install_refuses_a_plain_module():
+    with pytest.raises(ValueError, match="Linear is no model of transformers"):
+        install_coord_offset_adapter(torch.nn.Linear(3, 3), [1])
 
 
 def test_install_refuses_an_unknown_dtype():

@@ -108,6 +108,23 @@ def test_groups_name_a_parameter_left_out_or_doubled(name):
         build_param_groups(name, model, groups[1:], CoordOffsetConfig())
 
 
+def test_groups_may_hold_iterators_or_single_parameters_as_in_torch(monkeypatch):
+    monkeypatch.setattr("coord_adapter.optimizer._BUILDERS", {})
+    model, _ = both()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    register_param_groups("iterator")(lambda model, groups, config: [{"params": iter(trained)}])
+    register_param_groups("given")(lambda model, groups, config: groups)
+    for name, groups in (
+        ("iterator", []),
+        ("given", [{"params": p} for p in trained]),
+        ("given", [{"params": iter(trained)}]),
+    ):
+        built = torch.optim.SGD(build_param_groups(name, model, groups, CoordOffsetConfig()), lr=1.0)
+        assert sum(len(group["params"]) for group in built.param_groups) == len(trained)
+    with pytest.raises(ValueError, match='dictionaries with "params", found Parameter'):
+        build_param_groups("given", model, trained, CoordOffsetConfig())
+
+
 def test_register_adds_a_name_once():
     @register_param_groups("test_only_first")
     def first(model, groups, config):

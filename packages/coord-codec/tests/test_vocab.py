@@ -38,6 +38,16 @@ def test_a_processor_stands_for_its_tokenizer():
     assert CoordVocab.from_tokenizer(Processor()).first_id == len(WORDS)
 
 
+def test_a_tokenizer_of_the_tokenizers_library_does_too():
+    tokenizer = make_tokenizer(coord_tokens())
+    assert CoordVocab.from_tokenizer(tokenizer.backend_tokenizer) == CoordVocab.from_tokenizer(tokenizer)
+
+
+def test_a_name_is_no_tokenizer():
+    with pytest.raises(ValueError, match=r"expected a tokenizer, found 'Qwen'; AutoTokenizer\.from_pretrained"):
+        CoordVocab.from_tokenizer("Qwen")
+
+
 def test_another_grid():
     grid = CoordGrid(16, 16)
     vocab = CoordVocab.from_tokenizer(make_tokenizer(coord_tokens(grid)), grid)

@@ -71,6 +71,8 @@ def test_compare_refuses_other_ground_truth_and_single_runs(coco_set, runs):
     other = {**coco_set, "annotations": coco_set["annotations"][1:]}
     with pytest.raises(InputError, match="base and other were scored against different ground truth"):
         compare({"base": runs["base"], "other": score(other, [])})
+    with pytest.raises(InputError, match=r'runs by name, \{"base": a, "new": b\}, found list'):
+        compare([runs["base"], runs["base"]])
     with pytest.raises(InputError, match="at least two runs"):
         compare({"base": runs["base"]})
     with pytest.raises(InputError, match="bootstrap"):

@@ -308,6 +308,12 @@ def test_objective_errors_name_the_cause():
         objective(logits, torch.where(TARGETS == 3, -100, TARGETS))
     with pytest.raises(ValueError, match="expanded"):
         objective(logits[:, :60], TARGETS.clamp(max=59))
+    with pytest.raises(ValueError, match="expanded"):
+        objective(logits[:, : TARGETS.max()], TARGETS)
+    with pytest.raises(ValueError, match=r"\[N, V\].*supervised_rows"):
+        objective(logits[None], TARGETS[None])
+    with pytest.raises(ValueError, match=r"labels\.long"):
+        objective(logits, TARGETS.int())
     with pytest.raises(ValueError, match="no coordinate token"):
         objective(logits, TARGETS, ObjectSlots(OBJECTS.rows_M4 - 1, OBJECTS.boxes_M4, OBJECTS.image_M))
     with pytest.raises(ValueError, match="the batch has 12"):

@@ -54,10 +54,15 @@ def load_adapter(
     Raises:
         FileNotFoundError: if there is no adapter
         ValueError: if the file has another name, contains no offsets, or offsets of another size or vocabulary, or if
-            PEFT already wraps the base model
+            PEFT already wraps the base model or its embedding is on the meta device
     """
     if isinstance(base_model, PeftModel):
         raise ValueError("base_model is already wrapped by PEFT: call its load_adapter(path, adapter_name) instead.")
+    if base_model.get_input_embeddings().weight.is_meta:
+        raise ValueError(
+            "base_model's embedding is on the meta device, without values: load the base with from_pretrained, and "
+            "leave the embedding out of offloading."
+        )
     file = weights_file(path)
     if file.name != WEIGHTS_FILE:  # PEFT loads the file of this name in the folder
         raise InputError(f"{file}: expected an adapter folder with {WEIGHTS_FILE}, found another file; rename it")

@@ -52,7 +52,7 @@ def install_coord_offset_adapter(
         >>> install_coord_offset_adapter(model, range(20, 30), tie_head=False)
         CoordOffsetAdapter(rows=10, hidden_size=8, tied=False)
     """
-    ids = [int(token_id) for token_id in coord_ids]
+    ids = _whole_numbers(coord_ids)
     _check_model(model)
     rows = vocabulary_rows(model)
     _check_ids(ids, rows)
@@ -85,7 +85,8 @@ def reattach_coord_offset_hooks(model: nn.Module) -> int:
         The number of missing hooks; 0 in normal use.
 
     Raises:
-        ValueError: if no offsets are installed, or they would have no effect for another reason
+        ValueError: if no offsets are installed, their ids lie outside the vocabulary, or they would have no effect for
+            another reason
     """
     owner = find_owner(model)
     if owner is None:
@@ -94,6 +95,7 @@ def reattach_coord_offset_hooks(model: nn.Module) -> int:
     for module in owner.modules():
         if isinstance(module, CoordOffsetAdapter):
             module.vocab_rows = vocabulary_rows(owner)
+            _check_ids(module.token_ids.tolist(), module.vocab_rows)
     check_placement(owner)
     return attached
 
@@ -156,6 +158,8 @@ def _check_model(model: nn.Module) -> None:
         raise ValueError("the model is already wrapped by PEFT: install the offsets on the base model first.")
     if find_owner(model) is not None:
         raise ValueError("coordinate offsets are already installed on this model.")
+    if not hasattr(model, "get_output_embeddings"):
+        raise ValueError(f"{type(model).__name__} is no model of transformers: install on the model that has the head.")
     if model.get_input_embeddings() is None or model.get_output_embeddings() is None:
         raise ValueError(f"{type(model).__name__} has no input or no output embeddings to attach offsets to.")
     _check_layers(model)
@@ -178,6 +182,18 @@ def _check_layers(model: Any) -> None:
             )
 
 
+def _whole_numbers(coord_ids: Iterable[Any]) -> list[int]:
+    """Return the ids as integers; `int` alone would cut off the decimals of fractions."""
+    numbers = list(coord_ids)
+    try:
+        ids = [int(number) for number in numbers]
+    except (TypeError, ValueError):
+        ids = []
+    if len(ids) != len(numbers) or any(number != token_id for number, token_id in zip(numbers, ids, strict=True)):
+        raise ValueError(f"coord_ids must be token ids, whole numbers in one dimension, got {_shorten(numbers)}.")
+    return ids
+
+
 def _check_ids(ids: list[int], rows: int) -> None:
     if not ids:
         raise ValueError("coord_ids is empty, expected the ids of the coordinate tokens.")
@@ -191,7 +207,7 @@ def _check_ids(ids: list[int], rows: int) -> None:
         raise ValueError(f"coord_ids repeat {_shorten(repeated)}; each id has one row.")
 
 
-def _shorten(ids: list[int]) -> str:
+def _shorten(ids: list[Any]) -> str:
     return str(ids) if len(ids) <= 5 else f"[{ids[0]}, {ids[1]}, ... {ids[-1]}] ({len(ids)} of them)"
 
 

@@ -6,7 +6,7 @@ Each registered name is a function of (model, groups, config). Groups are the di
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -74,14 +74,27 @@ def build_param_groups(
         The groups, with each trainable parameter in exactly one of them; "multimodal_coord_offset" drops empty groups.
 
     Raises:
-        ValueError: if the name is unknown, there are no offsets to move, or a trainable parameter is in no group or in
-            several
+        ValueError: if the name is unknown, a group is no dictionary with "params", there are no offsets to move, or a
+            trainable parameter is in no group or in several
     """
     if name not in _BUILDERS:
         raise ValueError(f"optimizer {name!r} is not registered, expected one of {param_group_names()}.")
-    built = _BUILDERS[name](model, groups, config)
+    built = _listed(_BUILDERS[name](model, _listed(groups), config))
     _check_exactly_one_group(model, built)
     return built
+
+
+def _listed(groups: Sequence[Group]) -> Sequence[Group]:
+    """Return the groups with lists of parameters: counting would exhaust an iterator, which torch accepts as well."""
+    groups = groups if isinstance(groups, Sequence) else list(groups)
+    for group in groups:
+        if not isinstance(group, Mapping) or "params" not in group:
+            raise ValueError(f'groups must be dictionaries with "params", found {type(group).__name__}.')
+    if all(isinstance(group["params"], list) for group in groups):
+        return groups
+    params = [group["params"] for group in groups]
+    lists = [[x] if isinstance(x, torch.Tensor) else list(x) for x in params]
+    return [{**group, "params": x} for group, x in zip(groups, lists, strict=True)]
 
 
 @register_param_groups("multimodal")

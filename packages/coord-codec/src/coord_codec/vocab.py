@@ -154,11 +154,11 @@ class CoordVocab:
         """Find the coordinate tokens and check that each is a single token and that their ids are consecutive.
 
         Args:
-            tokenizer: a Hugging Face tokenizer, or a processor that holds one as `.tokenizer`
+            tokenizer: a tokenizer of transformers or tokenizers, or a processor that holds one as `.tokenizer`
             grid: the grid whose tokens are looked up; the default grid if None
 
         Raises:
-            ValueError: if a token is missing, split or out of order; the message names the first
+            ValueError: if it is no tokenizer, or a token is missing, split or out of order; the message names the first
         """
         grid = grid or CoordGrid()
         tokens = coord_tokens(grid)
@@ -213,6 +213,8 @@ def _single_token_ids(tokenizer: Any, tokens: Sequence[str], *, what: str, advic
         ValueError: if a token is missing or split into several, naming it
     """
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    if not hasattr(tokenizer, "get_vocab"):
+        raise ValueError(f"expected a tokenizer, found {tokenizer!r:.60}; AutoTokenizer.from_pretrained loads one")
     vocab = tokenizer.get_vocab()
     missing = [token for token in tokens if token not in vocab]
     if missing:
@@ -236,4 +238,5 @@ def _single_token_ids(tokenizer: Any, tokens: Sequence[str], *, what: str, advic
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=False))
+    encoded = tokenizer.encode(text, add_special_tokens=False)
+    return list(getattr(encoded, "ids", encoded))  # tokenizers.Tokenizer returns an Encoding

@@ -111,8 +111,10 @@ def compare(
         progress: called with the name of a stage, the number of steps done and their total
 
     Raises:
-        InputError: for fewer than two runs, or runs over different ground truth
+        InputError: for runs without names, fewer than two runs, or runs over different ground truth
     """
+    if not isinstance(runs, Mapping):
+        raise InputError(f'compare: expected runs by name, {{"base": a, "new": b}}, found {type(runs).__name__}')
     if len(runs) < 2:
         raise InputError(f"compare: expected at least two runs, found {len(runs)}")
     first, *others = runs

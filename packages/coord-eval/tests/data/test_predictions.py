@@ -50,6 +50,14 @@ def test_from_records_names_the_faulty_result(record, message):
         from_records([record])
 
 
+def test_from_records_names_what_it_takes():
+    with pytest.raises(InputError, match=r'predictions\[0\]: expected an object as \{"image_id": 1, .*, found str'):
+        from_records(["[]"])
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InputError, match=r'found a table; pass its \.to_dict\("records"\)'):
+        from_records(pandas.DataFrame([{"image_id": 1, "text": "[]"}]))
+
+
 def test_read_predictions_accepts_blank_lines_and_a_byte_order_mark(tmp_path):
     path = tmp_path / "p.jsonl"
     path.write_bytes(b'\xef\xbb\xbf{"image_id": 1, "text": "a\xe2\x80\xa8b"}\r\n\r\n')

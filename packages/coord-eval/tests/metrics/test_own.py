@@ -76,6 +76,11 @@ def test_coco_params_refuse(settings, message):
         CocoParams(**settings)
 
 
+def test_coco_params_accept_arrays():
+    params = CocoParams(iou_thresholds=np.array([0.5, 0.75]), max_detections=np.array([1, 10]))
+    assert params == CocoParams(iou_thresholds=[0.5, 0.75], max_detections=[1, 10])
+
+
 def test_score_command_takes_own_parameters(coco_set, noisy_results, tmp_path, capsys):
     import json
 

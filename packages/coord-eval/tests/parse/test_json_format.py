@@ -36,6 +36,10 @@ def reasons(answer):
         '{"desc": "cat", "bbox": ["<|coord_100|>", "<|coord_200|>", "<|coord_300|>", "<|coord_400|>"]}',
         '{"desc": "cat", "bbox": "<|coord_100|><|coord_200|><|coord_300|><|coord_400|>"}',
         '{"bbox_2d": "100, 200, 300, 400", "label": "cat"}',
+        '{"Label": "cat", "BBox": [100, 200, 300, 400]}',
+        '{"Name": "cat", "Confidence": 90, "BoundingBox": {"Left": 100, "Top": 200, "Width": 200, "Height": 200}}',
+        '{"label": "cat", "left": 100, "top": 200, "width": 200, "height": 200}',
+        '{"label": "cat", "bbox": {"xmin": 100, "ymin": "200", "width": 200, "height": 200}}',
     ],
 )
 def test_json_spellings_of_one_object(text):

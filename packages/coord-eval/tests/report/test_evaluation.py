@@ -63,6 +63,15 @@ def test_report_escapes_what_a_model_wrote(evaluation, tmp_path):
     assert not set(text) & {"\u202e", "\0", "\ud83d"}
 
 
+def test_report_breaks_long_labels_and_names_missing_ones(one_cat, tmp_path):
+    long = "cat " * 40
+    truth = one_cat | {"categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": long}]}
+    records = [{"bbox": [10, 25, 310, 525], "label": long}, {"bbox": [10, 25, 310, 525]}]
+    text = score(truth, [{"image_id": 1, "text": str(records)}]).write_report(tmp_path).read_text()
+    assert f'<td class="n long">{long.strip()}' in text  # confused with the cat: one line would hide the numbers
+    assert "<td>(no label)</td><td class=n>1</td>" in text
+
+
 def test_report_numbers_are_those_of_the_evaluation(evaluation, tmp_path):
     text = evaluation.write_report(tmp_path).read_text()
     assert f"<b>{evaluation.coco['AP']:.3f}</b>" in text

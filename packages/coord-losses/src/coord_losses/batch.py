@@ -82,6 +82,8 @@ class Batch:
         """
         if targets_N.shape != (num_rows,):
             raise ValueError(f"targets_N must be [{num_rows}], one per row, got {tuple(targets_N.shape)}")
+        if targets_N.dtype != torch.long:
+            raise ValueError(f"targets_N must be int64 token ids, got {targets_N.dtype}; pass labels.long()")
         is_coord_N = torch.zeros_like(targets_N, dtype=torch.bool) if vocab is None else vocab.mask(targets_N)
         if objects is None:
             empty_M4 = torch.zeros(0, 4)
@@ -122,10 +124,8 @@ def _check(targets_N: Tensor, rows: Tensor, is_coord_N: Tensor, vocab_size: int)
         checks += [rows.min(), rows.max(), is_coord_N[rows.clamp(0, num_rows - 1)].all()]
     low, high, num_coords, *slots = torch.stack([check.long() for check in checks]).tolist()
     if not 0 <= low <= high < vocab_size:
-        raise ValueError(
-            f"targets_N must be ids in 0..{vocab_size - 1}, got {low}..{high}; "
-            "supervised_rows leaves ignored labels out"
-        )
+        hint = "supervised_rows leaves ignored labels out" if low < 0 else "was the model's vocabulary expanded?"
+        raise ValueError(f"targets_N must be ids in 0..{vocab_size - 1}, got {low}..{high}; {hint}")
     if slots and (slots[0] < 0 or slots[1] >= num_rows):
         raise ValueError(
             f"objects.rows_M4 names rows {slots[0]}..{slots[1]}, the batch has {num_rows}; "

@@ -106,6 +106,11 @@ class CoordObjective:
         """
         if vocab_group is not None or is_dtensor(logits_NV):
             logits_NV = gather_logits(logits_NV, vocab_group)
+        if logits_NV.dim() != 2:
+            raise ValueError(
+                f"logits_NV must be [N, V], one row per target, got {list(logits_NV.shape)}; "
+                "supervised_rows(logits, labels) selects the rows"
+            )
         batch, vocab = Batch.sort(targets_N, objects, self.vocab, *logits_NV.shape), self.vocab
         needs = needs_of(self.config)
         quantities: dict[Need, Tensor] = {}
@@ -209,7 +214,7 @@ class CoordObjective:
         if hidden_NH.shape[1:] != weight_VH.shape[1:]:
             raise ValueError(
                 f"hidden_NH is {list(hidden_NH.shape)}, head_weight_VH {list(weight_VH.shape)}: "
-                "the last dimension must agree"
+                "two dimensions each, the last dimension must agree; supervised_rows(hidden, labels) selects the rows"
             )
         coord = slice(0, 0) if vocab is None else coord_range(vocab, size)
         if logit_scale != 1:

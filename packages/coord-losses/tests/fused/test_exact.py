@@ -251,6 +251,15 @@ def test_fused_works_under_gradient_checkpointing(trained):
         torch.testing.assert_close(g, e)
 
 
+@pytest.mark.parametrize("trained", [True, False])
+def test_fused_refuses_second_derivatives(trained):
+    hidden, weight = torch.randn(3, 4, requires_grad=True), torch.randn(80, 4, requires_grad=trained)
+    config = ObjectiveConfig.soft(z_loss_weight=1.0)  # has parts that autograd could differentiate twice
+    total = CoordObjective(config, VOCAB).fused(hidden, weight, torch.tensor([1, 22, 25])).total()
+    with pytest.raises(RuntimeError, match="leave create_graph out"):
+        torch.autograd.grad(total, hidden, create_graph=True)
+
+
 def test_fused_under_no_grad_computes_values_alone():
     hidden, weight, targets, slots = problem(5, 3, VOCAB, V, 10)
     with torch.no_grad():

@@ -55,7 +55,19 @@ def test_collator_keeps_the_images_of_samples_beside_samples_without(with_image)
     assert batch["pixel_values"][:, 0].tolist() == [n for n in with_image for _ in range(n + 1)]
 
 
+def test_collator_warns_of_boxes_that_do_not_agree_with_the_text(recwarn):
+    samples = tiny_models.samples(2)
+    samples[0].pop("boxes")
+    tiny_models.collator()(samples)
+    assert not recwarn.list
+    samples[1]["boxes"] = [[640 * side for side in box] for box in samples[1]["boxes"]]
+    with pytest.warns(UserWarning, match="fractions of the image's sides"):
+        tiny_models.collator()(samples)
+
+
 def test_collator_errors_name_the_cause():
+    with pytest.raises(ValueError, match="sample 0 has no labels, only input_ids"):
+        tiny_models.collator()([{"input_ids": [1, 2]}])
     samples = tiny_models.samples(2)
     for name, value in (("token_type_ids", [0] * len(samples[1]["input_ids"])), ("index", 7)):
         with pytest.raises(ValueError, match=f"sample 0 has no {name}"):

@@ -97,10 +97,15 @@ def from_records(
     Raises:
         InputError: naming record and field
     """
+    if hasattr(records, "to_dict"):
+        raise InputError(f'{source}: expected a list of objects, found a table; pass its .to_dict("records")')
     records = list(records)
     for position, record in enumerate(records):
         if type(record) is not dict and not isinstance(record, Mapping):
-            raise InputError(f"{source}[{position}]: expected an object, found {type(record).__name__}")
+            raise InputError(
+                f'{source}[{position}]: expected an object as {{"image_id": 1, "text": "..."}}, '
+                f"found {type(record).__name__}"
+            )
     if all("text" not in record and ("bbox" in record or "category_id" in record) for record in records):
         return [
             _plain_result(record) or _coco_result(plain_record(record), f"{source}[{position}]")

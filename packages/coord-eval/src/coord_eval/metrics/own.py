@@ -16,6 +16,7 @@ from coord_eval.data.predictions import Detections
 from coord_eval.match.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area
 from coord_eval.metrics.coco import RECALL_POINTS, ApTable, CocoScores
 from coord_eval.metrics.sums import mean_of_present
+from coord_eval.parse.scalars import plain
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class CocoParams:
     max_detections: Sequence[int] = MAX_DETECTIONS
 
     def __post_init__(self) -> None:
+        for name in ("iou_thresholds", "max_detections"):  # NumPy arrays have no truth value
+            object.__setattr__(self, name, plain(getattr(self, name)))
         if not self.iou_thresholds or not all(0 < t <= 1 for t in self.iou_thresholds):
             raise InputError(f"iou_thresholds: expected numbers above 0 and up to 1, found {self.iou_thresholds!r}")
         if not self.max_detections or not all(isinstance(n, int) and n > 0 for n in self.max_detections):

@@ -133,7 +133,7 @@ LISTS = TextFormat(
     # Shikra (Chen et al. 2023) in [0, 1], CogVLM (Wang et al. 2023) and GLM-4.5V in thousandths, and plain lists.
     name="lists",
     example="the cat[0.1,0.2,0.3,0.4] or [[100, 200, 300, 400]] or (100,200),(300,400)",
-    pattern=rf"(?P<box>{_PAIR}\s*,?\s*{_PAIR}|[\[(<]\s*{_LIST}\s*[\])>])",
+    pattern=rf"(?P<box>{_PAIR}\s*(?:,|to|[-\u2013\u2192])?\s*{_PAIR}|[\[(<]\s*{_LIST}\s*[\])>])",
     label="before",
     noise=rf"{_TAG}|(?:(?!{_TAG})[\[\](){{}}<>\"'`*:])+|^\s*(?:[-*,;.]|[0-9]+[.)])+|\s[-=]+\s*$",
     hint=r"[\[(<]\s*-?[0-9]",

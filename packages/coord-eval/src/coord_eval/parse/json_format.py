@@ -18,16 +18,19 @@ from coord_eval.parse.answer import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.formats import REGISTRY, TextFormat
 from coord_eval.parse.json_record import LABEL_KEYS, LISTS, MAX_NUMBERS, POLYGON_KEYS, SCORE_KEYS, SIDES, Record
 
-_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
 _LEXEME = re.compile(
     r'"(?P<double>(?:[^"\\\n]|\\.?)*)(?:"|(?=\n)|\Z)'
     r"|'(?P<single>(?:[^'\\\n]|\\.?)*)(?:'|(?=\n)|\Z)"
+    r"|“(?P<curly>[^”\n]*)”?"
     rf"|(?P<coord>{COORD_PATTERN})"
     rf"|(?P<number>{_NUMBER})"
     r"|(?P<word>[A-Za-z_]\w*)"
-    r"|(?P<mark>[{}\[\]:,])"
+    r"|(?P<mark>[{}\[\]:,\uff3b\uff3d\uff1a\uff0c])"
 )
+_FULL_WIDTH = str.maketrans("\uff3b\uff3d\uff1a\uff0c", "[]:,")
+"""Full-width punctuation, as models write it outside strings after a Chinese prompt."""
 _SHORT = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _NAMED = rf'"(?:{"|".join(sorted(LABEL_KEYS))})"\s*:\s*"([^"\\\n{{}}<]*)"'
 # A faultless record, as nearly all records of a good model are, is matched in one step.
@@ -63,6 +66,9 @@ class JsonParser:
         self.shapes: dict[str, GeometryName] = dict.fromkeys(POLYGON_KEYS, "polygon")
         if kind.name in ("oriented", "keypoints"):
             self.shapes |= dict.fromkeys(kind.keys, kind.name)
+        # Other spellings of the keys of boxes; a class may be named "Box" or "Region", none "BBox".
+        written = {key.lower(): row for key, row in self.formats.items()}
+        self.spellings = {key: row for key, row in written.items() if "box" in key and key not in ("box", "boxes")}
         self.plain = all(self.formats[key] is REGISTRY["json"] for key in REGISTRY["json"].keys)
 
     def parse(self, text: str, begin: int) -> None:
@@ -128,7 +134,7 @@ class JsonParser:
             self._mark(match)
             return
         record = self.stack[-1]
-        if kind in ("double", "single"):
+        if kind in ("double", "single", "curly"):
             self._string(record, match.group(kind))
         elif kind == "coord":
             self._coordinate(record, match.group())
@@ -140,7 +146,7 @@ class JsonParser:
             record.pending = match.group()
 
     def _mark(self, match: re.Match[str]) -> None:
-        mark = match.group()
+        mark = match.group().translate(_FULL_WIDTH)
         if mark == "{":
             if self.stack:
                 self.stack[-1].has_children = True
@@ -178,7 +184,7 @@ class JsonParser:
         return "" if is_no_label else str(key)
 
     def _key(self, record: Record, key: str) -> None:
-        row = self.formats.get(key)
+        row = self.formats.get(key) or self.spellings.get(key.lower())
         is_geometry = row is not None or key in self.shapes
         if is_geometry and record.geometry is None:
             record.geometry = self.shapes[key] if row is None else "point" if row.order == "xy" else "box"
@@ -194,17 +200,17 @@ class JsonParser:
         record.reads_geometry = False
 
     def _string(self, record: Record, raw: str) -> None:
-        value = _unescape(raw)
+        value, key = _unescape(raw), (record.key or "").lower()
         if record.key is None:
             record.pending = value
-        elif record.key in LABEL_KEYS and record.label is None:
+        elif key in LABEL_KEYS and record.label is None:
             record.label = value
         elif record.key == "labels" and len(record.labels) < MAX_NUMBERS:
             record.labels.append(value)
-        elif record.key in SCORE_KEYS:
+        elif key in SCORE_KEYS:
             self._score(record, value)
-        elif record.key in SIDES and _SHORT_NUMBER.fullmatch(value):
-            record.sides.setdefault(SIDES[record.key], float(value))
+        elif key in SIDES and _SHORT_NUMBER.fullmatch(value):
+            record.sides.setdefault(SIDES[key], float(value))
         if record.reads_geometry:
             parts = list(_IN_STRING.finditer(value))
             if not parts:
@@ -232,14 +238,14 @@ class JsonParser:
         record.add((unit[0], unit[1], self.builder.coord_count - 1))
 
     def _number(self, record: Record, digits: str) -> None:
-        number = float(digits)
+        number, key = float(digits), (record.key or "").lower()
         if not record.reads_geometry:
             record.other_numbers += 1
             if record.depth and record.key in record.named and record.other_numbers <= MAX_NUMBERS:
                 record.named[record.key][-1].append((number, None, None))
-            elif record.key in SIDES and not record.depth:
-                record.sides.setdefault(SIDES[record.key], number)
-            elif record.key in SCORE_KEYS:
+            elif key in SIDES and not record.depth:
+                record.sides.setdefault(SIDES[key], number)
+            elif key in SCORE_KEYS:
                 self._score(record, digits)
         elif math.isfinite(number):
             record.add((number, None, None))

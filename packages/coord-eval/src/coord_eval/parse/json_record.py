@@ -124,6 +124,8 @@ class Record:
             values = [sides[key] for key in ("x1", "y1", "x2", "y2")]
         elif sides.keys() >= {"x", "y", "w", "h"}:
             values = [sides["x"], sides["y"], sides["x"] + sides["w"], sides["y"] + sides["h"]]
+        elif sides.keys() >= {"x1", "y1", "w", "h"}:
+            values = [sides["x1"], sides["y1"], sides["x1"] + sides["w"], sides["y1"] + sides["h"]]
         elif sides.keys() >= {"x", "y"}:
             values = [sides["x"], sides["y"]]
         else:

@@ -181,7 +181,7 @@ def _format_tables(evaluation: EvaluationData) -> str:
         tables.append(table(("answers", "count"), rows))
         tables.append(table(("reason for dropping", "count"), dropped or [("nothing dropped", 0)]))
     if unknown := list(evaluation.unknown_labels.items())[:15]:
-        tables.append(table(("unknown labels", "count"), unknown))
+        tables.append(table(("unknown labels", "count"), [(name.strip() or "(no label)", n) for name, n in unknown]))
     return columns(*tables)
 
 

@@ -53,7 +53,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _cell(tag: str, column: int, value: object) -> str:
-    return f"<{tag}{' class=n' if column else ''}>{safe(value)}</{tag}>"
+    text = safe(value)
+    kind = "" if not column else " class=n" if len(text) <= _ONE_LINE else ' class="n long"'
+    return f"<{tag}{kind}>{text}</{tag}>"
 
 
 def section(title: str, html: str) -> str:
@@ -82,6 +84,8 @@ LEGEND = (
 )
 """HTML that explains the colours, for a paragraph of the CSS class `legend`."""
 _LONGEST_NAME = 120
+_ONE_LINE = 60
+"""Longest text of a table cell that is not broken into lines."""
 _TRUTH, _HIT, _FALSE = "#0f766e", "#2563eb", "#dc2626"
 
 
@@ -235,6 +239,7 @@ th, td { padding: 5px 14px 5px 0; text-align: left; border-bottom: 1px solid var
   overflow-wrap: anywhere; }
 th { color: var(--soft); font-weight: 600; font-size: 13px; }
 td.n, th.n { text-align: right; padding: 5px 0 5px 22px; white-space: nowrap; }
+td.long, th.long { white-space: normal; }
 .columns { display: flex; flex-wrap: wrap; gap: 8px 56px; align-items: flex-start; }
 .images { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(340px, 100%), 1fr)); gap: 20px; }
 figure { margin: 0; min-width: 0; }

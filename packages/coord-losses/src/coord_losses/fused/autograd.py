@@ -11,13 +11,13 @@ Shapes: T cross-entropy rows, G gate rows, R = T + G, C coordinate rows, H hidde
 tokens.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from coord_losses.fused.blocks import Block, BlockwiseHead, HeadSpec, add_product, index_of, shared_columns
 from coord_losses.fused.online_softmax import LogSumExps, NLLRows, OnlineSoftmax, logit_gradient_, online_softmax
@@ -41,6 +41,21 @@ def triton_pass(head: BlockwiseHead, rows: NLLRows) -> "TritonPass":
     except ImportError as error:
         raise ImportError("kernel='triton' needs Triton (pip install triton); use kernel='torch'") from error
     return TritonPass(head, rows)
+
+
+def _once(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., tuple[Tensor | None, ...]]:
+    """Refuse second derivatives, which `once_differentiable` takes as zero if the upstream gradient is a constant."""
+
+    @wraps(backward)
+    def call(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # only with create_graph=True
+            raise RuntimeError(
+                "the fused objective has first derivatives only, and create_graph=True asks for second ones: compute "
+                "the objective from logits instead, or leave create_graph out"
+            )
+        return backward(ctx, *upstream)
+
+    return call
 
 
 class ApplyFrozenHead(torch.autograd.Function):
@@ -85,7 +100,7 @@ class ApplyFrozenHead(torch.autograd.Function):
         return nll_T, gate_G, coord_logits_CJ
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the saved gradient of each row."""
         grad_RH, grad_RK, hidden_RH, coord_hidden_CH, weight_JH, coord_offsets = ctx.saved_tensors
@@ -203,7 +218,7 @@ class ApplyTrainedHead(torch.autograd.Function):
         return nll_T, gate_G, coord_logits_CJ
 
     @staticmethod
-    @once_differentiable
+    @_once
     def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
         """Accumulate the gradients, with a second pass over the vocabulary unless they were saved."""
         weight_VH, offsets_KH, bias_V, hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV, factors_R = (

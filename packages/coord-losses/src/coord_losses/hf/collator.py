@@ -1,5 +1,6 @@
 """Collates samples into padded batches with the objects whose coordinates they contain."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -64,10 +65,13 @@ class CoordCollator:
         """Return `input_ids`, `attention_mask`, `labels`, `objects` (`ObjectSlots`) and the other keys of the samples.
 
         Raises:
-            ValueError: if `input_ids` and `labels` of a sample differ in length, or a sample lacks a sequence or number
-                that another one has
+            ValueError: if `input_ids` or `labels` are missing or differ in length, or a sample lacks a sequence or
+                number that another one has
         """
         samples = [dict(feature) for feature in features]
+        for i, sample in enumerate(samples):
+            if lacking := {"input_ids", "labels"} - sample.keys():
+                raise ValueError(f"sample {i} has no {min(lacking)}, only {', '.join(sample) or 'nothing'}")
         boxes = [sample.pop("boxes", None) for sample in samples]
         weights = [sample.pop("object_weights", None) for sample in samples]
         labels = [_to_list(sample["labels"]) for sample in samples]
@@ -90,6 +94,13 @@ class CoordCollator:
             weights=None if all(w is None for w in weights) else weights,
             starts=starts,
         )
+        without_boxes = sum(boxes[image] is None for image in batch["objects"].image_M.tolist())
+        if batch["objects"].fallbacks > without_boxes:
+            warnings.warn(
+                "some `boxes` do not agree with the coordinates in the text, and the dequantised labels are used "
+                "instead: give fractions of the image's sides, one box for each object, in the order of the text",
+                stacklevel=2,
+            )
         return batch
 
     def _join(self, name: str, values: Sequence[Any], lengths: Sequence[int]) -> Tensor:
