@@ -78,10 +78,12 @@ def test_input_error_exits_2_without_a_traceback(files, tmp_path, capsys):
     assert not (tmp_path / "o").exists()
 
 
-def test_unwritable_folder_exits_1(files, tmp_path, capsys):
+@pytest.mark.parametrize("out", ["taken", "taken/below"])
+def test_file_in_the_place_of_the_folder_exits_2(files, tmp_path, capsys, out):
     (tmp_path / "taken").write_text("a file")
-    assert main(["score", *files, "--out", str(tmp_path / "taken")]) == 1
-    assert "taken" in capsys.readouterr().err
+    assert main(["score", *files, "--out", str(tmp_path / out)]) == 2
+    assert f"{out}: it is a file, or is below one; name another folder" in capsys.readouterr().err
+    assert (tmp_path / "taken").read_text() == "a file"
 
 
 def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch, capsys):

@@ -41,6 +41,8 @@ class CommandGroup(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except KeyboardInterrupt:
             raise typer.Exit(_INTERRUPTED) from None
+        except (FileExistsError, NotADirectoryError) as error:
+            _exit_with(f"{error.filename}: it is a file, or is below one; name another folder", 2)
         except OSError as error:
             file_name = f"{error.filename}: " if error.filename else ""
             _exit_with(f"{file_name}{error.strerror or error}", 1)
