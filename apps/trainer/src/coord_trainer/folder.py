@@ -171,8 +171,9 @@ class Manifest:
         }
         if plugins := config.custom.coord_objective.plugins:
             self.values["plugins"] = plugin_digests(plugins)
-        if self.data_before:  # kept even if the resume is refused
-            self.values["data"] = self.data_before
+        # Kept even if the resume is refused, or if training had ended and only the answers are left.
+        kept = ("data", "parameters", "first_batches", "samples_seen")
+        self.values |= {name: before[name] for name in kept if before.get(name)}
 
     def __enter__(self) -> Manifest:
         """Write the facts known at the start."""
