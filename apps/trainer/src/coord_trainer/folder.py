@@ -154,7 +154,7 @@ class Manifest:
     def __init__(self, folder: Path, config: RunConfig, writes: bool = True) -> None:
         self._path = folder / "manifest.json" if writes else None
         # Read before it is overwritten.
-        before = read_json(self._path) if writes and config.run.resume and self._path.is_file() else {}
+        before = earlier_manifest(folder) if writes and config.run.resume else {}
         self.data_before: dict[str, Any] = before.get("data", {})
         self._started = time.time()
         self.values: dict[str, Any] = {
@@ -194,6 +194,12 @@ class Manifest:
         self.values |= values | {"seconds": round(time.time() - self._started, 1)}
         if self._path is not None:
             write_text(self._path, json.dumps(self.values, indent=2, default=str) + "\n")
+
+
+def earlier_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of the run in `folder`, empty if there is none."""
+    path = folder / "manifest.json"
+    return read_json(path) if path.is_file() else {}
 
 
 def _git_revision() -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ from coord_trainer.data.targets import TargetWriter
 from coord_trainer.folder import (
     Manifest,
     check_same_data,
+    earlier_manifest,
     explain_full_disk,
     explain_lost_evaluation,
     lock_run_folder,
@@ -102,6 +103,8 @@ def _carry_out(
                 annotated = load_sets(config)
             if is_first():
                 findings = _check_data(config, *annotated, folder.parent / ".inspected")
+                if config.run.resume:  # before anything in the folder is rewritten
+                    check_same_data(folder, earlier_manifest(folder).get("data", {}), _data_facts(*annotated))
         _check_ranks(len(annotated[0]) if annotated is not None else config.data.shapes.train)
         if is_first():
             held.callback(_open_folder(config, folder).release)
