@@ -95,9 +95,14 @@ def test_resume_after_a_kill_while_saving_is_bit_for_bit(whole, tmp_path, capsys
     assert "1 lines of metrics.jsonl" in told  # step 3 comes again
     assert_same_run(killed, whole)
 
+    before = json.loads((killed / "manifest.json").read_text())
     again = train_and_score(resumed, killed)  # finished: nothing is trained any more
     assert again.checkpoint.name == "checkpoint-6"
-    assert "training had ended with" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "training had ended with" in told and "parameters were trained" not in told
+    after = json.loads((killed / "manifest.json").read_text())
+    for fact in ("parameters", "first_batches", "samples_seen"):
+        assert after[fact] == before[fact] and before[fact]
 
 
 def test_checkpoint_is_complete_with_all_its_files_only(tmp_path):

@@ -5,11 +5,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from tiny_run import TINY, read_lines, tiny_config
 
 from coord_codec import InputError
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.image_set import draw_sets
+from coord_trainer.folder import write_config
 from coord_trainer.model.card import read_card
 from coord_trainer.model.tiny import base_checkpoint
 
@@ -182,3 +184,23 @@ def test_random_order_is_another_one_each_epoch_and_the_same_when_repeated(opene
     assert [sorted(b) for b in boxes] == [sorted(b) for b in others]  # the same objects
     with pytest.raises(InputError, match=r"data\.preload is true but data\.order is random"):
         config(SOFT, data={"order": "random", "preload": True})
+
+
+def test_resume_with_other_annotations_is_refused_before_the_run_folder_changes(tmp_path):
+    from coord_trainer.run import train_and_score
+
+    Image.new("RGB", (64, 64)).save(tmp_path / "a.png")
+    record = {"image": "a.png", "objects": [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    data = {"markers": "obj", "annotations": str(tmp_path / "a.jsonl")}
+    evaluation = {"pictures": "none"}
+    run = tmp_path / "run"
+    run.mkdir()
+    write_config(run, tiny_config(data=data, evaluation=evaluation))
+    (run / "manifest.json").write_text('{"status": "finished", "steps": 6, "data": {"train": {"digest": "a"}}}')
+    (run / "metrics.jsonl").write_text('{"step": 1}\n')
+    before = {file: file.read_bytes() for file in run.iterdir()}
+    changed = tiny_config(data=data, evaluation=evaluation, run={"resume": True}, training={"max_steps": 9})
+    with pytest.raises(InputError, match=r"the train data has changed .*\(digest a, now"):
+        train_and_score(changed, run)
+    assert {file: file.read_bytes() for file in run.iterdir()} == before

@@ -154,7 +154,7 @@ class Manifest:
     def __init__(self, folder: Path, config: RunConfig, writes: bool = True) -> None:
         self._path = folder / "manifest.json" if writes else None
         # Read before it is overwritten.
-        before = read_json(self._path) if writes and config.run.resume and self._path.is_file() else {}
+        before = earlier_manifest(folder) if writes and config.run.resume else {}
         self.data_before: dict[str, Any] = before.get("data", {})
         self._started = time.time()
         self.values: dict[str, Any] = {
@@ -171,8 +171,9 @@ class Manifest:
         }
         if plugins := config.custom.coord_objective.plugins:
             self.values["plugins"] = plugin_digests(plugins)
-        if self.data_before:  # kept even if the resume is refused
-            self.values["data"] = self.data_before
+        # Kept even if the resume is refused, or if training had ended and only the answers are left.
+        kept = ("data", "parameters", "first_batches", "samples_seen")
+        self.values |= {name: before[name] for name in kept if before.get(name)}
 
     def __enter__(self) -> Manifest:
         """Write the facts known at the start."""
@@ -193,6 +194,12 @@ class Manifest:
         self.values |= values | {"seconds": round(time.time() - self._started, 1)}
         if self._path is not None:
             write_text(self._path, json.dumps(self.values, indent=2, default=str) + "\n")
+
+
+def earlier_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of the run in `folder`, empty if there is none."""
+    path = folder / "manifest.json"
+    return read_json(path) if path.is_file() else {}
 
 
 def _git_revision() -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ from coord_trainer.data.targets import TargetWriter
 from coord_trainer.folder import (
     Manifest,
     check_same_data,
+    earlier_manifest,
     explain_full_disk,
     explain_lost_evaluation,
     lock_run_folder,
@@ -102,6 +103,8 @@ def _carry_out(
                 annotated = load_sets(config)
             if is_first():
                 findings = _check_data(config, *annotated, folder.parent / ".inspected")
+                if config.run.resume:  # before anything in the folder is rewritten
+                    check_same_data(folder, earlier_manifest(folder).get("data", {}), _data_facts(*annotated))
         _check_ranks(len(annotated[0]) if annotated is not None else config.data.shapes.train)
         if is_first():
             held.callback(_open_folder(config, folder).release)
@@ -222,16 +225,16 @@ def train_model(
     limits = (config.training.get(name) for name in ("max_steps", "num_train_epochs"))
     if resumed is not None and is_finished(resumed, *limits, section.ap_patience):
         say(f"training had ended with {resumed.name}")
-        trained, seconds, seen = Trained(resumed, steps_of(resumed)), before[1], {}
+        trained, seconds, of_training = Trained(resumed, steps_of(resumed)), before[1], {}  # those of the manifest stay
     else:
         with interruption.between_steps(), explain_worker_failure():
             trained = opened.train(
                 samples, scored_samples, callbacks=callbacks, resume_from=resumed, workers=workers, answers=answers
             )
         seconds = clock.seconds
-        seen = _report_seen(mixture, trained.seen)
-    parameters = count_parameters(opened.model)
-    say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
+        of_training = {"first_batches": trained.first_batches, **_report_seen(mixture, trained.seen)}
+        of_training["parameters"] = parameters = count_parameters(opened.model)
+        say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
     if trained.checkpoint is None:
         raise RunError("training ended without a checkpoint; set training.save_strategy to steps or epoch")
     earlier = f", {before[0]} of them in {before[1]:.0f} s before it was resumed" * bool(before[0])
@@ -243,9 +246,7 @@ def train_model(
         "fingerprint": opened.vocab.fingerprint(markers=opened.markers) if opened.vocab is not None else None,
         "checkpoint": os.path.relpath(trained.checkpoint, folder),
         "objects_left_out_by_the_cap": samples.dropped_objects,
-        "parameters": parameters,
-        "first_batches": trained.first_batches,
-        **seen,
+        **of_training,
         **_report_evaluations(folder, trained.checkpoint),
     }
     best = facts["best_checkpoint"]

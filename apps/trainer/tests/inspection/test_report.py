@@ -124,6 +124,23 @@ def test_inspect_finds_the_images_beside_the_file_of_a_folder(inspect, clean, tm
     assert code == 0 and "8 images" in out
 
 
+@pytest.mark.parametrize("prefix", ["images/", "./images/", "images\\/"])
+def test_inspect_takes_paths_below_images_as_training_does(inspect, clean, tmp_path, prefix):
+    clean.subset(range(8)).write(tmp_path / "data/images")
+    source = next((tmp_path / "data/images").glob("*.jsonl"))
+    text = source.read_text().replace('"image": "', f'"image": "{prefix}')
+    source.rename(tmp_path / "data/instances.jsonl").write_text(text)
+    code, err, out = inspect("data/instances.jsonl")
+    assert code == 0 and "unreadable_image" not in out, err + out
+
+
+def test_inspect_leaves_the_images_beside_a_folder_alone(inspect, clean, tmp_path):
+    write_yolo(replace(clean.subset(range(8)), layout=centred), tmp_path / "yolo")
+    (tmp_path / "images").mkdir()
+    code, err, out = inspect("yolo")
+    assert code == 0 and "8 images" in out, err + out
+
+
 def test_inspect_writes_over_no_file(inspect, clean, tmp_path):
     source = clean.subset(range(8)).write(tmp_path / "data")
     before = source.annotations.read_bytes()

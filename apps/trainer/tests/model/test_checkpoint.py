@@ -48,3 +48,27 @@ def test_truncated_adapter_is_named(adapter):
     (adapter / "adapter_model.safetensors").write_bytes(b"\x08\x00")
     with pytest.raises(InputError, match="adapter: "):
         open_checkpoint(adapter, tiny_config())
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["gone", "of another run"])
+def test_adapter_of_a_moved_run_is_loaded_with_the_base_of_its_run(tiny_model, adapter, tmp_path, taken):
+    """Its file names the base where the run was, and another run may be there by now."""
+    shutil.copytree(tiny_model, tmp_path / "moved/base")
+    moved = shutil.copytree(adapter, tmp_path / "moved/checkpoints/checkpoint-1")
+    config = json.loads((moved / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = str(tmp_path / "run/base")
+    (moved / "adapter_config.json").write_text(json.dumps(config))
+    if taken:
+        other = load_file(shutil.copytree(tiny_model, tmp_path / "run/base") / "model.safetensors")
+        save_file({name: tensor + 1 for name, tensor in other.items()}, tmp_path / "run/base/model.safetensors")
+    expected = open_checkpoint(adapter, tiny_config()).model.state_dict()
+    found = open_checkpoint(moved, tiny_config()).model.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_missing_base_of_an_adapter_is_named_with_the_remedy(adapter, tmp_path):
+    config = json.loads((adapter / "adapter_config.json").read_text())
+    config["base_model_name_or_path"] = str(tmp_path / "gone")
+    (adapter / "adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match=r"gone', and there is no such folder here; move the base back, or"):
+        open_checkpoint(adapter, tiny_config())

@@ -74,3 +74,10 @@ def test_parse_reads_the_predictions_that_score_reads(tmp_path, capsys, name):
         "7: ok, format lists, 1 objects",
         "b.jpg: empty, format none, 0 objects",
     ]
+
+
+def test_parse_names_an_answer_without_an_image_id_by_its_image(tmp_path, capsys):
+    """As `predict` writes them for images that have no id."""
+    (tmp_path / "p.jsonl").write_text('{"image_id": null, "image": "b.jpg", "text": "[]"}\n')
+    assert main(["parse", str(tmp_path / "p.jsonl")]) == 0
+    assert capsys.readouterr().out.startswith("b.jpg: empty")

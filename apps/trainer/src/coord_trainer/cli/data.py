@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,8 @@ from coord_trainer.config.base import Format
 
 _TRAIN, _HELDOUT = "train.jsonl", "val.jsonl"
 """Files in a folder written by `prepare --split`."""
+_BELOW_IMAGES = re.compile(rb"""[\s"',](\./)?images\\?/""")
+"""The beginning of an image path in JSON or CSV; JSON may escape the slash."""
 
 
 @app.command()
@@ -146,9 +149,9 @@ def _split_words(words: Sequence[str], images: Path | None, model: str | None) -
     if (path / _TRAIN).is_file():
         heldout = path / _HELDOUT if (path / _HELDOUT).is_file() else None
         path /= _TRAIN
-    names_images = path.suffix in (".yaml", ".yml")  # a YOLO file names the image folders itself
-    if images is None and not names_images and (beside := _annotations(path).parent / "images").is_dir():
-        images = beside  # the layout of many data sets
+    file = _annotations(path)
+    if images is None and file.is_file() and (file.parent / "images").is_dir() and not _states_folder(file):
+        images = file.parent / "images"  # the layout of many data sets
     settings.append(_setting("data.annotations", path))
     settings.append(_setting("evaluation.pictures", "train" if heldout is None else "heldout"))
     if images is not None:
@@ -162,6 +165,14 @@ def _annotations(path: Path) -> Path:
     """Return the only JSON file of a folder, or else the path itself."""
     files = sorted(path.glob("*.json")) if path.is_dir() else []
     return files[0] if len(files) == 1 else path
+
+
+def _states_folder(file: Path) -> bool:
+    """Return whether image paths in a file begin with images/; a YOLO file names the image folders itself."""
+    if file.suffix in (".yaml", ".yml"):
+        return True
+    with file.open("rb") as stream:
+        return bool(_BELOW_IMAGES.search(stream.read(1 << 24)))
 
 
 def _setting(key: str, value: object) -> str:

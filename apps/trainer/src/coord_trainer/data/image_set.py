@@ -21,10 +21,10 @@ from tqdm import tqdm
 
 from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, read_annotations, write_instances
 from coord_codec.records import raise_for
-from coord_eval import decode_image
+from coord_eval import ImageError, decode_image
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection, ShapesConfig
-from coord_trainer.console import is_first, say
+from coord_trainer.console import RunError, is_first, say
 from coord_trainer.data.formats.registry import base_of, read_source
 from coord_trainer.data.large.check import Rules
 from coord_trainer.data.large.records import Records
@@ -118,9 +118,18 @@ class ImageSet:
         return self.annotations.select(self.instances[:limit])
 
     def image(self, index: int) -> Image.Image:
-        """Return the upright RGB image of instance `index`; training, prediction and reports all use this decoder."""
+        """Return the upright RGB image of instance `index`; training, prediction and reports all use this decoder.
+
+        Raises:
+            RunError: the file has changed since it was checked.
+        """
         name = self.instances[index].image
-        return self.held_in_memory[name] if name in self.held_in_memory else decode_image(self.root / name)
+        if name in self.held_in_memory:
+            return self.held_in_memory[name]
+        try:
+            return decode_image(self.root / name)
+        except ImageError as error:
+            raise RunError(f"{self.root / name}: became unreadable during the run ({error})") from None
 
 
 def load_annotated(

@@ -17,8 +17,7 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from coord_codec import Instance, SequenceLayout, find_layout
-from coord_eval import ImageError
-from coord_trainer.console import RunError, world_size
+from coord_trainer.console import world_size
 from coord_trainer.data.augment import augment
 from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.noise import without_noise
@@ -112,10 +111,7 @@ class SampleSet(Dataset):
     def drawn(self, index: int, epoch: int = 0) -> tuple[Image.Image, str, Instance]:
         """Return the image of a sample, its prompt, and the record with only the objects that answer it."""
         instance = self.images.instances[index]
-        try:
-            image = self.images.image(index)
-        except ImageError as error:
-            raise RunError(f"{self.images.root / instance.image}: became unreadable during the run ({error})") from None
+        image = self.images.image(index)
         if self._augments:
             image, instance = augment(image, instance, self._writer.data.augment, self._writer.seed_of(instance, epoch))
         return image, *self._writer.ask(instance, epoch)

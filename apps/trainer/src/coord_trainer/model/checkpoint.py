@@ -42,8 +42,13 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
     """
     adapter = read_json(path / "adapter_config.json") if (path / "adapter_config.json").is_file() else None
     source = path if adapter is None else adapter.get("base_model_name_or_path")
+    if adapter is not None and path.parent.name == "checkpoints" and (own := path.parent.parent / "base").is_dir():
+        source = own  # of a run that built its base; the folder that the adapter names may be another run's by now
     if adapter is not None and not (source and Path(source).is_dir()):
-        raise InputError(f"{path}: its adapter_config.json names the base {source!r}, and there is no such folder here")
+        raise InputError(
+            f"{path}: its adapter_config.json names the base {source!r}, and there is no such folder here; move the "
+            "base back, or state its folder there as base_model_name_or_path"
+        )
     card = read_card(path)
     try:
         processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)

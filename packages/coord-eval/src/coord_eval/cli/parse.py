@@ -95,7 +95,8 @@ def _text_of(record: dict[str, Any], number: int, where: str) -> tuple[str, str]
         text = ""
     if not isinstance(text, str):
         raise InputError(f"{where}, text: expected the answer as text")
-    return str(record.get("image_id", record.get("image", number))), text
+    names = (record.get("image_id"), record.get("image"), number)  # `predict` writes null for images without an id
+    return str(next(name for name in names if name is not None)), text
 
 
 def _records(text: str) -> list[dict[str, Any]]:
