@@ -251,7 +251,7 @@ def test_what_the_system_refuses_is_one_line(error, code, told, run, monkeypatch
     assert found == code and told in printed and printed.count("\n") == 1
 
 
-LONG = f"data.classes=[{','.join(f'class{n}' for n in range(60))}]"
+LONG = f"data.prompt={'Find every object. ' * 20}"
 
 
 @pytest.mark.parametrize(
