@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from coord_codec.annotate import annotate_coord_tokens
-from coord_codec.files import InputError
+from coord_codec.files import InputError, RunError
 from coord_codec.geometry import GEOMETRIES, Geometry, Shape, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.layout import ObjectLayout, Omission, Reason, SequenceLayout, find_layout
@@ -51,6 +51,7 @@ __all__ = [
     "Order",
     "Problem",
     "Reason",
+    "RunError",
     "SequenceLayout",
     "Shape",
     "Style",

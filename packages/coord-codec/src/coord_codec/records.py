@@ -278,6 +278,12 @@ def descriptions_in(instance: Instance, key: str) -> tuple[str, ...] | None:
     return tuple(values)
 
 
+def phrase_of(instance: Instance) -> str | None:
+    """Return the phrase of a record, its key `query`; None if the record has none."""
+    phrase = getattr(instance, "query", None)
+    return phrase if isinstance(phrase, str) and phrase.strip() else None
+
+
 def _small_box_error(obj: Object) -> str | None:
     try:
         check_shown(obj.bbox)
