@@ -151,7 +151,7 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
         config.modules_to_save = [name for name in config.modules_to_save or () if name != MODULE_NAME] or None
     hollow, tables = _hollow_out(model), find_tables(base)
     tied = {tables.embed, tables.head} if tables.tied else set()
-    # In float32: beside its factors PEFT stores an adapted table in 16 bits, and would merge factors and table in those.
+    # In float32: beside its factors PEFT stores an adapted table in 16 bits, and would merge both in those.
     stored = {tensor.name: tensor for tensor in adapter.file.tensors if offset_part(tensor.name) is None}
     state = {name: read_float(tensor) for name, tensor in stored.items() if tensor.dtype in FLOATS}
     config.inference_mode = True
