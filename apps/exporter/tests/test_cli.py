@@ -94,6 +94,16 @@ def test_merge_builds_no_model(bases, adapters, tmp_path):
     assert heavy == {"torch"} and (tmp_path / "out" / "config.json").exists()
 
 
+def test_script_of_the_specification_merges(bases, adapters, tmp_path):
+    """By relative names, from any folder."""
+    for name, folder in (("base", bases(False)), ("adapter", adapters / "offsets")):
+        (tmp_path / name).symlink_to(folder)
+    command = [APP.parents[1] / "scripts" / "merge_coord.sh", "base", "adapter", "out", "--no-verify"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("5GB", 5 * 10**9), ("1.5 mib", 3 << 19), ("1B", None), ("0GB", None), (None, None)]
 )

@@ -14,8 +14,7 @@ from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.report.analysis import analysis_sections
-from coord_codec.html import columns, number, page, safe, section, table
-from coord_eval.report.page import LEGEND, draw, shown_name
+from coord_eval.report.page import LEGEND, columns, draw, number, page, safe, section, shown_name, table
 
 _COCO_NAMES = {
     "AP": "AP, IoU .50:.95",
