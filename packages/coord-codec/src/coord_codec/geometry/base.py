@@ -94,8 +94,8 @@ class Geometry(ABC):
         has_extent: whether the box around a shape has an area, so that scores of boxes mean something
         named: whether each point has a name and a visibility
         above: for each number the index of an earlier one that it has to exceed, or None; empty if there is no order
-        similarity: the measure by which shapes are compared: a name of `coord_eval.shapes.SIMILARITIES`, or a
-            `Similarity` of your own
+        similarity: the measure by which shapes are compared: a name of `coord_eval.shapes.similarity.SIMILARITIES`, or
+            a `Similarity` of your own
         loss: the regression loss of expected coordinates: a name of `coord_losses.terms.shape.SHAPE_LOSSES`, a function
             of your own, or None for none
         coco_field: the field of a COCO annotation that states the shape; None if it is always derived from the box

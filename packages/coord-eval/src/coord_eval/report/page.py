@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coord_codec import Geometry, geometry_of
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.bootstrap import HEADLINE
 from coord_eval.report.photograph import photograph
@@ -130,7 +131,7 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
     # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
     hit_D = matches.iou_D >= 0.5 if pairs is None else pairs.similarity_D > 0
     hit_N = matches.iou_N >= 0.5 if pairs is None else pairs.similarity_N > 0
-    as_points = any(shape is not None and shape.type in ("point", "keypoints") for shape in truth.shapes or ())
+    kind = next((geometry_of(shape.type) for shape in truth.shapes or () if shape is not None), geometry_of("box"))
     for n in objects_n:
         name = truth.categories[truth.category_N[n]]
         style = f'stroke="{_TRUTH}" stroke-dasharray="{"2 3" if truth.crowd_N[n] else "7 4"}"'
@@ -138,7 +139,8 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
         tip = f"ground truth: {name}" + (", missed" if missed else "")
         label = name if missed else ""
         box, shape = truth.boxes_N4[n] * zoom, truth.shapes[n] if truth.shapes else None
-        outline = outline_svg(scaled(shape.coordinates, (w, h)), as_points) if shape else ""
+        points = [(x * w, y * h) for x, y in kind.outline(shape.coordinates)] if shape else []
+        outline = outline_svg(points, kind) if shape else ""
         parts.append(_box(box, style=style, tip=tip, label=label, colour=_TRUTH, size=(w, h), outline=outline))
     names = [*truth.categories, *detections.unknown]
     for d in rows_d:
@@ -147,7 +149,7 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
         tip = f"answer: {name}, {fits}, score {detections.scores_D[d]:.3g}"
         box = detections.boxes_D4[d] * zoom
         points = [(x * zoom, y * zoom) for x, y in detections.shapes[d]] if detections.shapes else []
-        outline, style = outline_svg(points, as_points) if points else "", f'stroke="{colour}"'
+        outline, style = outline_svg(points, kind) if points else "", f'stroke="{colour}"'
         parts.append(_box(box, style=style, tip=tip, label=name, colour=colour, size=(w, h), outline=outline))
     return "".join([*parts, "</svg>"]), problem
 
@@ -165,16 +167,11 @@ def _size(evaluation: Scored, image: int, objects_n: np.ndarray, rows_d: np.ndar
     return float(right), float(bottom)
 
 
-def scaled(coordinates: Sequence[float], size: tuple[float, float]) -> list[tuple[float, float]]:
-    """Scale coordinates in [0, 1] to points of a drawing of this size."""
-    return [(x * size[0], y * size[1]) for x, y in zip(coordinates[::2], coordinates[1::2], strict=True)]
-
-
-def outline_svg(points: Sequence[tuple[float, float]], as_points: bool) -> str:
-    """Return the start of an SVG element: an outline, or a cross at each point other than 0, 0, which is unlabelled."""
-    if not as_points:
+def outline_svg(points: Sequence[tuple[float, float]], kind: Geometry) -> str:
+    """Return the start of an SVG element: a closed outline, or a cross at each labelled point."""
+    if kind.closed:
         return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"'
-    crosses = "".join(f"M{x - 5:.1f},{y:.1f}h10M{x:.1f},{y - 5:.1f}v10" for x, y in points if (x, y) != (0, 0))
+    crosses = "".join(f"M{x - 5:.1f},{y:.1f}h10M{x:.1f},{y - 5:.1f}v10" for x, y in kind.placed(points))
     return f'<path d="{crosses}"'
 
 
