@@ -221,9 +221,9 @@ class Geometry(ABC):
         """Return whether a point of `outline` exists; keypoints without a label do not."""
         return True
 
-    def placed(self, points: Sequence[Point]) -> list[Point]:
+    def placed(self, points: Sequence[Point]) -> Sequence[Point]:
         """Return the points that exist."""
-        return [point for point in points if self.is_placed(point)]
+        return points
 
     def box_of(self, numbers: Sequence[Any], lib: Any = math) -> tuple[Any, Any, Any, Any]:
         """Return the box around a shape (x1, y1, x2, y2) as a formula of its numbers.
@@ -240,8 +240,7 @@ class Geometry(ABC):
     def to_box(self, coordinates: Coordinates) -> Box:
         """Return the box around a shape (x1, y1, x2, y2) within the image, which may have zero area."""
         if self.has_points:
-            points = self.placed(pairs(coordinates)) or [(0.0, 0.0)]
-            xs, ys = zip(*points, strict=True)
+            xs, ys = zip(*self.placed(pairs(coordinates)) or [(0.0, 0.0)], strict=True)
             return min(xs), min(ys), max(xs), max(ys)
         x1, y1, x2, y2 = map(clamp, self.box_of(coordinates))
         return x1, y1, x2, y2

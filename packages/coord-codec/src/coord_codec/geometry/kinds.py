@@ -207,6 +207,10 @@ class KeypointsGeometry(Geometry):
         """Return whether a point is labelled."""
         return any(point)
 
+    def placed(self, points: Sequence[Point]) -> Sequence[Point]:
+        """Return the labelled points."""
+        return [point for point in points if self.is_placed(point)]
+
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
         """Return the points, with labelled points at bins 0, 0 moved to bins 0, 1."""
         moved = (0.0, grid.dequantize(1))

@@ -95,7 +95,7 @@ class _Table:
         self,
         truth: GroundTruth,
         objects: list[int],
-        true: list[Points],
+        true: Sequence[Points],
         labelled: list[np.ndarray],
         measure: Similarity,
     ) -> None:
