@@ -11,11 +11,12 @@ import numpy as np
 
 from coord_codec import geometry_of
 from coord_codec.files import write_text
+from coord_codec.html import columns, number, page, safe, section, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.report.analysis import analysis_sections
-from coord_eval.report.page import LEGEND, columns, draw, number, page, safe, section, shown_name, table
+from coord_eval.report.page import LEGEND, draw, shown_name
 
 _COCO_NAMES = {
     "AP": "AP, IoU .50:.95",
