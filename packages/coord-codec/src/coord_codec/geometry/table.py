@@ -134,12 +134,15 @@ def geometry_table() -> str:
 
     Example:
         >>> print(geometry_table().splitlines()[2])
-        | `box` | x1, y1, x2, y2: two corners | 4 | `bbox`, `bbox_2d` | `box_iou` |
+        | `box` | x1, y1, x2, y2: two corners | 4 | `bbox`, `bbox_2d` | `bbox` | `box_iou` |
     """
-    head = ["| geometry | coordinates | how many | keys in JSON | similarity |", "|---|---|---|---|---|"]
-    rows = [
-        f"| `{row.name}` | {row.about} | {row.counts} | {', '.join(f'`{key}`' for key in row.keys)} | "
-        f"`{getattr(row.similarity, 'name', row.similarity)}` |"
-        for row in _ROWS.values()
-    ]
-    return "\n".join([*head, *rows]) + "\n"
+    head = ("geometry", "coordinates", "how many", "keys in JSON", "in COCO files", "similarity")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in _ROWS.values():
+        keys = ", ".join(f"`{key}`" for key in row.keys)
+        source = (
+            f"`{row.coco_field}`" if row.coco_field else row.from_box_words.removesuffix(" is").removesuffix(" are")
+        )
+        measure = f"`{getattr(row.similarity, 'name', row.similarity)}`"
+        lines.append(f"| `{row.name}` | {row.about} | {row.counts} | {keys} | {source} | {measure} |")
+    return "\n".join(lines) + "\n"
