@@ -52,8 +52,8 @@ def prepare(
     Example: uv run apps/trainer prepare annotations.json images --out prepared
     """
     must_not_exist(out)
-    from coord_data.prepare import prepare as write_prepared
-    from coord_data.prepare import written_to
+    from coord_data.preparation import prepare as write_prepared
+    from coord_data.preparation import written_to
     from coord_trainer.config.sections import DataSection
 
     for place in written_to(out):

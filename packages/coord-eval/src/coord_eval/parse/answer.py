@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from coord_codec import GEOMETRIES
 from coord_codec.geometry import GeometryName
 
 Completeness = Literal["complete", "repaired", "partial"]
@@ -40,9 +41,10 @@ class ParsedObject:
             nested `desc_logprobs`; several boxes of one phrase share it; None for a box without phrase
         repairs: names of the repairs made, keys of `REPAIRS`; empty for complete objects
         geometry: a name of `coord_codec.GEOMETRIES`, as written; scores of boxes always use `box`
-        points: the vertices in [0, 1] of a shape other than a box, else empty
+        points: the points in [0, 1] that draw a shape other than a box (`Geometry.outline`), else empty
         order: order of `bins`, a key of `ORDERS`; empty if a bin is not a single coordinate
         score: confidence in [0, 1] that the answer itself states, None without one
+        coordinates: the numbers in [0, 1] of a shape other than a box, else empty
     """
 
     desc: str
@@ -57,6 +59,13 @@ class ParsedObject:
     points: tuple[tuple[float, float], ...] = ()
     order: str = "xyxy"
     score: float | None = None
+    coordinates: tuple[float, ...] = ()
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the object is a box that states its four sides, one by one."""
+        kind = GEOMETRIES[self.geometry]
+        return kind.is_box and kind.fits(len(self.bins))
 
     @property
     def coord_indices(self) -> range:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 from coord_codec import GEOMETRIES, WILDCARD_TOKEN, CoordGrid, coord_tokens
+from coord_codec import Geometry as Kind
 from coord_eval.parse.answer import OVERSHOOT, Answer, Completeness, Drop, Geometry, ParsedObject, Status, corners
 
 _prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
@@ -32,16 +33,18 @@ def token_units(grid: CoordGrid) -> Mapping[str, tuple[int, float]]:
     return MappingProxyType({token: (k, min(grid.dequantize(k), 1.0)) for k, token in enumerate(coord_tokens(grid))})
 
 
-def arity_fits(geometry: Geometry, count: int) -> bool:
-    """Return whether a shape can have `count` numbers; polygons of other models may be longer than ours."""
+def shape_order(geometry: Geometry) -> str:
+    """Return the order of the numbers of a shape, if nothing else states it; empty if it has others than x and y."""
     kind = GEOMETRIES[geometry]
-    return kind.fits(count) or (geometry == "polygon" and count > kind.most and count % 2 == 0)
+    if kind.is_box:
+        return "xyxy"
+    return "xy" if kind.has_points else ""
 
 
-def _enclosing_box(geometry: Geometry, unit: Sequence[float]) -> tuple[float, float, float, float]:
+def _enclosing_box(kind: Kind, unit: Sequence[float]) -> tuple[float, float, float, float]:
     """Return the box around a shape, or the small square around a single point, clipped at the image border."""
-    x1, y1, x2, y2 = GEOMETRIES[geometry].to_box(tuple(unit))
-    r = POINT_RADIUS if (x1, y1) == (x2, y2) and geometry in ("point", "keypoints") else 0.0
+    x1, y1, x2, y2 = kind.to_box(tuple(unit))
+    r = POINT_RADIUS if (x1, y1) == (x2, y2) and not kind.closed else 0.0
     return max(x1 - r, 0.0), max(y1 - r, 0.0), min(x2 + r, 1.0), min(y2 + r, 1.0)
 
 
@@ -113,17 +116,19 @@ class AnswerBuilder:
     ) -> None:
         """Add a box by its corners in [0, 1], or another shape by its numbers.
 
-        Swapped corners are sorted; boxes without area and keypoints of which none is labelled are dropped.
+        Swapped corners are sorted; boxes without area and shapes of which no point is labelled are dropped.
         """
         points: tuple[tuple[float, float], ...] = ()
+        coordinates: tuple[float, ...] = ()
         if geometry == "box":
             x1, y1, x2, y2 = box = tuple(unit)
-        elif geometry == "keypoints" and not any(unit):
-            self.drop("no_coordinates", *span)
-            return
         else:
-            points = tuple(zip(unit[::2], unit[1::2], strict=True))
-            x1, y1, x2, y2 = box = _enclosing_box(geometry, unit)
+            kind, coordinates = GEOMETRIES[geometry], tuple(unit)
+            points = kind.outline(coordinates)
+            if not kind.placed(points):
+                self.drop("no_coordinates", *span)
+                return
+            x1, y1, x2, y2 = box = _enclosing_box(kind, unit)
         if x1 >= x2 or y1 >= y2:
             if (x1 == x2 or y1 == y2) and not self.keep_flat:
                 self.drop("no_area", *span)
@@ -142,7 +147,10 @@ class AnswerBuilder:
             seen.add(key)
         self.objects.append(
             _parsed_object(
-                (desc, box, bins, span, state, first_coord_index, start_index, repairs, geometry, points, order, score)
+                (
+                    *(desc, box, bins, span, state, first_coord_index, start_index, repairs, geometry),
+                    *(points, order, score, coordinates),
+                )
             )
         )
 
@@ -157,7 +165,7 @@ class AnswerBuilder:
         **details: object,
     ) -> None:
         """Add a shape whose coordinates in [0, 1] are known; another number than its geometry has is a drop."""
-        if arity_fits(geometry, len(bins)):
+        if GEOMETRIES[geometry].reads(len(bins)):
             self.add(desc, tuple(bins), corners(order, unit), span, geometry=geometry, order=order, **details)  # type: ignore[arg-type]
         else:
             self.drop("wrong_arity", *span)
@@ -181,7 +189,7 @@ class AnswerBuilder:
         format, or by the assumed scale.
         """
         count = len(numbers)
-        if count != 4 if geometry == "box" else not arity_fits(geometry, count):
+        if count != 4 if geometry == "box" else not GEOMETRIES[geometry].reads(count):
             self.drop("wrong_arity", *span)
             return
         scale = self.scale
@@ -198,8 +206,9 @@ class AnswerBuilder:
             x1, y1, x2, y2 = numbers
             unit: Sequence[float] = (x1 / sx, y1 / sy, x2 / sx, y2 / sy)
         else:
-            first, second = (sy, sx) if order[0] == "y" else (sx, sy)
-            unit = corners(order, [n / (second if i % 2 else first) for i, n in enumerate(numbers)])
+            kind, along_y = GEOMETRIES[geometry], "x" if order[:1] == "y" else "y"
+            scaled = [n / (sy if kind.number_at(i) == along_y else sx) for i, n in enumerate(numbers)]
+            unit = corners(order, scaled)
         low, high = min(unit), max(unit)
         if not 0 <= low <= high <= 1:  # false for NaN too
             if not (low >= -OVERSHOOT and high <= 1 + OVERSHOOT) or any(map(math.isnan, unit)):

@@ -1,8 +1,8 @@
 """The table of answer formats: one row a format, and a parser for each way in which rows describe themselves.
 
 A row has a regular expression (`pattern`), a marker family (`markers`), keys of JSON records (`keys`), or a `reader` of
-lines. It brings its name, what an object looks like, published answers with the objects in them, the text that it needs,
-and the words of the README's table; documentation and tests go over the table. Comments cite the source of each format.
+lines. It brings its name, what an object looks like, published answers with the objects in them, the text that it
+needs, and the words of the README's table; documentation and tests go over the table. Comments cite sources.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class TextFormat:
         offset: summand of a bin before the division: .5 for the centre of the bin
         by_count: whether two coordinates are a point, four a box, and more a polygon
         arity: number of coordinates of one object, for `decode`, or 2 for points with y first
-        decode: maps the coordinates of one object as written to `x1, y1, x2, y2` in [0, 1], if order and scale cannot, or
-            if text stands between them
+        decode: maps the coordinates of one object as written to `x1, y1, x2, y2` in [0, 1], if order and scale
+            cannot, or if text stands between them
         opening: pattern of the start of an object; a start without an object is a drop
         hint: pattern by which `auto` recognises the format; by default `opening`, else `pattern`
         noise: pattern that is removed from labels
@@ -251,8 +251,8 @@ _ROWS = (
         by_count=True,
         published=(
             Published(
-                '<tool_call>\n{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [512, 300]}}\n'
-                "</tool_call>",
+                '<tool_call>\n{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": '
+                "[512, 300]}}\n</tool_call>",
                 (("", 0.512, 0.3),),
             ),
         ),
@@ -545,7 +545,7 @@ _ROWS = (
         decode=_patches,
         published=(
             Published(
-                "<grounding> An image of<phrase> a snowman</phrase><object><patch_index_0044><patch_index_0863></object>",
+                "<grounding><phrase> a snowman</phrase><object><patch_index_0044><patch_index_0863></object>",
                 (("a snowman", 0.390625, 0.046875, 0.984375, 0.828125),),
             ),
             Published(
@@ -578,8 +578,8 @@ _ROWS = (
             ),
         ),
     ),
-    # Molmo (Deitke et al. 2024) in hundredths of a side, its successor in thousandths: the number of an image or a time,
-    # then the number, x and y of each point.
+    # Molmo (Deitke et al. 2024) in hundredths of a side, its successor in thousandths: the number of an image or a
+    # time, then the number, x and y of each point.
     TextFormat(
         name="molmo",
         example='<point x="12.3" y="45.6" alt="cat">cat</point>',
@@ -634,7 +634,7 @@ _ROWS = (
             ),
         ),
     ),
-    # Shikra (Chen et al. 2023) in [0, 1], CogVLM (Wang et al. 2023) and GLM-4.5V in thousandths; Seed's tags; free text.
+    # Shikra (Chen et al. 2023) in [0, 1], CogVLM (Wang et al. 2023) and GLM-4.5V in thousandths; Seed's tags; prose.
     TextFormat(
         name="lists",
         example="the cat[0.1,0.2,0.3,0.4] or 1. cat: [100, 200, 300, 400] or cat: x=1, y=2, width=3, height=4",

@@ -99,7 +99,7 @@ class JsonParser:
             values = [units.get(token) for token in (a, b, c, d)]
             if None in values or row.order != "xyxy":
                 return False
-            bins, unit = zip(*values)  # type: ignore[misc]  # noqa: B905
+            bins, unit = zip(*values)  # noqa: B905
             builder.add(label, bins, unit, match.span(), builder.coord_count, start_index)
             builder.coord_count += 4
         builder.start_count = start_index + 1

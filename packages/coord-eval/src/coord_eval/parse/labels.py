@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import re
 
-_TAG = re.compile(r"<\|?/?[A-Za-z_][\w.-]*(?:\s[^<>]{0,200})?\|?/?>|<｜[^｜<>]{1,40}｜>|```(?:\w+)?")
+_TAG = re.compile(r"<\|?/?[A-Za-z_][\w.-]*(?:\s[^<>]{0,200})?\|?/?>|<\uff5c[^\uff5c<>]{1,40}\uff5c>|```(?:\w+)?")
 _EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)\*|\*(?!\w)")
 _LEADING = re.compile(
     r"""(?:\s*(?:
-        [-*•–—·#>|]+(?=\s|\w|$)             # bullets, headings, quotes, cells
+        [-*\u2022\u2013\u2014\u00b7#>|]+(?=\s|\w|$)             # bullets, headings, quotes, cells
       | \(?[0-9]{1,3}[.):](?![0-9])         # 1. 1) (1) 1:
       | \#[0-9]{1,3}\b[.:)]?                # #1
       | [0-9]{1,3}\s*\|                     # the first cell of a table row
       | \(?[a-z]\)                          # a) (a)
-      | [,;:.=→|]+
+      | [,;:.=\u2192|]+
     )\s*)+""",
     re.VERBOSE,
 )
-_TRAILING = re.compile(r"[\s:=,;|>→\-–—~@(\[{]+$|\s*\.$")
+_TRAILING = re.compile(r"[\s:=,;|>\u2192\-\u2013\u2014~@(\[{]+$|\s*\.$")
 _ROLE = re.compile(
     r"(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system)\s*:\s*", re.IGNORECASE
 )
-_PLACE = r"(?:bounding\s+box(?:es)?|bbox(?:es)?|box(?:es)?|coordinates?|coords?|location|position|region|point|centre|center)"
+_PLACE = (
+    r"(?:bounding\s+box(?:es)?|bbox(?:es)?|box(?:es)?|coordinates?|coords?|location|position|region|point"
+    r"|cent(?:re|er))"
+)
 _GENERIC = re.compile(
     rf"(?:the\s+|its\s+|my\s+)?(?:(?:normali[sz]ed|pixel|predicted|final|2d|approximate|corresponding)\s+)*{_PLACE}"
     r"(?:\s*\((?:[a-z0-9_,\s]+)\))?(?:\s+(?:is|are|of|for|at|in|coordinates|format))*",
@@ -31,7 +34,7 @@ _OF = re.compile(
     rf"(?:.*\b)?{_PLACE}\s+(?:of|for)\s+(?:the\s+|an?\s+|all\s+)?(.+?)(?:\s+(?:is|are)(?:\s+at)?)?", re.IGNORECASE
 )
 _OWNER = re.compile(
-    rf"(?:the\s+)?(.+?)(?:['’]s\s+{_PLACE}|\s+(?:bounding\s+box(?:es)?|bbox(?:es)?|coordinates?))(?:\s+(?:is|are)(?:\s+at)?)?",
+    rf"(?:the\s+)?(.+?)(?:['\u2019]s\s+{_PLACE}|\s+(?:bounding\s+box(?:es)?|bbox(?:es)?|coordinates?))(?:\s+(?:is|are)(?:\s+at)?)?",
     re.IGNORECASE,
 )
 _THERE = re.compile(
@@ -44,6 +47,7 @@ _SENTENCE = re.compile(
     r"objects?|detections?|bounding|boxes|coordinates|json|format|results?|list|based|assistant|user|thought|action)\b",
     re.IGNORECASE,
 )
+_OPEN_QUOTES, _CLOSE_QUOTES = "\"'\u201c\u2018\u00ab", "\"'\u201d\u2019\u00bb"
 _INSTANCE = re.compile(r"(.*\S)\s*(?:#|no\.\s*)?([0-9]{1,3})")
 
 
@@ -51,7 +55,7 @@ def clean_label(words: str) -> tuple[str, bool]:
     """Return a label without list numbers, marks and the sentence around it, and whether words or numbers went.
 
     Example:
-        >>> clean_label("2. **Red car** —"), clean_label("The bounding box of the dog is")
+        >>> clean_label("2. **Red car** \u2014"), clean_label("The bounding box of the dog is")
         (('Red car', True), ('dog', True))
     """
     text = _TAG.sub(" ", words) if "<" in words or "`" in words else words
@@ -83,7 +87,7 @@ def _strip(text: str) -> str:
     while before != text:
         before = text
         text = _TRAILING.sub("", text.strip())
-        if len(text) > 1 and text[0] in "\"'“‘«" and text[-1] in "\"'”’»":
+        if len(text) > 1 and text[0] in _OPEN_QUOTES and text[-1] in _CLOSE_QUOTES:
             text = text[1:-1]
     return text
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder
+from coord_eval.parse.builder import AnswerBuilder, shape_order
 from coord_eval.parse.labels import clean_label, is_heading, without_instance_numbers
 from coord_eval.parse.numbers import NUMBER, NumberGroup, is_quad, proper_boxes, read_groups, split_shapes
 from coord_eval.parse.record import (
@@ -27,7 +27,7 @@ from coord_eval.parse.record import (
     sides_of,
 )
 
-_WIDTHS = str.maketrans("（）［］【】，：；＝", "()[][],:;=")
+_WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
 """Full-width punctuation, after a Chinese prompt; one character for one, so that positions stay."""
 _TAGS = {
     **dict.fromkeys(("point", "points", "click", "pt", "pointer"), "point"),
@@ -40,14 +40,17 @@ _SIDE_NAMES = "|".join(sorted(SIDES, key=len, reverse=True))
 _LABEL_NAMES = "|".join(sorted((k for k in LABEL_KEYS if k.isascii()), key=len, reverse=True))
 _ITEM = re.compile(
     rf"""
-      <(?P<tag>{"|".join(_TAGS)})(?P<attributes>(?:\s[^<>]{{0,300}})?)>(?P<inner>[-+\s0-9.,;()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z))
+      <(?P<tag>{"|".join(_TAGS)})(?P<attributes>(?:\s[^<>]{{0,300}})?)>(?P<inner>[-+\s0-9.,;()\[\]]{{0,4000}})
+      (?:</(?P=tag)\s*>|(?P<open_tag>\Z))
     | <(?P<leaf>{_SIDE_NAMES}|{_LABEL_NAMES})>(?P<text>[^<>]{{0,400}})</(?P=leaf)\s*>
     | <\s*(?P<angle>{NUMBER}(?:\s*[,;]\s*{NUMBER}){{3}})\s*>
     | (?<![\w])(?P<attribute>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*(?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote)
-    | (?<![\w.])(?P<side>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}\s*(?P<number>{NUMBER})(?:\s?(?:px|%))?["']?(?![\w.]?[0-9])
+    | (?<![\w.])(?P<side>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}\s*(?P<number>{NUMBER})
+      (?:\s?(?:px|%))?["']?(?![\w.]?[0-9])
     | ^[ \t]*-[ \t]*(?P<block>{NUMBER}[ \t]*(?:\n[ \t]*-[ \t]*{NUMBER}[ \t]*){{1,7}})$
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.+-]*)
-    | (?:^[ \t]*|(?<=[:=|\t])[ \t]*|(?<=[^\W\d],)[ \t]*)(?P<bare>{NUMBER}(?:[ \t]*[,|\t ][ \t]*{NUMBER}){{3}})[ \t]*[.;|]?[ \t]*$
+    | (?:^[ \t]*|(?<=[:=|\t])[ \t]*|(?<=[^\W\d],)[ \t]*)
+      (?P<bare>{NUMBER}(?:[ \t]*[,|\t ][ \t]*{NUMBER}){{3}})[ \t]*[.;|]?[ \t]*$
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
@@ -72,8 +75,9 @@ _SYMBOLS = re.compile(
 _SEGMENT = re.compile(r"[^,;|]+")
 _MARKER = re.compile(r"[ \t]*(?:[-*•+]\s+|\(?[0-9]{1,3}[.)]\s*|#+\s+)")
 _FIELD = re.compile(r"[\s\"'*_`({-]*([^\W\d][\w \-]{0,28}?)[\"'*_`]*\s*[:=]\s*(.*)", re.DOTALL)
+_SCORE_NAMES = "|".join(key for key in SCORE_KEYS if key.isascii())
 _SCORED = re.compile(
-    rf"[(\[,;|]?\s*(?:with\s+)?(?:a\s+)?(?:{'|'.join(k for k in SCORE_KEYS if k.isascii())})\s*(?:of\s*)?[:=]?\s*({NUMBER})\s*(%?)\s*[)\]]?",
+    rf"[(\[,;|]?\s*(?:with\s+)?(?:a\s+)?(?:{_SCORE_NAMES})\s*(?:of\s*)?[:=]?\s*({NUMBER})\s*(%?)\s*[)\]]?",
     re.IGNORECASE,
 )
 _KEY_NOISE = re.compile(r"^[\s\"'*_`({>|.-]+|[\s\"'*_`:=)-]+$|\b(?:corner|the)\b", re.IGNORECASE)
@@ -183,10 +187,10 @@ class LineParser:
         first, *rest = words.split("\n")
         lines[-1].words[-1] += first
         position = start + len(first)
-        for words in rest:
+        for following in rest:
             lines[-1].end = max(lines[-1].end, position)
-            lines.append(_Line(position + 1, [words]))
-            position += 1 + len(words)
+            lines.append(_Line(position + 1, [following]))
+            position += 1 + len(following)
         lines[-1].end = max(lines[-1].end, position)
 
     def _items(self, match: re.Match[str]) -> list[_Item]:
@@ -218,8 +222,6 @@ class LineParser:
                 start, end = match.span(name) if name == "bare" else (start, end)
                 return [_Item(start, end, "", [NumberGroup(numbers, start, end, 0, start)])]
         if match["block"]:
-            numbers = [float(n) for n in re.findall(NUMBER, match["block"].replace("\n", "\n "))]
-            numbers = [abs(n) for n in numbers] if False else numbers
             return [_Item(start, end, "", [NumberGroup(self._block(match["block"]), start, end, 0, start)])]
         return self._run_items(start, end)
 
@@ -230,7 +232,7 @@ class LineParser:
     def _run_items(self, start: int, end: int) -> list[_Item]:
         """Return an item for each outermost bracket, and one for pairs that follow each other on a line."""
         text = self.text
-        groups = [g for g in read_groups(text, start, end, bare=False).groups]
+        groups = read_groups(text, start, end, bare=False).groups
         items: list[_Item] = []
         for group in groups:
             last = items[-1] if items else None
@@ -254,7 +256,7 @@ class LineParser:
         """Find what the words before an item say about it."""
         if item.key or item.kind != "any":
             return
-        if found := _CALL.search(before):
+        if _CALL.search(before):
             item.call = item.certain = True
             return
         numbers = [number for group in item.groups for number in group.numbers]
@@ -313,14 +315,15 @@ class LineParser:
         names: list[str] = []
         score: float | None = None
         anonymous: list[tuple[int, _Item]] = []
-        for i, words in enumerate(line.words):
+        for i, written in enumerate(line.words):
+            words = written
             found = _SCORED.search(words)
             if found and i:
                 value = float(found[1]) / (100 if found[2] or float(found[1]) > 1 else 1)
                 score = value if score is None and 0 <= value <= 1 else score
                 words = _SCORED.sub(" ", words)
             item = line.items[i] if i < len(line.items) else None
-            words, named = self._fields_in(words, fields, keep_last=item is not None)
+            words = self._fields_in(words, fields, keep_last=item is not None)
             if item is not None and not item.key and item.kind == "any" and not item.call:
                 if key := self._key_of(words):
                     words = words[: words.rfind(_SEGMENT.findall(words)[-1])]
@@ -348,8 +351,8 @@ class LineParser:
             names = [""] * len(names)
         real = [f for f in fields if f.key]
         is_bullet = _MARKER.match(line.words[0]) is not None
-        if real and not any(f.key for f in fields if False):
-            self._record_line(line, [f for f in fields if f.key], anonymous, names, score, is_bullet)
+        if real:
+            self._record_line(line, real, anonymous, names, score, is_bullet)
         elif anonymous:
             self._flush()
             self._label_items(line, [item for _, item in anonymous], names, after, score)
@@ -358,10 +361,10 @@ class LineParser:
             label, trimmed = clean_label(names[0])
             self.entries.append(_Entry(label=label, trimmed=trimmed, start=line.start, end=line.end))
 
-    def _fields_in(self, words: str, fields: list[Field], keep_last: bool) -> tuple[str, bool]:
+    def _fields_in(self, words: str, fields: list[Field], keep_last: bool) -> str:
         """Move `label: cat` and `confidence: 0.9` from words to fields; return what is left."""
         if ":" not in words and "=" not in words:
-            return words, False
+            return words
         kept, found = [], False
         segments = _SEGMENT.findall(words)
         for number, segment in enumerate(segments):
@@ -378,7 +381,7 @@ class LineParser:
                 found = True
             else:
                 kept.append(segment)
-        return (",".join(kept) if found else words), found
+        return ",".join(kept) if found else words
 
     def _field(self, item: _Item) -> Field:
         groups: list[list[Value]] = [[(number, None, None) for number in group.numbers] for group in item.groups]
@@ -406,11 +409,14 @@ class LineParser:
             open_fields = entry.record.fields
             begins = is_bullet and (indent < self.indent or (indent == self.indent and not self.bulleted))
             whole = self._has_shape(open_fields)
-            if (whole and (
-                begins
-                or label
-                or (is_bullet and has_label and any(self.keys[f.key].role == "label" for f in open_fields))
-            )) or (not whole and label):
+            if (
+                whole
+                and (
+                    begins
+                    or label
+                    or (is_bullet and has_label and any(self.keys[f.key].role == "label" for f in open_fields))
+                )
+            ) or (not whole and label):
                 self._flush()
             entry = self.record
         if entry is None:
@@ -448,10 +454,7 @@ class LineParser:
     def _label_items(self, line: _Line, items: list[_Item], names: list[str], after: bool, score: float | None) -> None:
         """Give the items of one line the words before (or after) them; items without words between share a label."""
         labels = [clean_label(name) for name in names]
-        if len(items) == 1 and not labels[0][0] and labels[1][0]:
-            use_after = True
-        else:
-            use_after = after
+        use_after = after or (len(items) == 1 and not labels[0][0] and bool(labels[1][0]))
         order = range(len(items) - 1, -1, -1) if use_after else range(len(items))
         entry: _Entry | None = None
         made: list[_Entry] = []
@@ -568,7 +571,7 @@ class LineParser:
                 numbers,
                 span,
                 geometry,
-                "xyxy" if geometry == "box" else "xy",
+                shape_order(geometry),
                 None,
                 repairs,
                 start_index,
@@ -608,7 +611,7 @@ def _divide(item: _Item, groups: list[list[float]], requested: Geometry) -> list
     if item.kind == "box" and len(flat) == 4 and flat[:2] == flat[2:]:
         return [("point", flat[:2])]
     if item.kind in ("point", "polygon", "box"):
-        return split_shapes(groups, item.kind, requested)  # type: ignore[arg-type]
+        return split_shapes(groups, item.kind, requested)
     lengths = {len(group) for group in groups}
     if requested == "box" and lengths == {2}:
         if len(groups) == 1:
@@ -630,7 +633,7 @@ def _divide(item: _Item, groups: list[list[float]], requested: Geometry) -> list
 
 
 def is_quad_of(geometry: Geometry, numbers: Sequence[float]) -> bool:
-    """Return whether a shape of unknown geometry is certain: a pair of a list, or the four corners of a quadrilateral."""
+    """Return whether a shape of unknown geometry is certain: a pair of a list, or the corners of a quadrilateral."""
     return (geometry == "point" and len(numbers) == 2) or (len(numbers) == 8 and is_quad(numbers))
 
 
@@ -676,7 +679,7 @@ class TableParser:
         if separator == "|":
             cells = line.strip().strip("|").split("|") if "|" in line else [line]
         else:
-            cells = [m for m in re.split(rf"{separator}(?![^\[(\"]*[\])\"])", line)]
+            cells = re.split(rf"{separator}(?![^\[(\"]*[\])\"])", line)
         return [cell.strip().strip("\"'`* ") for cell in cells]
 
     def _row(self, header: list[str], cells: list[str], start: int, end: int, text: str) -> None:

@@ -12,15 +12,21 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from coord_codec import Geometry, MarkerFamily
-from coord_eval.parse.builder import COORD_PATTERN, AnswerBuilder
+from coord_eval.parse.builder import COORD_PATTERN, AnswerBuilder, shape_order
 from coord_eval.parse.numbers import read_groups, split_shapes
 
 _OUTSIDE, _DESC, _GAP, _COORDS, _AFTER = range(5)
-_PAIR = r"\(\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*,\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*\)"
-_PAIRS = re.compile(_PAIR)
+_ONE = r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
 _PLAIN_PAIR = r"\(([0-9]{1,9}),([0-9]{1,9})\)"
 _BETWEEN_PAIRS = frozenset(" ,\t\n")
 _BETWEEN_SHAPES = frozenset(" ,;\t\n")
+
+
+@lru_cache(maxsize=8)
+def _bracket(step: int) -> re.Pattern[str]:
+    """Return the pattern of numbers in one bracket, such as `(x,y)`."""
+    numbers = r"\s*,\s*".join([_ONE] * step)
+    return re.compile(rf"\(\s*{numbers}\s*\)")
 
 
 @lru_cache(maxsize=8)
@@ -57,13 +63,14 @@ class MarkerParser:
         self, builder: AnswerBuilder, family: MarkerFamily, units: Mapping[str, tuple[int, float]], kind: Geometry
     ) -> None:
         # Without an end marker, a shape is known to be complete only if its geometry has a fixed length.
-        self.full_length = kind.most if kind.least == kind.most else None
+        self.full_length = kind.most if kind.fixed else None
         self.kind = kind
-        self.order = "xyxy" if kind.name == "box" else "xy"
+        self.order = shape_order(kind.name)
+        self.step, self.brackets = kind.step, _bracket(kind.step)
         self.builder = builder
         self.units = units
         self.four_marks = len(family.tokens) == 4
-        self.lexer = _lexer(family.tokens, kind.name == "box")
+        self.lexer = _lexer(family.tokens, kind.is_box)
         self.state = _OUTSIDE
         self.opened_at = 0
         self.start_index: int | None = None
@@ -115,7 +122,7 @@ class MarkerParser:
                 builder.drop("invalid_coordinate", *match.span())
             else:
                 builder.coord_count = first + 4
-                bins, unit = zip(*values)  # type: ignore[misc]  # noqa: B905
+                bins, unit = zip(*values)  # noqa: B905
                 builder.add(desc, bins, unit, match.span(), first, start_index)
         self.desc, self.start_index = desc, start_index
         self.state = _AFTER if self.four_marks else _OUTSIDE
@@ -243,7 +250,7 @@ class MarkerParser:
         in_desc = self.state == _DESC and not self.four_marks
         start = self.desc_start if in_desc else self.last_end
         pairs = self._pairs(start, position) if (in_desc or self.state == _COORDS) and not runs else []
-        if pairs and self.full_length and 2 * len(pairs) % self.full_length == 0:
+        if pairs and self.full_length and self.step * len(pairs) % self.full_length == 0:
             self._numbers(start, position, position, partial=True)
             if any(map(str.isdigit, self.text[pairs[-1].end() : position])):
                 self.builder.drop(reason, pairs[-1].end(), position)
@@ -251,8 +258,8 @@ class MarkerParser:
             self.builder.drop(reason, self.opened_at, position)
 
     def _pairs(self, start: int, stop: int) -> list[re.Match[str]]:
-        """Return the last consecutive `(x,y)` pairs of a range of the text."""
-        pairs = list(_PAIRS.finditer(self.text, start, stop))
+        """Return the last consecutive brackets of numbers, `(x,y)`, of a range of the text."""
+        pairs = list(self.brackets.finditer(self.text, start, stop))
         first = max(len(pairs) - 1, 0)
         while first > 0 and _BETWEEN_PAIRS.issuperset(self.text[pairs[first - 1].end() : pairs[first].start()]):
             first -= 1
@@ -280,20 +287,20 @@ class MarkerParser:
         if not groups:
             self.builder.drop("no_coordinates", *span)
             return
-        kind = "any" if (len(groups) == 1 and len(groups[0]) == 2) or self.kind.name != "box" else "box"
+        kind = "any" if (len(groups) == 1 and len(groups[0]) == 2) or not self.kind.is_box else "box"
         if pairs and (found.words or ";" in inside):
             self.builder.drop("stray_text", *span)
             return
-        for geometry, numbers in split_shapes(groups, kind, self.kind.name):  # type: ignore[arg-type]
+        for geometry, values in split_shapes(groups, kind, self.kind.name):
             if found.words:
-                self.builder.drop("stray_text" if self.kind.fits(len(numbers)) else "wrong_arity", *span)
+                self.builder.drop("stray_text" if self.kind.fits(len(values)) else "wrong_arity", *span)
                 continue
             self.builder.add_numbers(
                 desc,
-                numbers,
+                values,
                 span,
                 geometry,
-                "xyxy" if geometry == "box" else "xy",
+                shape_order(geometry),
                 repairs=self.repairs,
                 start_index=self.start_index,
                 partial=partial,

@@ -9,14 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
 
 NUMBER = r"-?[0-9]{1,9}(?:\.[0-9]{1,17})?"
 """A plain number."""
-Kind = Literal["any", "box", "point", "polygon", "oriented", "keypoints"]
-"""What the text says about the geometry of numbers; `any` if it says nothing."""
+Kind = str
+"""What the text says about the geometry of numbers: its name, or `any` if it says nothing."""
 
 _PART = re.compile(
     rf"(?P<number>{NUMBER})|(?P<open>[\[({{])|(?P<close>[\])}}])|(?P<cut>;)|(?P<word>[^\s,\[\](){{}};]+)"
@@ -132,15 +133,19 @@ def split_shapes(
         ([('box', [1, 2, 3, 4])], [('point', [1, 2]), ('point', [3, 4])])
     """
     if kind == "any" and requested != "box":
-        kind = requested  # type: ignore[assignment]
+        kind = requested
     lengths = {len(group) for group in groups}
     if lengths == {1} and len(groups) > 1:  # [[1], [2], [3], [4]]
         groups, lengths = [[item for group in groups for item in group]], {len(groups)}
     if kind == "point":
         return [("point", list(group)) for group in groups]
     if kind not in ("any", "box"):
-        if lengths == {2} and len(groups) > 1:
-            return [(kind, [item for group in groups for item in group])]
+        expected = GEOMETRIES[kind]
+        alone = expected.fixed and expected.least == expected.step
+        if len(groups) > 1 and lengths == {expected.step} and not alone:  # one bracket for each x and y
+            flat = [item for group in groups for item in group]
+            length = expected.least if expected.fixed and len(flat) % expected.least == 0 else len(flat)
+            return [(kind, flat[i : i + length]) for i in range(0, len(flat), length)]
         return [(kind, list(group)) for group in groups]
     if lengths == {2} and kind == "any" and (len(groups) != 2) and (len(groups) % 2 or not pairs_are_boxes):
         return [("point", list(group)) for group in groups]

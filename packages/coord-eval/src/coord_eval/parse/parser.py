@@ -63,10 +63,15 @@ def parse_answer(
     """
     if type(scale) is not float or image_size is not None:
         scale, image_size = plain(scale), plain(image_size)
-    resolved = _resolve_scale(scale, image_size, grid)
+    resolved, kind = _resolve_scale(scale, image_size, grid), geometry_of(geometry)
+    if resolved.x != resolved.y and not kind.has_points:
+        raise ValueError(
+            f"scale: the lengths and angles of the geometry {kind.name} are no pixels of width or height: name one "
+            "number, or leave it out"
+        )
     if format != "auto" and not isinstance(format, MarkerFamily) and format not in FORMATS:
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
-    parse = _Parse(text, resolved, grid, geometry_of(geometry), keep_flat)
+    parse = _Parse(text, resolved, grid, kind, keep_flat)
     if format != "auto":
         return parse.with_format(format)
     names = candidate_formats(text, (parse.begin, parse.end))
@@ -106,7 +111,9 @@ class _Parse:
         elif row and row.pattern:
             PatternParser(builder, row).parse(text, begin)
         elif row and row.keys:
-            JsonParser(builder, self.units, _keys(self.kind.name, row if row.name != "json" else None)).parse(text, begin)
+            JsonParser(builder, self.units, _keys(self.kind.name, row if row.name != "json" else None)).parse(
+                text, begin
+            )
         elif row:
             reader = TableParser if row.reader == "table" else LineParser
             reader(builder, _keys(self.kind.name, None)).parse(text, begin)
@@ -130,14 +137,14 @@ class _Parse:
 
 def _keys(geometry: str, row: TextFormat | None) -> Keys:
     """Return the meanings of keys, which are found once for each state of the registry."""
-    found = _KEYS.get((geometry, row and row.name))
-    if found is None or found[0] != (state := tuple(REGISTRY)):
-        state = tuple(REGISTRY)
-        found = _KEYS[geometry, row and row.name] = (state, Keys(geometry, row))
+    name, state = "" if row is None else row.name, tuple(REGISTRY)
+    found = _KEYS.get((geometry, name))
+    if found is None or found[0] != state:
+        found = _KEYS[geometry, name] = (state, Keys(geometry, row))
     return found[1]
 
 
-_KEYS: dict[tuple[str, str | None], tuple[tuple[str, ...], Keys]] = {}
+_KEYS: dict[tuple[str, str], tuple[tuple[str, ...], Keys]] = {}
 
 
 def _is_match(answer: Answer) -> bool:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder
+from coord_eval.parse.builder import AnswerBuilder, shape_order
 from coord_eval.parse.formats import TextFormat
 from coord_eval.parse.numbers import is_quad, proper_boxes, split_shapes
 
@@ -30,7 +30,7 @@ class PatternParser:
         self.opening = re.compile(row.opening) if row.opening else None
         names = row.compiled.groupindex
         self.has_end, self.has_label = "end" in names, "label" in names
-        self.stated: list[tuple[str, Geometry]] = [(n, n) for n in ("polygon", "point") if n in names]  # type: ignore[misc]
+        self.stated: list[tuple[str, Geometry]] = [(n, n) for n in ("polygon", "point") if n in names]
         self.whole_name = "label_of_all" in names
         self.is_token = row.bins is not None or row.number.startswith("<")
         self.units = [min((k + row.offset) / (row.scale or row.bins), 1.0) for k in range(row.bins)] if row.bins else []
@@ -132,7 +132,9 @@ class PatternParser:
         self, values: list[float], geometry: Geometry, span: tuple[int, int], index: int | None, partial: bool
     ) -> None:
         builder, row = self.builder, self.row
-        order = row.order if geometry == "box" or (geometry == "point" and len(row.order) == 2) else "xy"
+        order = (
+            row.order if geometry == "box" or (geometry == "point" and len(row.order) == 2) else shape_order(geometry)
+        )
         if geometry == "box" and len(order) == 2:
             order = "xyxy"
         if not row.bins:
@@ -153,10 +155,10 @@ class PatternParser:
             builder.add_tokens(
                 self.label,
                 values,
-                [units[k] for k in values],
+                [units[int(k)] for k in values],
                 span,
                 geometry,
-                order,  # type: ignore[call-overload]
+                order,
                 first_coord_index=index,
                 start_index=self.start_index,
                 partial=partial,
@@ -185,7 +187,7 @@ class PatternParser:
         """Divide groups into shapes, by the geometry that the text states or the caller expects, or by their length."""
         row, requested = self.row, self.builder.geometry
         if stated is not None:
-            return split_shapes(groups, stated, requested)  # type: ignore[arg-type]
+            return split_shapes(groups, stated, requested)
         if row.kind == "point" or row.decode:
             flat = [value for group in groups for value in group]
             shape: Geometry = "point" if row.kind == "point" else "box"
@@ -194,7 +196,7 @@ class PatternParser:
             return [shape for group in groups for shape in self._by_count(group)]
         if not self.is_token:
             kind = "any" if row.order == "xyxy" else "box"
-            return split_shapes(groups, kind, requested)  # type: ignore[arg-type]
+            return split_shapes(groups, kind, requested)
         return [shape for group in groups for shape in self._run(group, cut)]
 
     def _by_count(self, run: list[float]) -> list[tuple[Geometry, list[float]]]:
@@ -208,7 +210,7 @@ class PatternParser:
         requested, arity = self.builder.geometry, self.row.arity
         if requested not in ("box", "point"):
             kind = GEOMETRIES[requested]
-            if kind.least == kind.most and len(run) % kind.most == 0:
+            if kind.fixed and len(run) % kind.most == 0:
                 return [(requested, run[i : i + kind.most]) for i in range(0, len(run), kind.most)]
             if kind.fits(len(run)) and len(run) > 4:
                 return [(requested, run)]

@@ -1,4 +1,4 @@
-"""What the fields of one record mean: `{"label": "cat", "bbox": [1, 2, 3, 4]}`, a table row, a YAML item, an XML element.
+"""What the fields of one record mean: `{"label": "cat", "bbox": [1, 2, 3, 4]}`, a row, a YAML item, an XML element.
 
 Readers of JSON, tables and lines bring a record's fields in the order of the text; here they become objects and drops.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder
+from coord_eval.parse.builder import AnswerBuilder, shape_order
 from coord_eval.parse.formats import REGISTRY, TextFormat
 from coord_eval.parse.numbers import Kind, split_shapes
 
@@ -84,8 +85,8 @@ _NUMBERED = re.compile(r"_?[0-9]+$")
 class Keys:
     """Meanings of keys, for one geometry that the caller expects and one more row of keys.
 
-    Own words of a language, such as `Box`, may be the label of an object; so those count in lower case alone, other keys
-    in any case, with a number (`label_1`, `bbox_2d_2`), and with hyphens or spaces for underscores.
+    Words such as `Box` may be the label of an object, so they count in lower case alone; other keys count in any case,
+    with a number (`label_1`, `bbox_2d_2`), and with hyphens or spaces for underscores.
     """
 
     def __init__(self, requested: Geometry, row: TextFormat | None = None) -> None:
@@ -107,10 +108,10 @@ class Keys:
             self.known |= {key: Meaning("shape", row=other, kind=other.kind) for key in other.keys}
         for kind in GEOMETRIES.values():
             # Keys of other geometries count only where they are expected: else they may have another meaning.
-            if kind.name == requested or kind.name == "polygon":
+            if kind.name in (requested, "polygon"):
                 names = (*kind.keys, *(("poly", "polygons") if kind.name == "polygon" else ()))
                 self.known |= {
-                    key: Meaning("shape", kind=kind.name)  # type: ignore[arg-type]
+                    key: Meaning("shape", kind=kind.name)
                     for key in names
                     if self.known.get(key, _OTHER).role != "shape"
                 }
@@ -232,8 +233,8 @@ def box_of_sides(sides: Mapping[str, float]) -> list[float]:
             if names >= {x, y}:
                 return [sides[x], sides[y], sides[x] + w, sides[y] + h]
         if names >= {"cx", "cy"}:
-            x, y = sides["cx"], sides["cy"]
-            return [x - w / 2, y - h / 2, x + w / 2, y + h / 2]
+            cx, cy = sides["cx"], sides["cy"]
+            return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
     for x, y in (("x", "y"), ("cx", "cy")):
         if names >= {x, y}:
             return [sides[x], sides[y]]
@@ -386,12 +387,14 @@ class _Part:
         groups = [group for group in item.groups if group]
         flat = [value for group in groups for value in group]
         tokens = sum(value[1] is not None for value in flat)
-        if partial and not item.done and (item.invalid or not tokens or len(flat) != 4):
+        expected = GEOMETRIES["box" if meaning.kind == "any" else meaning.kind]
+        is_whole = tokens and not item.invalid and expected.fixed and len(flat) == expected.least
+        if partial and not item.done and not is_whole:
             builder.drop("truncated", *span)
         elif len(flat) >= MAX_NUMBERS:
             builder.drop("wrong_arity", *span)
         elif item.invalid or tokens not in (0, len(flat)):
-            for _ in _shapes(item, meaning.kind, builder.geometry) or [()]:
+            for _ in range(max(1, len(_shapes(item, meaning.kind, builder.geometry)))):
                 builder.drop("invalid_coordinate", *span)
         else:
             label = self.label if self.label is not None else self.name
@@ -412,7 +415,7 @@ class _Part:
     ) -> None:
         numbers = [value[0] for value in group]
         unit = [value[1] for value in group if value[1] is not None]
-        order = "xyxy" if geometry == "box" else "xy"
+        order = shape_order(geometry)
         own_scale = None
         if row is not None:
             own_scale = row.scale
@@ -448,7 +451,7 @@ class _Part:
 def _shapes(item: Field, kind: Kind, requested: Geometry) -> list[tuple[Geometry, list[Value]]]:
     """Return the shapes of a value: those of each list of lists apart."""
     bounds = [0, *item.breaks, len(item.groups)]
-    runs = [[group for group in item.groups[a:b] if group] for a, b in zip(bounds, bounds[1:], strict=False)]
+    runs = [[group for group in item.groups[a:b] if group] for a, b in pairwise(bounds)]
     return [shape for run in runs if run for shape in split_shapes(run, kind, requested, _number)]
 
 
