@@ -149,6 +149,8 @@ _AXES = r"(?:<[xy]_[0-9.]{1,9}>|[\s,])*"
 _AXIS = r"<[xy]_([0-9]{1,5}(?:\.[0-9]{1,6})?)>"
 _QWEN = MARKERS["qwen"].tokens
 _REF_BOX = ("<ref>", "</ref>", "<box>", "</box>")
+BOX_MARKS = ("<box>", "</ref>")
+"""Marks of InternVL and Qwen-VL, of which some answers have the box alone, after words."""
 
 
 def _patches(pair: Sequence[float]) -> tuple[float, float, float, float]:
@@ -467,7 +469,7 @@ _ROWS = (
         _PLAIN,
         divisor="1000",
         scale=1000,
-        needs=("<box>", "</ref>"),
+        needs=BOX_MARKS,
         hint=r"(?:<box>|</ref>\s*<point>)\s*[\[0-9n]",
         published=(
             Published(
@@ -482,7 +484,7 @@ _ROWS = (
         _PLAIN,
         divisor="1000",
         scale=1000,
-        needs=("<box>", "</ref>"),
+        needs=BOX_MARKS,
         hint=r"(?:<box>|</ref>\s*<point>)\s*\(",
         published=(Published("<ref>man</ref><box>(241,354),(707,999)</box>", (("man", 0.241, 0.354, 0.707, 0.999),)),),
     ),

@@ -11,10 +11,11 @@ from coord_eval.parse.answer import Answer
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
 from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE, TextFormat
 from coord_eval.parse.json_format import JsonParser
-from coord_eval.parse.line_format import LineParser, TableParser
+from coord_eval.parse.line_format import LineParser
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.pattern_format import PatternParser
 from coord_eval.parse.record import Keys
+from coord_eval.parse.table_format import TableParser
 
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _THOUGHT_MARK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)

@@ -8,7 +8,8 @@ from itertools import pairwise
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
 from coord_eval.parse.builder import AnswerBuilder, shape_order
-from coord_eval.parse.formats import TextFormat
+from coord_eval.parse.formats import BOX_MARKS, TextFormat
+from coord_eval.parse.labels import clean_label, is_heading
 from coord_eval.parse.numbers import is_quad, proper_boxes, split_shapes
 
 _BETWEEN = frozenset(" ,;\t\r\n[](){}")
@@ -76,11 +77,20 @@ class PatternParser:
             label = written or ""
             if self.noise is not None:
                 label = self.noise.sub("", label)
+            elif written is None and not shares and self.row.needs == BOX_MARKS and between:
+                label = self._named_by_line(between, match.end())
         if not shares:
             self.label = label
             self.start_index = self.builder.start_count
             self.builder.start_count += 1
         return begin if not shares else start
+
+    def _named_by_line(self, between: str, end: int) -> str:
+        """Return the words before a box without a reference if they and the box are a whole line: `1. cat <box>…`."""
+        stop = self.text.find("\n", end)
+        label, _ = clean_label(between.rpartition("\n")[2])
+        after = self.text[end : stop if stop >= 0 else len(self.text)]
+        return label if is_heading(label) and not any(map(str.isalnum, after)) else ""
 
     def _last_line(self, written: str) -> str:
         if self.noise is not None and "<" in written:
