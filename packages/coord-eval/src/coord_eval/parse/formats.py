@@ -620,7 +620,7 @@ _ROWS = (
         name="molmo2",
         example='<points coords="1 1 123 456">cat</points>',
         divisor="1000",
-        needs=("coords=",),
+        needs=("<point", "<track"),
         order="xy",
         scale=1000,
         pattern=r'<(?:point|track)s?\s+coords="(?P<box>[0-9.:;,\s]*)(?:"\s*(?:alt="(?P<label_of_all>[^"<>]*)"\s*)?)?'
