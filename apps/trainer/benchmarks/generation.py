@@ -51,10 +51,10 @@ def main(
     paths = sorted((model / "data" / "heldout").glob("*"))[:images]
     opened = [Image.open(path).convert("RGB") for path in paths]
     ways: dict[str, Detector] = {}
-    for reading in ("greedy", "grammar"):
-        words = [f"evaluation.readings=[{reading}]"]
+    for grammar in ("none", "markers"):
+        words = [f"evaluation.decoding.grammar={grammar}"]
         if endpoint is None:
-            ways[reading] = Detector.load(model, load_run_config(None, words, trains=False))
+            ways[grammar] = Detector.load(model, load_run_config(None, words, trains=False))
     inner = generate.CoordGrammar.for_tokenizer
     generate.CoordGrammar.for_tokenizer = lambda *given, **named: Timed(inner(*given, **named))  # type: ignore[method-assign]
     print(f"{len(opened)} images\n\n| at a time | way | boxes/s | images/s | grammar, % |\n|---|---|---|---|---|")

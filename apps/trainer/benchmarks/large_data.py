@@ -121,7 +121,7 @@ def train(path, folder, environment):
         "train",
         f"data.annotations={path}",
         f"run.dir={folder}",
-        "evaluation.pictures=none",
+        "evaluation.images=none",
     ]
     words += ["training.max_steps=1", "training.per_device_train_batch_size=8", "training.report_to=[]"]
     words += ["custom.coord_objective.use_coord_ce=true"]

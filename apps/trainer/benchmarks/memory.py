@@ -34,7 +34,7 @@ WIDE = {
 COMMON = {
     "custom.coord_soft_ce_w1.enabled": "true",
     "data.shapes.heldout": 1,
-    "evaluation.pictures": "none",
+    "evaluation.images": "none",
     "run.threads": 1,
     "training.gradient_accumulation_steps": 1,
     "training.max_steps": 2,

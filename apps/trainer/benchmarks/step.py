@@ -30,7 +30,7 @@ GROUP_A = {"custom.coord_objective.use_coord_ce": "true"}
 SOFT = {"custom.coord_soft_ce_w1.enabled": "true"}
 COMMON = {
     "data.shapes.heldout": 1,
-    "evaluation.pictures": "none",
+    "evaluation.images": "none",
     "run.threads": 1,
     "training.gradient_accumulation_steps": 1,
     "training.logging_steps": 25,

@@ -39,12 +39,12 @@ SOFT = "custom.coord_soft_ce_w1.enabled=true"
     ("words", "told"),
     [
         (["train", SOFT, "data.anotations=a.json"], "did you mean annotations?"),
-        (["train", SOFT, "data.annotations=gone.json", "data.images=.", "evaluation.pictures=train"], "gone.json"),
-        (["train", SOFT, "data.annotations=a.json", "data.images=nowhere", "evaluation.pictures=train"], "data.images"),
+        (["train", SOFT, "data.annotations=gone.json", "data.images=.", "evaluation.images=train"], "gone.json"),
+        (["train", SOFT, "data.annotations=a.json", "data.images=nowhere", "evaluation.images=train"], "data.images"),
         (["train", SOFT, "model.path=nowhere"], "model.path: no folder"),
         (["train", "custom.coord_objective.use_geom_loss=true"], "use_coordexp_loss"),
         (
-            ["train", SOFT, "data.annotations=a.json", "data.images=.", "evaluation.pictures=train", "--strict"],
+            ["train", SOFT, "data.annotations=a.json", "data.images=.", "evaluation.images=train", "--strict"],
             "no area",
         ),
         (["prepare", "a.json", ".", "--out", "a.png"], "exists already"),
@@ -200,7 +200,7 @@ def test_config_lists_keys_of_a_prefix(run):
 def test_train_refuses_a_checkpoint_that_wants_its_own_code(run, coco, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"auto_map": {"AutoConfig": "evil.Config"}}')
-    places = ["data.annotations=a.json", "data.images=.", "evaluation.pictures=train"]
+    places = ["data.annotations=a.json", "data.images=.", "evaluation.images=train"]
     code, error, _ = run("train", SOFT, *places, "model.path=model", f"run.dir={tmp_path / 'run'}")
     assert code == 2
     assert "auto_map" in error
@@ -220,7 +220,7 @@ def small_disk(tmp_path):
 
 
 def test_train_on_a_full_disk_leaves_no_incomplete_checkpoint(run, coco, small_disk):
-    words = ["data.annotations=a.json", "data.images=.", "evaluation.pictures=train", "training.max_steps=1"]
+    words = ["data.annotations=a.json", "data.images=.", "evaluation.images=train", "training.max_steps=1"]
     code, error, _ = run("train", SOFT, *words, f"run.dir={small_disk / 'run'}")
     assert code == 1
     assert "no space left" in error

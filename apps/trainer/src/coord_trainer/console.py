@@ -30,6 +30,12 @@ def say(line: str) -> None:
         out.flush()
 
 
+@cache
+def say_once(line: str) -> None:
+    """Print a line once in a process."""
+    say(line)
+
+
 class _Said(logging.Handler):
     """Prints what `coord_data` logs in the same way as our own lines."""
 

@@ -135,11 +135,13 @@ def test_custom_switches_resolve_or_name_both_sides_in_every_combination(tmp_pat
     ("sections", "named"),
     [
         (
-            {"evaluation": {"readings": ["greedy", "names"]}, "custom": {"coord_tokens": {"enabled": False}}},
-            ("evaluation.readings", "custom.coord_tokens.enabled"),
+            {"evaluation": {"decoding": {"grammar": "names"}}, "custom": {"coord_tokens": {"enabled": False}}},
+            ("evaluation.decoding", "custom.coord_tokens.enabled"),
         ),
-        ({"evaluation": {"readings": ["wish"]}}, ("evaluation.readings", "grammar-expectation")),
-        ({"evaluation": {"readings": []}}, ("evaluation.readings", "greedy")),
+        (
+            {"training": {"max_steps": 3, "num_train_epochs": 2}},
+            ("training.max_steps", "training.num_train_epochs"),
+        ),
         (
             {"run": {"gradient_norms": True}, "training": {"gradient_checkpointing": True}},
             ("run.gradient_norms", "training.gradient_checkpointing"),

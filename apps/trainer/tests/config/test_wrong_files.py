@@ -41,7 +41,7 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
         ({"custom": {"coord_offset": {"enabled": True, "embed_lr": "fast"}}}, "coord_offset.embed_lr"),
         ({"custom": {"coord_offset": {"enabled": True, "embed_lr": float("inf")}}}, "coord_offset.embed_lr"),
         ({"custom": {"coord_offset": {"enabled": True, "head_lr": float("nan")}}}, "coord_offset.head_lr"),
-        ({"evaluation": {"pictures": False}}, "found False, which is how YAML reads no and off"),
+        ({"evaluation": {"images": False}}, "found False, which is how YAML reads no and off"),
     ],
     ids=str,
 )

@@ -32,13 +32,13 @@ def config(**sections):
     ("sections", "told"),
     [
         (
-            {"data": {"geometry": "polygon"}, "evaluation": {"readings": ["grammar-median"]}},
-            "evaluation.readings names grammar-median",
+            {"data": {"geometry": "polygon"}, "evaluation": {"decoding": {"grammar": "markers", "boxes": "median"}}},
+            "evaluation.decoding has markers-median but data.geometry",
         ),
         ({"data": {"geometry": "keypoints"}}, "data.geometry is keypoints but data.annotations"),
         (
             {"data": {"geometry": "point"}, "custom": {"coord_objective": {"matching": "hungarian"}}},
-            "matches boxes only",
+            "matches boxes alone",
         ),
         ({"data": {"geometry": "point"}, "custom": {"coord_objective": {"shape_boxes": True}}}, "no box around"),
         ({"custom": {"coord_objective": {"shape_boxes": True}}}, "data.geometry is box"),

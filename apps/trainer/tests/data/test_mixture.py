@@ -23,7 +23,7 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
 
 
 def config(sources, **more):
-    values = {"data": {"sources": sources} | more, "custom": SOFT, "evaluation": {"pictures": "none"}}
+    values = {"data": {"sources": sources} | more, "custom": SOFT, "evaluation": {"images": "none"}}
     return check_run_config(values, "test")
 
 
@@ -144,14 +144,14 @@ def test_limit_takes_the_first_images_of_each_source_and_says_so(tmp_path):
         )
     # What is scored when the training set is answered is what was trained on.
     path = sources[0]["annotations"]
-    values = {"data": {"annotations": path, "limit": 1}, "custom": SOFT, "evaluation": {"pictures": "train"}}
+    values = {"data": {"annotations": path, "limit": 1}, "custom": SOFT, "evaluation": {"images": "train"}}
     (alone,) = load_training(check_run_config(values, "test")).image_sets
     assert len(alone) == len(alone.ground_truth().instances) == 1
     with pytest.raises(InputError, match=r"data\.limit: the number of generated shapes"):
         check_run_config({"data": {"limit": 3}, "custom": SOFT}, "test")
 
 
-NONE = {"pictures": "none"}
+NONE = {"images": "none"}
 
 
 def test_manifest_has_proportions_and_digests(tmp_path):
@@ -208,7 +208,7 @@ def test_wrong_source_is_named(tmp_path, change, told):
     [
         ({"annotations": "a.json"}, r"data\.sources and data\.annotations are both given"),
         ({"images": "a"}, r"data\.sources and data\.images are both given"),
-        ({"preload": True}, r"data\.preload is true but data\.augment is on"),
+        ({"preload": True}, r"data\.preload is true but data\.sources"),
     ],
 )
 def test_both_forms_are_refused(tmp_path, data, told):
@@ -230,8 +230,8 @@ def test_held_out_set_must_not_be_one_of_the_sources(tmp_path):
     values = {"data": {"sources": sources, "heldout_annotations": sources[0]["annotations"]}, "custom": SOFT}
     with pytest.raises(InputError, match="hold the same data"):
         load_sets(RunConfig.model_validate(values))
-    with pytest.raises(InputError, match=r"evaluation\.pictures is train but data\.sources has 3 sources"):
-        check_run_config({"data": {"sources": sources}, "custom": SOFT, "evaluation": {"pictures": "train"}}, "test")
+    with pytest.raises(InputError, match=r"evaluation\.images is train but data\.sources has"):
+        check_run_config({"data": {"sources": sources}, "custom": SOFT, "evaluation": {"images": "train"}}, "test")
 
 
 def test_missing_file_of_a_source_is_one_line_and_exit_2(run, tmp_path):
@@ -240,13 +240,13 @@ def test_missing_file_of_a_source_is_one_line_and_exit_2(run, tmp_path):
         wrong = [dict(source) for source in sources]
         wrong[number][key] = "gone"
         word = f"data.sources={json.dumps(wrong)}"
-        code, told, _ = run("train", word, "evaluation.pictures=none", "custom.coord_soft_ce_w1.enabled=true")
+        code, told, _ = run("train", word, "evaluation.images=none", "custom.coord_soft_ce_w1.enabled=true")
         assert code == 2 and "gone" in told and "Traceback" not in told
 
 
 def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp_path):
     word = f"data.sources={json.dumps(write_sources(tmp_path))}"
-    code, error, told = run("inspect", word, "evaluation.pictures=none", "--out", tmp_path / "found")
+    code, error, told = run("inspect", word, "evaluation.images=none", "--out", tmp_path / "found")
     assert code == 1, error
     assert f"{tmp_path / 'talk.jsonl'}: conversations have no boxes to examine" in told
     assert {path.parent.name for path in (tmp_path / "found").glob("*/findings.json")} == {"a", "dogs"}
@@ -258,14 +258,14 @@ def test_inspect_shows_a_conversation_token_by_token(run, tmp_path):
     sizes = [len(part.content) for part in load_training(config(write_sources(tmp_path))).parts]
     at = sum(sizes[:2])
     wanted = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=True, allow_outside=False).record(0)
-    code, error, told = run("inspect", word, "evaluation.pictures=none", "--sample", at)
+    code, error, told = run("inspect", word, "evaluation.images=none", "--sample", at)
     assert code == 0, error
     assert f"conversation 1 of {tmp_path / 'talk.jsonl'}, {len(wanted['images'])} images" in told
     assert all(repr(message["content"]) in told for message in wanted["messages"])
     rows = [line.split() for line in told.splitlines() if line.split()[2:3] in (["yes"], ["-"])]
     answer = "".join(row[-1].strip("'") for row in rows if row[2] == "yes").replace("\u0120", " ")
     assert wanted["messages"][-1]["content"] in answer
-    code, told, _ = run("inspect", word, "evaluation.pictures=none", "--sample", sum(sizes))
+    code, told, _ = run("inspect", word, "evaluation.images=none", "--sample", sum(sizes))
     assert code == 2 and f"--sample: expected 0 to {sum(sizes) - 1}, found {sum(sizes)}" in told
 
 

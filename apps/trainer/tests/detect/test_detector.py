@@ -21,7 +21,7 @@ from coord_trainer.detect import local
 from coord_trainer.model.locate import locate_model
 from coord_trainer.model.tiny import base_checkpoint
 
-CONFIG = tiny_config(evaluation={"pictures": "heldout", "batch_size": 2, "max_new_tokens": 24})
+CONFIG = tiny_config(evaluation={"images": "heldout", "batch_size": 2, "max_new_tokens": 24})
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +110,8 @@ def test_what_cannot_be_asked_for_is_named(asked, prompt, labels, told):
         asked[-1].asking(prompt, labels)
 
 
-def test_answers_held_to_labels_keep_the_boxes_of_the_reading(asked):
-    words = ["data.markers=obj", "evaluation.max_new_tokens=24", "evaluation.readings=[best-iou]"]
+def test_answers_held_to_labels_keep_the_boxes_of_the_decoding(asked):
+    words = ["data.markers=obj", "evaluation.max_new_tokens=24", "evaluation.decoding.boxes=best_iou"]
     free = Detector.load(asked[1], load_run_config(None, words, trains=False))
     held = free.asking(labels=["red circle"])
     assert held.reading["boxes"] == "best_iou" and {o.label for o in held(asked[2].image(0))} <= {"red circle"}

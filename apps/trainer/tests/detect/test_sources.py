@@ -108,7 +108,7 @@ def test_setting_of_this_process_is_refused_for_a_server(name):
     ("sources", "endpoint", "option", "told"),
     [
         (("a",), False, "--timeout", "--timeout is for --endpoint"),
-        (("a",), False, "--grammar", r"evaluation.readings=\[grammar\]"),
+        (("a",), False, "--grammar", r"evaluation.decoding.grammar=markers"),
         ((), False, "--export", "--export: no images are named"),
         ((), True, "--endpoint", "--endpoint: no images are named"),
     ],

@@ -234,7 +234,7 @@ def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_re
 
 
 def test_mistake_is_printed_once_and_all_ranks_stop(tmp_path, forked):
-    words = [*SMALL, "data.annotations=gone.json", f"data.images={tmp_path}", "evaluation.pictures=train"]
+    words = [*SMALL, "data.annotations=gone.json", f"data.images={tmp_path}", "evaluation.images=train"]
     done = forked(HELPERS / "forked_ranks.py", 2, APP, "train", *words, **ON_THE_CPU)
     assert done.returncode != 0
     assert done.stderr.count("error: gone.json") == 1

@@ -22,7 +22,7 @@ from coord_trainer.answers.appended import make_folder, unfinished
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.summary import LEFT_OUT
 from coord_trainer.checkpoints import answer_scores, is_complete, steps_of
-from coord_trainer.config.decoding import DecodingStrategy, prediction_files
+from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.data.load import load_scored, report_sets
@@ -79,21 +79,21 @@ def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evalu
 
 
 def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
-    """Score the predictions of every strategy; evaluation.json and report.html of the first are in `folder`."""
+    """Score the predictions of every decoding; evaluation.json and report.html of the first are in `folder`."""
     if config.evaluation.each_checkpoint and (checkpoints := _checkpoints_in(folder)):
         _score_checkpoints(config, folder, images, checkpoints)
-    (main, answers), *others = prediction_files(config.evaluation.readings, folder)
-    for strategy, path in others:
-        evaluation = score_predictions(config, path, images, strategy)
+    (main, answers), *others = prediction_files(config.evaluation.decoding, folder)
+    for decoding, path in others:
+        evaluation = score_predictions(config, path, images, decoding)
         place = path.with_name("evaluation.json")
         write_text(place, evaluation.to_json())
-        say(f"{strategy.name}: AP {headline(evaluation)['AP']:.3f}, {place}")
+        say(f"{decoding.name}: AP {headline(evaluation)['AP']:.3f}, {place}")
     evaluation = score_predictions(config, answers, images, main)
     what = {"train": "memorised: scored on the training images", "heldout": "scored on held-out images"}
     evaluation.write_report(
         folder,
         image_root=images.root,
-        title=f"{len(images)} images, {what[config.evaluation.pictures]}",
+        title=f"{len(images)} images, {what[config.evaluation.images]}",
         sections=run_sections(folder, config.evaluation.overfitting_after),
         max_overlays=config.evaluation.overlays,
     )
@@ -101,7 +101,7 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
 
 
 def score_predictions(
-    config: RunConfig, predictions: Path | list[dict[str, Any]], images: ImageSet, strategy: DecodingStrategy
+    config: RunConfig, predictions: Path | list[dict[str, Any]], images: ImageSet, decoding: Decoding
 ) -> Evaluation:
     """Score predictions, a file or its records, against `images` with the options that the run was trained with.
 
@@ -111,7 +111,7 @@ def score_predictions(
     evaluation = score(
         images.ground_truth(config.evaluation.limit),
         predictions,
-        boxes=strategy.boxes,
+        boxes=decoding.score_boxes,
         # A run without coordinate tokens learns to write numbers from 0 to the grid's scale.
         scale=None if config.custom.coord_tokens.enabled else float(CoordGrid().scale),
         markers=config.data.markers,
@@ -122,7 +122,7 @@ def score_predictions(
     left_out = _left_out(config, images)
     lines = diagnose(evaluation, predictions, ignored_labels=ignored) if isinstance(predictions, Path) else []
     for line in lines:
-        say(f"{line} ({strategy.name})")
+        say(f"{line} ({decoding.name})")
     return replace(evaluation, notes=(*left_out, *evaluation.notes, *lines))
 
 
@@ -157,23 +157,25 @@ def _checkpoints_in(folder: Path) -> list[Path]:
 def _score_checkpoints(config: RunConfig, folder: Path, images: ImageSet, checkpoints: Sequence[Path]) -> None:
     """Generate and score the answers of each checkpoint, and write convergence.json.
 
-    Each of its rows holds step, reading (the run's first strategy, and `grammar` if the run uses it) and scores.
+    Each of its rows holds step, decoding (the run's first one, and `grammar: markers` if the run uses it) and scores.
     """
-    readings = config.evaluation.readings
-    chosen = tuple(dict.fromkeys((readings[0], *(name for name in readings if name == "grammar"))))
-    section = config.evaluation.model_copy(update={"readings": chosen})
+    first, *others = config.evaluation.decoding
+    chosen = (first, *(decoding for decoding in others if decoding == Decoding(grammar="markers")))
+    section = config.evaluation.model_copy(update={"decoding": chosen})
     config = config.model_copy(update={"evaluation": section})
     rows = []
     for checkpoint in checkpoints:
         out = folder / "steps" / str(steps_of(checkpoint))
         predict_images(config, checkpoint, images, out / "predictions.jsonl")
-        for strategy, path in prediction_files(chosen, out):
-            evaluation = score_predictions(config, path, images, strategy)
+        for decoding, path in prediction_files(chosen, out):
+            evaluation = score_predictions(config, path, images, decoding)
             scores = headline(evaluation) | {"AP75": evaluation.coco["AP75"], "mean_iou": evaluation.mean_iou}
-            rows.append({"step": steps_of(checkpoint), "reading": strategy.name, **scores})
-        say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['reading']})")
+            # `reading` is the former name of `decoding`, which is kept until 0.3.
+            named = {"decoding": decoding.name, "reading": decoding.name}
+            rows.append({"step": steps_of(checkpoint), **named, **scores})
+        say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['decoding']})")
     write_text(folder / CHECKPOINT_SCORES, json.dumps(rows, indent=2) + "\n")
-    say(best_checkpoint([row for row in rows if row["reading"] == chosen[0]]))
+    say(best_checkpoint([row for row in rows if row["decoding"] == first.name]))
 
 
 def best_checkpoint(rows: list[dict[str, Any]]) -> str:

@@ -39,7 +39,7 @@ def evaluate(
     config: ConfigFile = None,
     strict: Strict = False,
 ) -> None:
-    """Generate answers for the images selected by evaluation.pictures with a checkpoint, score them, write a report.
+    """Generate answers for the images selected by evaluation.images with a checkpoint, score them, write a report.
 
     A call that was stopped, or that failed, is continued with the same --out.
 
@@ -119,7 +119,7 @@ def predict(
         _predict_configured(model, out, settings, config, strict)
         return
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
-    check_settings(settings, endpoint is not None)
+    check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
     if endpoint is None:
         load_libraries()
     from coord_trainer.detect.command import Request, answer_request
@@ -205,7 +205,7 @@ def demo(
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
     resolved = load_run_config(config, overrides or [], trains=False)
-    check_settings(overrides or [], endpoint=False)
+    check_settings(overrides or [], endpoint=False, decodings=len(resolved.evaluation.decoding))
     load_libraries()
     from coord_trainer.detect.demo import serve_demo
     from coord_trainer.detect.detector import Detector

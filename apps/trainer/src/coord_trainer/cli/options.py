@@ -55,7 +55,7 @@ def resolve_config(
     from coord_trainer.config.run_config import load_run_config
 
     words = [*(overrides or []), *(["data.strict=true"] if strict else [])]
-    resolved = load_run_config(config, words, trains=checkpoint is None)
+    resolved = load_run_config(config, words, trains=checkpoint is None, needs_data=True)
     if checkpoint is not None:
         resolved = _as_trained(resolved, checkpoint)
     if resolved.model.download:

@@ -104,19 +104,19 @@ def _check_comparable(groups: Sequence[Group]) -> None:
                     f"data.{name} is {expected} in {first.name} and {value} in {group.name}: groups are compared on "
                     "the same images; put the data into --base"
                 )
-        if group.config.evaluation.pictures != first.config.evaluation.pictures:
+        if group.config.evaluation.images != first.config.evaluation.images:
             raise InputError(
-                f"evaluation.pictures is {first.config.evaluation.pictures} in {first.name} and "
-                f"{group.config.evaluation.pictures} in {group.name}; groups are scored on the same images"
+                f"evaluation.images is {first.config.evaluation.images} in {first.name} and "
+                f"{group.config.evaluation.images} in {group.name}; groups are scored on the same images"
             )
-    if first.config.evaluation.pictures == "none":
-        raise InputError("evaluation.pictures is none: there is nothing to compare; set heldout or train")
+    if first.config.evaluation.images == "none":
+        raise InputError("evaluation.images is none: there is nothing to compare; set heldout or train")
 
 
 def _print_plan(groups: Sequence[Group], runs: Sequence[Run], out: Path) -> None:
     say(f"{len(groups)} groups x {len(runs) // len(groups)} seeds = {len(runs)} runs, in {out}")
     for group in groups:
-        decoding = ", ".join(group.config.evaluation.readings)
+        decoding = ", ".join(decoding.name for decoding in group.config.evaluation.decoding)
         say(f"  {group.name}: {group.config.custom.loss_in_words}; decoding: {decoding}")
     others = [name for name in differing_settings(groups) if not name.startswith("custom.")]
     if others:
@@ -208,12 +208,12 @@ def _train_all(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
 
 
 def _answer_missing(run: Run, images: ImageSet) -> None:
-    """Generate the missing answers of a finished run from its checkpoint, for each further decoding strategy."""
-    for strategy, path in prediction_files(run.config.evaluation.readings, run.folder):
+    """Generate the missing answers of a finished run from its checkpoint, for each further decoding."""
+    for decoding, path in prediction_files(run.config.evaluation.decoding, run.folder):
         if path.exists():
             continue
-        say(f"{_name(run)} answers are missing: {strategy.name}")
-        section = run.config.evaluation.model_copy(update={"readings": (strategy.name,)})
+        say(f"{_name(run)} answers are missing: {decoding.name}")
+        section = run.config.evaluation.model_copy(update={"decoding": (decoding,)})
         config = run.config.model_copy(update={"evaluation": section})
         predict_images(config, find_checkpoint(run.folder), images, path)
 

@@ -51,9 +51,9 @@ def preparing(config: RunConfig) -> Iterator[Outcome[Sequence[ImageSet]]]:
             yield drawn
         return
     data = config.data
-    scored = config.evaluation.pictures == "train"
+    scored = config.evaluation.images == "train"
     sets = [(name, single.data, scored) for name, single in source_configs(config)]
-    if data.heldout_annotations is not None and config.evaluation.pictures == "heldout":
+    if data.heldout_annotations is not None and config.evaluation.images == "heldout":
         heldout = {"annotations": data.heldout_annotations, "images": data.heldout_images}
         sets.append(("heldout", data.model_copy(update=heldout), True))
     large_sets = [named for named in sets if is_first() and is_large(named[1].annotations, named[1]) is not None]
@@ -76,7 +76,7 @@ def load_training(config: RunConfig) -> Mixture:
     Raises:
         InputError: the input is invalid; the message names the source.
     """
-    data, scored = config.data, config.evaluation.pictures == "train"
+    data, scored = config.data, config.evaluation.images == "train"
     if data.annotations is not None:
         images = load_annotated(data.annotations, data.images, "train", data.strict, data, scored)
         return Mixture.of([_part("train", images, data)], config.run.seed)
@@ -123,13 +123,13 @@ def load_sets(config: RunConfig) -> tuple[Mixture, ImageSet | None]:
         InputError: the input is invalid, or the held-out set is also trained on.
     """
     train = load_training(config)
-    if config.evaluation.pictures != "heldout":
+    if config.evaluation.images != "heldout":
         return train, None
     heldout = _load_heldout(config)
     if heldout.digest in [images.digest for images in train.image_sets]:
         raise InputError(
             "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
-            "evaluation.pictures: train to measure memorising"
+            "evaluation.images: train to measure memorising"
         )
     return train, heldout
 
@@ -156,18 +156,18 @@ def train_of(config: RunConfig, folder: Path) -> Mixture:
 
 def scored_set(config: RunConfig, train: Mixture, heldout: ImageSet | None) -> ImageSet | None:
     """Return the images to predict and score; None if there are none."""
-    return {"heldout": heldout, "train": train.only, "none": None}[config.evaluation.pictures]
+    return {"heldout": heldout, "train": train.only, "none": None}[config.evaluation.images]
 
 
 def load_scored(config: RunConfig, folder: Path) -> ImageSet:
-    """Load or generate only the images that `evaluation.pictures` names.
+    """Load or generate only the images that `evaluation.images` names.
 
     Raises:
-        InputError: the input is invalid, or `evaluation.pictures` is none.
+        InputError: the input is invalid, or `evaluation.images` is none.
     """
-    wanted = config.evaluation.pictures
+    wanted = config.evaluation.images
     if wanted == "none":
-        raise InputError("evaluation.pictures is none: set it to heldout or train")
+        raise InputError("evaluation.images is none: set it to heldout or train")
     if not config.data.given:
         return keep(draw_set(config, wanted, folder))
     return _load_heldout(config) if wanted == "heldout" else load_training(config).only

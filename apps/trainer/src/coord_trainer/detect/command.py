@@ -12,7 +12,6 @@ from typing import Any
 from coord_codec import InputError, RunError
 from coord_codec.files import write_text
 from coord_trainer.checkpoints import weight_files
-from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
@@ -93,9 +92,9 @@ def _sources(request: Request, config: RunConfig, geometry: str) -> Sources:
 
 def _local(request: Request, config: RunConfig, sources: Sources) -> Detector:
     detector = Detector.load(_model(request), config, sources.labels, request.labels)
-    requested, strategy = config.evaluation.readings[0], detector.config.evaluation.readings[0]
-    if "readings" in config.evaluation.model_fields_set and requested != strategy:
-        say(f"evaluation.readings: {strategy} restricts answers to the labels; {requested} would not")
+    requested, used = config.evaluation.decoding[0], detector.config.evaluation.decoding[0]
+    if "decoding" in config.evaluation.model_fields_set and requested != used:
+        say(f"evaluation.decoding: {used.name} restricts answers to the labels; {requested.name} would not")
     return detector
 
 
@@ -118,10 +117,11 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
     if card is None:
         say(f"no {CARD_FILE} of the served model: prompt, markers and limits are the configuration's, unchecked")
     data = resolved.data
-    if "readings" in config.evaluation.model_fields_set and STRATEGIES[config.evaluation.readings[0]].grammar:
+    decoding = config.evaluation.decoding[0]
+    if "decoding" in config.evaluation.model_fields_set and decoding.grammar != "none":
         raise InputError(
-            f"evaluation.readings: {config.evaluation.readings[0]} decodes under a grammar in this process; a server "
-            "decodes under one with --grammar, and the strategies greedy and best-iou say how its boxes are computed"
+            f"evaluation.decoding.grammar is {decoding.grammar}, which decodes under a grammar in this process; a "
+            "server decodes under one with --grammar, and evaluation.decoding.boxes says how its boxes are computed"
         )
     engine = EndpointEngine(
         url,
@@ -166,7 +166,7 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
 
 def _settings(request: Request, detector: Detector) -> dict[str, Any]:
     config, served = detector.config, request.endpoint is not None
-    strategy = config.evaluation.readings[0]
+    decoding = config.evaluation.decoding[0].name
     return {
         "model": detector.engine.name if served else str(locate_model(_model(request)).resolve()),
         "weights": None if served else weight_files(locate_model(_model(request))),
@@ -174,7 +174,7 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
         "prompt": config.data.prompt,
         "system": detector.engine.system if served else None,
         "answers": [config.data.style, config.data.markers, config.data.geometry],
-        "decoding": " ".join(filter(None, ("server", request.server, strategy))) if served else strategy,
+        "decoding": " ".join(filter(None, ("server", request.server, decoding))) if served else decoding,
         "labels": sorted(detector.labels if served else detector.engine.names),
         "dtype": None if served else config.model.dtype,
         "max_new_tokens": detector.engine.max_new_tokens,
