@@ -43,10 +43,7 @@ SOFT = "custom.coord_soft_ce_w1.enabled=true"
         (["train", SOFT, "data.annotations=a.json", "data.images=nowhere", "evaluation.images=train"], "data.images"),
         (["train", SOFT, "model.path=nowhere"], "model.path: no folder"),
         (["train", "custom.coord_objective.use_geom_loss=true"], "use_coordexp_loss"),
-        (
-            ["train", SOFT, "data.annotations=a.json", "data.images=.", "evaluation.images=train", "--strict"],
-            "no area",
-        ),
+        (["train", SOFT, "data.annotations=a.json", "data.images=.", "evaluation.images=train", "--strict"], "no area"),
         (["prepare", "a.json", ".", "--out", "a.png"], "exists already"),
         (["prepare", "a.json", ".", "--out", "a.png/below"], "a.png is a file, or is below one"),
         (["evaluate", "nowhere", "--out", "a.png", SOFT], "exists already"),

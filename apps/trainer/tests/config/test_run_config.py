@@ -138,10 +138,7 @@ def test_custom_switches_resolve_or_name_both_sides_in_every_combination(tmp_pat
             {"evaluation": {"decoding": {"grammar": "names"}}, "custom": {"coord_tokens": {"enabled": False}}},
             ("evaluation.decoding", "custom.coord_tokens.enabled"),
         ),
-        (
-            {"training": {"max_steps": 3, "num_train_epochs": 2}},
-            ("training.max_steps", "training.num_train_epochs"),
-        ),
+        ({"training": {"max_steps": 3, "num_train_epochs": 2}}, ("training.max_steps", "training.num_train_epochs")),
         (
             {"run": {"gradient_norms": True}, "training": {"gradient_checkpointing": True}},
             ("run.gradient_norms", "training.gradient_checkpointing"),

@@ -198,10 +198,7 @@ class StepRecorder(LogitsProcessor):
     """
 
     def __init__(
-        self,
-        vocab: CoordVocab | None,
-        grammar: LogitsProcessor | None = None,
-        free_scores: bool = False,
+        self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None, free_scores: bool = False
     ) -> None:
         self._vocab = vocab
         self._grammar = grammar

@@ -58,4 +58,3 @@ def _decodings(names: Any) -> list[dict[str, Any]]:
             )
         found.append(OLD_NAMES.get(name) or decoding_named(name).model_dump(exclude_defaults=True))
     return found
-

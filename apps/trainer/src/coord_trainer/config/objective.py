@@ -227,11 +227,7 @@ _WEIGHT_RULES = (
             c["custom"].weights["box_weight"] > 0
             and not (c["custom"].coord_objective.alpha_l1 or c["custom"].coord_objective.beta_giou)
         ),
-        (
-            "custom.coord_objective.use_geom_loss",
-            "custom.coord_objective.alpha_l1",
-            "custom.coord_objective.beta_giou",
-        ),
+        ("custom.coord_objective.use_geom_loss", "custom.coord_objective.alpha_l1", "custom.coord_objective.beta_giou"),
         "raise one of the two weights, or switch the box loss off",
     ),
 )

@@ -30,13 +30,7 @@ from coord_trainer.config.sections import (
     ModelSection,
     RunSection,
 )
-from coord_trainer.config.swift_arguments import (
-    TRAINING_RULES,
-    argument_table,
-    check_training,
-    did_you_mean,
-    yaml_word,
-)
+from coord_trainer.config.swift_arguments import TRAINING_RULES, argument_table, check_training, did_you_mean, yaml_word
 from coord_trainer.console import say_once
 from coord_trainer.elsewhere import pointer
 
@@ -72,11 +66,7 @@ class RunConfig(Section):
 
 
 def load_run_config(
-    file: Path | None,
-    overrides: Sequence[str],
-    base: Path | None = None,
-    trains: bool = True,
-    needs_data: bool = False,
+    file: Path | None, overrides: Sequence[str], base: Path | None = None, trains: bool = True, needs_data: bool = False
 ) -> RunConfig:
     """Resolve a config file and overrides.
 
@@ -101,10 +91,13 @@ def load_run_config(
     except OmegaConfBaseException as error:
         raise InputError(f"{file or 'command line'}: {_first_line(error)}") from None
     for name in [name for name, value in flat_settings(values).items() if value == _LEFT_OPEN]:
-        section, _, key = name.rpartition(".")
+        *path, key = name.split(".")
         if needs_data and not (name == "data.annotations" and values["data"].get("sources")):
             raise InputError(f"{file}: {name} has to be given, as this configuration is for own data: add {name}=PATH")
-        values[section][key] = None
+        section = values
+        for part in path:
+            section = section[part]
+        section[key] = None
     sources = [] if file is None else [str(file)]
     if overrides or file is None:
         sources.append("command line")
