@@ -68,7 +68,7 @@ def _status(field):
 
 def _train(words, folder):
     from coord_codec import RunError
-    from coord_trainer import run
+    from coord_trainer import train as stage
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
@@ -79,7 +79,7 @@ def _train(words, folder):
     _forget_peak()
     before = _status("VmRSS")
     try:
-        run.train_model(config, folder, base, train, None)
+        stage.train_model(config, folder, base, train, None)
     except RunError as error:
         assert "without a checkpoint" in str(error)
     return _status("VmHWM") - before

@@ -13,10 +13,9 @@ from coord_data.image_set import load_annotated
 from coord_trainer.config.run_config import RunConfig, check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.conversations import load_conversations
-from coord_trainer.data.load import load_sets, load_training
-from coord_trainer.data.mixed import ConversationSamples, MixedSamples
+from coord_trainer.data.load import load_data, load_training
 from coord_trainer.data.mixture import Mixture, Plan
-from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter
 
 SOFT = {"coord_soft_ce_w1": {"enabled": True}}
@@ -89,13 +88,10 @@ def test_share_of_less_than_a_sample_is_refused():
 
 def test_every_source_has_its_own_prompt_classes_root_and_augmentation(tmp_path):
     mixture = load_training(config(write_sources(tmp_path)))
-    assert [part.name for part in mixture.parts] == ["a", "dogs", "talk"]
+    assert [source.name for source in mixture.sources] == ["a", "dogs", "talk"]
     data = DataSection()
-    parts = [
-        SampleSet(p.content, given, TargetWriter(p.data, True, 0, None, p.content.classes), None, augments=True)
-        for p in mixture.parts[:2]
-    ]
-    samples = MixedSamples(mixture, [*parts, ConversationSamples(mixture.parts[2].content, given)])
+    writers = [TargetWriter(s.data, True, 0, None, s.content.classes) for s in mixture.sources[:2]]
+    samples = Samples(mixture, given, [*writers, None], None, augments=True)
     found = {0: set(), 1: set(), 2: set()}
     flipped = set()
     for epoch in range(8):
@@ -132,10 +128,10 @@ def test_annotations_alone_are_the_case_of_one_source(tmp_path):
 def test_limit_takes_the_first_images_of_each_source_and_says_so(tmp_path):
     sources = write_sources(tmp_path)
     every = load_training(config(sources))
-    assert [len(part.content) for part in every.parts] == [5, 3, 2]
+    assert [len(source.content) for source in every.sources] == [5, 3, 2]
     sources[1]["limit"] = 1
     found = load_training(config(sources, limit=2))
-    assert [len(part.content) for part in found.parts] == [2, 1, 2]
+    assert [len(source.content) for source in found.sources] == [2, 1, 2]
     for mine, whole, count in zip(found.image_sets, every.image_sets, (2, 1), strict=True):
         assert list(mine.instances) == list(whole.instances)[:count]
         assert (
@@ -174,7 +170,7 @@ def test_sources_of_the_same_name_are_numbered(tmp_path):
     sources = write_sources(tmp_path)
     for source in sources:
         source.pop("name", None)
-    assert [part.name for part in load_training(config(sources)).parts] == ["a-1", "a-2", "talk"]
+    assert [source.name for source in load_training(config(sources)).sources] == ["a-1", "a-2", "talk"]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +225,7 @@ def test_held_out_set_must_not_be_one_of_the_sources(tmp_path):
     sources = write_sources(tmp_path)
     values = {"data": {"sources": sources, "heldout_annotations": sources[0]["annotations"]}, "custom": SOFT}
     with pytest.raises(InputError, match="hold the same data"):
-        load_sets(RunConfig.model_validate(values))
+        load_data(RunConfig.model_validate(values), tmp_path)
     with pytest.raises(InputError, match=r"evaluation\.images is train but data\.sources has"):
         check_run_config({"data": {"sources": sources}, "custom": SOFT, "evaluation": {"images": "train"}}, "test")
 
@@ -255,7 +251,7 @@ def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp
 def test_inspect_shows_a_conversation_token_by_token(run, tmp_path):
     pytest.importorskip("swift")
     word = f"data.sources={json.dumps(write_sources(tmp_path))}"
-    sizes = [len(part.content) for part in load_training(config(write_sources(tmp_path))).parts]
+    sizes = [len(source.content) for source in load_training(config(write_sources(tmp_path))).sources]
     at = sum(sizes[:2])
     wanted = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=True, allow_outside=False).record(0)
     code, error, told = run("inspect", word, "evaluation.images=none", "--sample", at)

@@ -24,7 +24,7 @@ from coord_trainer.comparison.results import collect
 from coord_trainer.config.decoding import prediction_files
 from coord_trainer.config.run_config import changed_settings, check_run_config, read_yaml
 from coord_trainer.console import say
-from coord_trainer.data.load import scored_set, sets_of
+from coord_trainer.data.load import load_data
 from coord_trainer.model.tiny import check_model_path
 
 _DATA_FIELDS = ("annotations", "images", "heldout_annotations", "heldout_images", "shapes", "strict")
@@ -124,9 +124,9 @@ def _print_plan(groups: Sequence[Group], runs: Sequence[Run], out: Path) -> None
 
 
 def _scored_images(group: Group, folder: Path) -> tuple[ImageSet, dict[str, str]]:
-    train, heldout = sets_of(group.config, folder)
-    digests = {"train": train.digest} | ({heldout.name: heldout.digest} if heldout is not None else {})
-    return scored_set(group.config, train, heldout), digests
+    data = load_data(group.config, folder)
+    data.keep_generated()
+    return data.scored, {name: facts["digest"] for name, facts in data.facts().items()}
 
 
 def _to_train(runs: Sequence[Run], digests: dict[str, str]) -> list[Run]:

@@ -6,9 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from coord_codec import InputError
 from coord_codec.files import write_text
@@ -20,9 +21,9 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.config.sources import SourceConfig
 from coord_trainer.console import is_first, say
 from coord_trainer.data.conversations import Conversations, load_conversations
-from coord_trainer.data.mixture import Mixture, Part
+from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.queries import names_a_side
-from coord_trainer.data.shapes import draw_set, draw_sets, keep
+from coord_trainer.data.shapes import draw_set, keep, sets_in
 
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
@@ -79,30 +80,30 @@ def load_training(config: RunConfig) -> Mixture:
     data, scored = config.data, config.evaluation.images == "train"
     if data.annotations is not None:
         images = load_annotated(data.annotations, data.images, "train", data.strict, data, scored)
-        return Mixture.of([_part("train", images, data)], config.run.seed)
+        return Mixture.of([_images_source("train", images, data)], config.run.seed)
     names = _names(data.sources)
-    parts = [_load(source, name, data, scored) for source, name in zip(data.sources, names, strict=True)]
-    return Mixture.of(parts, config.run.seed)
+    sources = [_load(source, name, data, scored) for source, name in zip(data.sources, names, strict=True)]
+    return Mixture.of(sources, config.run.seed)
 
 
-def _load(source: SourceConfig, name: str, data: DataSection, scored: bool) -> Part:
+def _load(source: SourceConfig, name: str, data: DataSection, scored: bool) -> MixtureSource:
     section = data.of_source(source)
     if source.conversations is not None:
         outside = section.allow_outside
         conversations = load_conversations(source.conversations, source.images, name, data.strict, outside)
-        return Part(name, conversations, section, source.weight)
+        return MixtureSource(name, conversations, section, source.weight)
     images = load_annotated(source.path, section.images, name, data.strict, section, scored)
-    return _part(name, images, section, source.weight)
+    return _images_source(name, images, section, source.weight)
 
 
-def _part(name: str, images: ImageSet, section: DataSection, weight: float | None = None) -> Part:
+def _images_source(name: str, images: ImageSet, section: DataSection, weight: float | None = None) -> MixtureSource:
     """Return the first `limit` images of a source, with a note on how many of them are not mirrored."""
     selected = images.first(section.limit)
     with_sides = sum(map(names_a_side, selected.instances)) if section.augment.flip else 0
     if with_sides:
         note = f"{with_sides} records contain left or right and are not mirrored (augment.flip)"
         selected = replace(selected, told=(*selected.told, note))
-    return Part(name, selected, section, weight)
+    return MixtureSource(name, selected, section, weight)
 
 
 def _names(sources: Sequence[SourceConfig]) -> list[str]:
@@ -116,22 +117,82 @@ def _names(sources: Sequence[SourceConfig]) -> list[str]:
     return names
 
 
-def load_sets(config: RunConfig) -> tuple[Mixture, ImageSet | None]:
-    """Load the training data and, if it is scored, the held-out set.
+@dataclass(frozen=True)
+class RunData:
+    """The data of a run.
+
+    Attributes:
+        train: what is trained on
+        heldout: the held-out images, if they are scored
+        scored: the images to predict and score; None if there are none
+    """
+
+    train: Mixture
+    heldout: ImageSet | None
+    scored: ImageSet | None
+
+    def keep_generated(self) -> None:
+        """Write ground truth and held-out images of generated sets to their folder."""
+        sets = [*self.train.image_sets, *([] if self.heldout is None else [self.heldout])]
+        for images in sets:
+            if images.held_in_memory:
+                keep(images)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts for the manifest."""
+        contents = [source.content for source in self.train.sources]
+        facts: dict[str, Any] = {
+            "train": {
+                "digest": self.train.digest,
+                "images": sum(map(len, self.train.image_sets)),
+                "problems": sum(len(content.problems) for content in contents),
+                "sources": self.train.facts(),
+            }
+        }
+        if self.heldout is not None:
+            facts[self.heldout.name] = {
+                "digest": self.heldout.digest,
+                "images": len(self.heldout),
+                "problems": len(self.heldout.problems),
+            }
+        return facts
+
+    def write(self, folder: Path) -> None:
+        """Write generated images, print what was read and left out, and list every problem in `problems.jsonl`.
+
+        Args:
+            folder: the run folder
+        """
+        self.keep_generated()
+        report_mixture(self.train)
+        heldout = [] if self.heldout is None else [self.heldout]
+        report_sets(folder, [*(source.content for source in self.train.sources), *heldout])
+
+
+def load_data(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> RunData:
+    """Load the annotated data of a run, or generate shapes.
+
+    Args:
+        config: of the run
+        folder: the folder of generated images, to which nothing is written here (see `shapes.keep`)
+        drawn: the generated shapes, if they exist already
 
     Raises:
         InputError: the input is invalid, or the held-out set is also trained on.
     """
-    train = load_training(config)
-    if config.evaluation.images != "heldout":
-        return train, None
-    heldout = _load_heldout(config)
-    if heldout.digest in [images.digest for images in train.image_sets]:
-        raise InputError(
-            "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
-            "evaluation.images: train to measure memorising"
-        )
-    return train, heldout
+    if config.data.given:
+        train = load_training(config)
+        heldout = _load_heldout(config) if config.evaluation.images == "heldout" else None
+        if heldout is not None and heldout.digest in [images.digest for images in train.image_sets]:
+            raise InputError(
+                "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
+                "evaluation.images: train to measure memorising"
+            )
+    else:
+        shapes, heldout = sets_in(config, folder, drawn)
+        train = Mixture.of_one(shapes, config.data)
+    scored = {"heldout": heldout, "train": train.only, "none": None}[config.evaluation.images]
+    return RunData(train, heldout, scored)
 
 
 def _load_heldout(config: RunConfig) -> ImageSet:
@@ -139,24 +200,11 @@ def _load_heldout(config: RunConfig) -> ImageSet:
     return load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict, data, scored=True)
 
 
-def sets_of(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[Mixture, ImageSet | None]:
-    """Load or generate the sets, depending on the configuration."""
-    if config.data.given:
-        return load_sets(config)
-    train, heldout = draw_sets(config, folder, drawn)
-    return Mixture.of_one(train, config.data), heldout
-
-
 def train_of(config: RunConfig, folder: Path) -> Mixture:
     """Load or generate the training data only."""
     if config.data.given:
         return load_training(config)
     return Mixture.of_one(keep(draw_set(config, "train", folder)), config.data)
-
-
-def scored_set(config: RunConfig, train: Mixture, heldout: ImageSet | None) -> ImageSet | None:
-    """Return the images to predict and score; None if there are none."""
-    return {"heldout": heldout, "train": train.only, "none": None}[config.evaluation.images]
 
 
 def load_scored(config: RunConfig, folder: Path) -> ImageSet:
@@ -175,11 +223,11 @@ def load_scored(config: RunConfig, folder: Path) -> ImageSet:
 
 def report_mixture(train: Mixture) -> None:
     """Print the share of each source if there are several."""
-    if len(train.parts) == 1:
+    if len(train.sources) == 1:
         return
-    say(f"train: {len(train)} samples per epoch from {len(train.parts)} sources, digest {train.digest}")
-    for part, count in zip(train.parts, train.plan.counts, strict=True):
-        say(f"  {part.name}: {count:,} samples ({count / len(train):.1%})")
+    say(f"train: {len(train)} samples per epoch from {len(train.sources)} sources, digest {train.digest}")
+    for source, count in zip(train.sources, train.plan.counts, strict=True):
+        say(f"  {source.name}: {count:,} samples ({count / len(train):.1%})")
 
 
 def report_sets(folder: Path, sets: Sequence[ImageSet | Conversations]) -> None:

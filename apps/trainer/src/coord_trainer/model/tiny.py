@@ -65,19 +65,19 @@ def tiny_outline(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> 
 
 
 def _texts(config: RunConfig, train: ImageSet | Mixture) -> list[str]:
-    from coord_data.image_set import ImageSet
     from coord_trainer.data.mixture import Mixture
 
     mixture = Mixture.of_one(train, config.data)
     words: set[str] = set()
     prompts = [config.data.prompt]
-    for part in mixture.parts:
-        if isinstance(part.content, ImageSet):
-            words |= part.content.words
-            prompts.append(part.data.prompt)
-            prompts += [part.data.class_prompt.replace("{classes}", ",")] if part.data.queries != "all" else []
-        else:
-            words.update(part.content.texts)
+    for source in mixture.sources:
+        if source.images is None:
+            words.update(source.content.texts)
+            continue
+        words |= source.images.words
+        prompts.append(source.data.prompt)
+        if source.data.queries != "all":
+            prompts.append(source.data.class_prompt.replace("{classes}", ","))
     return [*dict.fromkeys(prompts), *sorted(words)]
 
 
