@@ -19,9 +19,9 @@ import typer
 from PIL import Image
 
 from coord_trainer.answers import generate
+from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.detect.detector import Detector, as_trained
-from coord_trainer.model.locate import locate_model
 
 
 class Timed:
@@ -81,13 +81,13 @@ def _answers(detector: Detector, images: Sequence[Image.Image], size: int) -> li
 
 
 def _served(model: Path, endpoint: str, name: str, concurrency: int) -> Detector:
-    from coord_trainer.answers.room import room_without_tokenizer
+    from coord_trainer.answers.token_limit import token_limit_without_tokenizer
     from coord_trainer.detect.endpoint import EndpointEngine
 
     config = as_trained(load_run_config(None, [], trains=False), locate_model(model))
     data = config.data
     engine = EndpointEngine(
-        endpoint, name, data.prompt, None, data.markers, room_without_tokenizer(config), concurrency=concurrency
+        endpoint, name, data.prompt, None, data.markers, token_limit_without_tokenizer(config), concurrency=concurrency
     )
     return Detector(engine, config)
 

@@ -18,6 +18,8 @@ from coord_codec.files import InputError, read_json, write_text
 AP = "eval_AP"
 """The name under which AP during training is logged."""
 
+_WEIGHTS = ("adapter_config.json", "config.json")
+"""A folder with weights has one of these files."""
 COMPLETE = "complete.json"
 """The manifest of a checkpoint's files."""
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -133,3 +135,20 @@ def find_checkpoint(place: Path) -> Path:
         raise InputError(f"{place}: a run folder without a complete checkpoint{reason}; continue the run first")
     best = best_by_ap(newest)
     return best[0] if best else newest
+
+
+def locate_model(folder: Path) -> Path:
+    """Return the folder with the weights; for a run folder its best checkpoint by AP, or else its newest.
+
+    Raises:
+        InputError: the folder holds no model.
+    """
+    if not folder.is_dir():
+        hint = "is a file; name the folder of the model" if folder.exists() else "no such folder"
+        raise InputError(f"{folder}: {hint}")
+    weights = find_checkpoint(folder)
+    if not any((weights / name).is_file() for name in _WEIGHTS):
+        raise InputError(
+            f"{folder}: no model found: expected a checkpoint or an adapter ({' or '.join(_WEIGHTS)}), or a run folder"
+        )
+    return weights

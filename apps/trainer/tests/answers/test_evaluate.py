@@ -8,8 +8,8 @@ from PIL import Image
 from tiny_run import tiny_config
 
 from coord_trainer.answers import generate, score
-from coord_trainer.answers.appended import unfinished
 from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.resumable_file import unfinished
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import mark_complete
 from coord_trainer.data.shapes import draw_sets

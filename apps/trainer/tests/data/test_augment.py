@@ -5,9 +5,9 @@ import pytest
 from PIL import Image
 
 from coord_codec import Instance, write_instances
+from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection
-from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.data.augment import augment
 from coord_trainer.data.load import load_training
 from coord_trainer.data.mixture import Mixture

@@ -8,8 +8,8 @@ import torch
 
 from coord_codec import InputError, Instance
 from coord_trainer.answers.generate import StepRecorder
-from coord_trainer.answers.room import answer_room
 from coord_trainer.answers.score import score_predictions
+from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection
@@ -94,7 +94,7 @@ def test_settings_that_do_not_go_with_noise_are_refused(settings, told):
 def test_room_for_answers_holds_the_noise(opened_run):
     config, opened, *_ = opened_run
     tokenizer = opened.processor.tokenizer
-    one = answer_room(with_noise(config, 9), tokenizer, ["x"]) - answer_room(with_noise(config, 8), tokenizer, ["x"])
+    one = token_limit(with_noise(config, 9), tokenizer, ["x"]) - token_limit(with_noise(config, 8), tokenizer, ["x"])
     assert one == len(tokenizer("<obj_start>x<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>")["input_ids"])
 
 

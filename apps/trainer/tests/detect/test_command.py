@@ -12,8 +12,8 @@ import pytest
 from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
 
 from coord_trainer.detect import command
+from coord_trainer.detect.image_sources import find_sources
 from coord_trainer.detect.session import answer_sources
-from coord_trainer.detect.sources import find_sources
 
 TRAINER = Path(__file__).parents[2]
 

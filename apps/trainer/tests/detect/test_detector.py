@@ -14,11 +14,11 @@ from tiny_run import tiny_config
 from coord_codec import InputError
 from coord_trainer import Detector
 from coord_trainer.answers.generate import predict_images
-from coord_trainer.answers.room import answer_room
+from coord_trainer.answers.token_limit import token_limit
+from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.detect import local
-from coord_trainer.model.locate import locate_model
 from coord_trainer.model.tiny import base_checkpoint
 
 CONFIG = tiny_config(evaluation={"images": "heldout", "batch_size": 2, "max_new_tokens": 24})
@@ -140,9 +140,9 @@ def test_truncated_and_closed_images_are_named(asked, tmp_path):
 def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):
     tokenizer = asked[-1].engine.checkpoint.processor.tokenizer
     few, many = (load_run_config(None, [f"data.shapes.max_objects={n}"], trains=False) for n in (1, 5))
-    short, long = (answer_room(few, tokenizer, [name]) for name in ("cat", "cat " * 9))
-    assert short < long < answer_room(many, tokenizer, ["cat " * 9])
-    assert (answer_room(many, tokenizer, ["cat"]) - 16) == 5 * (short - 16)
+    short, long = (token_limit(few, tokenizer, [name]) for name in ("cat", "cat " * 9))
+    assert short < long < token_limit(many, tokenizer, ["cat " * 9])
+    assert (token_limit(many, tokenizer, ["cat"]) - 16) == 5 * (short - 16)
 
 
 def test_room_of_any_image_is_not_that_of_generated_shapes(asked):

@@ -12,8 +12,8 @@ from transformers import TrainerCallback
 from coord_codec import CoordVocab
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.generate import predict
-from coord_trainer.answers.room import answer_room
 from coord_trainer.answers.score import headline, score_predictions
+from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import AP, answer_scores, scores_since_best
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
@@ -38,7 +38,7 @@ class SubsetScorer:
         count = min(total, section.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
         self._config, self._decoding = config, section.decoding[0]
-        self._max_new_tokens = section.max_new_tokens or answer_room(config, processor.tokenizer, images.words)
+        self._max_new_tokens = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
         self._without_model = LoadedCheckpoint(None, processor, used, system_text(config))
 

@@ -19,11 +19,11 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from coord_codec import CoordVocab, InputError
 from coord_data.image_set import ImageSet
-from coord_trainer.answers.appended import append_answers, make_folder
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
-from coord_trainer.answers.room import answer_room
+from coord_trainer.answers.resumable_file import append_answers, make_folder
+from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import QUANTILE_LEVELS, Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
@@ -46,7 +46,7 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
-    max_new_tokens = config.evaluation.max_new_tokens or answer_room(config, tokenizer, images.words)
+    max_new_tokens = config.evaluation.max_new_tokens or token_limit(config, tokenizer, images.words)
     written: dict[Decoding, Path] = {}
     count = 0
     (first, _), *others = prediction_files(config.evaluation.decoding, out.parent)
@@ -121,7 +121,7 @@ def answer_images(
         images: upright and RGB
         data: prompt and markers
         decoding: how to decode
-        max_new_tokens: see `room.answer_room`
+        max_new_tokens: see `token_limit`
         names: the only allowed descriptions, if the decoding limits them
 
     Raises:

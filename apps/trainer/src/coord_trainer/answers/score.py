@@ -18,8 +18,8 @@ from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, ReportSection, score
 from coord_eval.diagnosis import diagnose
 from coord_eval.html import line_chart, safe, table
-from coord_trainer.answers.appended import make_folder, unfinished
 from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.resumable_file import make_folder, unfinished
 from coord_trainer.answers.summary import LEFT_OUT
 from coord_trainer.checkpoints import answer_scores, is_complete, steps_of
 from coord_trainer.config.decoding import Decoding, prediction_files

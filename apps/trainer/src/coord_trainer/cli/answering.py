@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coord_codec import InputError
-from coord_trainer.answers.appended import unfinished
+from coord_trainer.answers.resumable_file import unfinished
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import (
     Checkpoint,
@@ -106,7 +106,7 @@ def predict(
     Without SRC it writes answers to the images of the configuration to the file --out, as `evaluate` does, unscored.
     """
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.words import check_options, check_settings, split_words
+    from coord_trainer.detect.arguments import check_options, check_settings, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
     options = {"--endpoint": endpoint, "--model": name, "--concurrency": concurrency, "--timeout": timeout}
@@ -158,10 +158,10 @@ def grammar(
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
     from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
+    from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.detect.arguments import check_settings
     from coord_trainer.detect.detector import as_trained, check_labels
-    from coord_trainer.detect.words import check_settings
-    from coord_trainer.model.locate import locate_model
 
     folder = locate_model(model)
     resolved = load_run_config(None, overrides or [], trains=False)
@@ -200,7 +200,7 @@ def demo(
     from importlib.util import find_spec
 
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.words import check_settings
+    from coord_trainer.detect.arguments import check_settings
 
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")

@@ -15,8 +15,8 @@ import yaml
 from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
 from coord_data.image_set import ImageSet
-from coord_trainer.answers.appended import make_folder
 from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.checkpoints import find_checkpoint
 from coord_trainer.comparison.plan import Group, Run, differing_settings, plan_groups, plan_runs, result_settings
 from coord_trainer.comparison.report import write_comparison

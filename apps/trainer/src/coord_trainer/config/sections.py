@@ -11,9 +11,9 @@ from coord_codec import MARKERS, Geometry, geometry_of
 from coord_codec.geometry.polygon import PolygonGeometry
 from coord_data.rules import ReadingRules
 from coord_trainer.config.base import Fraction, Probability, Section, Seed
+from coord_trainer.config.data_sources import AugmentConfig, ClassPrompt, Prompt, Queries, SourceConfig
 from coord_trainer.config.decoding import Decoding, supported
 from coord_trainer.config.rules import Rule
-from coord_trainer.config.sources import AugmentConfig, ClassPrompt, Prompt, Queries, SourceConfig
 from coord_trainer.config.swift_arguments import shards_weights
 
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."

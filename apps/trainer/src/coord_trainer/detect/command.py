@@ -11,16 +11,15 @@ from typing import Any
 
 from coord_codec import InputError, RunError
 from coord_codec.files import write_text
-from coord_trainer.checkpoints import weight_files
+from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import coco_results, exports_in, write_export
+from coord_trainer.detect.image_sources import Sources, find_sources
 from coord_trainer.detect.objects import has_distributions
 from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, answer_sources, remove_made
-from coord_trainer.detect.sources import Sources, find_sources
 from coord_trainer.model.card import CARD_FILE, read_card, system_text
-from coord_trainer.model.locate import locate_model
 
 
 @dataclass(frozen=True)
@@ -140,15 +139,15 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
 def _max_new_tokens(request: Request, config: RunConfig, folder: Path | None) -> int:
     """Return the length limit of an answer, computed with the tokenizer if the folder has one."""
     from coord_trainer.answers.grammar.served import read_tokenizer
-    from coord_trainer.answers.room import answer_room, room_without_tokenizer
+    from coord_trainer.answers.token_limit import token_limit, token_limit_without_tokenizer
 
     try:
         tokenizer = read_tokenizer(folder) if folder is not None else None
     except InputError:  # the folder of an adapter may have no tokenizer
         tokenizer = None
     if tokenizer is None:
-        return room_without_tokenizer(config)
-    return answer_room(config, tokenizer, request.labels, of_run=False)
+        return token_limit_without_tokenizer(config)
+    return token_limit(config, tokenizer, request.labels, of_run=False)
 
 
 def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dict[str, Any]:

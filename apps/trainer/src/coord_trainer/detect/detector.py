@@ -14,12 +14,12 @@ from PIL import Image
 from coord_codec import CoordGrid, InputError
 from coord_codec.records import check_description
 from coord_eval import ImageError, decode_image, to_rgb
-from coord_trainer.answers.room import answer_room
+from coord_trainer.answers.token_limit import token_limit
+from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.detect.objects import Detections, one_line, read_objects
 from coord_trainer.model.card import follow_card, read_card
-from coord_trainer.model.locate import locate_model
 
 
 class Engine(Protocol):
@@ -82,7 +82,7 @@ class Detector:
 
         loaded = open_checkpoint(folder, resolved)
         limit = resolved.evaluation.max_new_tokens
-        limit = limit or answer_room(resolved, loaded.processor.tokenizer, names, of_run=False)
+        limit = limit or token_limit(resolved, loaded.processor.tokenizer, names, of_run=False)
         engine = LocalEngine(str(folder), loaded, resolved, limit, frozenset(names))
         return cls(engine, resolved, frozenset(allowed), free)
 
@@ -152,7 +152,7 @@ class Detector:
         config = _limit_to_names(free) if allowed else free
         names = allowed or (frozenset() if self.labels else self.engine.names)
         tokenizer = self.engine.checkpoint.processor.tokenizer
-        limit = config.evaluation.max_new_tokens or answer_room(config, tokenizer, names, of_run=False)
+        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
         engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
         return Detector(engine, config, allowed, free)
 

@@ -29,10 +29,9 @@ from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.model.card import ModelCard, make_card
 from coord_trainer.model.checkpoint import offset_ids, set_pixels
-from coord_trainer.model.image_attention import attend_to_images_together
-from coord_trainer.model.named import check_named_parts
+from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
-from coord_trainer.model.patch_embedding import multiply_patches
+from coord_trainer.model.vision_tower import attend_to_images_together, multiply_patches
 from coord_trainer.training.faults import NonFiniteLoss
 
 

@@ -13,7 +13,7 @@ _SPARE_TOKENS = 16
 _NAME_TOKENS = 12
 
 
-def answer_room(config: RunConfig, tokenizer, names: Iterable[str], of_run: bool = True) -> int:
+def token_limit(config: RunConfig, tokenizer, names: Iterable[str], of_run: bool = True) -> int:
     """Return the longest allowed answer in tokens: `data.max_objects` objects with the longest name.
 
     Args:
@@ -41,8 +41,8 @@ def answer_room(config: RunConfig, tokenizer, names: Iterable[str], of_run: bool
     return count * longest + _SPARE_TOKENS
 
 
-def room_without_tokenizer(config: RunConfig) -> int:
-    """Return `answer_room` without a tokenizer, assuming more tokens around each name than any tokenizer needs.
+def token_limit_without_tokenizer(config: RunConfig) -> int:
+    """Return `token_limit` without a tokenizer, assuming more tokens around each name than any tokenizer needs.
 
     A coordinate takes one token between markers, and up to four as a number or in JSON.
     """

@@ -7,7 +7,7 @@ from glob import glob
 from pathlib import Path
 
 from coord_codec import InputError
-from coord_trainer.model.locate import locate_model
+from coord_trainer.checkpoints import locate_model
 
 _MODEL_SETTINGS = (
     r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
