@@ -236,7 +236,7 @@ def _facts(manifest: dict[str, Any]) -> str:
     if parameters := manifest.get("parameters"):
         share = parameters["trained"] / max(parameters["all"], 1)
         trained = f"{parameters['trained']:,} of {parameters['all']:,} ({share:.1%})"
-        offsets = f", {parameters['offsets']:,} of them coordinate offsets" * bool(parameters["offsets"])
+        offsets = f", {parameters['offsets']:,} of them coordinate offsets" if parameters["offsets"] else ""
         rows.append(("trained parameters", trained + offsets))
     if "steps" in manifest:
         earlier = manifest.get("resumed_from")
@@ -246,7 +246,7 @@ def _facts(manifest: dict[str, Any]) -> str:
     if terms := manifest.get("loss_terms"):
         rows.append(("loss terms and their weights", terms))
     for name, data in manifest.get("data", {}).items():
-        left_out = f"; {data['problems']:,} records left out, see problems.jsonl" * bool(data.get("problems"))
+        left_out = f"; {data['problems']:,} records left out, see problems.jsonl" if data.get("problems") else ""
         rows.append((f"images, {name}", f"{data['images']:,}, digest {data['digest']}{left_out}"))
         if len(sources := data.get("sources", ())) > 1:
             rows += [(f"source {source['name']}", _source(source, manifest)) for source in sources]
@@ -255,6 +255,7 @@ def _facts(manifest: dict[str, Any]) -> str:
     if manifest.get("fingerprint"):
         rows.append(("fingerprint of the vocabulary", manifest["fingerprint"]))
     if revision := (manifest.get("git") or {}).get("revision"):
-        rows.append(("revision", revision[:12] + " with changes" * bool(manifest["git"]["changed"])))
+        changes = " with changes" if manifest["git"]["changed"] else ""
+        rows.append(("revision", f"{revision[:12]}{changes}"))
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     return table(("", ""), rows) + f"<p>{safe(versions)}</p>"

@@ -213,8 +213,9 @@ def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> l
         needed, _, wanted = argument_table()[name].needs.partition("=")
         current = settings.get(needed)
         if value not in (False, 0, "", [], {}) and needed and (current != wanted if wanted else not current):
+            setting = f"training.{needed}: {wanted}" if wanted else f"training.{needed}"
             problems.append(
-                f"training.{name} has no effect without training.{needed}{f': {wanted}' * bool(wanted)}, which is "
+                f"training.{name} has no effect without {setting}, which is "
                 f"{'not given' if current is None else current}; set both or neither"
             )
     optimizer = values.get("optimizer")
