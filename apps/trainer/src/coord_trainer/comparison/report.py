@@ -26,6 +26,7 @@ from coord_trainer.comparison.results import (
     paired_difference,
 )
 from coord_trainer.config.decoding import Decoding
+from coord_trainer.console import counted
 
 _SHOWN_IMAGES = 6
 _HELD_OUT = {
@@ -159,7 +160,7 @@ def _metric_table(comparison: GroupComparison) -> str:
     seeds = max(len(entries) for entries in comparison.scored.values())
     meanings = "<br>".join(f"<b>{safe(decoding.name)}</b>: {safe(decoding.meaning)}" for decoding in used)
     return (
-        f"<p>Mean over {seeds} seed{'s' * (seeds > 1)} ± half the 95 % interval of that mean (Student's t). "
+        f"<p>Mean over {counted(seeds, 'seed')} ± half the 95 % interval of that mean (Student's t). "
         "Answers are ranked by their own probabilities if they have them; these are not comparable between "
         "decodings, which the constant score does not depend on. Bold: the best mean of a decoding. "
         "<i>Any label</i>: localisation without class.</p>"
