@@ -13,14 +13,15 @@ from torch import nn
 
 from coord_codec import InputError, SequenceLayout
 from coord_losses import CoordObjective
+from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import say, swift_log, world_size
+from coord_trainer.console import counted, say, swift_log, world_size
 from coord_trainer.data.load import load_training, train_of
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.shapes import make_shapes
 from coord_trainer.model.checkpoint import count_parameters
-from coord_trainer.model.tiny import base_checkpoint, check_model_path, tiny_outline
+from coord_trainer.model.tiny import base_checkpoint, tiny_outline
 from coord_trainer.swift.open_run import OpenRun, open_run, sample_set
 
 _ENCODED = 256
@@ -33,7 +34,7 @@ def dry_run(config: RunConfig) -> dict[str, Any]:
     Raises:
         InputError: the run could not reach its first step.
     """
-    check_model_path(config)
+    check_model_path(config.model)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         mixture, train = _data(config, folder)
@@ -68,7 +69,8 @@ def _data(config: RunConfig, folder: Path) -> tuple[Mixture, Mixture]:
     annotated = [source for source in mixture.sources if source.images is not None]
     longest = max(annotated, key=lambda source: source.images.target_counts.max(initial=0))
     images = longest.images
-    say(f"train: {len(images)} images, digest {images.digest}; {len(images.problems)} problems")
+    problems = counted(len(images.problems), "problem")
+    say(f"train: {counted(len(images), 'image')}, digest {images.digest}; {problems}")
     if len(mixture.sources) > 1:
         say(f"  of {len(mixture.sources)} sources, the one with the most objects in an image")
     return mixture, Mixture.of([replace(longest, weight=None)], config.run.seed)
@@ -163,7 +165,7 @@ def inspect_sample(config: RunConfig, number: int) -> None:
             instance = source.images.instances[record]
             source, record = replace(source, content=source.images.select([instance])), 0
             size = f"{instance.width} x {instance.height} pixels"
-            say(f"image {instance.image}, {size}, {len(instance.targets)} objects")
+            say(f"image {instance.image}, {size}, {counted(len(instance.targets), 'object')}")
         else:
             conversations = source.content
             say(f"conversation {record + 1} of {conversations.path}, {len(conversations.image_sizes[record])} images")

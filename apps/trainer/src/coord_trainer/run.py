@@ -16,12 +16,13 @@ from coord_eval import Evaluation
 from coord_trainer.active_run import Run
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.score import report_on
+from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import first_rank_first, is_first, say, world_size
 from coord_trainer.data.load import RunData, load_data, source_configs
 from coord_trainer.folder import cache_folder
 from coord_trainer.inspection.report import check_before_training, explain_unusable
-from coord_trainer.model.tiny import base_checkpoint, check_model_path
+from coord_trainer.model.tiny import base_checkpoint
 from coord_trainer.train import train_model
 
 
@@ -49,7 +50,7 @@ def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] =
     """
     with Run(config, folder) as run:
         # Check: what needs neither data nor model.
-        check_model_path(config)
+        check_model_path(config.model)
         _ = config.custom.objective  # a plugin or a term that does not exist
         if config.run.threads:
             torch.set_num_threads(config.run.threads)

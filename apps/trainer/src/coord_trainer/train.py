@@ -13,7 +13,7 @@ from coord_data.image_set import ImageSet
 from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import say, world_size
+from coord_trainer.console import counted, say, world_size
 from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
@@ -214,7 +214,8 @@ def _report_long_samples(config: RunConfig, opened: OpenRun, source: MixtureSour
 def _report_samples(config: RunConfig, samples: Samples) -> int | None:
     """Print what is left out of the samples; returns the number of encoding processes, None for swift's default."""
     if samples.dropped_objects:
-        say(f"  {samples.dropped_objects} objects beyond data.max_objects={config.data.max_objects} left out")
+        dropped = counted(samples.dropped_objects, "object")
+        say(f"  {dropped} beyond data.max_objects={config.data.max_objects} left out")
     if spare := len(samples) % world_size():
         say(f"  the last {spare} training images are left out, so that {world_size()} ranks have equally many")
     if samples.kept or "dataloader_num_workers" in config.training:
@@ -242,5 +243,5 @@ def _report_failed_evaluations(folder: Path) -> tuple[str, ...]:
     lines = [line for _, line in read_json_lines(metrics)] if metrics.is_file() else []
     failed = tuple(f"step {line['step']}: {line['eval_failed']}" for line in lines if "eval_failed" in line)
     if failed:
-        say(f"{len(failed)} evaluations during training failed; the last: {failed[-1]}")
+        say(f"{counted(len(failed), 'evaluation')} during training failed; the last: {failed[-1]}")
     return failed

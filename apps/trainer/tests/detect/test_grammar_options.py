@@ -56,7 +56,7 @@ def test_server_gets_room_as_this_process_has(run, tiny_model, image, tmp_path, 
         asked = [tiny_model, image, *words, "--endpoint", url, "--model", "m", "--grammar", "vllm", "--label", label]
         assert run("predict", *asked)[0] == 0
         assert run("predict", image, *words, "--force", "--endpoint", url, "--model", "m")[0] == 0
-    tokens = read_tokenizer(tiny_model)(label)["input_ids"]
+    tokens = read_tokenizer(tiny_model).encode(label).ids
     coordinates = 4 if geometry == "box" else 64
     assert requests[0]["max_tokens"] == 30 * (2 + len(tokens) + coordinates) + 16
     assert requests[1]["max_tokens"] >= 30 * (2 + 12 + coordinates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, ReportSection, score
 from coord_eval.diagnosis import diagnose
 from coord_eval.html import line_chart, safe, table
+from coord_losses import registered_terms
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.resumable_file import make_folder, unfinished
 from coord_trainer.answers.summary import LEFT_OUT
@@ -87,14 +88,16 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
         evaluation = score_predictions(config, path, images, decoding)
         place = path.with_name("evaluation.json")
         write_text(place, evaluation.to_json())
-        say(f"{decoding.name}: AP {headline(evaluation)['AP']:.3f}, {place}")
+        say(f"{decoding.name}: AP {headline(evaluation)['AP']:.3f} ({decoding.meaning}), {place}")
+    if others:
+        say(f"{main.name}, the run's own decoding ({main.meaning}):")
     evaluation = score_predictions(config, answers, images, main)
     what = {"train": "memorised: scored on the training images", "heldout": "scored on held-out images"}
     evaluation.write_report(
         folder,
         image_root=images.root,
         title=f"{len(images)} images, {what[config.evaluation.images]}",
-        sections=run_sections(folder, config.evaluation.overfitting_after),
+        sections=run_sections(folder, config.evaluation.overfitting_after, trained_keys(config)),
         max_overlays=config.evaluation.overlays,
     )
     return evaluation
@@ -186,25 +189,45 @@ def best_checkpoint(rows: list[dict[str, Any]]) -> str:
     return f"best checkpoint by AP: checkpoint-{best['step']}, {best['AP']:.3f}; the last one has {last['AP']:.3f}"
 
 
-def run_sections(folder: Path, overfitting_after: int = 3) -> list[ReportSection]:
-    """Return the trainer's sections of a report: loss curves from metrics.jsonl, facts from manifest.json."""
+def trained_keys(config: RunConfig) -> set[str]:
+    """Return the names, in metrics.jsonl after `coord_diag/`, of the loss terms that have a weight."""
+    terms = registered_terms()
+    return {terms[name].log_key for name in config.custom.objective.weights}
+
+
+def run_sections(
+    folder: Path, overfitting_after: int = 3, trained: Collection[str] | None = None
+) -> list[ReportSection]:
+    """Return the trainer's sections of a report: loss curves from metrics.jsonl, facts from manifest.json.
+
+    Args:
+        folder: the run folder
+        overfitting_after: evaluations without a lower loss until the warning
+        trained: the terms with a weight, see `trained_keys`; None for all that are logged
+    """
     sections = []
     metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"
     if metrics.exists():
         lines = [line for _, line in read_json_lines(metrics)]
         warning = find_overfitting(lines, overfitting_after)
         warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
-        sections.append(ReportSection("Training", warning + _curves(lines) + _scores_during_training(lines)))
+        sections.append(ReportSection("Training", warning + _curves(lines, trained) + _scores_during_training(lines)))
     if manifest.exists():
         sections.append(ReportSection("Run", _facts(read_json(manifest))))
     return sections
 
 
-def _curves(lines: list[dict[str, Any]]) -> str:
+def _curves(lines: list[dict[str, Any]], trained: Collection[str] | None = None) -> str:
     terms = {key: key.removeprefix("coord_diag/") for line in lines for key in line if key.startswith("coord_diag/")}
     terms = {key: name for key, name in terms.items() if key not in _NO_TERMS}
+    measured = {key: name for key, name in terms.items() if trained is not None and name not in trained}
+    shown = {
+        "Loss curves": _CURVES,
+        "Loss terms, without their weights": {key: name for key, name in terms.items() if key not in measured},
+        "Terms of weight 0: measured, not trained": measured,
+    }
     charts = []
-    for title, curves in {"Loss curves": _CURVES, "Loss terms, without their weights": terms}.items():
+    for title, curves in shown.items():
         logged = {name: [(line["step"], line[key]) for line in lines if line.get(key)] for key, name in curves.items()}
         series = {name: tuple(zip(*points, strict=True)) for name, points in logged.items() if len(points) > 1}
         if series:

@@ -105,6 +105,7 @@ def predict(
 
     Without SRC it writes answers to the images of the configuration to the file --out, as `evaluate` does, unscored.
     """
+    from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import check_options, check_settings, split_words
 
@@ -121,6 +122,8 @@ def predict(
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
     check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
     if endpoint is None:
+        if model is not None:
+            locate_model(model)
         load_libraries()
     from coord_trainer.detect.command import Request, answer_request
     from coord_trainer.detect.detector import check_labels
@@ -199,6 +202,7 @@ def demo(
     """
     from importlib.util import find_spec
 
+    from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import check_settings
 
@@ -206,6 +210,7 @@ def demo(
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
     resolved = load_run_config(config, overrides or [], trains=False)
     check_settings(overrides or [], endpoint=False, decodings=len(resolved.evaluation.decoding))
+    locate_model(model)
     load_libraries()
     from coord_trainer.detect.demo import serve_demo
     from coord_trainer.detect.detector import Detector

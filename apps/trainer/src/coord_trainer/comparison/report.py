@@ -127,6 +127,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1, r
 
 
 def _with_interval(mean: float, half: float | None, sign: str = "") -> str:
+    mean = round(mean, 3) + 0.0  # so that a difference of nothing is not shown as -0.000
     return f"{mean:{sign}.3f}" + (f" ± {half:.3f}" if half is not None else "")
 
 
@@ -153,6 +154,9 @@ def _metric_table(comparison: GroupComparison) -> str:
                 if name == "parsed":
                     row.append(f"{mean:.1%}")
                     continue
+                if mean < 0:  # COCO's value where there is no object of this size
+                    row.append("n/a")
+                    continue
                 rivals = [m for ((_, d), n), (m, _) in summaries.items() if (d, n) == (decoding, name)]
                 best = len(comparison.groups) > 1 and mean == max(rivals)
                 row.append((_with_interval(mean, half), "best" if best else ""))
@@ -167,6 +171,22 @@ def _metric_table(comparison: GroupComparison) -> str:
         + _table(["group", "decoding", *METRICS], rows, words=2, ruled=True)
         + f"<p>{meanings}</p>"
     )
+
+
+def summary_lines(comparison: GroupComparison) -> list[str]:
+    """Return the table that is printed at the end: for every group and decoding AP, AP50 and mean IoU over seeds."""
+    rows = [("group", "decoding", "AP", "AP50", "mean IoU")]
+    for group in comparison.groups:
+        for decoding in _decodings(comparison):
+            if (entries := comparison.scored.get((group.name, decoding))) is None:
+                continue
+            means = [
+                _with_interval(*mean_and_interval([METRICS[name](entry.evaluation) for entry in entries]))
+                for name in rows[0][2:]
+            ]
+            rows.append((group.name, decoding.name, *means))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def difference_table(comparison: GroupComparison) -> str:

@@ -27,6 +27,9 @@ METRICS = {
     "AP": lambda e: e.coco["AP"],
     "AP50": lambda e: e.coco["AP50"],
     "AP75": lambda e: e.coco["AP75"],
+    "AP small": lambda e: e.coco["APs"],
+    "AP medium": lambda e: e.coco["APm"],
+    "AP large": lambda e: e.coco["APl"],
     "AP, constant score": lambda e: e.coco_constant_score["AP"],
     "mean IoU": lambda e: e.mean_iou,
     "AP any label": lambda e: e.coco_class_agnostic["AP"],
@@ -34,7 +37,7 @@ METRICS = {
     "mean IoU any label": lambda e: e.mean_iou_class_agnostic,
     "parsed": lambda e: e.format["parsed"] / max(e.format["answers"], 1),
 }
-"""Columns of the metric table, with the function that reads each metric from an evaluation."""
+"""Columns of the metric table, with the function that reads each metric from an evaluation; -1 is no value."""
 BOOTSTRAPPED = {"AP": "AP", "AP50": "AP50", "AP_any_label": "AP any label", "mean_iou": "mean IoU"}
 """Metrics with an interval over resampled images, by their name in `coord_eval.resample`, and their column."""
 

@@ -17,15 +17,14 @@ from coord_codec.files import read_json, write_text
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.resumable_file import make_folder
-from coord_trainer.checkpoints import find_checkpoint
+from coord_trainer.checkpoints import check_model_path, find_checkpoint
 from coord_trainer.comparison.plan import Group, Run, differing_settings, plan_groups, plan_runs, result_settings
-from coord_trainer.comparison.report import write_comparison
+from coord_trainer.comparison.report import summary_lines, write_comparison
 from coord_trainer.comparison.results import collect
 from coord_trainer.config.decoding import prediction_files
 from coord_trainer.config.run_config import changed_settings, check_run_config, read_yaml
 from coord_trainer.console import say
 from coord_trainer.data.load import load_data
-from coord_trainer.model.tiny import check_model_path
 
 _DATA_FIELDS = ("annotations", "images", "heldout_annotations", "heldout_images", "shapes", "strict")
 """The settings that select images, which have to be equal; other settings of `data` may differ between groups."""
@@ -70,9 +69,10 @@ def compare_configs(
     if dry_run:
         for run in runs:
             say(f"  {run.group.name} seed {run.seed}: {why_not_kept(run, None) or 'finished, would be kept'}")
+        _refuse_missing(groups)
         return None
     for group in groups:
-        check_model_path(group.config)
+        check_model_path(group.config.model)
     make_folder(out)
     images, digests = _scored_images(groups[0], out / "data")
     waiting = _to_train(runs, digests)
@@ -84,7 +84,10 @@ def compare_configs(
     report = None
     if finished:
         say("scoring")
-        report = write_comparison(out, collect(groups, finished, images, resamples), images)
+        comparison = collect(groups, finished, images, resamples)
+        report = write_comparison(out, comparison, images)
+        for line in summary_lines(comparison):
+            say(line)
     if failed:
         run, last_lines = failed[0]
         raise RunError(
@@ -111,6 +114,26 @@ def _check_comparable(groups: Sequence[Group]) -> None:
             )
     if first.config.evaluation.images == "none":
         raise InputError("evaluation.images is none: there is nothing to compare; set heldout or train")
+
+
+def _refuse_missing(groups: Sequence[Group]) -> None:
+    """Raise an `InputError` that names the data and checkpoints which do not exist; nothing is read."""
+    missing: list[str] = []
+    for group in groups:
+        data = group.config.data
+        named = {
+            f"data.{name}": getattr(data, name)
+            for name in ("annotations", "images", "heldout_annotations", "heldout_images")
+        }
+        for number, source in enumerate(data.sources):
+            named |= {f"data.sources.{number}": source.path, f"data.sources.{number}.images": source.images}
+        missing += [f"{key}: nothing at {path}" for key, path in named.items() if path and not path.exists()]
+        try:
+            check_model_path(group.config.model)
+        except InputError as error:
+            missing.append(str(error))
+    if missing:
+        raise InputError("the comparison could not start:\n" + "\n".join(dict.fromkeys(missing)))
 
 
 def _print_plan(groups: Sequence[Group], runs: Sequence[Run], out: Path) -> None:

@@ -19,7 +19,7 @@ from coord_data.processes import Outcome, meanwhile
 from coord_trainer.config.data_sources import SourceConfig
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
-from coord_trainer.console import is_first, say
+from coord_trainer.console import counted, is_first, say
 from coord_trainer.data.conversations import Conversations, load_conversations
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.queries import names_a_side
@@ -239,16 +239,19 @@ def report_sets(folder: Path, sets: Sequence[ImageSet | Conversations]) -> None:
     for data_set in sets:
         if isinstance(data_set, Conversations):
             images = sum(map(len, data_set.image_sizes))
-            say(f"{data_set.name}: {len(data_set)} conversations with {images} images, digest {data_set.digest}")
+            talks = f"{counted(len(data_set), 'conversation')} with {counted(images, 'image')}"
+            say(f"{data_set.name}: {talks}, digest {data_set.digest}")
         else:
             boxes = data_set.target_counts.sum()
-            say(f"{data_set.name}: {len(data_set)} images, {boxes} boxes, digest {data_set.digest}")
+            found = "1 box" if boxes == 1 else f"{boxes:,} boxes"
+            say(f"{data_set.name}: {counted(len(data_set), 'image')}, {found}, digest {data_set.digest}")
             for line in data_set.told:
                 say(f"  {line}")
             for reason, count in data_set.annotations.notes.items():
                 say(f"  {count} {reason}")
         if data_set.problems:
+            count = counted(len(data_set.problems), "problem")
             say(
-                f"  {len(data_set.problems)} problems: these records are left out of training and scoring, see {path}; "
-                f"the first: {data_set.problems[0]}"
+                f"  {count}: these records are left out of training and scoring, see {path}; the first: "
+                f"{data_set.problems[0]}"
             )

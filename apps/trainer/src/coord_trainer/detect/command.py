@@ -13,7 +13,7 @@ from coord_codec import InputError, RunError
 from coord_codec.files import write_text
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import first_rank_first, is_first, say
+from coord_trainer.console import counted, first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import coco_results, exports_in, write_export
 from coord_trainer.detect.image_sources import Sources, find_sources
@@ -70,7 +70,7 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
         sources = _sources(request, config, "box")
         if request.model is not None:
             as_trained(config, locate_model(request.model))
-    say(f"{len(sources.images):,} images below {sources.root}")
+    say(f"{counted(len(sources.images), 'image')} below {sources.root}")
     for note in sources.notes:
         say(f"  {note}")
     detector = _endpoint(request, config) if request.endpoint else _local(request, config, sources)
@@ -186,7 +186,9 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     good = [record for record in answered.records if "objects" in record]
     boxes = sum(len(record["objects"]) for record in good)
     truncated = sum(record["finish_reason"] == "length" for record in good)
-    say(f"{len(good):,} images answered ({answered.new:,} now), {boxes:,} boxes: {request.out / 'predictions.jsonl'}")
+    answers = f"{counted(len(good), 'image')} answered ({answered.new:,} now)"
+    found = f"{boxes:,} box" if boxes == 1 else f"{boxes:,} boxes"
+    say(f"{answers}, {found}: {request.out / 'predictions.jsonl'}")
     uses_tokens = detector.reading["boxes"] == "tokens"
     without_distributions = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
     if without_distributions:
@@ -197,6 +199,7 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     if truncated:
         limit = detector.engine.max_new_tokens
         say(f"  {truncated:,} answers were cut off at {limit} tokens (evaluation.max_new_tokens)")
+    _report_outside_grammar(request, detector, good)
     _report_dropped(good)
     if failed:
         say(f"  {len(failed):,} images have no answer, the next call tries them again; the first: {_reason(failed[0])}")
@@ -242,11 +245,30 @@ def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str,
     return [record | {"image_id": numbers[record["image"]]} for record in records]
 
 
+def _report_outside_grammar(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> None:
+    """Print how many complete answers the grammar that was sent to the server does not allow."""
+    if request.server is None or request.model is None:
+        return
+    from coord_trainer.answers.grammar.served import answer_form, answer_pattern
+
+    form = answer_form(locate_model(request.model), detector.config, request.labels)
+    pattern = answer_pattern(form, detector.config.data.markers)
+    complete = [record for record in records if record["finish_reason"] == "stop"]
+    outside = [record for record in complete if not pattern.fullmatch(record["text"])]
+    if outside:
+        first = outside[0]
+        say(
+            f"  {len(outside):,} of {counted(len(complete), 'answer')} are not what the grammar allows that was sent: "
+            f"the server ignores it (--grammar {request.server}; docs/guides/gpu.md says which servers obey); the "
+            f"first, {first['image']}: {first['text'][:80]!a}"
+        )
+
+
 def _report_dropped(records: Sequence[Mapping[str, Any]]) -> None:
     """Print which parts of the answers are no objects; unparsed text would otherwise look like an empty answer."""
     if unread := [record for record in records if "unrecognised" in record.get("dropped", {})]:
         text = unread[0]["text"]
-        start = ascii(text[:80]) + "…" * (len(text) > 80)
+        start = ascii(text[:80]) + ("…" if len(text) > 80 else "")
         say(f"  {len(unread):,} answers contain text that no format parses; the first, {unread[0]['image']}: {start}")
     excluded, pieces = ("unrecognised", "ignored_label"), Counter[str]()
     for record in records:
