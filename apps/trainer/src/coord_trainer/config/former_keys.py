@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from coord_codec import InputError
 from coord_trainer.config.decoding import OLD_NAMES, WITHOUT_FEEDBACK, as_yaml, decoding_named
 from coord_trainer.console import say_once
+
+FORMER_KEYS: Mapping[str, str] = MappingProxyType(
+    {"evaluation.pictures": "evaluation.images", "evaluation.readings": "evaluation.decoding"}
+)
+"""Each former key with the present one."""
 
 
 def in_present_keys(values: Any) -> Any:
@@ -19,21 +26,24 @@ def in_present_keys(values: Any) -> Any:
         >>> in_present_keys({"evaluation": {"images": "train"}})
         {'evaluation': {'images': 'train'}}
     """
-    section = values.get("evaluation") if isinstance(values, dict) else None
-    if not isinstance(section, dict):
+    if not isinstance(values, dict):
         return values
-    section = dict(section)
-    for former, present, convert in (("pictures", "images", lambda value: value), ("readings", "decoding", _decodings)):
-        if former not in section:
+    for former, present in FORMER_KEYS.items():
+        name, former_key = former.split(".")
+        section, present_key = values.get(name), present.split(".")[1]
+        if not isinstance(section, dict) or former_key not in section:
             continue
-        if present in section:
-            raise InputError(f"evaluation.{former} and evaluation.{present} are both given: leave the first out")
-        section[present] = convert(section.pop(former))
-        shown = section[present]
-        if former == "readings":
-            shown = as_yaml(shown[0]) if len(shown) == 1 else f"[{', '.join(map(as_yaml, shown))}]"
-        say_once(f"note: evaluation.{former} is now evaluation.{present}: {shown} (the former key works until 0.3)")
-    return values | {"evaluation": section}
+        if present_key in section:
+            raise InputError(f"{former} and {present} are both given: leave the first out")
+        value = section[former_key]
+        shown = value
+        if former == "evaluation.readings":
+            value = _decodings(value)
+            shown = as_yaml(value[0]) if len(value) == 1 else f"[{', '.join(map(as_yaml, value))}]"
+        kept = {key: setting for key, setting in section.items() if key != former_key}
+        values = values | {name: kept | {present_key: value}}
+        say_once(f"note: {former} is now {present}: {shown} (the former key works until 0.3)")
+    return values
 
 
 def _decodings(names: Any) -> list[dict[str, Any]]:
