@@ -11,6 +11,7 @@ import typer
 
 import coord_codec
 from coord_trainer import RunConfig
+from coord_trainer.config.former_keys import FORMER_KEYS
 
 SURFACE = json.loads((Path(__file__).parent / "public_surface.json").read_text())
 APPS = {"coord-trainer": "coord_trainer.cli", "coord-exporter": "coord_exporter.cli", "coord-eval": "coord_eval.cli"}

@@ -53,7 +53,7 @@ def dry_run(config: RunConfig) -> dict[str, Any]:
         with swift_log(folder / "swift.log"):
             figures = _simulate(config, opened, sample_set(without_shards, opened, train))
     say("settings that are not defaults:")
-    say(yaml.safe_dump(config.model_dump(mode="json", exclude_defaults=True), sort_keys=False).rstrip())
+    say(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True), sort_keys=False).rstrip())
     return figures
 
 

@@ -16,7 +16,7 @@ from coord_codec import InputError
 from coord_trainer.checkpoints import mark_complete
 from coord_trainer.comparison import run as comparison
 from coord_trainer.comparison.plan import default_base, differing_settings, plan_groups, plan_runs, read_seeds
-from coord_trainer.comparison.report import difference_table
+from coord_trainer.comparison.report import difference_table, summary_lines
 from coord_trainer.comparison.results import GroupComparison, ScoredRun, mean_and_interval, paired_difference
 from coord_trainer.comparison.run import why_not_kept
 from coord_trainer.config.decoding import COMPARED, Decoding, supported
@@ -102,6 +102,24 @@ def test_comparison_refuses_what_cannot_be_compared(tmp_path, files, sweep, word
     with pytest.raises(InputError, match=told):
         compare_configs(files, words, base=base, sweep=path, **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_dry_run_names_data_and_checkpoints_that_do_not_exist(run, tmp_path):
+    words = ["data.annotations=gone.json", "data.heldout_annotations=lost.json", "model.path=nowhere"]
+    code, told, _ = run("compare", A, SOFT, "--dry-run", "--out", tmp_path / "out", *words)
+    assert code == 2 and "Traceback" not in told
+    named = {line.partition(":")[0] for line in told.splitlines()[1:]}
+    assert named == {"data.annotations", "data.heldout_annotations", "model.path"}
+    assert not (tmp_path / "out").exists()
+
+
+def test_printed_table_has_the_mean_of_every_group_and_decoding():
+    groups, scored = [SimpleNamespace(name="a"), SimpleNamespace(name="b")], {}
+    for group, ap in (("a", 0.25), ("b", 0.5)):
+        evaluation = SimpleNamespace(coco={"AP": ap, "AP50": 2 * ap}, mean_iou=ap)
+        scored[group, Decoding()] = [ScoredRun(evaluation, {}, np.array([]), np.array([]))]
+    rows = [line.split() for line in summary_lines(GroupComparison(groups, [], scored, {}, {}, 0))]
+    assert rows[1:] == [["a", "none", "0.250", "0.500", "0.250"], ["b", "none", "0.500", "1.000", "0.500"]]
 
 
 def test_question_is_the_first_line_also_after_a_byte_order_mark(tmp_path):

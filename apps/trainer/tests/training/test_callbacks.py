@@ -95,7 +95,7 @@ def test_run_logs_sparser_lines_of_all_steps_and_says_so(tmp_path, monkeypatch, 
         return [line for line in read_lines(tmp_path / name) if "train_total_loss" in line]
 
     every = train("every")
-    monkeypatch.setattr(run, "SparserLogs", partial(SparserLogs, 2))
+    monkeypatch.setattr("coord_trainer.train.SparserLogs", partial(SparserLogs, 2))
     sparser = train("sparser")
     assert [line["step"] for line in every] == list(range(1, 9))
     assert [line["step"] for line in sparser] == [1, 2, 4, 6, 8]

@@ -166,7 +166,7 @@ class Samples(Dataset):
         pixels_N = source.images.image_sizes.astype(np.int64).prod(axis=1)
         return int(pixels_N.clip(max=source.data.max_pixels).sum()) * _BYTES_PER_PIXEL
 
-    def _make(self, record: int, epoch: int, number: int) -> dict[str, Any]:
+    def _make(self, record: int, epoch: int = 0, number: int = 0) -> dict[str, Any]:
         source = self.mixture.sources[number]
         if source.images is None:
             sample = self._encoder(source.content.raw(record), return_length=True)
