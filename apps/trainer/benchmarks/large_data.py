@@ -82,7 +82,7 @@ def load(path, as_objects):
 
     imported = spent()
     data = DataSection(preload=False)
-    found = load_annotated(Path(path), None, "train", False, data, scored=as_objects)
+    found = load_annotated(Path(path), data, scored=as_objects)
     loaded = spent()
     Samples(Mixture.of_one(found, data), lambda *_, **__: {"labels": []}, [TargetWriter(data, True, 0, None)], None)
     ready = spent()

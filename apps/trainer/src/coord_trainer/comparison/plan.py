@@ -145,7 +145,7 @@ def _resolve(file: Path, words: Sequence[str], base: Path | None) -> RunConfig:
     if "decoding" in config.evaluation.model_fields_set:
         return config
     markers = config.custom.coord_tokens.enabled and config.data.style == "markers"
-    decodings = tuple(supported(COMPARED, config.data.geometry, markers, config.data.noise_objects is not None))
+    decodings = tuple(supported(COMPARED, config.data.shape, markers, config.data.noise_objects is not None))
     section = config.evaluation.model_copy(update={"decoding": decodings})
     return config.model_copy(update={"evaluation": section})
 

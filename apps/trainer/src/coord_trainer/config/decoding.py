@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from coord_codec import Geometry, geometry_of
 from coord_trainer.config.base import Section
 
 QUANTILE_LEVELS = tuple((i + 0.5) / 7 for i in range(7))
@@ -107,7 +108,7 @@ COMPARED = (
 """The decodings that a comparison uses where its runs support them."""
 
 
-def supported(decodings: Iterable[Decoding], geometry: str, tokens: bool, noise: bool) -> list[Decoding]:
+def supported(decodings: Iterable[Decoding], geometry: str | Geometry, tokens: bool, noise: bool) -> list[Decoding]:
     """Return the decodings that a run supports.
 
     Args:
@@ -120,7 +121,7 @@ def supported(decodings: Iterable[Decoding], geometry: str, tokens: bool, noise:
         decoding
         for decoding in decodings
         if (tokens or not decoding.needs_tokens)
-        and (decoding.boxes == "tokens" or geometry == "box")
+        and (decoding.boxes == "tokens" or geometry_of(geometry).is_box)
         and (noise or not decoding.filled)
     ]
 

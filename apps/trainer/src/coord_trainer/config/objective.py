@@ -72,7 +72,9 @@ class CoordObjectiveConfig(Section):
         0.0, description="share of the cross-entropies' targets, of text and coordinates, spread over the vocabulary"
     )
     plugins: tuple[str, ...] = Field(
-        (), description="Python files or modules that are imported first and call `coord_losses.register_term`"
+        (),
+        description="Python files or modules that are imported first and call `coord_losses.register_term`, or "
+        "`coord_codec.register_geometry`",
     )
     extra_weights: dict[str, Weight] = Field(
         default_factory=dict,
@@ -245,17 +247,17 @@ CUSTOM_RULES = (
         "there are no offsets to give a rate of their own; enable them or use multimodal",
     ),
     Rule(
-        lambda c: c.data.geometry == "box" and c.custom.coord_objective.shape_boxes,
+        lambda c: c.data.shape.is_box and c.custom.coord_objective.shape_boxes,
         ("custom.coord_objective.shape_boxes", "data.geometry"),
         "the box loss has GIoU already; remove shape_boxes",
     ),
     Rule(
-        lambda c: c.data.geometry == "point" and c.custom.coord_objective.shape_boxes,
+        lambda c: not c.data.shape.has_extent and c.custom.coord_objective.shape_boxes,
         ("custom.coord_objective.shape_boxes", "data.geometry"),
-        "a point has no box around it; remove shape_boxes",
+        "such a shape has no box around it; remove shape_boxes",
     ),
     Rule(
-        lambda c: c.data.geometry != "box" and c.custom.coord_objective.matching == "hungarian",
+        lambda c: not c.data.shape.is_box and c.custom.coord_objective.matching == "hungarian",
         ("custom.coord_objective.matching", "data.geometry"),
         "it matches boxes alone; set sequence",
     ),

@@ -6,7 +6,7 @@ It is merged by OmegaConf from YAML files, each with at most one `extends`, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,11 +15,12 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from coord_codec import InputError
+from coord_codec import GEOMETRIES, InputError
 from coord_codec.files import read_text
 from coord_trainer.config.base import Section
 from coord_trainer.config.former_keys import in_present_keys
 from coord_trainer.config.objective import CUSTOM_RULES, CustomConfig
+from coord_trainer.config.plugins import import_plugins
 from coord_trainer.config.rules import first_contradiction
 from coord_trainer.config.sections import (
     DATA_RULES,
@@ -58,11 +59,27 @@ class RunConfig(Section):
         custom = info.data.get("custom")
         return check_training(value, offsets=custom is not None and custom.coord_offset.enabled)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_its_geometry(cls, values: Any) -> Any:
+        """Import the plugins first if the geometry is none of those that are known, since one of them may add it."""
+        name, plugins = _at(values, "data", "geometry"), _at(values, "custom", "coord_objective", "plugins")
+        if isinstance(name, str) and name not in GEOMETRIES and isinstance(plugins, (list, tuple)):
+            import_plugins(plugin for plugin in plugins if isinstance(plugin, str))
+        return values
+
     @model_validator(mode="after")
     def _sections_agree(self) -> RunConfig:
         if problem := first_contradiction(self, CUSTOM_RULES, RUN_RULES, DATA_RULES, EVALUATION_RULES, TRAINING_RULES):
             raise ValueError(problem)
         return self
+
+
+def _at(values: Any, *names: str) -> Any:
+    """Return a value of a configuration that is not validated yet; None if there is none."""
+    for name in names:
+        values = values.get(name) if isinstance(values, Mapping) else getattr(values, name, None)
+    return values
 
 
 def load_run_config(

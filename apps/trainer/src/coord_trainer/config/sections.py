@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from coord_codec import MARKERS, Geometry, geometry_of
-from coord_codec.geometry.polygon import PolygonGeometry
 from coord_data.rules import ReadingRules
 from coord_trainer.config.base import Fraction, Probability, Section, Seed
 from coord_trainer.config.data_sources import AugmentConfig, ClassPrompt, Prompt, Queries, SourceConfig
@@ -209,7 +208,7 @@ class DataSection(Section, ReadingRules):
     @property
     def shape(self) -> Geometry:
         """The geometry of the targets."""
-        return PolygonGeometry(self.max_vertices) if self.geometry == "polygon" else geometry_of(self.geometry)
+        return geometry_of(self.geometry).with_max_vertices(self.max_vertices)
 
     @property
     def varies(self) -> str | None:
@@ -285,9 +284,9 @@ DATA_RULES = (
         "the first must not be above the second",
     ),
     Rule(
-        lambda c: bool(c.data.noise_objects and c.data.geometry == "keypoints"),
+        lambda c: bool(c.data.noise_objects) and not c.data.shape.derives_from_box,
         ("data.noise_objects", "data.geometry"),
-        "a random box has no keypoints",
+        "a random box has no such shape",
     ),
     Rule(
         lambda c: bool(c.data.noise_objects and c.training.get("truncation_strategy") == "left"),
@@ -295,9 +294,9 @@ DATA_RULES = (
         "noise objects are identified by counting from the first object; use right, or delete",
     ),
     Rule(
-        lambda c: c.data.geometry == "keypoints" and not c.data.given,
+        lambda c: not c.data.shape.derives_from_box and not c.data.given,
         ("data.geometry", "data.annotations"),
-        "generated shapes have no keypoints",
+        "generated shapes have no such geometry",
     ),
     Rule(
         lambda c: bool(c.data.sources) and not any(source.annotations for source in c.data.sources),
@@ -372,7 +371,7 @@ class EvaluationSection(Section):
 def _decodings_supported(config: Any) -> bool:
     data, tokens = config.data, config.custom.coord_tokens.enabled
     wanted = config.evaluation.decoding
-    return len(supported(wanted, data.geometry, tokens, data.noise_objects is not None)) == len(wanted)
+    return len(supported(wanted, data.shape, tokens, data.noise_objects is not None)) == len(wanted)
 
 
 _BEST_BY_AP = "the best checkpoint is then the one with the highest AP; leave one of the two out"

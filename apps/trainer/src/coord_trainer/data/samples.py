@@ -186,7 +186,7 @@ class Samples(Dataset):
         layout, boxes = None, None
         if writer.vocab is not None:
             # Box layouts keep objects with other numbers of coordinates, which `ObjectSlots` counts.
-            geometry = None if data.geometry == "box" else data.geometry
+            geometry = None if data.shape.is_box else data.shape
             layout = find_layout(sample["labels"], writer.vocab, self._marker_ids, geometry)
             boxes = writer.true_coordinates(instance, epoch)
             if data.noise_objects:
