@@ -51,7 +51,7 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         replace: whether a geometry of the same name may be replaced
 
     Returns:
-        The geometry.
+        The geometry. A file that is run again, as a notebook or two imports do, replaces its own row.
 
     Raises:
         ValueError: if the name or a JSON key is taken, an attribute is missing, or the example of the geometry is not a
@@ -80,7 +80,7 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         raise ValueError(f"{label}: expected the class attributes {', '.join(required)}, found no {missing[0]}")
     if not geometry.name.isidentifier():
         raise ValueError(f"{label}: name: expected letters, digits and underscores, found {geometry.name!r}")
-    if geometry.name in _ROWS and not replace:
+    if geometry.name in _ROWS and not replace and _origin(_ROWS[geometry.name]) != _origin(geometry):
         raise ValueError(f"{label}: there is one of this name already; choose another, or pass replace=True")
     for other in _ROWS.values():
         if other.name != geometry.name and (shared := set(other.keys) & set(geometry.keys)):
@@ -100,6 +100,12 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         raise ValueError(f"{label}: its example {geometry.example} is no valid shape: {error}") from error
     _ROWS[geometry.name] = geometry
     return geometry
+
+
+def _origin(geometry: Geometry) -> tuple[str, str]:
+    """Return the name of a row's class and the file that defines it, which two imports of a file have in common."""
+    kind = type(geometry)
+    return kind.__qualname__, kind.arrange.__code__.co_filename
 
 
 def remove_geometry(name: str) -> None:
