@@ -177,6 +177,11 @@ class RunConfig(Section):
             yield f"evaluation.readings names {others[0]} but {geometry}: it is for boxes only; name {choices}"
         if flags.matching == "hungarian":
             yield f"custom.coord_objective.matching is hungarian but {geometry}: it matches boxes only; set sequence"
+        if data.augment.crop and not data.shape.survives_crops:
+            yield (
+                f"data.augment.crop is {data.augment.crop:g} but {geometry}, whose lengths and angles differ in a crop "
+                "of other proportions: leave crops out, or override transform in the geometry"
+            )
         if flags.shape_boxes and not data.shape.has_extent:
             yield f"custom.coord_objective.shape_boxes is true but {geometry}: a {data.geometry} has no box around it"
         if not data.shape.derives_from_box and not data.given:
