@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from coord_codec.geometry.base import Geometry
+from coord_codec.geometry.kinds import BUILT_IN
 
 _ROWS: dict[str, Geometry] = {}
 GEOMETRIES: Mapping[str, Geometry] = MappingProxyType(_ROWS)
@@ -152,3 +153,7 @@ def geometry_table() -> str:
         measure = f"`{getattr(row.similarity, 'name', row.similarity)}`"
         lines.append(f"| `{row.name}` | {row.about} | {row.counts} | {keys} | {source} | {measure} |")
     return "\n".join(lines) + "\n"
+
+
+for _row in BUILT_IN:
+    register_geometry(_row)
