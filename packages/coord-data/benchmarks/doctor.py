@@ -22,7 +22,8 @@ from PIL import Image
 
 from coord_data.inspection.numbers.edges import SIDE, EdgeMaps, Sample, inflate
 from coord_data.inspection.numbers.geometry import examine_geometry
-from coord_data.inspection.numbers.raw import DataSource, RawBoxes
+from coord_data.inspection.numbers.raw import DataSource
+from coord_data.raw_boxes import RawBoxes
 from coord_eval.diagnosis import swap_axes
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.shapes import draw_shapes

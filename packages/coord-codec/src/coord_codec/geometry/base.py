@@ -12,8 +12,6 @@ from coord_codec.boxes import SmallBoxError
 from coord_codec.files import InputError
 from coord_codec.grid import CoordGrid
 
-GeometryName = str
-"""Name of a geometry: a key of `GEOMETRIES`."""
 Coordinates = tuple[float, ...]
 """The numbers of a shape, each in [0, 1]: alternating x and y, if the geometry does not say otherwise."""
 Box = tuple[float, float, float, float]
@@ -108,7 +106,7 @@ class Geometry(ABC):
         (True, False, (0.1, 0.1, 0.9, 0.5))
     """
 
-    name: ClassVar[GeometryName]
+    name: ClassVar[str]
     about: ClassVar[str]
     least: ClassVar[int]
     most: ClassVar[int]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from coord_codec.boxes import SmallBoxError, check_corners
 from coord_codec.files import InputError
@@ -29,6 +28,7 @@ class BoxGeometry(Geometry):
     keys = ("bbox", "bbox_2d")
     example = (0.25, 0.125, 0.75, 0.5)
     is_box = True
+    coco_field = "bbox"
     above = (None, None, 0, 1)
     similarity = "box_iou"
     loss = "box"
@@ -186,7 +186,7 @@ class KeypointsGeometry(Geometry):
     closed = False
     named = True
     similarity = "oks"
-    coco_field: ClassVar[str | None] = "keypoints"
+    coco_field = "keypoints"
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
         """Return the points unchanged.

@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Annotated, Any
 
 from coord_codec.geometry.base import Geometry
 
 _ROWS: dict[str, Geometry] = {}
 GEOMETRIES: Mapping[str, Geometry] = MappingProxyType(_ROWS)
 """Geometries by name, those of `register_geometry` included."""
+
+
+class KnownGeometry:
+    """Validates the name of a geometry in a pydantic model, at that time: users may register their own later."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        """Return the schema that pydantic asks for."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    @staticmethod
+    def _check(name: str) -> str:
+        if name not in _ROWS:
+            raise ValueError(_unknown(name))
+        return name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_ROWS)
+
+
+GeometryName = Annotated[str, KnownGeometry()]
+"""Name of a geometry, a key of `GEOMETRIES`; as the type of a field of a pydantic model it is validated."""
+
+
+def _unknown(name: object) -> str:
+    return (
+        f"expected one of {', '.join(_ROWS)}, found {name!r:.80}; one of your own has to be added by "
+        "coord_codec.register_geometry first"
+    )
 
 
 def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
@@ -94,10 +125,7 @@ def geometry_of(name: str | Geometry) -> Geometry:
     if isinstance(name, Geometry):
         return name
     if not isinstance(name, str) or name not in _ROWS:
-        raise ValueError(
-            f"geometry: expected one of {', '.join(_ROWS)}, found {name!r:.80}; one of your own has to be added by "
-            "coord_codec.register_geometry first"
-        )
+        raise ValueError(f"geometry: {_unknown(name)}")
     return _ROWS[name]
 
 
@@ -106,12 +134,15 @@ def geometry_table() -> str:
 
     Example:
         >>> print(geometry_table().splitlines()[2])
-        | `box` | x1, y1, x2, y2: two corners | 4 | `bbox`, `bbox_2d` | `box_iou` |
+        | `box` | x1, y1, x2, y2: two corners | 4 | `bbox`, `bbox_2d` | `bbox` | `box_iou` |
     """
-    head = ["| geometry | coordinates | how many | keys in JSON | similarity |", "|---|---|---|---|---|"]
-    rows = [
-        f"| `{row.name}` | {row.about} | {row.counts} | {', '.join(f'`{key}`' for key in row.keys)} | "
-        f"`{getattr(row.similarity, 'name', row.similarity)}` |"
-        for row in _ROWS.values()
-    ]
-    return "\n".join([*head, *rows]) + "\n"
+    head = ("geometry", "coordinates", "how many", "keys in JSON", "in COCO files", "similarity")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in _ROWS.values():
+        keys = ", ".join(f"`{key}`" for key in row.keys)
+        source = (
+            f"`{row.coco_field}`" if row.coco_field else row.from_box_words.removesuffix(" is").removesuffix(" are")
+        )
+        measure = f"`{getattr(row.similarity, 'name', row.similarity)}`"
+        lines.append(f"| `{row.name}` | {row.about} | {row.counts} | {keys} | {source} | {measure} |")
+    return "\n".join(lines) + "\n"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from coord_codec.layouts import LAYOUTS
 from coord_data.inspection.numbers import rewrite
-from coord_data.inspection.numbers.raw import RawBoxes
 from coord_data.inspection.numbers.reading import Meaning, Shift
+from coord_data.raw_boxes import RawBoxes
 
 FIELDS = {
     "xyxy": "x1, y1, x2, y2",

@@ -13,9 +13,9 @@ from coord_data.inspection.numbers.findings import Finding, Severity
 from coord_data.inspection.numbers.meaning import IMPOSSIBLE, candidate_placements, declared_meaning, find_meaning
 from coord_data.inspection.numbers.mixture import in_one_meaning, in_one_unit
 from coord_data.inspection.numbers.offsets import Offset, find_offsets
-from coord_data.inspection.numbers.raw import RawBoxes
 from coord_data.inspection.numbers.reading import Meaning, Shift
 from coord_data.inspection.numbers.shuffle import find_pairs
+from coord_data.raw_boxes import RawBoxes
 
 ENOUGH = 30
 """Number of images from which correct boxes fit the pixels clearly, unless the boxes are loose."""

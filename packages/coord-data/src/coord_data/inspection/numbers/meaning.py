@@ -18,7 +18,6 @@ from coord_codec.layouts import LAYOUTS, TURNS
 from coord_data.inspection.numbers.copies import Copy
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_data.inspection.numbers.offsets import KINDS
-from coord_data.inspection.numbers.raw import RawBoxes
 from coord_data.inspection.numbers.reading import (
     AS_GOOD,
     PLAUSIBLE,
@@ -40,6 +39,7 @@ from coord_data.inspection.numbers.scan import (
     shift_boxes,
 )
 from coord_data.inspection.numbers.shuffle import Placed
+from coord_data.raw_boxes import RawBoxes
 
 IMPOSSIBLE = 0.7
 """Share of boxes inside their images below which the range of the numbers alone may decide."""

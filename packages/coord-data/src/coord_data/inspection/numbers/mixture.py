@@ -14,8 +14,8 @@ from coord_data.inspection.numbers.differences import differences
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_data.inspection.numbers.findings import SPOILS, Finding, by_share
 from coord_data.inspection.numbers.meaning import boxes_as, declared_meaning, find_meaning
-from coord_data.inspection.numbers.raw import RawBoxes
 from coord_data.inspection.numbers.reading import AS_GOOD, PLAUSIBLE, Meaning
+from coord_data.raw_boxes import RawBoxes
 
 _ALL = 0.95
 """Share of the images from which the whole set counts as in another unit, which `meaning` detects."""

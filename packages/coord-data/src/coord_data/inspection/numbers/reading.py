@@ -14,7 +14,7 @@ from coord_codec.layouts import LAYOUTS, TURNS
 from coord_data.inspection.numbers.copies import Copy
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_data.inspection.numbers.offsets import TIGHTNESS, Kind, find_offset
-from coord_data.inspection.numbers.raw import RawBoxes
+from coord_data.raw_boxes import RawBoxes
 
 PLAUSIBLE = 0.95
 """Share of boxes that must lie inside their images under the declared meaning; a few bad records are common."""

@@ -13,7 +13,6 @@ from coord_codec.layouts import LAYOUTS, TURNS
 from coord_data.inspection.numbers.copies import KINDS, OF_ONE_SIZE, Copy
 from coord_data.inspection.numbers.edges import Sample, inflate, is_inside, z_value
 from coord_data.inspection.numbers.offsets import best_onset
-from coord_data.inspection.numbers.raw import RawBoxes
 from coord_data.inspection.numbers.reading import (
     AS_GOOD,
     Meaning,
@@ -25,6 +24,7 @@ from coord_data.inspection.numbers.reading import (
     read_corners,
     turned,
 )
+from coord_data.raw_boxes import RawBoxes
 
 SCAN_SIGNIFICANT = 4.0
 """z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""
