@@ -89,7 +89,7 @@ class CoordOffsetAdapter(nn.Module):
             inputs: input of the embedding (ids [...]) or of the head (hidden states [..., H])
             outputs: its output: embeddings [..., H], or logits [..., V], which are changed in place
             site: "embed", "head", or "head_table", for which the tensors are None
-            scale: factor of the embedding's rows, 0-d; None for 1
+            scale: factor [] of the embedding's rows; None for 1
 
         Returns:
             The outputs with offsets; for "head_table" a copy of the head's table [K, H].
