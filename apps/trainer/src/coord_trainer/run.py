@@ -15,7 +15,7 @@ from filelock import FileLock
 from coord_codec import InputError, RunError
 from coord_codec.files import read_json_lines
 from coord_data.image_set import ImageSet
-from coord_data.inspection.numbers.findings import Finding, write_findings
+from coord_data.inspection.finding import Finding, write_findings
 from coord_eval import Evaluation
 from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.answers.generate import predict_images

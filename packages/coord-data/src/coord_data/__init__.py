@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coord_data.image_set import ImageSet, load_annotated
     from coord_data.inspection.examine import Examination, examine
-    from coord_data.inspection.numbers.findings import Finding
+    from coord_data.inspection.finding import Finding
     from coord_data.preparation import prepare
     from coord_data.rules import ReadingRules
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "coord_data.image_set": ("ImageSet", "load_annotated"),
     "coord_data.inspection.examine": ("Examination", "examine"),
-    "coord_data.inspection.numbers.findings": ("Finding",),
+    "coord_data.inspection.finding": ("Finding",),
     "coord_data.preparation": ("prepare",),
     "coord_data.rules": ("ReadingRules",),
 }

@@ -13,12 +13,12 @@ from coord_data.formats.yolo import HeldOut
 from coord_data.image_file import is_outside, outside_message
 from coord_data.image_set import FULL_CHECK_LIMIT
 from coord_data.inspection import records
+from coord_data.inspection.finding import Finding, most_severe_first
 from coord_data.inspection.images import ImageFile, look_at_all
 from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
-from coord_data.inspection.numbers.findings import Finding, most_severe_first
+from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
-from coord_data.inspection.numbers.meaning import declared_meaning
 from coord_data.inspection.numbers.raw import DataSource, RawBoxes, read_raw
 from coord_data.inspection.numbers.shuffle import IN_A_ROW
 from coord_data.inspection.turned import examine_turned

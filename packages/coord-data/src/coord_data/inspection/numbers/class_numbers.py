@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from coord_data.inspection.numbers.findings import Finding
+from coord_data.inspection.finding import Finding
 
 _LISTED = 12
 """Number of classes up to which the corrected list of names is printed in full."""
