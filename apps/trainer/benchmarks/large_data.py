@@ -81,7 +81,7 @@ def load(path, as_objects):
 
     imported = spent()
     data = DataSection(preload=False)
-    found = load_annotated(Path(path), None, "train", False, data, scored=as_objects)
+    found = load_annotated(Path(path), data, scored=as_objects)
     loaded = spent()
     SampleSet(found, lambda *_, **__: {"labels": []}, TargetWriter(data, True, 0, None), None)
     ready = spent()

@@ -23,7 +23,8 @@ from PIL import Image, ImageDraw
 from coord_codec.layouts import swap_axes
 from coord_data.inspection.numbers.edges import SIDE, EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
-from coord_data.inspection.numbers.raw import DataSource, RawBoxes
+from coord_data.inspection.numbers.raw import DataSource
+from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import inflate
 
 

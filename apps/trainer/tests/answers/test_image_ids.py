@@ -8,6 +8,7 @@ from tiny_run import tiny_config
 
 from coord_codec import encode_target
 from coord_data.image_set import load_annotated
+from coord_data.rules import ReadingRules
 from coord_trainer.answers import generate
 from coord_trainer.answers.score import score_predictions
 from coord_trainer.config.decoding import STRATEGIES
@@ -24,7 +25,7 @@ def test_perfect_answers_to_images_without_ids_score_1(tmp_path, monkeypatch, li
         for n in range(5)
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    images = load_annotated(tmp_path / "a.jsonl", None, "heldout", strict=True)
+    images = load_annotated(tmp_path / "a.jsonl", ReadingRules(strict=True), name="heldout")
     config = tiny_config(evaluation={"limit": limit, "batch_size": 2})
     written = iter(images.instances)
 
@@ -52,7 +53,7 @@ def test_diagnosis_on_the_console_names_the_reading_that_it_is_of(tmp_path, caps
         answers.append(record | {"text": f"<obj_start>cat{swapped}<obj_end>", "finish_reason": "stop"})
     for name, rows in (("a.jsonl", lines), ("predictions.jsonl", answers)):
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    images = load_annotated(tmp_path / "a.jsonl", None, "heldout", strict=True)
+    images = load_annotated(tmp_path / "a.jsonl", ReadingRules(strict=True), name="heldout")
     score_predictions(tiny_config(), tmp_path / "predictions.jsonl", images, STRATEGIES["greedy"])
     told = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("diagnosis:")]
     assert len(told) > 1 and all(line.endswith(" (greedy)") for line in told)

@@ -10,6 +10,7 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_data.image_set import load_annotated
+from coord_data.rules import ReadingRules
 from coord_trainer.config.run_config import RunConfig, check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.conversations import load_conversations
@@ -124,7 +125,11 @@ def test_annotations_alone_are_the_case_of_one_source(tmp_path):
     path = write_sources(tmp_path)[0]["annotations"]
     one = load_training(check_run_config({"data": {"annotations": path}, "custom": SOFT, "evaluation": NONE}, "test"))
     other = load_training(config([{"annotations": path}]))
-    assert one.digest == other.digest == load_annotated(tmp_path / "big/a.jsonl", None, "x", True).digest
+    assert (
+        one.digest
+        == other.digest
+        == load_annotated(tmp_path / "big/a.jsonl", ReadingRules(strict=True), name="x").digest
+    )
     assert one.plan == replace(other.plan, seed=one.plan.seed) and one.only is not None
     assert other.only is not None and list(one.only.instances) == list(other.only.instances)
 
@@ -279,7 +284,7 @@ def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     }
     write_sources(tmp_path)
     (tmp_path / "a.json").write_text(json.dumps(coco))
-    found = load_annotated(tmp_path / "a.json", None, "train", True, DataSection(classes=("dog", "bird")))
+    found = load_annotated(tmp_path / "a.json", DataSection(classes=("dog", "bird"), strict=True))
     assert [(category.id, category.name) for category in found.annotations.categories] == [(7, "dog"), (8, "bird")]
     assert found.classes == ("dog", "bird") and found.target_counts.tolist() == [2]
     assert found.told == ("data.classes names a class that these annotations do not have: bird",)
@@ -287,7 +292,7 @@ def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     with pytest.raises(
         InputError, match=r"data\.classes: expected classes of these annotations \(cat, dog\), found bird"
     ):
-        load_annotated(tmp_path / "a.json", None, "train", True, DataSection(classes=("bird",)))
+        load_annotated(tmp_path / "a.json", DataSection(classes=("bird",), strict=True))
 
 
 def test_one_mixture_is_a_mixture(tmp_path):

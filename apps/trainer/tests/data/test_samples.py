@@ -10,6 +10,7 @@ from PIL import Image
 from coord_codec import Instance, RunError, read_annotations
 from coord_data import processes
 from coord_data.image_set import ImageSet, load_annotated
+from coord_data.rules import ReadingRules
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.samples import SampleSet, WholeRounds
 from coord_trainer.data.targets import TargetWriter
@@ -39,7 +40,7 @@ def test_image_that_changes_during_the_run_is_named(tmp_path, change):
     file = tmp_path / "1.png"
     Image.effect_noise((60, 40), 50).save(file)
     (tmp_path / "a.jsonl").write_text(json.dumps({"image": "1.png", "width": 60, "height": 40, "objects": []}))
-    images = load_annotated(tmp_path / "a.jsonl", None, "train", strict=True)
+    images = load_annotated(tmp_path / "a.jsonl", ReadingRules(strict=True))
     writer = TargetWriter(DataSection(preload=False), True, 0, None)
     samples = SampleSet(images, lambda sample, return_length: {"labels": [1]}, writer, None)
     assert samples[0]["coord_sample"] == "1.png"

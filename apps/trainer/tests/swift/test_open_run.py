@@ -122,7 +122,7 @@ def test_truncated_samples_keep_the_true_boxes_of_what_is_left(opened_run, templ
     assert 0 < kept < len(boxes)
     slots = run.collate([sample])["coord_slots"]
     expected = boxes[-kept:] if side == "left" else boxes[:kept]
-    torch.testing.assert_close(slots.boxes_M4, torch.tensor(expected))
+    torch.testing.assert_close(slots.boxes_M4, torch.tensor(expected, dtype=torch.float64))
     assert slots.fallbacks == 0
 
 
@@ -216,7 +216,7 @@ def test_packed_sample_has_the_logits_it_has_alone(opened_run, attention):
             assert packed["labels"][0, start] == -100
             start += len(expected)
     boxes = [box for i in range(3) for box in samples[i]["coord_boxes"]]
-    torch.testing.assert_close(packed["coord_slots"].boxes_M4, torch.tensor(boxes))
+    torch.testing.assert_close(packed["coord_slots"].boxes_M4, torch.tensor(boxes, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(

@@ -129,12 +129,13 @@ def score_predictions(
 def headline(evaluation: Evaluation) -> dict[str, float]:
     """Return the AP by which checkpoints are compared, and AP50; for shapes with the similarity of their geometry.
 
-    Points have no AP50; the AP within .05 of the diagonal is returned instead.
+    A measure without an AP50 has another in its place: for points the AP within .05 of the diagonal.
     """
     if not evaluation.shapes:
         return {name: evaluation.coco[name] for name in ("AP", "AP50")}
     shapes = evaluation.shapes
-    return {"AP": shapes["AP"], "AP50": shapes.get("AP50", shapes.get("AP@.05"))}
+    last = [name for name in shapes if name.startswith("AP")][-1]
+    return {"AP": shapes["AP"], "AP50": shapes["AP50" if "AP50" in shapes else last]}
 
 
 def _left_out(config: RunConfig, images: ImageSet) -> list[str]:

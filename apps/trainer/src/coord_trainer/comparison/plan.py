@@ -145,7 +145,7 @@ def _resolve(file: Path, words: Sequence[str], base: Path | None) -> RunConfig:
     if "readings" in config.evaluation.model_fields_set:
         return config
     markers = config.custom.coord_tokens.enabled and config.data.style == "markers"
-    names = strategies_for(config.data.geometry, markers, config.data.noise_objects is not None)
+    names = strategies_for(config.data.shape, markers, config.data.noise_objects is not None)
     return load_run_config(file, [*words, f"evaluation.readings=[{','.join(names)}]"], base)
 
 

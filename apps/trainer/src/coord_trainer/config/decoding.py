@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from coord_codec import Geometry, geometry_of
+
 QUANTILE_LEVELS = tuple((i + 0.5) / 7 for i in range(7))
 """Probabilities of the recorded quantiles of a coordinate: the midpoints of seven equal shares; the middle is .5."""
 
@@ -110,7 +112,7 @@ def held_to_names(reading: str, filled: bool) -> str:
     return "names" if strategy.boxes == "tokens" else "names-best-iou"
 
 
-def strategies_for(geometry: str, tokens: bool, noise: bool) -> list[str]:
+def strategies_for(geometry: str | Geometry, tokens: bool, noise: bool) -> list[str]:
     """Return the names of the decoding strategies that a run supports.
 
     Args:
@@ -122,7 +124,7 @@ def strategies_for(geometry: str, tokens: bool, noise: bool) -> list[str]:
         name
         for name, strategy in STRATEGIES.items()
         if (tokens or not strategy.grammar)
-        and (strategy.boxes == "tokens" or (tokens and geometry == "box"))
+        and (strategy.boxes == "tokens" or (tokens and geometry_of(geometry).is_box))
         and (noise or not strategy.filled)
     ]
 

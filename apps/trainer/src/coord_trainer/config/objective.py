@@ -71,7 +71,9 @@ class CoordObjectiveConfig(Section):
         0.0, description="share of the cross-entropies' targets, of text and coordinates, spread over the vocabulary"
     )
     plugins: tuple[str, ...] = Field(
-        (), description="Python files or modules that are imported first and call `coord_losses.register_term`"
+        (),
+        description="Python files or modules that are imported first and call `coord_losses.register_term`, or "
+        "`coord_codec.register_geometry`",
     )
     extra_weights: dict[str, Weight] = Field(
         default_factory=dict,

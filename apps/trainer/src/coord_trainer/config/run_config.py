@@ -6,7 +6,7 @@ It is merged by OmegaConf from YAML files, each with at most one `extends`, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,11 +15,12 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from coord_codec import InputError
+from coord_codec import GEOMETRIES, InputError
 from coord_codec.files import read_text
 from coord_trainer.config.base import Section
 from coord_trainer.config.decoding import STRATEGIES, strategies_for
 from coord_trainer.config.objective import CustomConfig
+from coord_trainer.config.plugins import import_plugins
 from coord_trainer.config.sections import DataSection, EvaluationSection, ModelSection, RunSection
 from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean, shards_weights, yaml_word
 from coord_trainer.elsewhere import pointer
@@ -41,6 +42,15 @@ class RunConfig(Section):
     evaluation: EvaluationSection = Field(
         default_factory=EvaluationSection, description="what is generated and scored after training"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_its_geometry(cls, values: Any) -> Any:
+        """Import the plugins first if the geometry is none of those that are known, since one of them may add it."""
+        name, plugins = _at(values, "data", "geometry"), _at(values, "custom", "coord_objective", "plugins")
+        if isinstance(name, str) and name not in GEOMETRIES and isinstance(plugins, (list, tuple)):
+            import_plugins(plugin for plugin in plugins if isinstance(plugin, str))
+        return values
 
     @field_validator("training")
     @classmethod
@@ -99,7 +109,7 @@ class RunConfig(Section):
                 "distributions require coordinate tokens; use [greedy] for such answers"
             )
         yield from self._noise_contradictions()
-        if data.geometry != "box":
+        if not data.shape.is_box:
             yield from self._shape_contradictions()
         elif custom.coord_objective.shape_boxes:
             yield (
@@ -143,8 +153,8 @@ class RunConfig(Section):
             yield f"{noise} but custom.coord_tokens.enabled is false: the digits of noise boxes would be learnt"
         if count > data.max_objects:
             yield f"{noise} but data.max_objects is {data.max_objects}: the first must not be above the second"
-        if data.geometry == "keypoints":
-            yield f"{noise} but data.geometry is keypoints: a random box has no keypoints"
+        if not data.shape.derives_from_box:
+            yield f"{noise} but data.geometry is {data.geometry}: a random box has no {data.geometry}"
         if self.training.get("truncation_strategy") == "left":
             yield (
                 f"{noise} but training.truncation_strategy is left: noise objects are identified by counting from the "
@@ -154,16 +164,16 @@ class RunConfig(Section):
     def _shape_contradictions(self) -> Iterator[str]:
         """Yield a message for each setting that applies to boxes only."""
         data, flags, geometry = self.data, self.custom.coord_objective, f"data.geometry is {self.data.geometry}"
-        allowed = strategies_for(data.geometry, self.custom.coord_tokens.enabled, data.noise_objects is not None)
+        allowed = strategies_for(data.shape, self.custom.coord_tokens.enabled, data.noise_objects is not None)
         if others := [name for name in self.evaluation.readings if name not in allowed]:
             choices = ", ".join(allowed)
             yield f"evaluation.readings names {others[0]} but {geometry}: it is for boxes only; name {choices}"
         if flags.matching == "hungarian":
             yield f"custom.coord_objective.matching is hungarian but {geometry}: it matches boxes only; set sequence"
-        if flags.shape_boxes and data.geometry == "point":
-            yield "custom.coord_objective.shape_boxes is true but data.geometry is point: a point has no box around it"
-        if data.geometry == "keypoints" and not data.given:
-            yield "data.geometry is keypoints but data.annotations is not given: generated shapes have no keypoints"
+        if flags.shape_boxes and not data.shape.has_extent:
+            yield f"custom.coord_objective.shape_boxes is true but {geometry}: a {data.geometry} has no box around it"
+        if not data.shape.derives_from_box and not data.given:
+            yield f"{geometry} but data.annotations is not given: generated shapes have no {data.geometry}"
 
     def _ap_contradictions(self) -> Iterator[str]:
         if self.evaluation.pictures == "none":
@@ -183,6 +193,13 @@ class RunConfig(Section):
                 "evaluation.ap_steps is set but training.deepspeed shards the weights (stage 3), and answers need a "
                 "complete model on each rank; use zero2, or score checkpoints afterwards (evaluation.each_checkpoint)"
             )
+
+
+def _at(values: Any, *names: str) -> Any:
+    """Return a value of a configuration that is not validated yet; None if there is none."""
+    for name in names:
+        values = values.get(name) if isinstance(values, Mapping) else getattr(values, name, None)
+    return values
 
 
 def load_run_config(

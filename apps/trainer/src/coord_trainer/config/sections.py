@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from coord_codec import MARKERS, Geometry, geometry_of
-from coord_codec.geometry.polygon import PolygonGeometry
 from coord_data.rules import ReadingRules
 from coord_trainer.config.base import Fraction, Probability, Section, Seed
 from coord_trainer.config.decoding import STRATEGIES
@@ -189,7 +188,7 @@ class DataSection(Section, ReadingRules):
     @property
     def shape(self) -> Geometry:
         """The geometry of the targets."""
-        return PolygonGeometry(self.max_vertices) if self.geometry == "polygon" else geometry_of(self.geometry)
+        return geometry_of(self.geometry).with_max_vertices(self.max_vertices)
 
     @property
     def varies(self) -> str | None:

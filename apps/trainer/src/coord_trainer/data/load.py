@@ -67,7 +67,7 @@ def _draw(config: RunConfig) -> list[ImageSet]:
 
 def _check(sets: Sequence[tuple[str, DataSection, bool]]) -> None:
     for name, section, scored in sets:
-        load_annotated(section.annotations, section.images, name, section.strict, section, scored)
+        load_annotated(section.annotations, section, name=name, scored=scored)
 
 
 def load_training(config: RunConfig) -> Mixture:
@@ -78,7 +78,7 @@ def load_training(config: RunConfig) -> Mixture:
     """
     data, scored = config.data, config.evaluation.pictures == "train"
     if data.annotations is not None:
-        images = load_annotated(data.annotations, data.images, "train", data.strict, data, scored)
+        images = load_annotated(data.annotations, data, name="train", scored=scored)
         return Mixture.of([_part("train", images, data)], config.run.seed)
     names = _names(data.sources)
     parts = [_load(source, name, data, scored) for source, name in zip(data.sources, names, strict=True)]
@@ -91,7 +91,7 @@ def _load(source: SourceConfig, name: str, data: DataSection, scored: bool) -> P
         outside = section.allow_outside
         conversations = load_conversations(source.conversations, source.images, name, data.strict, outside)
         return Part(name, conversations, section, source.weight)
-    images = load_annotated(source.path, section.images, name, data.strict, section, scored)
+    images = load_annotated(source.path, section.model_copy(update={"strict": data.strict}), name=name, scored=scored)
     return _part(name, images, section, source.weight)
 
 
@@ -135,8 +135,8 @@ def load_sets(config: RunConfig) -> tuple[Mixture, ImageSet | None]:
 
 
 def _load_heldout(config: RunConfig) -> ImageSet:
-    data = config.data
-    return load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict, data, scored=True)
+    rules = config.data.model_copy(update={"images": config.data.heldout_images})
+    return load_annotated(config.data.heldout_annotations, rules, name="heldout", scored=True)
 
 
 def sets_of(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[Mixture, ImageSet | None]:

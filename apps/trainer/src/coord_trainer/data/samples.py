@@ -130,10 +130,11 @@ class SampleSet(Dataset):
         )
         layout, boxes = None, None
         if self._writer.vocab is not None:
-            geometry = self._writer.data.geometry
+            geometry = self._writer.data.shape
             # Box layouts keep objects with other numbers of coordinates, which `ObjectSlots` counts.
-            layout_geometry = None if geometry == "box" else geometry
-            layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids, layout_geometry)
+            layout = find_layout(
+                sample["labels"], self._writer.vocab, self._marker_ids, None if geometry.is_box else geometry
+            )
             boxes = self._writer.true_coordinates(instance, epoch)
             if self._writer.data.noise_objects:
                 sample["labels"], layout = without_noise(sample["labels"], layout, len(boxes))

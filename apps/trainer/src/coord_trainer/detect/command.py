@@ -77,7 +77,7 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
         say(f"  {note}")
     detector = _endpoint(request, config) if request.endpoint else _local(request, config, sources)
     geometry = detector.config.data.geometry  # that of training, which the model's card states
-    if sources.truth is not None and geometry != "box":
+    if sources.truth is not None and not detector.config.data.shape.is_box:
         sources = _sources(request, config, geometry)
     settings, batch = _settings(request, detector), config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:

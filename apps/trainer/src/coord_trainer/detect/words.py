@@ -12,6 +12,7 @@ from coord_trainer.model.locate import locate_model
 _MODEL_SETTINGS = (
     r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
     r"|training\.system|evaluation\.(limit|max_new_tokens|readings)|custom\.coord_(tokens|offset)\..+"
+    r"|custom\.coord_objective\.plugins"
 )
 _PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.batch_size"
 _SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")

@@ -9,9 +9,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coord_codec import CoordGrid
+from coord_codec import CoordGrid, geometry_of
 from coord_codec.files import InputError, read_json, read_text, write_text
-from coord_codec.geometry import GeometryName
 from coord_trainer.config.run_config import RunConfig, check_run_config
 
 CARD_FILE = "coordexp.json"
@@ -69,7 +68,7 @@ class ModelCard(_Part):
     style: Literal["markers", "json"]
     form: Literal["tokens", "numbers"]
     order: str
-    geometry: GeometryName = "box"
+    geometry: str = "box"
     max_vertices: int = 32
     max_objects: int | None = None
     noise_objects: int | None = None
@@ -81,7 +80,8 @@ class ModelCard(_Part):
 
     def write(self, folder: Path) -> None:
         """Write coordexp.json to a checkpoint's folder, atomically."""
-        unused = {"geometry", "max_vertices"} if self.geometry == "box" else set()  # so that older versions can read it
+        # Older versions can read the card of a model of boxes.
+        unused = {"geometry", "max_vertices"} if geometry_of(self.geometry).is_box else set()
         unused |= {"noise_objects"} if self.noise_objects is None else set()
         write_text(folder / CARD_FILE, self.model_dump_json(indent=2, exclude=unused) + "\n")
 

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from coord_codec.files import InputError, read_text
+from coord_codec.files import InputError
 from coord_data.formats.images import is_hidden
+from coord_data.source import Source
 
 NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 
@@ -21,7 +22,7 @@ class Classes(NamedTuple):
     kpt_shape: tuple[int, int] | None = None
 
 
-def read_data_yaml(path: Path) -> Mapping[str, Any]:
+def read_data_yaml(source: Source) -> Mapping[str, Any]:
     """Return the top-level mapping of a YAML file; empty if its top level is not a mapping.
 
     `names` keeps class names as written: YAML would turn `yes` into True and `12:30` into 750.
@@ -30,17 +31,17 @@ def read_data_yaml(path: Path) -> Mapping[str, Any]:
         InputError: the file cannot be read or is not YAML.
     """
     try:
-        text = read_text(path)
+        text = source.text
         values = yaml.safe_load(text)
         if isinstance(values, dict) and "names" in values:
             values["names"] = yaml.load(text, Loader=yaml.BaseLoader)["names"]
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        raise InputError(f"{source.path}: not YAML: {' '.join(str(error).split())}") from None
     return values if isinstance(values, dict) else {}
 
 
-def find_classes(folder: Path) -> tuple[Classes, Path]:
-    """Return the classes of a data set, and the file that names them.
+def find_classes(source: Source) -> tuple[Classes, Path]:
+    """Return the classes of the folder of a data set, and the file that names them.
 
     Searches the folder, then its subfolders (LabelImg writes classes.txt beside the labels), then the three folders
     above it with their `labels`.
@@ -48,10 +49,11 @@ def find_classes(folder: Path) -> tuple[Classes, Path]:
     Raises:
         InputError: no file names classes, two files of the same depth differ, or a name is not text.
     """
-    if result := _first(folder):
+    folder = source.path
+    if result := _first(folder, source):
         return result
     below = sorted(path.parent for name in NAME_FILES for path in folder.rglob(name) if not is_hidden(path, folder))
-    named = [result for place in sorted(below, key=lambda place: len(place.parts)) if (result := _first(place))]
+    named = [result for place in sorted(below, key=lambda place: len(place.parts)) if (result := _first(place, source))]
     if named:
         classes, file = named[0]
         for others, other in named:
@@ -60,7 +62,7 @@ def find_classes(folder: Path) -> tuple[Classes, Path]:
         return classes, file
     for parent in folder.resolve().parents[:3]:
         for place in (parent, parent / "labels", parent / "labels" / folder.name):
-            if result := _first(place):
+            if result := _first(place, source):
                 return result
     raise InputError(
         f"{folder}: YOLO labels contain class numbers, and no class names were found; add data.yaml with `names`, "
@@ -68,20 +70,20 @@ def find_classes(folder: Path) -> tuple[Classes, Path]:
     )
 
 
-def _first(folder: Path) -> tuple[Classes, Path] | None:
+def _first(folder: Path, source: Source) -> tuple[Classes, Path] | None:
     """Return the classes of the first file of a folder that names any, and that file; None if there is none."""
     files = (folder / name for name in NAME_FILES)
-    return next(((classes, file) for file in files if (classes := _read(file)) is not None), None)
+    return next(((classes, file) for file in files if (classes := _read(source.file(file))) is not None), None)
 
 
-def _read(path: Path) -> Classes | None:
+def _read(file: Source) -> Classes | None:
     """Return the classes that a file names; None if it does not exist or is a YAML file without `names`."""
-    if not path.is_file():
+    if not file.path.is_file():
         return None
-    if path.suffix in (".yaml", ".yml"):
-        values = read_data_yaml(path)
-        return classes_of(values, path) if "names" in values else None
-    lines = [line.strip() for line in read_text(path).splitlines()]
+    if file.path.suffix in (".yaml", ".yml"):
+        values = read_data_yaml(file)
+        return classes_of(values, file.path) if "names" in values else None
+    lines = [line.strip() for line in file.text.splitlines()]
     return Classes({i: line for i, line in enumerate(lines) if line})
 
 

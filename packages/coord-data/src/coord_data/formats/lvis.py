@@ -12,24 +12,16 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
-import ijson
-
 from coord_codec import AnnotationSet, Instance, read_annotations
 from coord_codec.annotations import ImageSize
 from coord_codec.boxes import OnBadBox
 from coord_codec.records import ABSENT, with_uncertain
-from coord_data.formats.raw import Source
+from coord_data.source import Source
 
 
 def recognise(source: Source) -> bool:
     """Return whether a source is COCO JSON with the keys that LVIS adds."""
-    if source.head[:1] != "{" or source.record is not None:
-        return False
-    try:
-        with source.path.open("rb") as file:  # streamed, since the file may be a gigabyte
-            first = next(ijson.items(file, "images.item"), None)
-    except ijson.JSONError:
-        return False  # the reader reports it
+    first = source.first_image
     return (
         isinstance(first, Mapping) and ("coco_url" in first or "neg_category_ids" in first) and "file_name" not in first
     )

@@ -1,23 +1,19 @@
-"""What all format readers share: images with the boxes that a file states, not yet validated, and its lazy `Source`."""
+"""What all format readers share: images with the boxes that a file states, not yet validated."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from coord_codec.files import InputError, parse_json_line, read_json, read_text
-from coord_data.formats.images import in_any_case, is_hidden
+from coord_codec.files import InputError
+from coord_data.source import Source
 
 BAD_SIZE = "stated image sizes that are not positive integers: the size of the file is used"
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_HEAD = 1 << 16
 
 
 class RawBox(NamedTuple):
@@ -85,100 +81,8 @@ class Reading:
     class_names: Mapping[int, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Source:
-    """A file or folder of annotations, read lazily as far as recognising its format requires."""
-
-    path: Path
-
-    @cached_property
-    def is_dir(self) -> bool:
-        """Whether the source is a folder."""
-        return self.path.is_dir()
-
-    @cached_property
-    def head(self) -> str:
-        """The beginning of a file as text; empty for a folder.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
-        if self.is_dir:
-            return ""
-        try:
-            with self.path.open("rb") as file:
-                begin = file.read(_HEAD)
-                return begin.decode("utf-16" if begin[:2] in _UTF16 else "utf-8-sig", errors="replace").lstrip()
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot be read ({error.strerror or error}); check the path") from error
-
-    @cached_property
-    def record(self) -> dict[str, Any] | None:
-        """The first record of a JSON lines file, or of a JSON list; None for anything else."""
-        if self.head[:1] == "{":
-            first, _, rest = self.head.partition("\n")
-            try:
-                record = parse_json_line(first)
-            except ValueError:
-                return None
-            return record if rest.strip() or self.path.suffix == ".jsonl" else None
-        if self.head[:1] == "[" and isinstance(self.document, list) and self.document:
-            return self.document[0] if isinstance(self.document[0], dict) else None
-        return None
-
-    @cached_property
-    def document(self) -> Any:
-        """The parsed content of a JSON file.
-
-        Raises:
-            InputError: the file is not JSON.
-        """
-        return read_json(self.path)
-
-    def records(self) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one.
-
-        Raises:
-            InputError: the source is a folder.
-        """
-        if self.is_dir:
-            raise InputError(f"{self.path}: expected a file of records, found a folder; name the file in it")
-        if self.head[:1] == "[":
-            for index, record in enumerate(self.document):
-                yield f"{self.path}: record {index}", record if isinstance(record, dict) else "expected an object"
-            return
-        with self.path.open("rb") as lines:
-            for line_number, line in enumerate(lines, start=1):
-                if line.strip():
-                    try:
-                        yield f"{self.path}:{line_number}", parse_json_line(line)
-                    except ValueError as error:
-                        yield f"{self.path}:{line_number}", str(error)
-
-    def glob(self, *patterns: str) -> list[Path]:
-        """Return the sorted files of a folder that match, with suffixes in any case and without hidden files."""
-        paths = (path for pattern in patterns for path in self.path.glob(in_any_case(pattern))) if self.is_dir else ()
-        return sorted(path for path in paths if path.is_file() and not is_hidden(path, self.path))
-
-
 Recognise = Callable[[Source], bool]
 Read = Callable[[Source, "Path | None"], Reading]
-
-
-def read_table(path: Path) -> str:
-    """Read a text file in UTF-8, or in UTF-16 with a byte order mark, as spreadsheets save Unicode text.
-
-    Raises:
-        InputError: the file cannot be read or has another encoding.
-    """
-    try:
-        with path.open("rb") as file:
-            wide = file.read(2) in _UTF16
-        return path.read_text(encoding="utf-16") if wide else read_text(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-16 text (byte {error.start}); save the file as UTF-8") from error
 
 
 def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:

@@ -14,7 +14,8 @@ from typing import Any
 
 from coord_codec import InputError, read_annotations
 from coord_data.formats.images import find_root
-from coord_data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list
+from coord_data.formats.raw import RawBox, RawImage, Reading, as_json, as_list
+from coord_data.source import Source
 
 _PICKLES = ("refs*.p", "refs*.pkl")
 
@@ -49,13 +50,13 @@ def read(source: Source, images: Path | None) -> Reading:
         raise InputError(
             f"{path}: the phrases refer to COCO annotations; put instances.json, which has them, beside the file"
         )
-    document = Source(instances).document
+    document = source.file(instances).document
     if not isinstance(document, Mapping):
         raise InputError(f"{instances}: expected COCO JSON, found {as_json(document)}")
     read_annotations({**document, "annotations": []})  # raises if it is not COCO
     root = find_root(images, folder / "images", folder)
     boxes, rows = (_by_id(document.get(name)) for name in ("annotations", "images"))
-    refs = list(Source(path).records())
+    refs = list(source.file(path).records())
     raw_images = (image for where, ref in refs for image in _phrases(ref, where, boxes, rows))
     return Reading(raw_images, root, _splits(refs, path))
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coord_data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list, number
+from coord_data.formats.raw import RawBox, RawImage, Reading, as_json, as_list, number
+from coord_data.source import Source
 
 _TAGS = re.compile(r"<ref-object>|<bbox>")
 

@@ -30,7 +30,8 @@ from typing import NamedTuple
 
 from coord_codec.files import InputError
 from coord_data.formats.images import Found, ImageIndex, find_root
-from coord_data.formats.raw import BAD_SIZE, RawBox, RawImage, Reading, Source, csv_rows, image_size, number, read_table
+from coord_data.formats.raw import BAD_SIZE, RawBox, RawImage, Reading, csv_rows, image_size, number
+from coord_data.source import Source
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")
 _LABEL = ("class_name", "category_name", "label_name", "label", "class", "category", "name", "object")
@@ -137,7 +138,7 @@ def read(source: Source, images: Path | None) -> Reading:
     size = _group(columns, _SIZES[:2] if not corners else _SIZES)
     rows: dict[str, list[_Row]] = {}
     delimiter = _delimiter(_first_line(source))
-    table = csv_rows(read_table(source.path), source.path, delimiter)
+    table = csv_rows(source.table, source.path, delimiter)
     if _is_separator(source.head.partition("\n")[0]):
         next(table)
     for line_number, cells in islice(table, int(header), None):

@@ -10,9 +10,10 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from coord_codec.files import InputError, read_json
+from coord_codec.files import InputError
 from coord_data.formats.images import Found, ImageIndex, find_root
-from coord_data.formats.raw import BAD_SIZE, RawBox, RawImage, Reading, Source, as_json, as_list, image_size, number
+from coord_data.formats.raw import BAD_SIZE, RawBox, RawImage, Reading, as_json, as_list, image_size, number
+from coord_data.source import Source
 
 _SAMPLED_RECORDS = 100
 _SIDES = (("x", "x"), ("y", "y"), ("w", "width"), ("h", "height"))
@@ -41,10 +42,10 @@ def read(source: Source, images: Path | None) -> Reading:
         files = [source.path / name for name in _FILES if (source.path / name).is_file()]
         if not files:
             raise InputError(f"{source.path}: expected {' or '.join(_FILES)} in this folder, found neither")
-        source = Source(files[0])
+        source = source.file(files[0])
     folder = source.path.parent
     image_data = folder / "image_data.json"
-    facts = _facts(image_data) if image_data.is_file() else {}
+    facts = _facts(source.file(image_data)) if image_data.is_file() else {}
     root = find_root(images, folder / "images", folder)
     records = list(source.records())
     found = ImageIndex(root).find_all(_names(record, facts) for _, record in records)
@@ -52,13 +53,13 @@ def read(source: Source, images: Path | None) -> Reading:
     return Reading(raw_images, root)
 
 
-def _facts(path: Path) -> dict[int, Mapping[str, Any]]:
+def _facts(source: Source) -> dict[int, Mapping[str, Any]]:
     """Return the rows of `image_data.json` by image id.
 
     Raises:
         InputError: the file is not a list of images.
     """
-    rows = read_json(path)
+    rows, path = source.document, source.path
     if not isinstance(rows, list):
         raise InputError(f"{path}: expected a list of images, found {as_json(rows)}")
     facts = {}

@@ -29,7 +29,8 @@ from defusedxml.ElementTree import parse
 
 from coord_codec.files import InputError, read_text
 from coord_data.formats.images import IMAGE_SUFFIXES, Found, ImageIndex, find_root
-from coord_data.formats.raw import RawBox, RawImage, Reading, Source, image_size, number
+from coord_data.formats.raw import RawBox, RawImage, Reading, image_size, number
+from coord_data.source import Source
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _ANNOTATIONS = ("Annotations", "annotations")

@@ -34,7 +34,8 @@ from coord_data.formats.label_files import (
     label_folders,
     labels_without_image,
 )
-from coord_data.formats.raw import RawBox, RawImage, Reading, Source, number
+from coord_data.formats.raw import RawBox, RawImage, Reading, number
+from coord_data.source import Source
 
 _SPLITS = ("train", "val", "valid", "test")
 _HELD_OUT = ("val", "test")
@@ -44,8 +45,9 @@ _EMPTY = "images without a label file, taken as images without objects"
 def recognise(source: Source) -> bool:
     """Return whether a source is a data.yaml with names, or a folder of images with numeric labels."""
     if not source.is_dir:
-        return source.path.suffix in (".yaml", ".yml") and "names" in read_data_yaml(source.path)
-    if any(path.name.startswith("data") and "names" in read_data_yaml(path) for path in source.glob("*.yaml", "*.yml")):
+        return source.path.suffix in (".yaml", ".yml") and "names" in read_data_yaml(source)
+    yamls = [source.file(path) for path in source.glob("*.yaml", "*.yml") if path.name.startswith("data")]
+    if any("names" in read_data_yaml(file) for file in yamls):
         return True
     folders = dict.fromkeys(image.parent for image in image_files(source.path))
     places = dict.fromkeys(place for folder in folders for place in label_folders(folder, source.path))
@@ -67,11 +69,11 @@ def read(source: Source, images: Path | None) -> Reading:
         InputError: there are no images, no labels or no class names.
     """
     if source.is_dir:
-        classes, names = find_classes(source.path)
-        top, paths, notes = _folder_images(source.path, images)
+        classes, names = find_classes(source)
+        top, paths, notes = _folder_images(source, images)
         notes = (f"{source.path}: class names are read from {names}", *notes) if names.parent != source.path else notes
     else:
-        values = read_data_yaml(source.path) if source.path.suffix in (".yaml", ".yml") else {}
+        values = read_data_yaml(source) if source.path.suffix in (".yaml", ".yml") else {}
         if "names" not in values:
             raise InputError(
                 f"{source.path}: expected the data.yaml of YOLO labels, with names, found none; name that file, or the "
@@ -113,26 +115,28 @@ class HeldOut(NamedTuple):
     notes: tuple[str, ...]
 
 
-def held_out(place: Path, images: Path | None = None) -> HeldOut | None:
+def held_out(source: Source | Path, images: Path | None = None) -> HeldOut | None:
     """Return the images that a data.yaml names under `val` and `test`; None if it names neither.
 
     Their labels are not read. A note reports a split that does not exist or equals the training images.
 
     Args:
-        place: the data.yaml, or the folder of a data set with one
+        source: the data.yaml, or the folder of a data set with one
         images: the folder of the training images that the user named
 
     Raises:
         InputError: the training images do not exist.
     """
-    file = next((path for path in (_yamls(place) if place.is_dir() else [place]) if path.is_file()), None)
+    source = Source(source) if isinstance(source, Path) else source
+    place = source.path
+    file = next((path for path in (_yamls(place) if source.is_dir else [place]) if path.is_file()), None)
     if file is None or file.suffix not in (".yaml", ".yml"):
         return None
-    values = read_data_yaml(file)
+    values = read_data_yaml(source.file(file))
     splits = [name for name in _HELD_OUT if values.get(name)]
     if not splits:
         return None
-    top, train, _ = _folder_images(place, images) if place.is_dir() else _images_of(file, values)
+    top, train, _ = _folder_images(source, images) if source.is_dir else _images_of(file, values)
     train_paths = {path.resolve() for path in train}
     held_out_paths: dict[Path, Path] = {}
     notes = []
@@ -166,13 +170,15 @@ def _places(entry: str, tops: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(start / name for start in tops for name in spelled))
 
 
-def _folder_images(folder: Path, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
+def _folder_images(source: Source, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
     """Return the result of `_images_of` for a data.yaml in a folder that names training images, else all images."""
+    folder = source.path
     notes: tuple[str, ...] = ()
-    file = next((path for path in _yamls(folder) if path.is_file() and read_data_yaml(path).get("train")), None)
+    yamls = [path for path in _yamls(folder) if path.is_file()]
+    file = next((path for path in yamls if read_data_yaml(source.file(path)).get("train")), None)
     if file is not None:
         try:
-            top, image_paths, notes = _images_of(file, read_data_yaml(file))
+            top, image_paths, notes = _images_of(file, read_data_yaml(source.file(file)))
             if not image_paths:
                 raise InputError(f"{file}: train: expected images, found none")
         except InputError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
 from coord_eval.parse.answer import COORD, COORD_START, Answer, AnswerBuilder, Scale, token_units
@@ -12,7 +12,6 @@ from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TextFormat
 from coord_eval.parse.json_format import JsonParser
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.pattern_format import PatternParser
-from coord_eval.parse.scalars import plain
 
 _THOUGHT_MARK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _JSON_HINT = re.compile(r"[{\[]")
@@ -62,6 +61,11 @@ def parse_answer(
     scale, image_size = plain(scale), plain(image_size)
     units, kind = token_units(grid), geometry_of(geometry)
     resolved = _resolve_scale(scale, image_size, grid)
+    if resolved.x != resolved.y and not kind.has_points:
+        raise ValueError(
+            f"scale: the lengths and angles of the geometry {kind.name} are no pixels of width or height: name one "
+            "number, or leave it out"
+        )
     if not isinstance(format, MarkerFamily) and format not in ("auto", *FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
     begin, end, thought = _answer_range(text)
@@ -183,3 +187,14 @@ def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | 
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):
         raise ValueError(f"scale: expected a positive number, 'pixels' or None, found {scale!r}")
     return Scale(scale, scale)
+
+
+def plain(value: Any) -> Any:
+    """Convert a NumPy or torch scalar or array to a number or list; return any other value unchanged.
+
+    Example:
+        >>> import numpy as np
+        >>> plain(np.float32(0.5)), plain(np.array([1, 2])), plain("a")
+        (0.5, [1, 2], 'a')
+    """
+    return value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value

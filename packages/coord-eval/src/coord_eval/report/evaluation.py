@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from coord_codec import geometry_of
 from coord_codec.files import write_text
 from coord_codec.html import columns, number, page, safe, section, table
 from coord_eval.intake.ranking import SCORE_SOURCES
@@ -79,7 +80,7 @@ def write_report(
 
 def has_boxes(evaluation: EvaluationData) -> bool:
     """Return whether scores of boxes are meaningful, which they are not for the boxes around points."""
-    return bool(evaluation.shapes.get("geometry") != "point")
+    return not evaluation.shapes or geometry_of(evaluation.shapes["geometry"]).has_extent
 
 
 def _box_sections(evaluation: EvaluationData) -> list[str]:
@@ -133,7 +134,8 @@ def _shape_table(shapes: Mapping[str, Any]) -> str:
         f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "
         f"{ceiling['simplified']} outlines simplified."
     )
-    note = " The sections below are about the bounding boxes of the shapes." if shapes["geometry"] != "point" else ""
+    has_extent = geometry_of(shapes["geometry"]).has_extent
+    note = " The sections below are about the bounding boxes of the shapes." if has_extent else ""
     return f"{text}{note}</p>{table(('', 'score', 'ceiling'), rows)}"
 
 

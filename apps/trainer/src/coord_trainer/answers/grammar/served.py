@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from coord_trainer.config.run_config import RunConfig
 
 _NAME_CHARACTERS = 64
+_CORNERS = (None, None, 0, 1)
+"""The order of numbers that Lark's rules can express: that of two corners."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class AnswerForm:
 def lark_grammar(form: AnswerForm) -> str:
     """Return the grammar in llguidance's Lark: names, number of objects and of coordinates, x1 < x2 and y1 < y2."""
     first, last = form.vocab.first_id, len(form.vocab.ids) - 1
-    is_box = form.geometry.name == "box"
+    is_box = form.geometry.above == _CORNERS
     rules = {
         "start": _repeated(form, "object"),
         "object": _object(form, lambda token: f"<[{token}]>", "x1::0x0" if is_box else _coordinates(form)),
@@ -115,12 +117,14 @@ def ebnf_grammar(form: AnswerForm) -> str:
 
 
 def _coordinates(form: AnswerForm) -> str:
-    """Return the coordinates of a shape, x and y alternating, each a `side`."""
-    comma = f" {_quoted(', ')} " if form.as_json else " "
-    pair, (least, most) = f"side{comma}side", (form.geometry.least // 2, form.geometry.longest // 2)
-    if least == most:
-        return comma.join([pair] * most)
-    return f"{pair} ({comma.lstrip()}{pair}){{{least - 1},{most - 1}}}"
+    """Return the coordinates of a shape, each a `side`: the first ones, then as many steps as its geometry allows."""
+    comma, geometry = f" {_quoted(', ')} " if form.as_json else " ", form.geometry
+    if geometry.fixed:
+        return comma.join(["side"] * geometry.least)
+    first = (geometry.least - 1) % geometry.step + 1
+    least, most = (geometry.least - first) // geometry.step, (geometry.longest - first) // geometry.step
+    step = comma.join(["side"] * geometry.step)
+    return f"{comma.join(['side'] * first)} ({comma.lstrip()}{step}){{{least},{most}}}"
 
 
 def _object(form: AnswerForm, token: Any, shape: str) -> str:

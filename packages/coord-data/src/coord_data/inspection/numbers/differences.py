@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from coord_codec.layouts import LAYOUTS
 from coord_data.inspection.numbers.meaning import Meaning, Shift
-from coord_data.inspection.numbers.raw import RawBoxes
+from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import ReadAs
 
 FIELDS = {

@@ -15,8 +15,8 @@ from coord_data.inspection.numbers.find_meaning import IMPOSSIBLE, candidate_pla
 from coord_data.inspection.numbers.meaning import Meaning, Shift
 from coord_data.inspection.numbers.mixture import in_one_meaning, in_one_unit
 from coord_data.inspection.numbers.offsets import Offset, find_offsets
-from coord_data.inspection.numbers.raw import RawBoxes
 from coord_data.inspection.numbers.shuffle import find_pairs
+from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import Change, ReadAs
 
 ENOUGH = 30

@@ -13,7 +13,7 @@ import numpy as np
 from coord_codec.layouts import LAYOUTS, TURNS
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_data.inspection.numbers.offsets import TIGHTNESS, Kind, find_offset
-from coord_data.inspection.numbers.raw import RawBoxes
+from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import Change, Copy, ReadAs
 
 PLAUSIBLE = 0.95

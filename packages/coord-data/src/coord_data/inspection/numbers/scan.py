@@ -23,7 +23,7 @@ from coord_data.inspection.numbers.meaning import (
     turned,
 )
 from coord_data.inspection.numbers.offsets import best_onset
-from coord_data.inspection.numbers.raw import RawBoxes
+from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import KINDS, OF_ONE_SIZE, Copy, inflate
 
 SCAN_SIGNIFICANT = 4.0

@@ -80,19 +80,6 @@ def test_both_spellings_of_pixels_are_those_of_training(files):
     assert out == {"min_pixels": 2048, "max_pixels": 4096, "size": {"longest_edge": 4096}}
 
 
-def test_adapters_that_were_asked_otherwise_are_told(files, bases):
-    right = coord_vocab().fingerprint("qwen")
-    make_adapter(files / "other", bases(False))
-    put_card(files / "adapter", system=None, fingerprint=right)
-    put_card(files / "other", prompt="Where?", fingerprint=right)
-    (told,) = [
-        warning
-        for warning in merge_in(files, files / "out", add=[(files / "other", 0.5)]).warnings
-        if "coordexp" in warning
-    ]
-    assert "prompt is 'Where?', but 'What?' in adapter" in told
-
-
 def test_image_processor_that_is_no_object_is_refused(files):
     put_card(files / "adapter", pixels={"max": 4096}, fingerprint=coord_vocab().fingerprint("qwen"))
     (files / "base" / "processor_config.json").write_text('{"image_processor": [1]}')

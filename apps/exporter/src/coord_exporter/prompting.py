@@ -1,8 +1,7 @@
-"""Chooses the card of OUT, coordexp.json, which describes how to prompt the checkpoint, and reports contradictions."""
+"""Brings coordexp.json to OUT, which says how the checkpoint was prompted in training, and follows its pixel limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from coord_codec import CoordGrid
@@ -11,44 +10,32 @@ from coord_exporter.adapter import Adapter
 from coord_exporter.checkpoint.read import CARD_FILE, read_object
 
 _FORMAT = 1
-_ASKED = ("prompt", "system", "markers", "style", "form", "order", "pixels")
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 
 
-def bring_card(adapters: Sequence[Adapter], companions: dict[str, Path]) -> tuple[list[str], dict[str, dict]]:
-    """Copy the card of the first adapter to OUT, instead of the base's, which predates the adapter's training.
+def bring_card(adapter: Adapter, companions: dict[str, Path]) -> tuple[list[str], dict[str, dict]]:
+    """Copy the adapter's card to OUT, instead of the base's, which predates the adapter's training.
 
     Image processors of OUT get the pixel limits of training, so that images are resized as in training.
 
     Args:
-        adapters: the adapters to merge
+        adapter: the adapter to merge
         companions: the files of OUT by name; the card is added or removed
 
     Returns:
-        Notes on contradictions and changes, and the contents of the changed image processors by file name.
+        Notes on changes, and the contents of the changed image processors by file name.
 
     Raises:
         InputError: for a card of another format or coordinate grid
     """
-    cards = [adapter.card for adapter in adapters]
-    for adapter, card in zip(adapters, cards, strict=True):
-        _check(adapter.folder / CARD_FILE, card)
-    folder, card = adapters[0].folder, cards[0]
-    if not card:
-        if companions.pop(CARD_FILE, None) is None:
-            return [], {}
-        return [f"{folder}: no {CARD_FILE}; the base's is left out, it does not describe the adapter's training"], {}
-    companions[CARD_FILE] = folder / CARD_FILE
-    first = adapters[0].name
-    contradictions = [
-        f"{adapter.folder / CARD_FILE}: {name} is {other[name]!r}, but {card.get(name)!r} in {first}; OUT has the card "
-        f"of {first}"
-        for adapter, other in zip(adapters[1:], cards[1:], strict=True)
-        for name in _ASKED
-        if name in other and other[name] != card.get(name)
-    ]
-    changed, rewritten = _with_pixels(card.get("pixels"), companions)
-    return contradictions + changed, rewritten
+    folder, card = adapter.folder, adapter.card
+    _check(folder / CARD_FILE, card)
+    if card:
+        companions[CARD_FILE] = folder / CARD_FILE
+        return _with_pixels(card.get("pixels"), companions)
+    if companions.pop(CARD_FILE, None) is None:
+        return [], {}
+    return [f"{folder}: no {CARD_FILE}; the base's is left out, it does not describe the adapter's training"], {}
 
 
 def _check(path: Path, card: dict) -> None:

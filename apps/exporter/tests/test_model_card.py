@@ -6,8 +6,8 @@ import pytest
 from tiny_checkpoint import merge_quietly, read_json
 
 from coord_exporter.adapter import open_adapter
-from coord_exporter.card import write_card
 from coord_exporter.checkpoint.read import open_checkpoint
+from coord_exporter.model_card import write_card
 
 
 def test_merge_of_a_run_into_a_cached_base_writes_a_card_with_the_provenance(cached, run, tmp_path):

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from coord_exporter import InputError
-from coord_exporter.sources import find_adapter, find_folder
+from coord_exporter.inputs import find_adapter, find_folder
 
 
 def test_a_hub_id_is_found_in_the_cache_and_nowhere_else(cached):
