@@ -152,7 +152,7 @@ MISTAKES = {
         {"data.yaml": "train: images\n"},
         ["data.yaml"],
         2,
-        "expected annotations (COCO, Pascal VOC",
+        "expected annotations (Pascal VOC XML, ",
     ),
     "the wrong --format": ({"a.json": coco()}, [*A, "--format", "voc"], 2, "text that is not XML"),
     **{
@@ -164,7 +164,7 @@ MISTAKES = {
             "qwen": "a file of records, found a folder",
         }.items()
     },
-    "a format that there is not": ({"a.json": coco()}, [*A, "--format", "pascal"], 2, "'pascal' is not one of"),
+    "a format that there is not": ({"a.json": coco()}, [*A, "--format", "pascal"], 2, "expected auto or one of voc, "),
     "a path out of the folder": (
         {"d/a.jsonl": record(image="../images/a.png")},
         ["d/a.jsonl"],

@@ -143,19 +143,18 @@ def test_split_follows_the_content_of_images_and_keeps_copies_together(coco, cap
     document = json.loads((coco / "a.json").read_text())
     document["images"] += [
         {"id": 99, "file_name": "copy.png", "width": 64, "height": 48},
-        {"id": 100, "file_name": "small.png", "width": 48, "height": 36},
+        {"id": 100, "file_name": "small.jpg", "width": 48, "height": 36},
     ]
     (coco / "b.json").write_text(json.dumps(document))
     (coco / "images" / "copy.png").write_bytes((coco / "images" / chosen).read_bytes())
     small = picture(int(chosen[:-4])).resize((48, 36))
-    for shade in range(50):  # in the first shade of a pixel that alone would land on the other side
-        small.putpixel((0, 0), (shade, shade, shade))
-        small.save(coco / "images" / "small.png")
-        if int(hashlib.sha256((coco / "images" / "small.png").read_bytes()).hexdigest()[:16], 16) >= 0.3 * 2**64:
+    for quality in range(95, 60, -1):  # the first that alone would land on the other side
+        small.save(coco / "images" / "small.jpg", quality=quality)
+        if int(hashlib.sha256((coco / "images" / "small.jpg").read_bytes()).hexdigest()[:16], 16) >= 0.3 * 2**64:
             break
     prepare([coco / "b.json", coco / "images"], coco / "two", data, split=0.3)
     found = {i.image.rpartition("/")[2] for i in read_instances(coco / "two" / "val.jsonl").instances}
-    copies = {chosen, "copy.png", "small.png"}
+    copies = {chosen, "copy.png", "small.jpg"}
     assert found == sides["val"] | copies
     assert json.loads((coco / "two" / "val.summary.json").read_text())["near_duplicates"] == []
 

@@ -13,7 +13,7 @@ import typer
 
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
-from coord_data.rules import Format
+from coord_data.rules import format_name
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile, NewPlace, Strict, load_libraries, must_be_folder, must_not_exist
 
@@ -35,7 +35,9 @@ def prepare(
     ],
     out: NewPlace,
     images: Annotated[Path | None, typer.Option(help="The folder that image paths are relative to.")] = None,
-    format: Annotated[Format, typer.Option(help="The format of the annotations; auto detects it.")] = "auto",
+    format: Annotated[
+        str, typer.Option(parser=format_name, metavar="NAME", help="The format of the annotations; auto detects it.")
+    ] = "auto",
     split: Annotated[
         float | None, typer.Option(min=0, max=1, help="The share of images for val.jsonl, selected by their content.")
     ] = None,
