@@ -28,6 +28,7 @@ from coord_data.large.check import Rules
 from coord_data.large.records import Records
 from coord_data.large.store import Stream, keep_records, streams
 from coord_data.raw_boxes import RawBoxes
+from coord_data.read_as import ReadAs
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
@@ -224,7 +225,8 @@ def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "tra
     Raises:
         InputError: the annotations are unreadable.
     """
-    found = read_source(source, rules.images, rules.format, rules.on_bad_box, rules.geometry)
+    read_as = None if rules.read_as is None else ReadAs.parse(rules.read_as)
+    found = read_source(source, rules.images, rules.format, rules.on_bad_box, rules.geometry, read_as)
     base = None if rules.allow_outside else found.base
     files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")
     return Evidence(

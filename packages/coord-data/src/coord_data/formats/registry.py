@@ -17,6 +17,8 @@ from coord_data.formats.images import IMAGE_SUFFIXES, is_hidden
 from coord_data.formats.raw import Read, Recognise
 from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
 from coord_data.raw_boxes import RawBoxes, raw_of_coco, raw_of_reading, raw_of_records
+from coord_data.read_as import ReadAs
+from coord_data.reread import RereadSource, reread_images
 from coord_data.source import Source
 
 FORMATS: dict[str, tuple[Recognise | None, Read]] = {
@@ -196,6 +198,7 @@ def read_source(
     format: str = "auto",
     on_bad_box: OnBadBox = "drop_image",
     geometry: str = "box",
+    read_as: ReadAs | None = None,
 ) -> Annotated:
     """Read annotations of any format.
 
@@ -205,17 +208,22 @@ def read_source(
         format: format of the annotations; recognised by the content if `auto`
         on_bad_box: how a refused object affects its image
         geometry: the shape that each target must have, see `coord_codec.read_annotations`
+        read_as: how the numbers of boxes are read, if not as the format has them
 
     Raises:
         InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
     """
     if images is not None and not images.is_dir():
         raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {images}")
+    if read_as is not None and geometry != "box":
+        raise InputError(f"read_as {read_as}: it applies to boxes, found geometry {geometry}; read boxes")
     source = open_source(path, format)
     format = source.format
     if format in ("coco", "jsonl", "lvis"):
         root = images or source.path.parent
         folder = ImageFolder(root, decode=_image_count(source) <= FULL_CHECK_LIMIT)
+        if read_as is not None:
+            source = RereadSource(source, read_as, folder.size)
         if format == "lvis":
             if not is_coco(source.document):
                 raise InputError(f"{source.named}: --format lvis, but the file is not COCO JSON")
@@ -230,8 +238,10 @@ def read_source(
         return Annotated(source.named, replace(annotations, stated=None), root, base, format, (), raw, folder)
     reading = FORMATS[format][1](source, images)
     images_read = [image._replace(boxes=list(image.boxes)) for image in reading.images]
-    reading = replace(reading, images=images_read)
     folder = ImageFolder(reading.root, decode=len(images_read) <= FULL_CHECK_LIMIT)
+    if read_as is not None:
+        images_read = reread_images(images_read, format, read_as, folder.size)
+    reading = replace(reading, images=images_read)
     annotations = with_shapes(collect(reading, on_bad_box, folder.size), geometry, on_bad_box)
     if on_bad_box == "error" and (refused := [p for p in annotations.problems if p.is_box]):
         raise InputError(f"{refused[0]} ({len(refused)} objects are refused; data.on_bad_box is error)")
