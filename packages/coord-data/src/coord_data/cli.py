@@ -98,14 +98,13 @@ def prepare(
     must_not_exist(out)
     from coord_data.preparation import prepare as write_prepared
     from coord_data.preparation import written_to
-    from coord_data.rules import ReadingRules
 
     for place in written_to(out):
         must_not_exist(place)
-    rules = ReadingRules(
-        images=images, format=format, on_bad_box=on_bad_box, allow_outside=allow_outside, strict=strict
+    rules = _rules(
+        images=images, format=format, on_bad_box=on_bad_box, read_as=read_as, allow_outside=allow_outside, strict=strict
     )
-    write_prepared(sources, out, rules, split, read_as=read_as, drop_duplicates=drop_duplicates)
+    write_prepared(sources, out, rules, split, drop_duplicates=drop_duplicates)
 
 
 @app.command()
@@ -143,7 +142,7 @@ def inspect(
     from coord_data.inspection.report import refuse, write_report
 
     found = find_data(data, images)
-    rules = _rules(read_as, images=found.images, format=format, allow_outside=allow_outside)
+    rules = _rules(read_as=read_as, images=found.images, format=format, allow_outside=allow_outside)
     other_rules = rules.model_copy(update={"images": heldout_images, "format": "auto", "read_as": None})
     source = open_source(found.annotations, format)
     other = other_split(found.annotations)
@@ -161,12 +160,22 @@ def inspect(
     refuse(examination.findings, strict, f"see {out}")
 
 
-def _rules(read_as: str | None, **values: Any) -> ReadingRules:
-    if read_as is not None:
-        from coord_data.read_as import ReadAs
+def _rules(**values: Any) -> ReadingRules:
+    """Return the rules that options name.
 
-        ReadAs.parse(read_as)  # whose message is one line
-    return ReadingRules(read_as=read_as, **values)
+    Raises:
+        InputError: an option has a value that is not possible.
+    """
+    from pydantic import ValidationError
+
+    from coord_data.rules import ReadingRules
+
+    try:
+        return ReadingRules(**values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        option = "--" + "-".join(map(str, fault["loc"])).replace("_", "-")
+        raise InputError(f"{option}: {fault['msg'].removeprefix('Value error, ')}") from None
 
 
 def must_not_exist(out: Path) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from coord_codec import InputError, Object
 from coord_codec.boxes import CLIP_PIXELS
 from coord_codec.files import finite_numbers
-from coord_data.formats.raw import RawBox, RawImage
+from coord_data.formats.raw import RawImage, RawObject, Reading
 from coord_data.read_as import ReadAs
 from coord_data.source import Source
 
@@ -48,55 +49,54 @@ class RereadSource(Source):
             self.__dict__["document"] = _coco(source.document, reading, image_size)
 
 
-def reread_images(images: Sequence[RawImage], format: str, reading: ReadAs, image_size: ImageSize) -> list[RawImage]:
-    """Return images of a format reader with their numbers read in another way; sizes are those of the files."""
-    return [_image(image, format, reading, image_size) for image in images]
+def reread(reading: Reading, read_as: ReadAs, image_size: ImageSize) -> Reading:
+    """Return what a format reader read with its numbers read in another way; sizes are those of the files."""
+    images = [_image(image, reading, read_as, image_size) for image in reading.images]
+    return replace(reading, images=images, layout="xyxy", in_thousandths=False)
 
 
-def _image(image: RawImage, format: str, reading: ReadAs, image_size: ImageSize) -> RawImage:
-    boxes = list(image.boxes)
-    rows = [box for box in boxes if _is_box(box.corners_xyxy)]
+def _image(image: RawImage, reading: Reading, read_as: ReadAs, image_size: ImageSize) -> RawImage:
+    objects = list(image.objects)
+    rows = [box for box in objects if _is_box(box)]
     size = image_size(image.name) if image.name and rows else None
     size = size or image.size
     if size is None:
-        return image._replace(boxes=boxes)
-    numbers_M4 = np.array([_as_written(box, format) for box in rows], np.float64).reshape(-1, 4)
-    layout = "cxcywh" if format == "yolo" else "xyxy"
-    units = {_unit(box, format) for box in rows}
+        return image._replace(objects=objects)
+    numbers_M4 = np.array([_as_written(box, reading) for box in rows], np.float64).reshape(-1, 4)
+    units = {_unit(box, reading) for box in rows} or {"stated"}
     if len(units) > 1:
         raise InputError(f"{image.where}: --read-as: expected numbers of one unit in an image, found {sorted(units)}")
-    corners_M4 = _corners(numbers_M4, reading.of_format(layout, *units or {"pixels"}), size, image.size)
-    reread = iter(corners_M4.tolist())
+    corners_M4 = _corners(numbers_M4, read_as.of_format(reading.layout, *units), size, image.size)
+    values = iter(corners_M4.tolist())
     return image._replace(
-        size=None,
-        boxes=[_with_corners(box, next(reread), format) if _is_box(box.corners_xyxy) else box for box in boxes],
+        size=None, objects=[_with_corners(box, next(values), reading) if _is_box(box) else box for box in objects]
     )
 
 
-def _with_corners(box: RawBox, corners: list[float], format: str) -> RawBox:
+def _with_corners(box: RawObject, corners: list[float], reading: Reading) -> RawObject:
     # The only faults of YOLO labels with four numbers are about these numbers as they stood.
-    fault = "" if format == "yolo" else box.fault
+    fault = "" if reading.layout == "cxcywh" else box.fault
     return box._replace(corners_xyxy=tuple(corners), unit="fractions", fault=fault)
 
 
-def _as_written(box: RawBox, format: str) -> tuple[float, ...]:
+def _as_written(box: RawObject, reading: Reading) -> tuple[float, ...]:
     """Return the numbers as the file states them, in the order and unit in which the inspection reports them."""
     x1, y1, x2, y2 = box.corners_xyxy
-    if format == "yolo":
+    if reading.layout == "cxcywh":
         return ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1)
-    if format == "qwen" and box.unit == "fractions":
+    if reading.in_thousandths and box.unit == "fractions":
         return (1000 * x1, 1000 * y1, 1000 * x2, 1000 * y2)
     return (x1, y1, x2, y2)
 
 
-def _unit(box: RawBox, format: str) -> str:
+def _unit(box: RawObject, reading: Reading) -> str:
     if box.unit == "pixels":
         return "stated"
-    return "norm1000" if format == "qwen" else "unit"
+    return "norm1000" if reading.in_thousandths else "unit"
 
 
-def _is_box(corners_xyxy: Sequence[float]) -> bool:
-    return len(corners_xyxy) == 4 and all(map(math.isfinite, corners_xyxy))
+def _is_box(box: RawObject) -> bool:
+    return len(box.corners_xyxy) == 4 and not box.is_point and all(map(math.isfinite, box.corners_xyxy))
 
 
 def _coco(document: Any, reading: ReadAs, image_size: ImageSize) -> Any:
@@ -106,12 +106,14 @@ def _coco(document: Any, reading: ReadAs, image_size: ImageSize) -> Any:
     sizes = {image_id: _file_or_stated_size(row, image_size) for image_id, row in images.items()}
     boxes: dict[Any, list[tuple[int, tuple[float, ...]]]] = defaultdict(list)
     annotations = document.get("annotations")
-    for position, row in enumerate(annotations if isinstance(annotations, list) else ()):
-        if isinstance(row, Mapping) and (box := _numbers(row)) and sizes.get(image_id := _id(row, "image_id")):
-            boxes[image_id].append((position, box))
     reread = list(annotations) if isinstance(annotations, list) else annotations
+    for position, row in enumerate(reread if isinstance(reread, list) else ()):
+        if isinstance(row, Mapping) and (box := _numbers(row)):
+            boxes[_id(row, "image_id")].append((position, box))
     for image_id, items in boxes.items():
-        size = sizes[image_id]
+        size = sizes.get(image_id)
+        if size is None:  # the reader reports these annotations
+            continue
         numbers_M4 = np.array([box for _, box in items])
         corners_M4 = _corners(numbers_M4, reading, size, _stated_size(images[image_id])) * (size * 2)
         for (position, _), (x1, y1, x2, y2) in zip(items, corners_M4.tolist(), strict=True):

@@ -105,7 +105,7 @@ def _split_words(words: Sequence[str], images: Path | None, model: str | None) -
     settings.append(_setting("data.annotations", found.annotations))
     other = other_split(found.annotations)
     heldout = None if other is None or other.is_training else other.path
-    settings.append(_setting("evaluation.pictures", "train" if heldout is None else "heldout"))
+    settings.append(_setting("evaluation.images", "train" if heldout is None else "heldout"))
     if found.images is not None:
         settings.append(_setting("data.images", found.images))
     if heldout is not None:

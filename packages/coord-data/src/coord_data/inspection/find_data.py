@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from coord_codec import InputError
 from coord_data.formats.registry import open_source
 from coord_data.formats.yolo import HeldOut, held_out
 from coord_data.source import Source
@@ -41,7 +42,13 @@ class FoundData(NamedTuple):
 
 
 def find_data(path: Path, images: Path | None = None) -> FoundData:
-    """Return the data that a path names: a file or folder of annotations, or a folder written by `prepare`."""
+    """Return the data that a path names: a file or folder of annotations, or a folder written by `prepare`.
+
+    Raises:
+        InputError: `images` is no folder.
+    """
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images (data.images): expected a folder of images, found none at {images}")
     if (path / TRAIN).is_file():
         path /= TRAIN
     if images is None:
