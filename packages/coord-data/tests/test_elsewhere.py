@@ -58,7 +58,7 @@ def test_folder_of_images_that_lie_elsewhere_is_named(place, prepared, place_of)
     assert told.format(f": {place}") in said
     images = Path(words[-1]) if "--images" in words else None
     evidence = gather_evidence(Path(words[0]), ReadingRules(images=images))
-    (fix,) = (finding.fix for finding in examine(evidence, 30).findings if finding.code == "unreadable_image")
+    (fix,) = (finding.fix for finding in examine(evidence) if finding.code == "unreadable_image")
     is_found = "{}" in told
     assert ("the first is found with --images" in fix) == is_found
     assert (told.format(f": {place}") in fix) == is_found

@@ -37,6 +37,12 @@ def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _reading(value: str) -> str:
+    from coord_data.read_as import ReadAs
+
+    return str(ReadAs.parse(value))
+
+
 ClassNames = Annotated[tuple[str, ...], AfterValidator(_class_names)]
 
 
@@ -73,6 +79,11 @@ class ReadingRules(BaseModel):
         "box",
         description="geometry of the targets: box, point, polygon, oriented box of four corners, or keypoints; read "
         "from `segmentation` and `keypoints` of COCO files, else derived from the box",
+    )
+    read_as: Annotated[str, AfterValidator(_reading)] | None = Field(
+        None,
+        description="order and unit of the four numbers of each box, if not as the format has them, such as "
+        "xyxy,percent; `inspect` names what fits the pixels",
     )
     strict: bool = Field(
         False, description="raise an error at a bad record, which otherwise is listed and neither trained nor scored"

@@ -65,5 +65,7 @@ def read_by(path: Path | Source, rules: ReadingRules) -> Annotated:
     """
     if rules.images is not None and not rules.images.is_dir():
         raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {rules.images}")
+    if rules.read_as is not None and rules.geometry != "box":
+        raise InputError(f"read_as {rules.read_as}: it applies to boxes, found geometry {rules.geometry}; read boxes")
     source = open_source(path, rules.format)
     return FORMATS[source.format].annotated(source, rules)

@@ -59,8 +59,8 @@ class Store:
 
 def streams(source: Source, rules: ReadingRules) -> bool:
     """Return whether a source is streamed: an instance or COCO file that is too large for memory."""
-    if source.format not in STREAMED or rules.geometry != "box" or not source.is_large:
-        return False  # the Arrow file stores boxes only
+    if source.format not in STREAMED or rules.geometry != "box" or rules.read_as or not source.is_large:
+        return False  # the Arrow file stores boxes only, as the file states them
     return source.format == "coco" or source.head[:1] != "["  # the records of a list are not lines
 
 
