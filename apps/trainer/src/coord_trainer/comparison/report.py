@@ -271,7 +271,7 @@ def _same_images(comparison: GroupComparison, images: ImageSet) -> str:
     rows = []
     for image in order[places].tolist():
         cells = [
-            f"<figure>{overlay(evaluation, image, images.root)[0]}"
+            f"<figure>{overlay(evaluation, image, lambda name: images.root / name)[0]}"
             f"<figcaption>{safe(group)}: F1 {f1[group][image]:.2f}</figcaption></figure>"
             for group, evaluation in shown.items()
         ]

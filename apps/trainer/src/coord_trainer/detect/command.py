@@ -303,7 +303,9 @@ def _score(detector: Detector, sources: Sources, answered: Answered, overrides: 
         order=config.data.order,
         max_objects=config.data.max_objects,
     )
-    evaluation.write_report(answered.folder, image_root=sources.root, title=f"{len(sources.images)} images, scored")
+    files = {source.name: source.path for source in sources.images}
+    title = f"{counted(len(files), 'image')}, scored"
+    evaluation.write_report(answered.folder, image_root=files.get, title=title)
     for line in (*summary(evaluation), *(f"  note: {note}" for note in evaluation.notes)):
         say(line)
     say(f"report: {answered.folder / 'report.html'}")
