@@ -64,8 +64,15 @@ class RunConfig(Section):
     def _knows_its_geometry(cls, values: Any) -> Any:
         """Import the plugins first if the geometry is none of those that are known, since one of them may add it."""
         name, plugins = _at(values, "data", "geometry"), _at(values, "custom", "coord_objective", "plugins")
-        if isinstance(name, str) and name not in GEOMETRIES and isinstance(plugins, (list, tuple)):
+        if not isinstance(name, str) or name in GEOMETRIES:
+            return values
+        if isinstance(plugins, (list, tuple)):
             import_plugins(plugin for plugin in plugins if isinstance(plugin, str))
+        if name not in GEOMETRIES:
+            raise ValueError(
+                f"data.geometry: expected one of {', '.join(GEOMETRIES)}, found {name!r}; one of your own is added by "
+                "a file that calls coord_codec.register_geometry and is named in custom.coord_objective.plugins"
+            )
         return values
 
     @model_validator(mode="after")

@@ -274,6 +274,12 @@ DATA_RULES = (
         for key in ("data.order", "data.noise_objects", "data.augment", "data.queries", "data.sources")
     ),
     Rule(
+        lambda c: bool(c.data.augment.crop) and not c.data.shape.survives_crops,
+        ("data.augment.crop", "data.geometry"),
+        "its lengths and angles differ in a crop of other proportions; leave crops out, or override transform in the "
+        "geometry",
+    ),
+    Rule(
         lambda c: bool(c.data.noise_objects and not c.custom.coord_tokens.enabled),
         ("data.noise_objects", "custom.coord_tokens.enabled"),
         "the digits of noise boxes would be learnt",
