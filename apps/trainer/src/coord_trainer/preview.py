@@ -163,7 +163,8 @@ def inspect_sample(config: RunConfig, number: int) -> None:
         opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
         if source.images is not None:
             instance = source.images.instances[record]
-            source, record = replace(source, content=source.images.select([instance])), 0
+            source = replace(source, content=source.images.select([instance]))
+            record = 0
             size = f"{instance.width} x {instance.height} pixels"
             say(f"image {instance.image}, {size}, {counted(len(instance.targets), 'object')}")
         else:

@@ -92,7 +92,8 @@ def _terminated_as_interrupted() -> Iterator[list[int]]:
 
     A second SIGTERM ends the process at once. Processes that are forked in the block end as without it.
     """
-    process, received = os.getpid(), []
+    process = os.getpid()
+    received = []
 
     def stop(signum: int, _: FrameType | None) -> None:
         signal.signal(signum, signal.SIG_DFL)

@@ -203,7 +203,8 @@ class _Started:
 def _train_all(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
     """Train `runs` in up to `jobs` parallel processes; returns the failed ones with the last lines of their logs."""
     waiting, active, failed = list(runs), [], []
-    start, done = time.time(), 0
+    start = time.time()
+    done = 0
     try:
         while waiting or active:
             while waiting and len(active) < jobs:

@@ -77,7 +77,8 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
         sources = _sources(request, config, geometry)
-    settings, batch = _settings(request, detector), config.evaluation.batch_size
+    settings = _settings(request, detector)
+    batch = config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
         if is_first():
             _finish(request, detector, sources, answered)
@@ -164,7 +165,8 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
 
 
 def _settings(request: Request, detector: Detector) -> dict[str, Any]:
-    config, served = detector.config, request.endpoint is not None
+    config = detector.config
+    served = request.endpoint is not None
     decoding = config.evaluation.decoding[0].name
     return {
         "model": detector.engine.name if served else str(locate_model(_model(request)).resolve()),

@@ -124,7 +124,8 @@ class OpenRun:
             InputError: even the prompt with a small image is longer than the limit.
         """
         tokenizer, images = self.processor.tokenizer, self.processor.image_processor
-        size, answer = 64, "a"
+        size = 64
+        answer = "a"
 
         def of_image(width: int, height: int) -> int:
             return images.get_number_of_image_patches(height, width) // images.merge_size**2
@@ -219,7 +220,8 @@ class OpenRun:
             finished = pipeline.main()
             unset_hf_deepspeed_config()  # models that are loaded later must not be sharded
         last = finished.get("last_model_checkpoint")
-        steps, digests = finished["global_step"], parts.first_batches.values()
+        steps = finished["global_step"]
+        digests = parts.first_batches.values()
         return Trained(Path(last) if last else None, steps, digests, tuple(parts.seen))
 
 
