@@ -184,6 +184,7 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
 
 
 def _finish(request: Request, detector: Detector, sources: Sources, answered: Answered) -> None:
+    # Console: what was answered, and what is wrong with the answers.
     failed = answered.failed
     good = [record for record in answered.records if "objects" in record]
     boxes = sum(len(record["objects"]) for record in good)
@@ -205,6 +206,8 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     _report_dropped(good)
     if failed:
         say(f"  {len(failed):,} images have no answer, the next call tries them again; the first: {_reason(failed[0])}")
+
+    # Files: COCO results and exports, in the category ids of the annotations if there are any.
     categories = None
     if sources.truth is not None:
         categories = {category.name: category.id for category in sources.truth.categories} or None
@@ -219,6 +222,8 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     remove_made(
         request.out, [*(() if request.draw and good else (DRAWN, PAGE)), *(() if is_scored and good else SCORED)]
     )
+
+    # Page and scores.
     if not good:
         raise RunError(f"no image could be answered; the first: {_reason(failed[0])}")
     if request.draw:
