@@ -11,7 +11,7 @@ from coord_data.image_set import load_annotated
 from coord_data.rules import ReadingRules
 from coord_eval import load_ground_truth
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.data.load import load_sets, report_sets
+from coord_trainer.data.load import load_data, report_sets
 
 NAN = float("nan")
 
@@ -206,7 +206,7 @@ def test_digest_follows_content_and_the_same_data_cannot_be_held_out(folder, tmp
     places = {"annotations": path, "images": tmp_path, "heldout_annotations": path, "heldout_images": tmp_path}
     custom = {"coord_soft_ce_w1": {"enabled": True}}
     with pytest.raises(InputError, match="same data"):
-        load_sets(RunConfig.model_validate({"data": places, "custom": custom}))
+        load_data(RunConfig.model_validate({"data": places, "custom": custom}), tmp_path)
     Image.new("RGB", (200, 100), (10, 20, 31)).save(tmp_path / "a.png")
     assert load_annotated(path, ReadingRules(images=tmp_path)).digest != first
 

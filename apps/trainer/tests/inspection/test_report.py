@@ -165,7 +165,7 @@ def _config(source, *more):
 
     words = [
         "custom.coord_soft_ce_w1.enabled=true",
-        "evaluation.pictures=train",
+        "evaluation.images=train",
         f"data.annotations={source.annotations}",
     ]
     return load_run_config(None, [*words, *([f"data.images={source.images}"] if source.images else []), *more])

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from coord_data.image_file import ImageFile, look_at
     from coord_data.image_set import Evidence, ImageSet, gather_evidence, load_annotated
     from coord_data.inspection.examine import Examination, examine
-    from coord_data.inspection.numbers.findings import Finding
+    from coord_data.inspection.finding import Finding
     from coord_data.preparation import prepare
     from coord_data.rules import ReadingRules
     from coord_data.source import Source
@@ -21,7 +21,7 @@ _MODULES = {
     "coord_data.image_file": ("ImageFile", "look_at"),
     "coord_data.image_set": ("Evidence", "ImageSet", "gather_evidence", "load_annotated"),
     "coord_data.inspection.examine": ("Examination", "examine"),
-    "coord_data.inspection.numbers.findings": ("Finding",),
+    "coord_data.inspection.finding": ("Finding",),
     "coord_data.preparation": ("prepare",),
     "coord_data.rules": ("ReadingRules",),
     "coord_data.source": ("Source",),

@@ -132,10 +132,10 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
 def raw_of_reading(reading: Reading, format: str) -> RawBoxes:
     """Return the numbers that a format reader returns, in the layout and unit of its format."""
     images = [image for image in reading.images if image.name]  # a refused file has no image name
-    boxes = [(i, box) for i, image in enumerate(images) for box in image.boxes]
+    boxes = [(i, box) for i, image in enumerate(images) for box in image.objects]
     used = Counter(box.class_number for _, box in boxes if box.class_number is not None)
     classes = ClassNumbers(used, reading.class_names) if reading.class_names else None
-    boxes = [(i, box) for i, box in boxes if _is_finite(box.corners_xyxy) and not box.ignored]
+    boxes = [(i, box) for i, box in boxes if _is_finite(box.corners_xyxy) and not (box.ignored or box.is_point)]
     fractions = bool(boxes) and all(box.unit == "fractions" for _, box in boxes)
     raw = _raw(
         [image.name for image in images],
@@ -144,9 +144,9 @@ def raw_of_reading(reading: Reading, format: str) -> RawBoxes:
         [box.desc for _, box in boxes],
     )
     raw = replace(raw, unit="unit" if fractions else "pixels", format=format, class_numbers=classes)
-    if format == "yolo":
+    if reading.layout == "cxcywh":
         return _as_centres(raw)
-    if format == "qwen" and raw.unit == "unit":  # back to the thousandths of the file
+    if reading.in_thousandths:
         return replace(raw, numbers_N4=raw.numbers_N4 * 1000, unit="norm1000")
     return raw
 

@@ -17,7 +17,7 @@ from coord_data.formats.registry import open_source
 from coord_data.formats.yolo import HeldOut, held_out
 from coord_data.image_set import ImageSet
 from coord_data.inspection.examine import Examination, examine
-from coord_data.inspection.numbers.findings import Finding, by_share, write_findings
+from coord_data.inspection.finding import Finding, by_share, write_findings
 from coord_data.inspection.numbers.raw import DataSource
 from coord_data.large.store import is_large
 from coord_eval import oracle_predictions, score

@@ -13,11 +13,11 @@ from coord_data.formats.yolo import HeldOut
 from coord_data.image_file import ImageFile, ImageFolder
 from coord_data.image_set import Evidence, ImageSet, gather_evidence
 from coord_data.inspection import records
+from coord_data.inspection.finding import Finding, most_severe_first
 from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
-from coord_data.inspection.numbers.findings import Finding, most_severe_first
+from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
-from coord_data.inspection.numbers.meaning import declared_meaning
 from coord_data.inspection.numbers.raw import DataSource
 from coord_data.inspection.turned import examine_turned
 from coord_data.raw_boxes import RawBoxes

@@ -9,8 +9,8 @@ import numpy as np
 
 from coord_codec.layouts import INVERSE_TURN, TURNS
 from coord_data.image_file import ImageFile, look_at
+from coord_data.inspection.finding import Finding
 from coord_data.inspection.numbers.edges import EdgeMaps, z_value
-from coord_data.inspection.numbers.findings import Finding
 from coord_data.raw_boxes import RawBoxes
 
 _COMPARED = 60  # images at most

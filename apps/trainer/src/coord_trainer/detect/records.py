@@ -14,7 +14,7 @@ from typing import Any
 
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
 from coord_trainer.detect.detector import Detector
-from coord_trainer.detect.sources import Source
+from coord_trainer.detect.image_sources import Source
 
 _PIXEL_STEP = 1.15
 """Images whose pixel counts differ by less than this factor share a batch: their prompts are about equally long."""
@@ -22,7 +22,7 @@ _PIXEL_STEP = 1.15
 Record = dict[str, Any]
 
 
-def answer_images(detector: Detector, sources: Sequence[Source], batch: int) -> Iterator[list[Record]]:
+def prediction_records(detector: Detector, sources: Sequence[Source], batch: int) -> Iterator[list[Record]]:
     """Yield lists of records as they are generated, one record for each image; failures have `finish_reason` "error".
 
     Args:
