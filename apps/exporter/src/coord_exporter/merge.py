@@ -68,7 +68,7 @@ def merge(
         InputError: if an exact merge of the inputs is not possible; nothing was written
         ExportError: if writing or verifying fails; nothing was written
     """
-    # The inputs. Only headers and small files are read.
+    # The inputs. Of the base only headers and small files are read.
     out = Path(out)
     base_folder = find_folder(base)
     adapter_folder, chosen = find_adapter(adapter)
