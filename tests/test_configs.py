@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from coord_trainer.comparison.plan import differing_settings, plan_groups, result_settings
-from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.decoding import COMPARED, Decoding
 from coord_trainer.config.run_config import load_run_config
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +21,7 @@ WHOLE = [path for path in SHIPPED if path not in (*BASES, *SWEEPS)]
 def test_it_resolves(file, monkeypatch):
     monkeypatch.chdir(ROOT)
     # The memorising config leaves the data to whoever runs it.
-    config = load_run_config(file, ["data.annotations=a.jsonl", "evaluation.pictures=train"])
+    config = load_run_config(file, ["data.annotations=a.jsonl", "evaluation.images=train"])
     assert config.custom.trains_coordinates or not config.custom.coord_tokens.enabled
 
 
@@ -67,5 +67,5 @@ def test_targets_are_a_row_beside_the_groups():
     files = [ROOT / "configs/phase1/a.yaml", *(ROOT / f"configs/targets/{name}.yaml" for name in ("digits", "json"))]
     a, digits, json = plan_groups(files, BASES[-1], [], None)
     assert set(differing_settings([digits, json])) == {"data.style"}
-    assert digits.config.evaluation.readings == json.config.evaluation.readings == ("greedy",)
-    assert a.config.evaluation.readings == tuple(name for name in STRATEGIES if name != "names-filled")
+    assert digits.config.evaluation.decoding == json.config.evaluation.decoding == (Decoding(),)
+    assert set(a.config.evaluation.decoding) == {decoding for decoding in COMPARED if not decoding.filled}

@@ -26,6 +26,7 @@ from coord_trainer.checkpoints import (
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.folder import (
     Manifest,
+    cache_folder,
     check_same_data,
     cut_metrics,
     explain_full_disk,
@@ -35,6 +36,7 @@ from coord_trainer.folder import (
     open_run_folder,
     prepare_resume,
     refuse_second_run,
+    refuse_unwritable,
     write_config,
 )
 
@@ -334,3 +336,23 @@ def test_failed_evaluation_says_that_the_checkpoint_is_there_and_how_to_score_it
         raise error
     assert str(raised.value).endswith(f"evaluate {checkpoint} --out {tmp_path}/scored -c {tmp_path}/config.yaml")
     assert (tmp_path / "error.txt").exists() == ("error.txt" in told)
+
+
+def test_folder_that_cannot_be_created_is_refused_and_nothing_is_written(tmp_path, monkeypatch):
+    (tmp_path / "afile").touch()
+    with pytest.raises(RunError, match=r"afile is a file; choose another with run\.dir"):
+        refuse_unwritable(tmp_path / "afile" / "run")
+    refuse_unwritable(tmp_path / "new" / "run")
+    monkeypatch.setattr(os, "access", lambda place, mode: place != tmp_path)
+    with pytest.raises(RunError, match=f"{tmp_path} cannot be written to"):
+        refuse_unwritable(tmp_path / "new" / "run")
+    refuse_unwritable(tmp_path)  # locking it says more
+    assert [path.name for path in tmp_path.iterdir()] == ["afile"]
+
+
+def test_findings_are_cached_where_the_user_may_write(tmp_path, monkeypatch):
+    monkeypatch.setenv("COORDEXP_CACHE", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache" / "inspected" and cache_folder().is_dir()
+    (tmp_path / "afile").touch()
+    monkeypatch.setenv("COORDEXP_CACHE", str(tmp_path / "afile"))
+    assert tmp_path not in cache_folder().parents

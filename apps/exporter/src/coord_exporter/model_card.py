@@ -61,9 +61,10 @@ def _scores(evaluation: dict, settings: dict) -> str:
     if {"parsed", "answers"} <= answers.keys():
         cells["answers that parse"] = f"{answers['parsed']} of {answers['answers']}"
     images = "images that the run names"
-    if settings.get("pictures") == "heldout":
+    scored = settings.get("images", settings.get("pictures"))  # the second is the former key
+    if scored == "heldout":
         images = "held-out images"
-    elif settings.get("pictures") == "train":
+    elif scored == "train":
         images = "images that it was trained on, which says nothing of others"
     rows = "\n".join(f"| {metric} | {value} |" for metric, value in cells.items())
     return f"\n## Scores of the run's own evaluation\n\nOn {images}.\n\n| metric | value |\n|---|---|\n{rows}\n"

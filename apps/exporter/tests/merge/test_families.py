@@ -29,6 +29,7 @@ def rope(*sections):
 
 FAMILIES = {
     "Llama": (TEXT, None),
+    "Gemma2": (TEXT, None),  # it scales its embedding
     "Qwen2VL": (TEXT | rope(1, 1, 2), QWEN2 | {"embed_dim": 32, "mlp_ratio": 2}),
     "Qwen2_5_VL": (
         TEXT | rope(1, 1, 2),
@@ -87,7 +88,7 @@ def test_merge_of_a_family_gives_the_tokens_of_peft(tmp_path, name, tied):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["Qwen3VL", "Llava", "InternVL"])
+@pytest.mark.parametrize("name", ["Qwen3VL", "Llava", "InternVL", "Gemma2"])
 def test_two_tables_on_a_tied_base_are_verified_whatever_the_name_of_its_head(tmp_path, name):
     """The new head is stored beside its embedding, under a name that the base does not have."""
     kind = make(name, True, tmp_path / "base", dtype="bfloat16")

@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator
@@ -34,6 +35,34 @@ _PACKAGES = (
     *("coord-codec", "coord-losses", "coord-adapter", "coord-eval", "coord-trainer"),
     *("torch", "transformers", "peft", "ms-swift", "deepspeed", "accelerate", "pycocotools", "numpy"),
 )
+
+
+def refuse_unwritable(folder: Path) -> None:
+    """Raise a `RunError` if a run folder cannot be created, since a folder around it cannot be written to."""
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if nearest == folder:
+        return
+    reason = None
+    if not nearest.is_dir():
+        reason = f"{nearest} is a file"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        reason = f"{nearest} cannot be written to"
+    if reason is not None:
+        raise RunError(f"{folder}: the run folder cannot be created: {reason}; choose another with run.dir")
+
+
+def cache_folder() -> Path:
+    """Return the folder of the findings about data that earlier runs have examined.
+
+    It is `$COORDEXP_CACHE`, or `coordexp` in the user's cache; a temporary folder if that cannot be written to.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(os.environ.get("COORDEXP_CACHE") or Path(base) / "coordexp") / "inspected"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.gettempdir()) / f"coordexp-{os.getuid()}" / "inspected"
+    return folder
 
 
 def open_run_folder(path: Path) -> Path | None:
@@ -147,15 +176,12 @@ class Manifest:
         config: of the run
         writes: false on the ranks after the first, which write nothing
 
-    Attributes:
-        data_before: with `run.resume`, the facts about the data in the existing manifest
     """
 
     def __init__(self, folder: Path, config: RunConfig, writes: bool = True) -> None:
         self._path = folder / "manifest.json" if writes else None
         # Read before it is overwritten.
         before = earlier_manifest(folder) if writes and config.run.resume else {}
-        self.data_before: dict[str, Any] = before.get("data", {})
         self._started = time.time()
         self.values: dict[str, Any] = {
             "status": "running",

@@ -8,7 +8,8 @@ from PIL import Image
 
 from coord_data.image_set import load_annotated
 from coord_data.rules import ReadingRules
-from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.mixture import Mixture
+from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter
 
 RAMP = np.add.outer(np.arange(48), np.arange(64)).astype(np.uint8)
@@ -58,7 +59,7 @@ def read(opened_run, tmp_path_factory):
     (folder / "a.jsonl").write_text("\n".join(lines))
     images = load_annotated(folder / "a.jsonl", ReadingRules(strict=True))
     writer = TargetWriter(config.data, True, 0, opened.vocab)
-    return opened, images, SampleSet(images, opened.encode, writer, opened.markers)
+    return opened, images, Samples(Mixture.of_one(images, config.data), opened.encode, [writer], opened.markers)
 
 
 @pytest.mark.parametrize("kind", KINDS)

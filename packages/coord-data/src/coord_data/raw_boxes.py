@@ -77,11 +77,10 @@ class RawBoxes:
         with_boxes = np.unique(self.image_N)
         count = len(with_boxes)
         if count <= SAMPLE:
-            return with_boxes.tolist()
+            return [int(i) for i in with_boxes]
         even = np.linspace(0, count - 1, SAMPLE - IN_A_ROW).astype(int)
         chosen = np.union1d(even, (count - IN_A_ROW) // 2 + np.arange(IN_A_ROW))
-        indices: list[int] = with_boxes[chosen].tolist()
-        return indices
+        return [int(i) for i in with_boxes[chosen]]
 
 
 def raw_of_coco(tables: CocoTables, annotations: AnnotationSet, source: Source) -> RawBoxes:
@@ -112,7 +111,10 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
     records: Iterable[Mapping[str, Any]] = stated
     if not annotations.problems:
         records = (instance.model_dump() for instance in annotations.instances)
-    files, sizes, rows, names = [], [], [], []
+    files: list[str] = []
+    sizes: list[tuple[Any, Any]] = []
+    rows: list[tuple[int, Sequence[float]]] = []
+    names: list[str] = []
     for record in records:
         image, objects = record.get("image"), record.get("objects")
         if not isinstance(image, str) or not isinstance(objects, Sequence):
@@ -132,10 +134,10 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
 def raw_of_reading(reading: Reading, format: str) -> RawBoxes:
     """Return the numbers that a format reader returns, in the layout and unit of its format."""
     images = [image for image in reading.images if image.name]  # a refused file has no image name
-    boxes = [(i, box) for i, image in enumerate(images) for box in image.boxes]
+    boxes = [(i, box) for i, image in enumerate(images) for box in image.objects]
     used = Counter(box.class_number for _, box in boxes if box.class_number is not None)
     classes = ClassNumbers(used, reading.class_names) if reading.class_names else None
-    boxes = [(i, box) for i, box in boxes if _is_finite(box.corners_xyxy) and not box.ignored]
+    boxes = [(i, box) for i, box in boxes if _is_finite(box.corners_xyxy) and not (box.ignored or box.is_point)]
     fractions = bool(boxes) and all(box.unit == "fractions" for _, box in boxes)
     raw = _raw(
         [image.name for image in images],
@@ -144,9 +146,9 @@ def raw_of_reading(reading: Reading, format: str) -> RawBoxes:
         [box.desc for _, box in boxes],
     )
     raw = replace(raw, unit="unit" if fractions else "pixels", format=format, class_numbers=classes)
-    if format == "yolo":
+    if reading.layout == "cxcywh":
         return _as_centres(raw)
-    if format == "qwen" and raw.unit == "unit":  # back to the thousandths of the file
+    if reading.in_thousandths:
         return replace(raw, numbers_N4=raw.numbers_N4 * 1000, unit="norm1000")
     return raw
 
@@ -155,18 +157,15 @@ def class_numbers_of_coco(document: Any) -> ClassNumbers | None:
     """Return the class numbers of a COCO document; None if it is not a JSON object."""
     if not isinstance(document, Mapping):
         return None
-    used = Counter(number for row in _rows(document, "annotations") if _is_int(number := row.get("category_id")))
-    named = {row.get("id"): str(row.get("name")) for row in _rows(document, "categories")}
-    return ClassNumbers(used, {number: name for number, name in named.items() if _is_int(number)}, "categories")
+    numbers = [row.get("category_id") for row in _rows(document, "annotations")]
+    named = [(row.get("id"), str(row.get("name"))) for row in _rows(document, "categories")]
+    used = Counter(number for number in numbers if type(number) is int)
+    return ClassNumbers(used, {number: name for number, name in named if type(number) is int}, "categories")
 
 
 def _rows(document: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
     rows = document.get(name)
     return (row for row in rows if isinstance(row, Mapping)) if isinstance(rows, list) else ()
-
-
-def _is_int(value: Any) -> bool:
-    return type(value) is int
 
 
 def _is_finite(corners_xyxy: Sequence[float]) -> bool:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from coord_codec.boxes import OnBadBox
-from coord_codec.geometry import GeometryName
+from coord_codec.geometry import GeometryName, geometry_of
 from coord_codec.records import check_description
 
-Format = Literal[
-    "auto", "coco", "jsonl", "lvis", "voc", "yolo", "csv", "vg", "openimages", "refcoco", "swift", "qwen", "qwen-pixels"
-]
-"""The annotation formats that can be read; `coord_data.formats` has a module for each."""
+
+def format_name(value: str) -> str:
+    """Return the name of a format.
+
+    Raises:
+        ValueError: there is no format of this name.
+    """
+    from coord_data.formats.registry import FORMATS  # the readers, which only a stated format needs here
+
+    if value != "auto" and value not in FORMATS:
+        raise ValueError(f"expected auto or one of {', '.join(FORMATS)}, found {value!r}")
+    return value
+
+
+Format = Annotated[str, AfterValidator(format_name)]
+"""Name of an annotation format, a row of `coord_data.formats.table.FORMATS`, or `auto`."""
 
 
 def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -23,6 +35,12 @@ def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or len(set(value)) < len(value):
         raise ValueError("expected one or more names of classes, each once")
     return value
+
+
+def _reading(value: str) -> str:
+    from coord_data.read_as import ReadAs
+
+    return str(ReadAs.parse(value))
 
 
 ClassNames = Annotated[tuple[str, ...], AfterValidator(_class_names)]
@@ -57,10 +75,15 @@ class ReadingRules(BaseModel):
         description="the only descriptions that are trained, scored and queried, others are left out and counted; all "
         "in the annotations when not given",
     )
-    geometry: GeometryName = Field(
+    geometry: Annotated[GeometryName, AfterValidator(lambda name: geometry_of(name).name)] = Field(
         "box",
         description="geometry of the targets: box, point, polygon, oriented box of four corners, or keypoints; read "
         "from `segmentation` and `keypoints` of COCO files, else derived from the box",
+    )
+    read_as: Annotated[str, AfterValidator(_reading)] | None = Field(
+        None,
+        description="order and unit of the four numbers of each box, if not as the format has them, such as "
+        "xyxy,percent; `inspect` names what fits the pixels",
     )
     strict: bool = Field(
         False, description="raise an error at a bad record, which otherwise is listed and neither trained nor scored"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coord_codec import InputError
-from coord_trainer.answers.appended import unfinished
+from coord_trainer.answers.resumable_file import unfinished
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import (
     Checkpoint,
@@ -39,16 +39,16 @@ def evaluate(
     config: ConfigFile = None,
     strict: Strict = False,
 ) -> None:
-    """Generate answers for the images selected by evaluation.pictures with a checkpoint, score them, write a report.
+    """Generate answers for the images selected by evaluation.images with a checkpoint, score them, write a report.
 
     A call that was stopped, or that failed, is continued with the same --out.
 
     Example: uv run apps/trainer evaluate runs/a/checkpoints/checkpoint-500 --out scored -c runs/a/config.yaml
     """
-    checkpoint, config = find_model_and_config(checkpoint, config)
-    resolved = resolve_config(config, overrides, strict, checkpoint)
     if not unfinished(out).is_file():
         must_not_exist(out)
+    checkpoint, config = find_model_and_config(checkpoint, config)
+    resolved = resolve_config(config, overrides, strict, checkpoint)
     load_libraries()
     from coord_trainer.answers.score import evaluate_checkpoint
 
@@ -106,7 +106,7 @@ def predict(
     Without SRC it writes answers to the images of the configuration to the file --out, as `evaluate` does, unscored.
     """
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.words import check_options, check_settings, split_words
+    from coord_trainer.detect.arguments import check_options, check_settings, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
     options = {"--endpoint": endpoint, "--model": name, "--concurrency": concurrency, "--timeout": timeout}
@@ -119,11 +119,13 @@ def predict(
         _predict_configured(model, out, settings, config, strict)
         return
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
-    check_settings(settings, endpoint is not None)
+    check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
+    from coord_trainer.detect.detector import check_labels
+
+    labels = check_labels(label or ())
     if endpoint is None:
         load_libraries()
     from coord_trainer.detect.command import Request, answer_request
-    from coord_trainer.detect.detector import check_labels
 
     request = Request(
         model,
@@ -135,7 +137,7 @@ def predict(
         concurrency=concurrency or 8,
         timeout=timeout or 300.0,
         exports=tuple(dict.fromkeys(form.value for form in export or ())),
-        labels=check_labels(label or ()),
+        labels=labels,
         server=grammar.value if grammar else None,
         force=force,
         draw=draw,
@@ -158,10 +160,10 @@ def grammar(
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
     from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
+    from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.detect.arguments import check_settings
     from coord_trainer.detect.detector import as_trained, check_labels
-    from coord_trainer.detect.words import check_settings
-    from coord_trainer.model.locate import locate_model
 
     folder = locate_model(model)
     resolved = load_run_config(None, overrides or [], trains=False)
@@ -173,9 +175,9 @@ def grammar(
 def _predict_configured(model: Path | None, out: Path, settings: list[str], config: Path | None, strict: bool) -> None:
     if model is None:
         raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
+    must_not_exist(out)
     model, config = find_model_and_config(model, config)
     resolved = resolve_config(config, settings, strict, model)
-    must_not_exist(out)
     load_libraries()
     from coord_trainer.answers.score import predict_checkpoint
 
@@ -199,13 +201,15 @@ def demo(
     """
     from importlib.util import find_spec
 
+    from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.words import check_settings
+    from coord_trainer.detect.arguments import check_settings
 
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
     resolved = load_run_config(config, overrides or [], trains=False)
-    check_settings(overrides or [], endpoint=False)
+    check_settings(overrides or [], endpoint=False, decodings=len(resolved.evaluation.decoding))
+    locate_model(model)
     load_libraries()
     from coord_trainer.detect.demo import serve_demo
     from coord_trainer.detect.detector import Detector

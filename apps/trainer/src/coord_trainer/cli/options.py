@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coord_codec import InputError
+from coord_data.cli import NewPlace, Strict, must_be_folder, must_not_exist  # noqa: F401 - with ours
 from coord_trainer.console import say
 
 if TYPE_CHECKING:
@@ -29,17 +29,6 @@ ConfigFile = Annotated[
 ]
 
 
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="Stop at any bad record of the annotations; otherwise bad records are left out and listed."
-    ),
-]
-
-
-NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
-
-
 Checkpoint = Annotated[
     Path,
     typer.Argument(
@@ -52,11 +41,14 @@ def resolve_config(
     config: Path | None, overrides: list[str] | None, strict: bool, checkpoint: Path | None = None
 ) -> RunConfig:
     """Return the checked configuration; settings that the user did not set are taken from `checkpoint`."""
+    from coord_trainer.checkpoints import check_model_path
     from coord_trainer.config.run_config import load_run_config
 
     words = [*(overrides or []), *(["data.strict=true"] if strict else [])]
-    resolved = load_run_config(config, words, trains=checkpoint is None)
-    if checkpoint is not None:
+    resolved = load_run_config(config, words, trains=checkpoint is None, needs_data=True)
+    if checkpoint is None:
+        check_model_path(resolved.model)
+    else:
         resolved = _as_trained(resolved, checkpoint)
     if resolved.model.download:
         os.environ["HF_HUB_OFFLINE"] = "0"  # read when Hugging Face's libraries are imported
@@ -69,9 +61,9 @@ def resolve_config(
 
 def find_model_and_config(model: Path, config: Path | None) -> tuple[Path, Path | None]:
     """Return the checkpoint that `model` names, and `config` or else the configuration of its run."""
-    from coord_trainer.checkpoints import find_checkpoint
+    from coord_trainer.checkpoints import locate_model
 
-    checkpoint = find_checkpoint(model)
+    checkpoint = locate_model(model)
     of_run = model / "config.yaml"
     if checkpoint != model:
         say(f"{model}: a run folder; its {checkpoint.name} is used")
@@ -88,20 +80,6 @@ def _as_trained(resolved: RunConfig, checkpoint: Path) -> RunConfig:
     if checkpoint.is_dir():
         say(f"{checkpoint}: no {CARD_FILE}, so prompt, markers and pixels of the configuration are used unchecked")
     return resolved
-
-
-def must_not_exist(out: Path) -> None:
-    """Raise an `InputError` if the path of the result exists already, or is below a file."""
-    if out.exists():
-        raise InputError(f"--out: {out} exists already; choose another name or move it away")
-    must_be_folder(out.parent)
-
-
-def must_be_folder(out: Path) -> Path:
-    """Return the folder that a result is written to, or raise an `InputError` if a file has its name."""
-    if any(place.exists() and not place.is_dir() for place in (out, *out.parents)):
-        raise InputError(f"--out: {out} is a file, or is below one; name another folder")
-    return out
 
 
 def load_libraries() -> None:

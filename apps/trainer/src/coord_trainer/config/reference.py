@@ -129,7 +129,9 @@ def _bounds(metadata: list[Any] | tuple[Any, ...]) -> str:
 
 def _default(info: FieldInfo) -> str:
     value = info.get_default(call_default_factory=True)
-    return json.dumps(value) if not isinstance(value, Path) else str(value)
+    if isinstance(value, Path):
+        return str(value)
+    return json.dumps(value, default=lambda section: section.model_dump(mode="json"))
 
 
 def _cell(text: str) -> str:

@@ -170,9 +170,15 @@ def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, geom
 
 def draw_sets(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[ImageSet, ImageSet]:
     """Return training and held-out shapes, drawn unless they are in `drawn`, and save them to `folder` with `keep`."""
+    train, heldout = sets_in(config, folder, drawn)
+    return keep(train), keep(heldout)
+
+
+def sets_in(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[ImageSet, ImageSet]:
+    """Return training and held-out shapes of a folder, drawn unless they are in `drawn`, without writing files."""
     by_name = {images.name: replace(images, root=folder) for images in drawn}
     train, heldout = (by_name.get(name) or draw_set(config, name, folder) for name in ("train", "heldout"))
-    return keep(train), keep(heldout)
+    return train, heldout
 
 
 def draw_set(config: RunConfig, name: Literal["train", "heldout"], folder: Path) -> ImageSet:

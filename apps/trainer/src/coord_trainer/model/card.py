@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coord_codec import CoordGrid, geometry_of
 from coord_codec.files import InputError, read_json, read_text, write_text
+from coord_trainer.config.decoding import decoding_named
 from coord_trainer.config.run_config import RunConfig, check_run_config
 
 CARD_FILE = "coordexp.json"
@@ -55,7 +56,7 @@ class ModelCard(_Part):
         max_objects: most objects in a target; None if an older card does not state it
         noise_objects: number of objects up to which targets were filled with noise; None if they were not
         pixels: limits of the image size
-        decoding: the run's first decoding strategy
+        decoding: name of the run's first decoding, in an older card its former name
         grid: of the coordinates
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
         versions: of the packages that wrote the checkpoint
@@ -115,13 +116,14 @@ def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: s
         sizes: `size` of the image processor, with the run's limits
         fingerprint: of the tokenizer's coordinate tokens and the run's markers; None if there are none
     """
-    tokens, grid = config.custom.coord_tokens.enabled, CoordGrid()
+    tokens = config.custom.coord_tokens.enabled
+    grid = CoordGrid()
     return ModelCard(
         **{name: getattr(config.data, name) for name in _OF_DATA},
         system=system_text(config),
         form="tokens" if tokens else "numbers",
         pixels=PixelLimits(min=sizes.get("shortest_edge"), max=sizes.get("longest_edge")),
-        decoding=config.evaluation.readings[0],
+        decoding=config.evaluation.decoding[0].name,
         grid=GridSize(bins=grid.bins, scale=grid.scale),
         fingerprint=fingerprint if tokens else None,
         versions={name: installed for name in _PACKAGES if (installed := installed_version(name))},
@@ -185,8 +187,10 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
     data = {name: getattr(card, name) for name in _OF_DATA if name != "max_objects" or card.max_objects}
     data |= {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
     sections = {"data": config.data.model_copy(update=data), "custom": custom}
-    if "readings" not in config.evaluation.model_fields_set:
-        sections["evaluation"] = config.evaluation.model_copy(update={"readings": (card.decoding,)})
+    if "decoding" not in config.evaluation.model_fields_set:
+        if (decoding := decoding_named(card.decoding)) is None:
+            raise InputError(f"{checkpoint / CARD_FILE}: decoding: expected a decoding, found {card.decoding!r}")
+        sections["evaluation"] = config.evaluation.model_copy(update={"decoding": (decoding,)})
     filled = config.model_copy(update=sections).model_dump(mode="json")
     return check_run_config(filled, f"the configuration with {checkpoint / CARD_FILE}", trains=False)
 

@@ -20,7 +20,7 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.card import read_card, system_text
-from coord_trainer.model.patch_embedding import multiply_patches
+from coord_trainer.model.vision_tower import multiply_patches
 
 
 @dataclass(frozen=True)

@@ -254,12 +254,17 @@ class Geometry(ABC):
         if self.has_points:
             moved = [self._move(point, change) if self.is_placed(point) else point for point in pairs(coordinates)]
             return self.arrange(flat(moved))
-        if not change.is_similarity:
+        if not self.survives_crops and not change.is_similarity:
             raise InputError(
                 f"geometry {self.name}: lengths and angles differ in an image that is cropped or scaled unevenly: "
                 "override transform, or leave such changes of the image out"
             )
         return self.arrange(tuple(self._changed(coordinates, change)))
+
+    @property
+    def survives_crops(self) -> bool:
+        """Whether a shape stays one of its kind in an image that is cropped or scaled unevenly."""
+        return self.has_points or type(self).transform is not Geometry.transform
 
     def _move(self, point: Point, change: Affine) -> Point:
         x, y = change(*point)

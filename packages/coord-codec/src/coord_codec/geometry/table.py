@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from coord_codec.geometry.base import Geometry
+from coord_codec.geometry.kinds import BUILT_IN
 
 _ROWS: dict[str, Geometry] = {}
 GEOMETRIES: Mapping[str, Geometry] = MappingProxyType(_ROWS)
@@ -51,7 +52,7 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         replace: whether a geometry of the same name may be replaced
 
     Returns:
-        The geometry.
+        The geometry. A file that is run again, as a notebook or two imports do, replaces its own row.
 
     Raises:
         ValueError: if the name or a JSON key is taken, an attribute is missing, or the example of the geometry is not a
@@ -80,7 +81,7 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         raise ValueError(f"{label}: expected the class attributes {', '.join(required)}, found no {missing[0]}")
     if not geometry.name.isidentifier():
         raise ValueError(f"{label}: name: expected letters, digits and underscores, found {geometry.name!r}")
-    if geometry.name in _ROWS and not replace:
+    if geometry.name in _ROWS and not replace and _origin(_ROWS[geometry.name]) != _origin(geometry):
         raise ValueError(f"{label}: there is one of this name already; choose another, or pass replace=True")
     for other in _ROWS.values():
         if other.name != geometry.name and (shared := set(other.keys) & set(geometry.keys)):
@@ -100,6 +101,12 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         raise ValueError(f"{label}: its example {geometry.example} is no valid shape: {error}") from error
     _ROWS[geometry.name] = geometry
     return geometry
+
+
+def _origin(geometry: Geometry) -> tuple[str, str]:
+    """Return the name of a row's class and the file that defines it, which two imports of a file have in common."""
+    kind = type(geometry)
+    return kind.__qualname__, kind.arrange.__code__.co_filename
 
 
 def remove_geometry(name: str) -> None:
@@ -146,3 +153,7 @@ def geometry_table() -> str:
         measure = f"`{getattr(row.similarity, 'name', row.similarity)}`"
         lines.append(f"| `{row.name}` | {row.about} | {row.counts} | {keys} | {source} | {measure} |")
     return "\n".join(lines) + "\n"
+
+
+for _row in BUILT_IN:
+    register_geometry(_row)

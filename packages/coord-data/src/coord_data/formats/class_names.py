@@ -16,10 +16,17 @@ NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names
 
 
 class Classes(NamedTuple):
-    """Class names by class number, and `kpt_shape`: keypoints per object and numbers per keypoint."""
+    """Class names by class number, and the keypoints of poses.
+
+    Attributes:
+        names: class names by class number
+        kpt_shape: keypoints per object and numbers per keypoint; None without keypoints
+        keypoint_names: a name for each keypoint, with `left` and `right` for those that mirroring exchanges
+    """
 
     names: Mapping[int, str]
     kpt_shape: tuple[int, int] | None = None
+    keypoint_names: tuple[str, ...] = ()
 
 
 def read_data_yaml(source: Source) -> Mapping[str, Any]:
@@ -107,7 +114,30 @@ def classes_of(values: Mapping[str, Any], path: Path) -> Classes:
             f"{path}: kpt_shape: expected the number of keypoints and 2 or 3 numbers each, such as [17, 3], "
             f"found {shape!r:.80}"
         )
-    return Classes(names, (shape[0], shape[1]))
+    return Classes(names, (shape[0], shape[1]), _keypoint_names(values, shape[0], path))
+
+
+def _keypoint_names(values: Mapping[str, Any], count: int, path: Path) -> tuple[str, ...]:
+    """Return the `kpt_names` of the first class, else names from `flip_idx`, which pairs left and right, else numbers.
+
+    Raises:
+        InputError: there is not one entry for each keypoint.
+    """
+    stated, flip = values.get("kpt_names"), values.get("flip_idx")
+    if isinstance(stated, Mapping):
+        stated = next(iter(stated.values()), None)
+    for key, value in (("kpt_names", stated), ("flip_idx", flip)):
+        if value is not None and (not isinstance(value, list) or len(value) != count):
+            raise InputError(f"{path}: {key}: expected {count} entries, one for each keypoint, found {value!r:.80}")
+    if stated is not None:
+        return tuple(map(str, stated))
+    if flip is None:
+        return tuple(f"keypoint {n}" for n in range(1, count + 1))
+    names = []
+    for n, other in enumerate(flip):
+        side = "" if other == n else ("left " if n < other else "right ")
+        names.append(f"{side}keypoint {min(n, other) + 1}")
+    return tuple(names)
 
 
 def _as_names(names: Any, path: Path) -> dict[int, str]:

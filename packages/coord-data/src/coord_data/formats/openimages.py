@@ -12,7 +12,8 @@ from pathlib import Path
 
 from coord_codec.files import InputError
 from coord_data.formats.images import Found, ImageIndex, find_root
-from coord_data.formats.raw import RawBox, RawImage, Reading, csv_rows, number
+from coord_data.formats.raw import RawImage, RawObject, Reading, csv_rows, number
+from coord_data.formats.table import AnnotationFormat, Example
 from coord_data.source import Source
 
 _COLUMNS = {"ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"}
@@ -70,13 +71,23 @@ def _image(
     return RawImage(image.name, where, list(_boxes(rows, names)), image_id=image_id, notes=image.notes)
 
 
-def _boxes(rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]) -> Iterator[RawBox]:
+def _boxes(rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]) -> Iterator[RawObject]:
     for where, row in rows:
         desc = names.get(row["LabelName"], row["LabelName"])
         try:
             corners = tuple(number(row[side]) for side in ("XMin", "YMin", "XMax", "YMax"))
         except ValueError as error:
-            yield RawBox(desc, (), where, fault=str(error))
+            yield RawObject(desc, (), where, fault=str(error))
             continue
         notes = tuple(f"objects with {flag}, kept" for flag in _FLAGS if row.get(flag) == "1")
-        yield RawBox(desc, corners, where, "fractions", ignored=row.get("IsGroupOf") == "1", notes=notes)
+        yield RawObject(desc, corners, where, "fractions", ignored=row.get("IsGroupOf") == "1", notes=notes)
+
+
+FORMAT = AnnotationFormat(
+    "openimages",
+    "Open Images CSV",
+    "CSV with `ImageID`, `LabelName`, `XMin`, `XMax`, `YMin`, `YMax` in fractions, and `class-descriptions*.csv`",
+    {"box": Example({"a.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,cat,0.2,0.6,0.2,0.8\n"}, "a.csv")},
+    recognise,
+    read,
+)

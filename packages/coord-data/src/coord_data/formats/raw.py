@@ -1,43 +1,55 @@
-"""What all format readers share: images with the boxes that a file states, not yet validated."""
+"""What all format readers share: images with the objects that a file states, not yet validated."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from coord_codec.files import InputError
-from coord_data.source import Source
 
+Unit = Literal["pixels", "fractions"]
 BAD_SIZE = "stated image sizes that are not positive integers: the size of the file is used"
 
 
-class RawBox(NamedTuple):
-    """A box as a file states it.
+class RawObject(NamedTuple):
+    """An object as a file states it.
 
     Attributes:
         desc: description of the object
-        corners_xyxy: x1, y1, x2, y2 in `unit`
+        corners_xyxy: x1, y1, x2, y2 in `unit`, of the box around its shape if the file states only that; of a point
+            both corners are the point
         where: file and line or id
         unit: `pixels`, or `fractions` of the image's width and height
         ignored: whether it is no training target and is ignored in scoring
         notes: notes to count
-        fault: error message if the box cannot be used; corners are kept if the file states them
+        fault: error message if the object cannot be used; corners are kept if the file states them
         class_number: class number, if the file states one
+        outlines: x and y of each vertex of its outlines in `unit`, as `segmentation` in COCO; empty if it has only a
+            box. Masks are kept as they are, and refused where an outline is wanted
+        keypoints: x, y in `unit` and visibility of each keypoint, as in COCO
+        keypoint_names: their names
+        as_box: notes to count where the box alone is used
+        is_point: whether the file states a point and no box
     """
 
     desc: str
     corners_xyxy: tuple[float, ...]
     where: str
-    unit: Literal["pixels", "fractions"] = "pixels"
+    unit: Unit = "pixels"
     ignored: bool = False
     notes: tuple[str, ...] = ()
     fault: str = ""
     class_number: int | None = None
+    outlines: Any = ()
+    keypoints: Sequence[float] = ()
+    keypoint_names: tuple[str, ...] = ()
+    as_box: tuple[str, ...] = ()
+    is_point: bool = False
 
 
 class RawImage(NamedTuple):
@@ -46,7 +58,7 @@ class RawImage(NamedTuple):
     Attributes:
         name: path relative to the folder of the images
         where: file and line or id
-        boxes: boxes of the image
+        objects: objects of the image
         size: width and height in pixels; read from the image file if None
         image_id: id in the data set
         extra: further keys of the record
@@ -56,7 +68,7 @@ class RawImage(NamedTuple):
 
     name: str
     where: str
-    boxes: Iterable[RawBox] = ()
+    objects: Iterable[RawObject] = ()
     size: tuple[int, int] | None = None
     image_id: int | str | None = None
     extra: Mapping[str, Any] = {}
@@ -72,17 +84,28 @@ class Reading:
         images: the images, read lazily
         root: folder that image names are relative to
         notes: notes for the user on how the source was read
-        class_names: class names by class number, if boxes state numbers
+        class_names: class names by class number, if objects state numbers
+        layout: order of the numbers of a box in the file
+        in_thousandths: whether the file states thousandths, which the objects have as fractions
     """
 
     images: Iterable[RawImage]
     root: Path
     notes: tuple[str, ...] = ()
     class_names: Mapping[int, str] = field(default_factory=dict)
+    layout: Literal["xyxy", "cxcywh"] = "xyxy"
+    in_thousandths: bool = False
 
 
-Recognise = Callable[[Source], bool]
-Read = Callable[[Source, "Path | None"], Reading]
+def around(outline: Sequence[float]) -> tuple[float, float, float, float]:
+    """Return the box around an outline of alternating x and y.
+
+    Example:
+        >>> around([5, 1, 9, 4, 2, 3])
+        (2, 1, 9, 4)
+    """
+    xs, ys = outline[::2], outline[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
 
 
 def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:

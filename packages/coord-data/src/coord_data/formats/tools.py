@@ -26,14 +26,14 @@ _TOOLS = (
 """Keys of a record or file that identify a tool, its name, and what to do."""
 
 
-def refusal(source: Source) -> str:
-    """Return the error message for JSON of a tool that is not supported; empty if no tool is recognised.
+def advice(source: Source) -> str:
+    """Return what to do with JSON of a tool that is not supported; empty if no tool is recognised.
 
     Example:
         >>> import tempfile, pathlib
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"
         >>> _ = path.write_text('{"version": "5.0.1", "shapes": [], "imagePath": "a.jpg"}')
-        >>> refusal(Source(path)).partition(": ")[2]
+        >>> advice(Source(path))
         'JSON of LabelMe, which is not read; convert the folder into COCO JSON, as labelme2coco does'
     """
     if source.head[:1] not in ("{", "["):
@@ -41,7 +41,7 @@ def refusal(source: Source) -> str:
     if source.record is not None and {"image", "objects"} <= source.record.keys():
         return ""  # instance JSONL, whatever further keys it has
     candidates: tuple[Set[Any], ...] = (source.record.keys(),) if source.record is not None else source.keys
-    for keys, tool, advice in _TOOLS:
+    for keys, tool, what_to_do in _TOOLS:
         if any(keys <= file_keys for file_keys in candidates):
-            return f"{source.path}: JSON of {tool}, which is not read; {advice}"
+            return f"JSON of {tool}, which is not read; {what_to_do}"
     return ""

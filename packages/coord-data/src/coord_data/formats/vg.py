@@ -12,7 +12,8 @@ from typing import Any
 
 from coord_codec.files import InputError
 from coord_data.formats.images import Found, ImageIndex, find_root
-from coord_data.formats.raw import BAD_SIZE, RawBox, RawImage, Reading, as_json, as_list, image_size, number
+from coord_data.formats.raw import BAD_SIZE, RawImage, RawObject, Reading, as_json, as_list, image_size, number
+from coord_data.formats.table import AnnotationFormat, Example
 from coord_data.source import Source
 
 _SAMPLED_RECORDS = 100
@@ -93,7 +94,7 @@ def _image(record: Any, where: str, facts: Mapping[Any, Any], image: Found) -> R
     return RawImage(image.name, where, list(_boxes(boxes, where)), size, image_id, notes=image.notes + bad)
 
 
-def _boxes(boxes: list[Any], where: str) -> Iterator[RawBox]:
+def _boxes(boxes: list[Any], where: str) -> Iterator[RawObject]:
     for position, box in enumerate(boxes):
         box_where = f"{where}: box {position}"
         try:
@@ -102,7 +103,27 @@ def _boxes(boxes: list[Any], where: str) -> Iterator[RawBox]:
             if not isinstance(names[0], str | None):
                 raise TypeError(names[0])
         except (ValueError, AttributeError, TypeError):
-            yield RawBox("", (), box_where, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
+            yield RawObject("", (), box_where, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
             continue
         several = ("objects with several names, of which the first is used",) * (len(names) > 1)
-        yield RawBox(str(names[0] or "").strip(), (x, y, x + w, y + h), box_where, notes=several)
+        yield RawObject(str(names[0] or "").strip(), (x, y, x + w, y + h), box_where, notes=several)
+
+
+FORMAT = AnnotationFormat(
+    "vg",
+    "Visual Genome",
+    "`objects.json` or `region_descriptions.json` beside `image_data.json`, with x, y, w, h in pixels",
+    {
+        "box": Example(
+            {
+                "objects.json": '[{"image_id": 1, "objects": '
+                '[{"names": ["cat"], "x": 20, "y": 10, "w": 40, "h": 30}]}]',
+                "image_data.json": '[{"image_id": 1, "width": 100, "height": 50}]',
+            },
+            "objects.json",
+            "1.jpg",
+        )
+    },
+    recognise,
+    read,
+)

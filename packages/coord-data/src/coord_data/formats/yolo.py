@@ -8,8 +8,9 @@ empty label file states that its image has no objects.
 |---|---|
 | five numbers | a box |
 | six numbers | the sixth, a confidence or track id, is ignored and counted |
-| nine or more | a polygon or the corners of a rotated box, read as the upright box around it and counted |
-| with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each, which are left out and counted |
+| seven or more, an odd count | a polygon, or corners of an oriented box; as a box the one around it, counted |
+| with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each; as a box without them, counted |
+| poses without `kpt_shape` | refused: they have the count of numbers of a polygon |
 | image without a label file | an image without objects, counted |
 | label file without an image | not read, counted |
 """
@@ -18,12 +19,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from coord_codec.files import InputError, read_text
+from coord_codec.geometry.base import pairs
+from coord_codec.geometry.polygon import find_crossing
 from coord_data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
 from coord_data.formats.images import image_files
 from coord_data.formats.label_files import (
@@ -34,11 +37,25 @@ from coord_data.formats.label_files import (
     label_folders,
     labels_without_image,
 )
-from coord_data.formats.raw import RawBox, RawImage, Reading, number
+from coord_data.formats.raw import RawImage, RawObject, Reading, around, number
+from coord_data.formats.table import AnnotationFormat, Example
 from coord_data.source import Source
 
 _SPLITS = ("train", "val", "valid", "test")
 _HELD_OUT = ("val", "test")
+_OUTLINES = "polygons or rotated boxes, read as the box around them"
+_SHORTEST_POSE = 9
+"""Numbers of a row with a class, a box and two keypoints of two numbers."""
+_SLACK = 0.02
+"""How far a box may leave its image, as a fraction of it."""
+_VERTEX_REACH = 0.6
+"""How far a vertex of an outline lies outside the box around all others, as a fraction of that box."""
+_CORNER_REACH = 1.5
+"""The same for the corner of a rotated box; that of a square turned by 45 degrees is 1."""
+_MOST = 0.8
+"""Share of rows that have to look like poses."""
+_SAMPLED = 200
+"""Number of label files whose rows are checked for their sense."""
 _EMPTY = "images without a label file, taken as images without objects"
 
 
@@ -90,7 +107,10 @@ def read(source: Source, images: Path | None) -> Reading:
         notes += (f"{source.path}: {count} no image, such as {unmatched[0]}: it is not read",)
     if shared := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
         notes += (f"{source.path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
-    return Reading((_image(pair, root, classes) for pair in labelled), root, notes, classes.names)
+    images_read = [_image(pair, root, classes) for pair in labelled]
+    if not classes.kpt_shape:
+        _check_sense(images_read[:_SAMPLED], source.path)
+    return Reading(images_read, root, notes, classes.names, layout="cxcywh")
 
 
 def _advice(place: Path) -> str:
@@ -262,14 +282,14 @@ def _image(labelled: Labelled, root: Path, classes: Classes) -> RawImage:
         lines = read_text(label).splitlines()
     except InputError as error:
         return RawImage(name, str(label), fault=str(error))
-    return RawImage(name, str(label), list(_boxes(lines, label, classes)))
+    return RawImage(name, str(label), list(_objects(lines, label, classes)))
 
 
 def _name(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
 
 
-def _boxes(lines: list[str], label: Path, classes: Classes) -> Iterator[RawBox]:
+def _objects(lines: list[str], label: Path, classes: Classes) -> Iterator[RawObject]:
     for line_number, line in enumerate(lines, start=1):
         words, where = line.split(), f"{label}:{line_number}"
         if not words:
@@ -277,42 +297,125 @@ def _boxes(lines: list[str], label: Path, classes: Classes) -> Iterator[RawBox]:
         try:
             values = [number(word) for word in words]
         except ValueError as error:
-            yield RawBox("", (), where, fault=str(error))
+            yield RawObject("", (), where, fault=str(error))
             continue
-        box = RawBox("", (), where, "fractions", class_number=int(values[0]) if values[0].is_integer() else None)
+        stated = RawObject("", (), where, "fractions", class_number=int(values[0]) if values[0].is_integer() else None)
         try:
-            yield _box(box, values, classes)
+            yield _object(stated, values, classes)
         except InputError as error:
-            yield box._replace(fault=str(error))
+            yield stated._replace(fault=str(error))
 
 
-def _box(box: RawBox, values: list[float], classes: Classes) -> RawBox:
-    names, kpt_shape = classes
-    if values[0] not in names:
-        raise InputError(f"class {values[0]:g} has no name: there are {len(names)}, counted from 0")
-    left_out: tuple[str, ...] = ()
-    if kpt_shape:
-        points, numbers_each = kpt_shape
-        if len(values) != 5 + points * numbers_each:
-            raise InputError(
-                f"kpt_shape is [{points}, {numbers_each}]: expected class, centre, size and {points} keypoints "
-                f"({5 + points * numbers_each} numbers), found {len(values)} numbers"
-            )
-        values, left_out = values[:5], ("keypoints left out: only the boxes of poses (kpt_shape) are read",) * points
-    fault = ""
+def _object(stated: RawObject, values: list[float], classes: Classes) -> RawObject:
+    if values[0] not in classes.names:
+        raise InputError(f"class {values[0]:g} has no name: there are {len(classes.names)}, counted from 0")
+    stated = stated._replace(desc=classes.names[int(values[0])])
+    if classes.kpt_shape:
+        return _pose(stated, values, classes, *classes.kpt_shape)
+    if len(values) == 6:
+        stated = stated._replace(notes=("labels with a sixth number, which is not read",))
     if len(values) in (5, 6):
-        cx, cy, width, height = values[1:5]
-        corners = (cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2)
-        if max(values[1:5]) > 2:
-            fault = f"expected fractions of the image, found {values[1:5]}: pixels?"
-        elif width < 0 or height < 0:
-            fault = f"expected a width and height of at least 0, found {width:g} x {height:g}"
-        notes = ("labels with a sixth number, which is not read",) * (len(values) == 6)
-    elif len(values) >= 7 and len(values) % 2:
-        xs, ys = values[1::2], values[2::2]
-        corners = (min(xs), min(ys), max(xs), max(ys))
-        notes = ("polygons or rotated boxes, read as the box around them",)
-    else:
-        raise InputError(f"expected class, centre and size (5 numbers) or a polygon, found {len(values)} numbers")
-    desc = names[int(values[0])]
-    return box._replace(desc=desc, corners_xyxy=corners, notes=notes + left_out, fault=fault)
+        return _centred(stated, values[1:5])
+    if len(values) >= 7 and len(values) % 2:
+        outline = values[1:]
+        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(_OUTLINES,))
+    expected = "expected class, centre and size (5 numbers) or a polygon (an odd count of numbers)"
+    if len(values) > 5 and len(values) % 3 == 2:
+        points = (len(values) - 5) // 3
+        expected += f", or {points} keypoints, which need kpt_shape: [{points}, 3] in data.yaml"
+    raise InputError(f"{expected}, found {len(values)} numbers")
+
+
+def _check_sense(images: Sequence[RawImage], path: Path) -> None:
+    """Refuse rows of poses that would be read as polygons.
+
+    Raises:
+        InputError: `kpt_shape` is missing.
+    """
+    rows = [[0.0, *stated.outlines[0]] for image in images for stated in image.objects if stated.outlines]
+    if not rows or not _look_like_poses(rows):
+        return
+    numbers = len(rows[0]) - 5
+    shapes = [f"[{numbers // each}, {each}]" for each in (3, 2) if numbers % each == 0]
+    raise InputError(
+        f"{path}: the labels have {len(rows[0])} numbers a row, which fit class, centre, size and keypoints, and no "
+        f"outlines; write kpt_shape: {' or '.join(shapes)} in data.yaml"
+    )
+
+
+def _centred(stated: RawObject, numbers: list[float]) -> RawObject:
+    """Return an object with the box of a centre and a size."""
+    cx, cy, width, height = numbers
+    fault = ""
+    if max(numbers) > 2:
+        fault = f"expected fractions of the image, found {numbers}: pixels?"
+    elif width < 0 or height < 0:
+        fault = f"expected a width and height of at least 0, found {width:g} x {height:g}"
+    corners = (cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2)
+    return stated._replace(corners_xyxy=corners, fault=fault)
+
+
+def _pose(stated: RawObject, values: list[float], classes: Classes, points: int, numbers_each: int) -> RawObject:
+    """Return an object with the box and the keypoints of a row; without visibility a point at 0, 0 is not labelled."""
+    if len(values) != 5 + points * numbers_each:
+        raise InputError(
+            f"kpt_shape is [{points}, {numbers_each}]: expected class, centre, size and {points} keypoints "
+            f"({5 + points * numbers_each} numbers), found {len(values)} numbers"
+        )
+    keypoints: list[float] = []
+    for at in range(5, len(values), numbers_each):
+        x, y = values[at : at + 2]
+        keypoints += [x, y, values[at + 2] if numbers_each == 3 else 2.0 * bool(x or y)]
+    left_out = ("keypoints left out: only the boxes of poses (kpt_shape) are read",) * points
+    stated = stated._replace(keypoints=keypoints, keypoint_names=classes.keypoint_names, as_box=left_out)
+    return _centred(stated, values[1:5])
+
+
+def _look_like_poses(rows: Sequence[list[float]]) -> bool:
+    """Return whether rows that could be outlines are poses without `kpt_shape`: centre, size and keypoints.
+
+    All have the same count of numbers and begin with a box inside the image; and as outlines most of them cross
+    themselves, leave the image, or have a second vertex far from all others, where a pose has its size.
+    """
+    if len({len(row) for row in rows}) != 1 or len(rows[0]) < _SHORTEST_POSE:
+        return False
+    if not all(_begins_with_box(row) for row in rows):
+        return False
+    return sum(map(_is_no_outline, rows)) >= _MOST * len(rows)
+
+
+def _begins_with_box(row: Sequence[float]) -> bool:
+    cx, cy, width, height = row[1:5]
+    low, high = min(cx - width / 2, cy - height / 2), max(cx + width / 2, cy + height / 2)
+    return min(width, height) > 0 and low >= -_SLACK and high <= 1 + _SLACK
+
+
+def _is_no_outline(row: Sequence[float]) -> bool:
+    """Return whether the numbers after the class can hardly be the vertices of an outline."""
+    points = pairs(tuple(row[1:]))
+    x1, y1, x2, y2 = around([*row[1:3], *row[5:]])
+    x, y = points[1]
+    reach = _CORNER_REACH if len(points) == 4 else _VERTEX_REACH
+    sticks_out = max(x1 - x, x - x2) > reach * (x2 - x1) or max(y1 - y, y - y2) > reach * (y2 - y1)
+    return sticks_out or max(row[1:]) > 1 + _SLACK or find_crossing(points) is not None
+
+
+def _example(row: str, more: str = "") -> Example:
+    files = {"data.yaml": f"train: images\nnames: [cat]\n{more}", "labels/a.txt": f"0 {row}\n"}
+    return Example(files, "data.yaml", "images/a.jpg")
+
+
+FORMAT = AnnotationFormat(
+    "yolo",
+    "YOLO labels",
+    "a text file an image, with class, centre and size a line in fractions, and the class names in `data.yaml`",
+    {
+        "box": _example("0.4 0.5 0.4 0.6"),
+        "polygon": _example("0.2 0.2 0.6 0.2 0.6 0.8 0.4 0.8 0.2 0.8"),
+        "oriented": _example("0.2 0.2 0.6 0.2 0.6 0.8 0.2 0.8"),
+        "keypoints": _example("0.4 0.5 0.4 0.6 0.2 0.2 2 0.6 0.8 1", "kpt_shape: [2, 3]\nflip_idx: [1, 0]\n"),
+    },
+    recognise,
+    read,
+    has_label_files=has_labels,
+)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, inflate, z_value
+from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
+from coord_data.read_as import inflate
 
 _SIGNIFICANT = 3.5  # z from which a gain counts; about a hundred small moves are tried
 _AS_GOOD = 2.0  # z of the difference below which a smaller move fits equally well
@@ -37,7 +39,7 @@ class Kind:
 
     code: str
     steps_KD: np.ndarray
-    move: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    move: Callable[[np.ndarray, Any], np.ndarray]
     neutral: float
     least: float
     reach: float

@@ -7,19 +7,24 @@ from glob import glob
 from pathlib import Path
 
 from coord_codec import InputError
-from coord_trainer.model.locate import locate_model
+from coord_trainer.checkpoints import locate_model
 
 _MODEL_SETTINGS = (
     r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
-    r"|training\.system|evaluation\.(limit|max_new_tokens|readings)|custom\.coord_(tokens|offset)\..+"
+    r"|training\.system|evaluation\.(limit|max_new_tokens|readings|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
     r"|custom\.coord_objective\.plugins"
 )
 _PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.batch_size"
 _SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")
 
 
-def check_settings(settings: Sequence[str], endpoint: bool) -> None:
+def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) -> None:
     """Refuse settings that exist but have no effect on `predict`.
+
+    Args:
+        settings: words of the command line
+        endpoint: whether a server generates the answers
+        decodings: number of decodings in the configuration that the words lead to
 
     Raises:
         InputError: if there is such a setting
@@ -28,12 +33,12 @@ def check_settings(settings: Sequence[str], endpoint: bool) -> None:
         name = word.partition("=")[0]
         if endpoint and re.fullmatch(_PROCESS_SETTINGS, name):
             raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
-        if name == "evaluation.readings" and "," in word:
-            raise InputError(f"{word}: images are answered by one decoding strategy; `evaluate` takes several")
+        if decodings > 1 and name in ("evaluation.decoding", "evaluation.readings"):
+            raise InputError(f"{word}: images are answered by one decoding; `evaluate` takes several")
         if not re.fullmatch(f"{_MODEL_SETTINGS}|{_PROCESS_SETTINGS}", name):
             raise InputError(
                 f"{name}: it has no effect on how images are answered; these settings have: evaluation.limit, "
-                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.readings, model.dtype, model.attention, "
+                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.decoding, model.dtype, model.attention, "
                 "and, where no coordexp.json says how the model was trained, data.prompt, data.max_objects, "
                 "data.max_pixels and the like"
             )
@@ -52,7 +57,7 @@ def check_options(sources: Sequence[str], endpoint: bool, given: Mapping[str, bo
     """
     endpoint_options = ("--model", "--concurrency", "--timeout", "--grammar")
     if not endpoint and (name := next((name for name in endpoint_options if given.get(name)), None)):
-        hint = "; in this process evaluation.readings=[grammar] decodes under one" if name == "--grammar" else ""
+        hint = "; in this process evaluation.decoding.grammar=markers decodes under one" if name == "--grammar" else ""
         raise InputError(f"{name} is for --endpoint, and without it has no effect{hint}")
     if not sources and (name := next((name for name, is_given in given.items() if is_given), None)):
         raise InputError(

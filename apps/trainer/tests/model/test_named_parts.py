@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 
 from coord_codec import InputError
-from coord_trainer.model.named import check_named_parts
+from coord_trainer.model.named_parts import check_named_parts
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def find_sources(
         # `Path.absolute` keeps `..`, with which a name could point out of the folder.
         paths |= dict.fromkeys(Path(os.path.abspath(path)) for path in files)  # noqa: PTH100
     if not paths:
-        drawn = "; images that an earlier call has drawn are not answered" * bool(notes)
+        drawn = "; images that an earlier call has drawn are not answered" if notes else ""
         raise InputError(f"{' '.join(words)}: no image there; expected files in {', '.join(IMAGE_SUFFIXES)}{drawn}")
     # Not the common folder of all images, since names would change when images are added.
     root = Path(os.path.commonpath([os.path.abspath(_folder_of(word)) for word in words]))  # noqa: PTH100
@@ -156,7 +156,7 @@ def _expand(word: str) -> tuple[list[Path], list[str], list[str]]:
         if not files and "://" in word:
             raise InputError(f"{word}: a URL, and nothing is downloaded here; name a file or a folder")
         if not files:
-            setting = "; settings are written section.key=value" * ("=" in word)
+            setting = "; settings are written section.key=value" if "=" in word else ""
             raise InputError(f"{word}: no such file or folder, and no file matches it as a pattern{setting}")
     sessions = {parent for parent in {parent for file in files for parent in file.parents} if is_session(parent)}
     if sessions:

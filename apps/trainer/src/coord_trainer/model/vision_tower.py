@@ -1,11 +1,16 @@
-"""Computes attention within each image of a batch for all images in one call.
+"""Computes the vision tower faster on a CPU: attention within all images of a batch at once, patches as a product.
 
 With sdpa, transformers calls the attention of the vision tower for each image separately. On a CPU the first run's
 step, with 32 small images in three layers, spends a fifth of its time on these calls. Images of one size form a batch.
+
+The convolution of the patch embedding processes each patch once, without overlap. PyTorch's general convolution takes
+several times as long on a CPU, most of it in the backward pass: a quarter of the first run's step. On a GPU nothing
+changes.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,3 +68,36 @@ def _together(
     rows = (by_image(row_1HTD) for row_1HTD in (query, key, value))
     attended_ILHD, _ = sdpa_attention_forward(module, *rows, attention_mask, **settings)
     return attended_ILHD.flatten(0, 1)[None], None
+
+
+def multiply_patches(model: nn.Module) -> int:
+    """Compute patch convolutions as matrix products on a CPU; weights and their names are unchanged.
+
+    Args:
+        model: any model; its 3-d convolutions with a stride equal to their kernel are changed
+
+    Returns:
+        Number of changed convolutions.
+    """
+    convolutions = [module for module in model.modules() if takes_patches(module)]
+    for module in convolutions:
+        module.forward = partial(_multiply, module)
+    return len(convolutions)
+
+
+def takes_patches(module: nn.Module) -> bool:
+    """Return whether a module is a convolution over patches without overlap, and so a linear layer of patches."""
+    return (
+        isinstance(module, nn.Conv3d)
+        and module.stride == module.kernel_size
+        and module.groups == 1
+        and not any(module.padding)
+    )
+
+
+def _multiply(module: nn.Conv3d, patches_NCTHW: torch.Tensor) -> torch.Tensor:
+    """Return [N, D, 1, 1, 1] for N patches; larger inputs and inputs on a GPU use the convolution."""
+    if patches_NCTHW.shape[2:] != module.kernel_size or patches_NCTHW.device.type != "cpu":
+        return nn.Conv3d.forward(module, patches_NCTHW)
+    rows_ND = nn.functional.linear(patches_NCTHW.flatten(1), module.weight.flatten(1), module.bias)
+    return rows_ND[:, :, None, None, None]

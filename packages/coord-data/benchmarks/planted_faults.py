@@ -1,7 +1,7 @@
 """Measures how often `inspect` finds planted faults, how often it reports false alarms, and how long it takes.
 
-    uv run python packages/coord-data/benchmarks/doctor.py [shapes] [ANNOTATIONS IMAGES]... [--subsets 20] [--clean 200]
-        [--pairs] [--anywhere 100]
+    uv run python packages/coord-data/benchmarks/planted_faults.py [shapes] [ANNOTATIONS IMAGES]...
+        [--subsets 20] [--clean 200] [--pairs] [--anywhere 100]
 
 Every set is one name: `shapes`, or a COCO JSON file or a folder of Pascal VOC files, with the folder of its images.
 """
@@ -18,15 +18,14 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from PIL import Image
+from PIL import Image, ImageDraw
 
-from coord_data.inspection.numbers.edges import SIDE, EdgeMaps, Sample, inflate
+from coord_codec.layouts import swap_axes
+from coord_data.inspection.numbers.edges import SIDE, EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
-from coord_data.inspection.numbers.raw import DataSource
 from coord_data.raw_boxes import RawBoxes
-from coord_eval.diagnosis import swap_axes
-from coord_trainer.config.sections import ShapesConfig
-from coord_trainer.data.shapes import draw_shapes
+from coord_data.read_as import inflate
+from coord_data.rules import ReadingRules
 
 
 def _sized(b):
@@ -35,6 +34,21 @@ def _sized(b):
 
 def _centred(b):
     return np.concatenate([(b[:, :2] + b[:, 2:]) / 2, b[:, 2:] - b[:, :2]], axis=1)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Annotations that a draft was written to, and how they are read."""
+
+    annotations: Path
+    images: Path | None = None
+    format: str = "auto"
+    allow_outside: bool = False
+
+    @property
+    def rules(self) -> ReadingRules:
+        """How the annotations are read."""
+        return ReadingRules(images=self.images, format=self.format, allow_outside=self.allow_outside)
 
 
 _ENCODED: dict[int, tuple[Image.Image, bytes]] = {}
@@ -90,7 +104,7 @@ class Draft:
         return list(self.labels) if self.owners is None else [self.labels[i] for i in self.owners]
 
     def raw(self) -> RawBoxes:
-        """Return the numbers as the doctor reads them."""
+        """Return the numbers as the inspection reads them."""
         numbers = self.numbers()
         owner = np.concatenate([np.full(len(rows), i) for i, rows in enumerate(numbers)])
         sizes = np.array([image.size for image in self.images.values()], float)
@@ -190,14 +204,59 @@ KINDS = (
 """Faults of COCO files: of order, unit, place and image. Two of different kinds do not contradict each other."""
 
 
+COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 220)}
+FORMS = ("circle", "square", "triangle")
+IMAGE_SIDE, FINER, NOISE, LEAST, MOST = 96, 4, 8.0, 0.22, 0.5
+"""Side of a generated image in pixels, how much finer it is drawn, noise of 255, and sides of its objects."""
+
+
 def shapes(count: int) -> Draft:
-    """Return generated images."""
-    drawn = [(i, image) for i, image in draw_shapes(ShapesConfig(), "train", count) if i.objects]
-    return Draft(
-        {i.image.replace("/", "_"): image for i, image in drawn},
-        tuple(np.array([o.bbox for o in i.objects]) for i, _ in drawn),
-        tuple(tuple(o.desc for o in i.objects) for i, _ in drawn),
-    )
+    """Return generated images: one to three coloured forms on a noisy background, with boxes between the pixels."""
+    rng = np.random.default_rng([1, *b"train"])
+    images, corners, labels = {}, [], []
+    for number in range(count):
+        image, names, boxes = _drawn(rng)
+        if names:
+            images[f"train_{number:05d}.png"] = image
+            corners.append(np.array(boxes))
+            labels.append(tuple(names))
+    return Draft(images, tuple(corners), tuple(labels))
+
+
+def _drawn(rng: np.random.Generator) -> tuple[Image.Image, list[str], list[tuple[float, ...]]]:
+    side = IMAGE_SIDE * FINER
+    canvas = Image.new("RGB", (side, side), tuple(int(v) for v in rng.integers(180, 250, 3)))
+    brush = ImageDraw.Draw(canvas)
+    names, boxes = [], []
+    for _ in range(rng.integers(1, 4)):
+        box = _free_place(rng, boxes)
+        if box is None:
+            continue
+        colour, form = list(COLOURS)[rng.integers(len(COLOURS))], FORMS[rng.integers(len(FORMS))]
+        fill = tuple(int(np.clip(v + rng.integers(-25, 26), 0, 255)) for v in COLOURS[colour])
+        x1, y1, x2, y2 = (round(v * side) for v in box)
+        if form == "circle":
+            brush.ellipse([x1, y1, x2 - 1, y2 - 1], fill=fill)
+        elif form == "square":
+            brush.rectangle([x1, y1, x2 - 1, y2 - 1], fill=fill)
+        else:
+            brush.polygon([((x1 + x2) // 2, y1), (x1, y2 - 1), (x2 - 1, y2 - 1)], fill=fill)
+        names.append(f"{colour} {form}")
+        boxes.append(box)
+    pixels = np.asarray(canvas.reduce(FINER), dtype=np.float32)
+    noisy = pixels + rng.normal(0, NOISE, pixels.shape)
+    return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8)), names, boxes
+
+
+def _free_place(rng: np.random.Generator, taken: list[tuple[float, ...]]) -> tuple[float, ...] | None:
+    for _ in range(30):
+        width = rng.uniform(LEAST, MOST)
+        height = float(np.clip(width * rng.uniform(0.8, 1.25), LEAST, MOST))
+        x, y = rng.uniform(0, 1 - width), rng.uniform(0, 1 - height)
+        x1, y1, x2, y2 = float(x), float(y), float(x + width), float(y + height)
+        if not any(min(x2, b[2]) > max(x1, b[0]) and min(y2, b[3]) > max(y1, b[1]) for b in taken):
+            return x1, y1, x2, y2
+    return None
 
 
 def read(annotations: Path, images: Path) -> Draft:

@@ -14,7 +14,7 @@ from typing import Any
 
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
 from coord_trainer.detect.detector import Detector
-from coord_trainer.detect.sources import Source
+from coord_trainer.detect.image_sources import Source
 
 _PIXEL_STEP = 1.15
 """Images whose pixel counts differ by less than this factor share a batch: their prompts are about equally long."""
@@ -22,7 +22,7 @@ _PIXEL_STEP = 1.15
 Record = dict[str, Any]
 
 
-def answer_images(detector: Detector, sources: Sequence[Source], batch: int) -> Iterator[list[Record]]:
+def prediction_records(detector: Detector, sources: Sequence[Source], batch: int) -> Iterator[list[Record]]:
     """Yield lists of records as they are generated, one record for each image; failures have `finish_reason` "error".
 
     Args:
@@ -78,7 +78,8 @@ def _batches(sources: Sequence[tuple[Source, int]], size: int) -> Iterator[list[
     """Batch images with similar pixel counts."""
 
     def size_class(pair: tuple[Source, int]) -> int:
-        step, pixels = 0, pair[1]
+        step = 0
+        pixels = pair[1]
         while pixels > 1:
             pixels, step = int(pixels / _PIXEL_STEP), step + 1
         return step

@@ -6,8 +6,8 @@ import pytest
 from fakes import make_images
 
 from coord_codec import InputError
-from coord_trainer.detect.sources import find_sources
-from coord_trainer.detect.words import check_options, check_settings, split_words
+from coord_trainer.detect.arguments import check_options, check_settings, split_words
+from coord_trainer.detect.image_sources import find_sources
 
 
 def names(*words, **options):
@@ -108,7 +108,7 @@ def test_setting_of_this_process_is_refused_for_a_server(name):
     ("sources", "endpoint", "option", "told"),
     [
         (("a",), False, "--timeout", "--timeout is for --endpoint"),
-        (("a",), False, "--grammar", r"evaluation.readings=\[grammar\]"),
+        (("a",), False, "--grammar", r"evaluation.decoding.grammar=markers"),
         ((), False, "--export", "--export: no images are named"),
         ((), True, "--endpoint", "--endpoint: no images are named"),
     ],
