@@ -314,6 +314,8 @@ class LineParser:
             add_record(record, self.builder, keys, max(entry.end, start + 1), partial)
         elif sides.keys() - {"w", "h"} or any(keys[item.key].role == "corner" for item in record.fields):
             self.builder.drop("wrong_arity", start, entry.end)
+        elif self.builder.objects and self._has_label(record.fields):
+            self.builder.drop("no_coordinates", start, entry.end)
 
     def _emit_items(self, entry: _Entry) -> None:
         """Add the objects or drops of items with one label."""

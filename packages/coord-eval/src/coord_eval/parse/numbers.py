@@ -132,7 +132,9 @@ def split_shapes(
         >>> split_shapes([[1, 2], [3, 4]], "any", "box"), split_shapes([[1, 2], [3, 4]], "any", "point")
         ([('box', [1, 2, 3, 4])], [('point', [1, 2]), ('point', [3, 4])])
     """
-    outline = kind == "polygon" and requested not in ("box", "point", "polygon")
+    # Points of one list, and any outline, are what the caller expects if their number fits.
+    several = kind == "polygon" or (kind == "point" and {len(group) for group in groups} == {2} and len(groups) > 1)
+    outline = several and requested not in ("box", "point", "polygon" if kind == "polygon" else "")
     if requested != "box" and (kind == "any" or (outline and all(map(GEOMETRIES[requested].fits, _counts(groups))))):
         kind = requested
     lengths = {len(group) for group in groups}

@@ -64,12 +64,17 @@ class TableParser:
             elif groups := read_groups(cell, 0, len(cell)).groups:
                 values: list[list[Value]] = [[(number, None, None) for number in group.numbers] for group in groups]
                 record.fields.append(Field(name, values, text=cell if role == "score" else None, done=True))
-        cut = end >= text_end and len(cells) < len(header)
+        cut = end >= text_end and (len(cells) < len(header) or any(_is_open(cell) for cell in cells))
         self.builder.truncated |= cut
         if cut:
             self.builder.drop("truncated", start, end)
         else:
             add_record(record, self.builder, keys, end)
+
+
+def _is_open(cell: str) -> bool:
+    """Return whether a bracket of a cell is not closed."""
+    return sum(map(cell.count, "([{")) > sum(map(cell.count, ")]}"))
 
 
 def _cells(line: str, separator: str) -> list[str]:
