@@ -40,7 +40,7 @@ def test_the_apps_use_only_what_the_evaluation_package_makes_public():
 
 def test_records_of_large_files_import_all_of_arrow_that_they_use():
     """Training on large files reads them before any library that imports `pyarrow.compute` too."""
-    code = "import coord_trainer.data.large.records as records; print(records.pa.compute.__name__)"
+    code = "import coord_data.large.records as records; print(records.pa.compute.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "pyarrow.compute\n", done.stderr
 

@@ -70,8 +70,8 @@ def coco_row(number, image, desc, bbox):
 
 def load(path, as_objects):
     """Load as training does, in this process; prints seconds and resident megabytes."""
+    from coord_data.image_set import load_annotated
     from coord_trainer.config.sections import DataSection
-    from coord_trainer.data.image_set import load_annotated
     from coord_trainer.data.samples import SampleSet
     from coord_trainer.data.targets import TargetWriter
 
@@ -97,9 +97,7 @@ def load(path, as_objects):
 
 def shared(records):
     """Return the resident megabytes of the mapped records, and this process's share while another one reads them."""
-    read = (
-        "import sys; from coord_trainer.data.large.records import Records; r = Records(sys.argv[1]); list(map(id, r))"
-    )
+    read = "import sys; from coord_data.large.records import Records; r = Records(sys.argv[1]); list(map(id, r))"
     words = [sys.executable, "-c", f"{read}; print(flush=True); input()", str(records.path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         other.stdout.readline()

@@ -67,10 +67,10 @@ def _status(field):
 
 
 def _train(words, folder):
+    from coord_codec import RunError
     from coord_trainer import run
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.console import RunError
-    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
 
     config = load_run_config(None, words)

@@ -77,10 +77,10 @@ def run(words, base, folder, plain):
     from swift.trainers import TrainerFactory
     from transformers import Trainer
 
+    from coord_codec import RunError
     from coord_trainer import run as story
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.console import RunError
-    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.data.shapes import draw_sets
     from coord_trainer.swift.open_run import open_run, sample_set
 
     torch.set_num_threads(1)  # two threads would wait for each other
@@ -134,7 +134,7 @@ def build_base(words, folder, rows):
     from transformers import AutoModelForImageTextToText
 
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
 
     config = load_run_config(None, words)

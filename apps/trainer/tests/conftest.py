@@ -14,7 +14,7 @@ def tiny_model(tmp_path_factory):
     """The folder of the tiny Qwen3-VL of `tiny_config()`, with random weights; not to be changed."""
     from tiny_run import tiny_config
 
-    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
 
     config, folder = tiny_config(), tmp_path_factory.mktemp("model")
@@ -27,7 +27,7 @@ def opened_run(tmp_path_factory):
     pytest.importorskip("swift")
     from tiny_run import tiny_config
 
-    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.swift.open_run import open_run, sample_set
 

@@ -13,7 +13,7 @@ from resumed_run import SETTINGS, assert_same_run, write_settings
 from safetensors.numpy import save_file
 from tiny_run import HELPERS
 
-from coord_codec import InputError
+from coord_codec import InputError, RunError
 from coord_trainer.checkpoints import (
     COMPLETE,
     fault_of,
@@ -24,7 +24,6 @@ from coord_trainer.checkpoints import (
     newest_complete,
 )
 from coord_trainer.config.run_config import check_run_config
-from coord_trainer.console import RunError
 from coord_trainer.folder import (
     Manifest,
     check_same_data,

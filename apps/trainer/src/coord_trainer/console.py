@@ -30,6 +30,19 @@ def say(line: str) -> None:
         out.flush()
 
 
+class _Said(logging.Handler):
+    """Prints what `coord_data` logs in the same way as our own lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+_data_log = logging.getLogger("coord_data")
+_data_log.handlers[:] = [_Said()]
+_data_log.setLevel(logging.INFO)
+_data_log.propagate = False
+
+
 @contextmanager
 def swift_log(path: Path) -> Iterator[Callable[[], None]]:
     """Redirect the output and logs of swift, transformers and related libraries to `path`, except progress bars.
@@ -65,10 +78,6 @@ def swift_log(path: Path) -> Iterator[Callable[[], None]]:
             for logger, handlers in zip(loggers, before, strict=True):
                 logger.handlers[:] = handlers
             handler.close()
-
-
-class RunError(Exception):
-    """Raised if a run has started and cannot finish (disk full, diverged, unreadable checkpoint): exit code 1."""
 
 
 _turns: dict[str, int] = {}

@@ -11,13 +11,14 @@ import yaml
 from torch import nn
 
 from coord_codec import InputError, SequenceLayout
+from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say, swift_log, world_size
-from coord_trainer.data.image_set import ImageSet, make_shapes
 from coord_trainer.data.load import load_training, train_of
 from coord_trainer.data.mixed import ConversationSamples
 from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.shapes import make_shapes
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, check_model_path, tiny_outline
 from coord_trainer.swift.open_run import OpenRun, open_run, sample_set

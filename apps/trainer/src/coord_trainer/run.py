@@ -12,16 +12,17 @@ from typing import Any
 import torch
 from filelock import FileLock
 
-from coord_codec import InputError
+from coord_codec import InputError, RunError
 from coord_codec.files import read_json_lines
+from coord_data.image_set import ImageSet
+from coord_data.inspection.numbers.findings import Finding, write_findings
 from coord_eval import Evaluation
 from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import RunError, first_rank_first, is_first, say, world_size
-from coord_trainer.data.image_set import ImageSet
+from coord_trainer.console import first_rank_first, is_first, say, world_size
 from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.load import load_sets, report_mixture, report_sets, scored_set, sets_of, source_configs
 from coord_trainer.data.mixed import ConversationSamples, MixedSamples
@@ -40,7 +41,6 @@ from coord_trainer.folder import (
     refuse_second_run,
     write_config,
 )
-from coord_trainer.inspection.numbers.findings import Finding, write_findings
 from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, check_model_path

@@ -12,7 +12,7 @@ from coord_trainer.answers.appended import unfinished
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import mark_complete
-from coord_trainer.data.image_set import draw_sets
+from coord_trainer.data.shapes import draw_sets
 
 WORDS = ("data.markers=obj", "data.shapes.train=2", "data.shapes.heldout=3", "evaluation.max_new_tokens=8")
 

@@ -7,10 +7,9 @@ from itertools import accumulate
 import pytest
 import torch
 
-from coord_codec import CoordGrid, CoordVocab
+from coord_codec import CoordGrid, CoordVocab, RunError
 from coord_trainer.answers.appended import append_answers
 from coord_trainer.answers.generate import StepRecorder
-from coord_trainer.console import RunError
 from coord_trainer.folder import explain_full_disk
 
 

@@ -7,10 +7,10 @@ from PIL import Image
 from tiny_run import tiny_config
 
 from coord_codec import encode_target
+from coord_data.image_set import load_annotated
 from coord_trainer.answers import generate
 from coord_trainer.answers.score import score_predictions
 from coord_trainer.config.decoding import STRATEGIES
-from coord_trainer.data.image_set import load_annotated
 
 
 @pytest.mark.parametrize("limit", [None, 3])

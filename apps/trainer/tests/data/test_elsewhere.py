@@ -82,8 +82,8 @@ def test_folder_of_folders_says_where_annotations_are(place, run):
 
 def test_link_out_of_the_folder_is_refused_unless_allowed(place, run):
     from coord_codec import InputError
+    from coord_data.image_set import load_annotated
     from coord_trainer.config.sections import DataSection
-    from coord_trainer.data.image_set import load_annotated
 
     (place / "secret").mkdir()
     (place / "images" / "a.png").rename(place / "secret" / "a.png")

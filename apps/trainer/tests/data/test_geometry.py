@@ -8,14 +8,14 @@ import torch
 from PIL import Image
 
 from coord_codec import CoordVocab, InputError, Instance, Object, coordinates_of
+from coord_data.formats.registry import read_source
+from coord_data.large.records import Records, row_of, write_records
 from coord_trainer.answers.summary import shape_line
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection, ShapesConfig
 from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.data.augment import augment
 from coord_trainer.data.batches import collate_samples
-from coord_trainer.data.formats.registry import read_source
-from coord_trainer.data.large.records import Records, row_of, write_records
 from coord_trainer.data.shapes import draw_shapes
 from coord_trainer.data.targets import TargetWriter
 from coord_trainer.model.card import make_card, read_card

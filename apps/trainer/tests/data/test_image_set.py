@@ -6,11 +6,10 @@ import pytest
 from PIL import Image
 from tiny_run import tiny_config
 
-from coord_codec import InputError
+from coord_codec import InputError, RunError
+from coord_data.image_set import load_annotated
 from coord_eval import load_ground_truth
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import RunError
-from coord_trainer.data.image_set import load_annotated
 from coord_trainer.data.load import load_sets, report_sets
 
 NAN = float("nan")

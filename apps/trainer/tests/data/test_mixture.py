@@ -9,10 +9,10 @@ from mixed_sources import CAT, DOG, TALK, write_sources
 from PIL import Image
 
 from coord_codec import InputError
+from coord_data.image_set import load_annotated
 from coord_trainer.config.run_config import RunConfig, check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.conversations import load_conversations
-from coord_trainer.data.image_set import load_annotated
 from coord_trainer.data.load import load_sets, load_training
 from coord_trainer.data.mixed import ConversationSamples, MixedSamples
 from coord_trainer.data.mixture import Mixture, Plan

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coord_trainer.data.image_set import load_annotated
+from coord_data.image_set import load_annotated
 from coord_trainer.data.samples import SampleSet
 from coord_trainer.data.targets import TargetWriter
 

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError, read_instances
+from coord_data.duplicates import near_duplicates, perceptual_hash
+from coord_data.image_set import load_annotated
+from coord_data.preparation import prepare
 from coord_trainer.config.sections import DataSection
-from coord_trainer.data.duplicates import near_duplicates, perceptual_hash
-from coord_trainer.data.image_set import load_annotated
-from coord_trainer.data.prepare import prepare
 
 RNG = np.random.default_rng(5)
 
@@ -134,10 +134,10 @@ def test_last_folder_inside_another_source_is_that_of_its_images(tmp_path, capsy
 _SLOW = """
 import sys, time
 from coord_trainer import cli
-from coord_trainer.data import prepare
+from coord_data import preparation
 
-written = prepare.write_instances
-prepare.write_instances = lambda *given: (written(*given), print("written", flush=True), time.sleep(60))
+written = preparation.write_instances
+preparation.write_instances = lambda *given: (written(*given), print("written", flush=True), time.sleep(60))
 cli.main()
 """
 

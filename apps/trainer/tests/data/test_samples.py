@@ -7,11 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
-from coord_codec import Instance, read_annotations
+from coord_codec import Instance, RunError, read_annotations
+from coord_data import processes
+from coord_data.image_set import ImageSet, load_annotated
 from coord_trainer.config.sections import DataSection
-from coord_trainer.console import RunError
-from coord_trainer.data.image_set import ImageSet, load_annotated
-from coord_trainer.data.parallel import processes
 from coord_trainer.data.samples import SampleSet, WholeRounds
 from coord_trainer.data.targets import TargetWriter
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from coord_trainer.config.sections import ShapesConfig
-from coord_trainer.data.image_set import make_shapes
-from coord_trainer.data.shapes import CATEGORIES, COLOURS, draw_shapes
+from coord_trainer.data.shapes import CATEGORIES, COLOURS, draw_shapes, make_shapes
 
 
 def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
@@ -37,8 +36,9 @@ def test_shape_boxes_use_the_whole_grid_of_bins():
 
 
 def test_ground_truth_of_the_shapes_stands_in_the_run_folder(tmp_path):
+    from coord_data.image_set import load_annotated
     from coord_trainer.config.run_config import check_run_config
-    from coord_trainer.data.image_set import draw_sets, load_annotated
+    from coord_trainer.data.shapes import draw_sets
 
     values = {"data": {"shapes": {"train": 3, "heldout": 2}}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
     train, heldout = draw_sets(check_run_config(values, "test"), tmp_path / "data")
@@ -50,16 +50,16 @@ def test_ground_truth_of_the_shapes_stands_in_the_run_folder(tmp_path):
 
 def test_shapes_drawn_ahead_are_those_of_the_run(tmp_path, monkeypatch):
     from coord_trainer.config.run_config import check_run_config
-    from coord_trainer.data import image_set
-    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.data import shapes
     from coord_trainer.data.load import preparing
+    from coord_trainer.data.shapes import draw_sets
 
     values = {"data": {"shapes": {"train": 3, "heldout": 2}}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
     config = check_run_config(values, "test")
     expected = draw_sets(config, tmp_path / "expected")
     with preparing(config) as prepared:
         pass
-    monkeypatch.setattr(image_set, "make_shapes", None)  # nothing is drawn again
+    monkeypatch.setattr(shapes, "make_shapes", None)  # nothing is drawn again
     for found, wanted in zip(draw_sets(config, tmp_path / "found", prepared.value), expected, strict=True):
         assert (found.name, found.digest, found.instances) == (wanted.name, wanted.digest, wanted.instances)
         assert found.image(1).tobytes() == wanted.image(1).tobytes() and found.root == tmp_path / "found"

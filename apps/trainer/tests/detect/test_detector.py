@@ -16,7 +16,7 @@ from coord_trainer import Detector
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.room import answer_room
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.data.image_set import draw_sets
+from coord_trainer.data.shapes import draw_sets
 from coord_trainer.detect import local
 from coord_trainer.model.locate import locate_model
 from coord_trainer.model.tiny import base_checkpoint

@@ -53,7 +53,7 @@ def deployed(model, log):
 def test_answers_of_swift_deploy_are_those_of_this_process(tmp_path, run):
     from tiny_run import tiny_config
 
-    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
 
     config = tiny_config()

@@ -15,7 +15,7 @@ from coord_codec import SequenceLayout
 from coord_trainer import run as story
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.console import leave_process_group, rank
-from coord_trainer.data.image_set import draw_sets
+from coord_trainer.data.shapes import draw_sets
 from coord_trainer.model.tiny import base_checkpoint
 
 OBJECTIVES = {

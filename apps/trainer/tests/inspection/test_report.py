@@ -9,7 +9,7 @@ from PIL import Image
 from planted import COCO, JSONL, centred, shapes
 from yolo_files import write_yolo
 
-from coord_trainer.data.image_set import ImageSet
+from coord_data.image_set import ImageSet
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_inspect_draws_thin_images_too(inspect, tmp_path):
 
 def test_inspect_shows_only_images_that_it_has_read(inspect, clean, tmp_path, monkeypatch):
     """Of a large set a part is read; the other images may be missing, and their sizes are those of the file."""
-    from coord_trainer.inspection import examine
+    from coord_data.inspection import examine
 
     monkeypatch.setattr(examine, "FULL_CHECK_LIMIT", 3)
     monkeypatch.setattr(examine, "SAMPLE", 3)
@@ -199,8 +199,8 @@ def _set(digest):
 
 @pytest.mark.parametrize("coco", [True, False])
 def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys, monkeypatch, coco):
-    from coord_trainer.data.image_set import load_annotated
-    from coord_trainer.data.large import part, store
+    from coord_data.image_set import load_annotated
+    from coord_data.large import part, store
     from coord_trainer.inspection import report
 
     monkeypatch.setattr(store, "LARGE_BYTES", 0)
@@ -219,7 +219,7 @@ def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys,
 
 
 def test_training_looks_at_its_data_once_and_strict_stops(clean, tmp_path, capsys, monkeypatch):
-    from coord_trainer.console import RunError
+    from coord_codec import RunError
     from coord_trainer.inspection import report
 
     source = COCO["mirrored"](replace(clean, coco=True)).write(tmp_path / "data")
@@ -239,8 +239,7 @@ def test_training_looks_at_its_data_once_and_strict_stops(clean, tmp_path, capsy
 @pytest.mark.parametrize("coco", [True, False])
 def test_run_names_the_fault_before_it_begins(clean, tmp_path, capsys, coco):
     pytest.importorskip("swift")
-    from coord_codec import InputError
-    from coord_trainer.console import RunError
+    from coord_codec import InputError, RunError
     from coord_trainer.run import train_and_score
 
     faults = COCO if coco else JSONL

@@ -41,7 +41,7 @@ LORA = {"tuner_type": "lora", "target_modules": ["all-linear"], "lora_dropout": 
 @pytest.fixture(scope="module")
 def observe(tmp_path_factory):
     """Train the tiny model; returns what was seen of the run."""
-    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.run import train_model
     from coord_trainer.swift.open_run import OpenRun

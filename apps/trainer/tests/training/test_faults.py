@@ -8,9 +8,8 @@ import pytest
 import torch
 from tiny_run import read_lines
 
-from coord_codec import CoordVocab
+from coord_codec import CoordVocab, RunError
 from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, TermError
-from coord_trainer.console import RunError
 from coord_trainer.training.faults import (
     NonFiniteLoss,
     explain_worker_failure,
@@ -102,7 +101,7 @@ def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy
     pytest.importorskip("swift")
     from tiny_run import tiny_config
 
-    from coord_trainer.data.image_set import draw_sets
+    from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.run import train_model
     from coord_trainer.training.head import RowHead

@@ -125,7 +125,7 @@ def read_annotations(
         found = "a file" if Path(images).exists() else "nothing there"
         raise InputError(f"{images}: expected a folder of images, found {found}")
     root = None if images is None else Path(images)
-    kind = None if geometry_of(geometry).name == "box" else geometry_of(geometry)
+    kind = None if geometry_of(geometry).is_box else geometry_of(geometry)
     if isinstance(source, Mapping):
         annotations = _from_coco(source, "annotations", image_size, on_bad_box, kind, root)
     elif isinstance(source, (str, os.PathLike)):
@@ -270,7 +270,7 @@ def with_shapes(
         >>> found.instances[0].objects[0].geometry.coordinates, *found.notes
         ((0.2, 0.4), 'objects without a point geometry: the centre of the box is used')
     """
-    if geometry is None or geometry_of(geometry).name == "box":
+    if geometry is None or geometry_of(geometry).is_box:
         return annotations
     kind = geometry_of(geometry)
     notes, problems, kept = Counter(annotations.notes), list(annotations.problems), []

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coord_codec import InputError
+    from coord_codec.images import ImageError, ImageFacts, decode_image, image_facts, to_rgb
     from coord_eval.comparison import Comparison, Difference, compare
     from coord_eval.data.ground_truth import GroundTruth, load_ground_truth
     from coord_eval.data.predictions import Detections
     from coord_eval.evaluation import Evaluation, oracle_predictions, score
     from coord_eval.export import to_coco_results, to_fiftyone, to_supervision, write_exports
-    from coord_eval.images import ImageError, ImageFacts, decode_image, image_facts, to_rgb
     from coord_eval.intake.ranking import SCORE_SOURCES
     from coord_eval.metrics.bootstrap import Resamples, resample
     from coord_eval.metrics.coco import COCO_KEYS
@@ -32,7 +32,7 @@ _MODULES = {
     "coord_eval.data.ground_truth": ("GroundTruth", "load_ground_truth"),
     "coord_eval.data.predictions": ("Detections",),
     "coord_eval.export": ("to_coco_results", "to_fiftyone", "to_supervision", "write_exports"),
-    "coord_eval.images": ("ImageError", "ImageFacts", "decode_image", "image_facts", "to_rgb"),
+    "coord_codec.images": ("ImageError", "ImageFacts", "decode_image", "image_facts", "to_rgb"),
     "coord_eval.intake.ranking": ("SCORE_SOURCES",),
     "coord_eval.metrics.bootstrap": ("Resamples", "resample"),
     "coord_eval.metrics.coco": ("COCO_KEYS",),

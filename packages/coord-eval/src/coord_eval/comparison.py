@@ -13,11 +13,12 @@ import numpy as np
 
 from coord_codec import InputError
 from coord_codec.files import write_text
+from coord_codec.html import columns, page, safe, section, table
 from coord_eval.evaluation import Evaluation
 from coord_eval.metrics.bootstrap import CONFIDENCE, HEADLINE, Resamples, few_objects_note, interval, resample
 from coord_eval.metrics.evaluation import join_lines
 from coord_eval.metrics.permutation import exchange_p_values
-from coord_eval.report.page import columns, headline_first, page, safe, section, table
+from coord_eval.report.page import headline_first
 
 _ERRORS = ("count_error", "count_absolute_error", "duplicates", "ece")
 """Metrics whose best value is 0."""

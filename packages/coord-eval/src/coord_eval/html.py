@@ -10,7 +10,8 @@ Example:
     <!doctype html>
 """
 
-from coord_eval.report.page import number, overlay, page, safe, section, table
+from coord_codec.html import number, page, safe, section, table
+from coord_eval.report.page import overlay
 from coord_eval.report.plot import INK, PALETTE, Chart, box_rows, chart, legend, line_chart
 
 __all__ = [

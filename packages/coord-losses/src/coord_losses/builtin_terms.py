@@ -14,7 +14,7 @@ from coord_losses.terms.distance_iou import complete_iou, distance_iou
 from coord_losses.terms.focal import distribution_focal_per_row
 from coord_losses.terms.huber import huber_per_row
 from coord_losses.terms.registry import register_term
-from coord_losses.terms.shape import shape_giou_per_object, shape_l1_per_object
+from coord_losses.terms.shape import shape_giou_per_object, shape_loss_per_object
 from coord_losses.terms.wasserstein import wasserstein1_per_row
 
 # Functions of the inputs, one value per element
@@ -39,8 +39,7 @@ def _w1(x: TermInputs) -> Tensor:
 def _box(x: TermInputs) -> Tensor:
     coords = x.batch.objects.coords
     if coords is not None:
-        expected_P = x.expected_C[coords.rows_P]
-        loss_M = x.config.alpha_l1 * shape_l1_per_object(expected_P, coords.true_P, coords.object_P, len(x.boxes_M4))
+        loss_M = x.config.alpha_l1 * shape_loss_per_object(x.expected_C[coords.rows_P], coords, len(x.boxes_M4))
         if x.config.shape_boxes:
             loss_M = loss_M + x.config.beta_giou * shape_giou_per_object(x.predicted_M4, x.boxes_M4)
         return loss_M

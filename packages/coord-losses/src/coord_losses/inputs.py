@@ -21,7 +21,7 @@ from coord_losses.terms.expectation import expectation
 from coord_losses.terms.loss_term import LossTerm
 from coord_losses.terms.object_weights import inverse_count, inverse_size
 from coord_losses.terms.registry import INPUTS, Need, Term, registered_terms
-from coord_losses.terms.shape import boxes_around
+from coord_losses.terms.shape import boxes_of_shapes
 from coord_losses.terms.soft_targets import checked_soft_targets
 
 _FROM_COORD_LOGITS: tuple[Need, ...] = ("coord_logits", "expectation", "box")
@@ -152,7 +152,7 @@ class TermInputs:
         """Expected boxes with unsorted corners; for other geometries the boxes around the expected coordinates."""
         objects = self.batch.objects
         if (coords := objects.coords) is not None:
-            return boxes_around(self.expected_C[coords.rows_P], coords.is_x_P, coords.object_P, len(objects))
+            return boxes_of_shapes(self.expected_C[coords.rows_P], coords, len(objects))
         return self.expected_C[objects.rows_M4.flatten()].view(-1, 4)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from coord_codec import CoordVocab, Geometry, SequenceLayout, geometry_of
+from coord_codec import GEOMETRIES, CoordVocab, Geometry, SequenceLayout, geometry_of
 from coord_losses.places import Place, SampleRows, agree, join
 
 Box = Sequence[float]
@@ -25,12 +25,13 @@ def _move(x: Tensor, device: torch.device | str, non_blocking: bool) -> Tensor:
 
 @dataclass(frozen=True)
 class CoordRows:
-    """The coordinates of shapes other than boxes, sorted by object, alternating x and y.
+    """The coordinates of shapes other than boxes, sorted by object, in the order of their geometry.
 
     Attributes:
         rows_P: int64, the row that predicts each coordinate
         true_P: the ground-truth coordinates in [0, 1], not quantised
         object_P: int64, the object of each coordinate, ascending
+        geometry: the geometry of the objects, by default one of alternating x and y
 
     Example:
         >>> import torch
@@ -41,6 +42,7 @@ class CoordRows:
     rows_P: Tensor
     true_P: Tensor
     object_P: Tensor
+    geometry: Geometry = GEOMETRIES["polygon"]
 
     def __post_init__(self) -> None:
         if not self.rows_P.shape == self.true_P.shape == self.object_P.shape or self.rows_P.dim() != 1:
@@ -52,12 +54,27 @@ class CoordRows:
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "CoordRows":
         """Return a copy on another device."""
         tensors = (self.rows_P, self.true_P, self.object_P)
-        return CoordRows(*(_move(tensor, device, non_blocking) for tensor in tensors))
+        rows_P, true_P, object_P = (_move(tensor, device, non_blocking) for tensor in tensors)
+        return CoordRows(rows_P, true_P, object_P, self.geometry)
 
     @property
     def is_x_P(self) -> Tensor:  # noqa: N802  (shape suffix)
-        """Whether each coordinate is an x [P]; every object has an even number of coordinates."""
-        return torch.arange(len(self.rows_P), device=self.rows_P.device) % 2 == 0
+        """Whether each coordinate is an x [P]."""
+        return self._is("x")
+
+    @property
+    def is_angle_P(self) -> Tensor:  # noqa: N802  (shape suffix)
+        """Whether each coordinate is an angle [P]."""
+        return self._is("angle")
+
+    def _is(self, number: str) -> Tensor:
+        numbers = torch.tensor([name == number for name in self.geometry.numbers], device=self.rows_P.device)
+        # Objects are sorted, and begin where the object changes; without a loop, and without waiting for the device.
+        place_P = torch.arange(len(self.rows_P), device=self.rows_P.device)
+        begins_P = torch.ones_like(self.object_P, dtype=torch.bool)
+        begins_P[1:] = self.object_P[1:] != self.object_P[:-1]
+        first_P = (place_P * begins_P).cummax(0).values if len(place_P) else place_P
+        return numbers[(place_P - first_P) % len(numbers)]
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,7 @@ class ObjectSlots:
 
     Attributes:
         rows_M4: int64, rows of `supervised_rows` that predict x1, y1, x2, y2 of each object; for other geometries the
-            rows of the vertices at these sides of its ground-truth box
+            rows of the vertices at these sides of its ground-truth box, or of the first x and y if it has none there
         boxes_M4: ground-truth boxes in [0, 1], not quantised, float64 where the device has it (the losses convert them
             to the dtype of the logits); for other geometries the boxes around the shapes
         image_M: int64, the sample that contains each object
@@ -204,7 +221,7 @@ class ObjectSlots:
         names = {words: name for name, words in enumerate(dict.fromkeys(entry.words for entry in found))}
         said_M = None if () in names else torch.tensor([names[entry.words] for entry in found], dtype=torch.long)
         rows, true = [list(entry.rows) for entry in found], [list(entry.true) for entry in found]
-        fields = {} if kind.name == "box" else _shape_fields(kind, rows, true)
+        fields = {} if kind.is_box else _shape_fields(kind, rows, true)
         return cls(
             torch.tensor(fields.get("sides", rows), dtype=torch.long).view(-1, 4),
             torch.tensor(fields.get("boxes", true), dtype=torch.float64).view(-1, 4),
@@ -256,7 +273,7 @@ def _shape_fields(kind: Geometry, rows: list[list[int]], shapes: list[list[float
     """Return the boxes around ground-truth shapes, the rows at their sides, and all coordinates with their objects."""
     boxes = [kind.to_box(tuple(shape)) for shape in shapes]
     sides = [
-        [shape_rows[next(i for i in range(axis % 2, len(shape_rows), 2) if shape[i] == box[axis])] for axis in range(4)]
+        [shape_rows[_at_side(kind, shape, box, side)] for side in range(4)]
         for shape_rows, shape, box in zip(rows, shapes, boxes, strict=True)
     ]
     counts = torch.tensor([len(shape_rows) for shape_rows in rows], dtype=torch.long)
@@ -264,5 +281,13 @@ def _shape_fields(kind: Geometry, rows: list[list[int]], shapes: list[list[float
         torch.tensor([row for shape_rows in rows for row in shape_rows], dtype=torch.long),
         torch.tensor([c for shape in shapes for c in shape], dtype=torch.float64),
         torch.arange(len(rows)).repeat_interleave(counts),
+        kind,
     )
     return {"boxes": boxes, "sides": sides, "coords": coords}
+
+
+def _at_side(kind: Geometry, shape: list[float], box: Box, side: int) -> int:
+    """Return the index of the coordinate that lies at a side of the box; of an outline without vertices the first."""
+    axis = "y" if side % 2 else "x"
+    along = [i for i in range(len(shape)) if kind.number_at(i) == axis]
+    return next((i for i in along if shape[i] == box[side]), along[0])

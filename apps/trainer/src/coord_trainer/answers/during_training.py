@@ -10,6 +10,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from coord_codec import CoordVocab
+from coord_data.image_set import ImageSet
 from coord_trainer.answers.generate import predict
 from coord_trainer.answers.room import answer_room
 from coord_trainer.answers.score import headline, score_predictions
@@ -17,7 +18,6 @@ from coord_trainer.checkpoints import AP, answer_scores, scores_since_best
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
-from coord_trainer.data.image_set import ImageSet
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.packed_attention import attend_by_sample

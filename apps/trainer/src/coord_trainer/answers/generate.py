@@ -18,6 +18,7 @@ from tqdm import tqdm
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from coord_codec import CoordVocab, InputError
+from coord_data.image_set import ImageSet
 from coord_trainer.answers.appended import append_answers, make_folder
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
@@ -27,7 +28,6 @@ from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import QUANTILE_LEVELS, DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
-from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
 

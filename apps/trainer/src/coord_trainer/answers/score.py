@@ -14,6 +14,7 @@ import numpy as np
 
 from coord_codec import CoordGrid, InputError
 from coord_codec.files import read_json, read_json_lines, write_text
+from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, ReportSection, score
 from coord_eval.diagnosis import diagnose
 from coord_eval.html import line_chart, safe, table
@@ -24,7 +25,6 @@ from coord_trainer.checkpoints import answer_scores, is_complete, steps_of
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
-from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.load import load_scored, report_sets
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.training.metrics import DIAGNOSTICS, find_overfitting

@@ -13,9 +13,9 @@ import typer
 
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
+from coord_data.rules import Format
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile, NewPlace, Strict, load_libraries, must_be_folder, must_not_exist
-from coord_trainer.config.base import Format
 
 _TRAIN, _HELDOUT = "train.jsonl", "val.jsonl"
 """Files in a folder written by `prepare --split`."""
@@ -52,9 +52,9 @@ def prepare(
     Example: uv run apps/trainer prepare annotations.json images --out prepared
     """
     must_not_exist(out)
+    from coord_data.preparation import prepare as write_prepared
+    from coord_data.preparation import written_to
     from coord_trainer.config.sections import DataSection
-    from coord_trainer.data.prepare import prepare as write_prepared
-    from coord_trainer.data.prepare import written_to
 
     for place in written_to(out):
         must_not_exist(place)
@@ -103,7 +103,8 @@ def inspect(
 
     resolved = load_run_config(config, _split_words(words or [], images, model), trains=False)
     if sample is None and resolved.data.given:
-        from coord_trainer.console import RunError, say
+        from coord_codec import RunError
+        from coord_trainer.console import say
         from coord_trainer.data.load import source_configs
         from coord_trainer.inspection.report import inspect_data
 

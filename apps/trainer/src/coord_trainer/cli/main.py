@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from coord_codec import InputError
-from coord_trainer.console import RunError, is_first
+from coord_codec import InputError, RunError
+from coord_trainer.console import is_first
 from coord_trainer.elsewhere import pointer
 
 _ENVIRONMENT = {

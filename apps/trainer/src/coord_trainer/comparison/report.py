@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec.files import write_text
+from coord_data.image_set import ImageSet
 from coord_eval.html import PALETTE, legend, overlay, page, safe, section
 from coord_trainer.comparison.charts import curves, distributions, loss_curves
 from coord_trainer.comparison.plan import differing_settings
@@ -25,7 +26,6 @@ from coord_trainer.comparison.results import (
     paired_difference,
 )
 from coord_trainer.config.decoding import STRATEGIES
-from coord_trainer.data.image_set import ImageSet
 
 _SHOWN_IMAGES = 6
 _HELD_OUT = {

@@ -13,11 +13,11 @@ from tqdm import tqdm
 
 from coord_codec import CoordGrid
 from coord_codec.files import read_json, read_json_lines
+from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, resample
 from coord_trainer.answers.score import CHECKPOINT_SCORES, score_predictions
 from coord_trainer.comparison.plan import Group, Run
 from coord_trainer.config.decoding import DecodingStrategy, prediction_files
-from coord_trainer.data.image_set import ImageSet
 
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
 """Two-sided 95 % quantiles of Student's t by degrees of freedom; the last is used for more than it lists."""

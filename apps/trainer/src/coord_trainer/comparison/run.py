@@ -12,8 +12,9 @@ from pathlib import Path
 
 import yaml
 
-from coord_codec import InputError
+from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
+from coord_data.image_set import ImageSet
 from coord_trainer.answers.appended import make_folder
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.checkpoints import find_checkpoint
@@ -22,8 +23,7 @@ from coord_trainer.comparison.report import write_comparison
 from coord_trainer.comparison.results import collect
 from coord_trainer.config.decoding import prediction_files
 from coord_trainer.config.run_config import changed_settings, check_run_config, read_yaml
-from coord_trainer.console import RunError, say
-from coord_trainer.data.image_set import ImageSet
+from coord_trainer.console import say
 from coord_trainer.data.load import scored_set, sets_of
 from coord_trainer.model.tiny import check_model_path
 

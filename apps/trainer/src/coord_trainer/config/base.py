@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, field_validator
 
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
-Format = Literal[
-    "auto", "coco", "jsonl", "lvis", "voc", "yolo", "csv", "vg", "openimages", "refcoco", "swift", "qwen", "qwen-pixels"
-]
-"""The annotation formats that can be read; `data/formats` has a module for each."""
 
 
 class Section(BaseModel):

@@ -8,12 +8,11 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from coord_codec import MARKERS, Geometry, geometry_of
-from coord_codec.boxes import OnBadBox
-from coord_codec.geometry import GeometryName
 from coord_codec.geometry.polygon import PolygonGeometry
-from coord_trainer.config.base import Format, Fraction, Probability, Section, Seed
+from coord_data.rules import ReadingRules
+from coord_trainer.config.base import Fraction, Probability, Section, Seed
 from coord_trainer.config.decoding import STRATEGIES
-from coord_trainer.config.sources import AugmentConfig, ClassNames, ClassPrompt, Prompt, Queries, SourceConfig
+from coord_trainer.config.sources import AugmentConfig, ClassPrompt, Prompt, Queries, SourceConfig
 
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
 DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their bounding boxes: {classes}"
@@ -106,27 +105,13 @@ class ShapesConfig(Section):
         return self
 
 
-class DataSection(Section):
+class DataSection(Section, ReadingRules):
     """Annotations and images, or without annotations the generated shapes."""
 
     annotations: Path | None = Field(
         None,
         description="training annotations: a file or folder of any format that `prepare` reads; generated shapes when "
         "not given",
-    )
-    images: Path | None = Field(
-        None,
-        description="folder that image paths in the training annotations are relative to; depends on the format when "
-        "not given, for instance JSONL the file's own folder",
-    )
-    format: Format = Field("auto", description="format of the annotations; auto detects it from their content")
-    on_bad_box: OnBadBox = Field(
-        "drop_image",
-        description="for a faulty object: leave its image out, leave the object out, or raise an error; an object "
-        "smaller than a bin is left out alone, or is an error",
-    )
-    allow_outside: bool = Field(
-        False, description="also open images outside the image folder, through links or paths with .."
     )
     heldout_annotations: Path | None = Field(
         None, description="annotations of the images that are scored with `evaluation.pictures: heldout`"
@@ -144,11 +129,6 @@ class DataSection(Section):
         None,
         description="number of usable images to train on, from the first, for a trial; all when not given. `inspect` "
         "and the scoring of held-out images ignore it",
-    )
-    classes: ClassNames | None = Field(
-        None,
-        description="the only descriptions that are trained, scored and queried, others are left out and counted; all "
-        "in the annotations when not given",
     )
     queries: Queries = Field(
         "all",
@@ -178,11 +158,6 @@ class DataSection(Section):
         "<obj_start> and <obj_end>",
     )
     style: Literal["markers", "json"] = Field("markers", description="target as marked objects, or as JSON text")
-    geometry: GeometryName = Field(
-        "box",
-        description="geometry of the targets: box, point, polygon, oriented box of four corners, or keypoints; read "
-        "from `segmentation` and `keypoints` of COCO files, else derived from the box",
-    )
     max_vertices: Annotated[int, Field(ge=3, le=128)] = Field(
         32, description="most vertices of a polygon in a target; outlines with more are simplified"
     )
@@ -202,9 +177,6 @@ class DataSection(Section):
     )
     preload: bool | None = Field(
         None, description="encode all samples once and keep them in memory; depends on their size when not given"
-    )
-    strict: bool = Field(
-        False, description="raise an error at a bad record, which otherwise is listed and neither trained nor scored"
     )
 
     @field_validator("markers")

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from coord_codec.boxes import OnBadBox
-from coord_codec.records import check_description
-from coord_trainer.config.base import Format, Fraction, Probability, Section
+from coord_data.rules import ClassNames, Format
+from coord_trainer.config.base import Fraction, Probability, Section
 
 Queries = Literal["all", "per_class", "class_list", "mixed"]
 
@@ -37,14 +37,6 @@ def _class_prompt(value: str) -> str:
     return _plain_prompt(value)
 
 
-def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
-    for name in value:
-        check_description(name)
-    if not value or len(set(value)) < len(value):
-        raise ValueError("expected one or more names of classes, each once")
-    return value
-
-
 def _folder_name(value: str) -> str:
     if not value.strip() or value in (".", "..") or set(value) & set("/\\") or not value.isprintable():
         raise ValueError("expected a name that a folder can have: not empty, no .., without / and \\")
@@ -54,7 +46,6 @@ def _folder_name(value: str) -> str:
 Prompt = Annotated[str, AfterValidator(_plain_prompt)]
 ClassPrompt = Annotated[str, AfterValidator(_class_prompt)]
 FolderName = Annotated[str, AfterValidator(_folder_name)]
-ClassNames = Annotated[tuple[str, ...], AfterValidator(_class_names)]
 
 
 class AugmentConfig(Section):

@@ -16,8 +16,9 @@ from torchvision.transforms.v2 import functional
 from torchvision.tv_tensors import BoundingBoxes, wrap
 
 from coord_codec import Instance, Object
+from coord_codec.records import phrase_of
 from coord_trainer.config.sources import AugmentConfig
-from coord_trainer.data.queries import names_a_side, phrase_of
+from coord_trainer.data.queries import names_a_side
 
 _TRIES = 20
 

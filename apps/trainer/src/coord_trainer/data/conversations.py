@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from coord_codec import InputError, Problem
+from coord_codec import InputError, Problem, RunError
 from coord_codec.files import parse_json_line, path_inside
 from coord_codec.vocab import find_control_token
+from coord_data.formats.raw import as_list
 from coord_eval import ImageError, decode_image, image_facts
-from coord_trainer.console import RunError
-from coord_trainer.data.formats.raw import as_list
 
 ROLES = ("system", "user", "assistant")
 _TAG = "<image>"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_codec import InputError, Instance
-from coord_trainer.data.large.records import Records
+from coord_data.large.records import Records
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,17 @@ from pathlib import Path
 
 from coord_codec import InputError
 from coord_codec.files import write_text
+from coord_data.image_set import ImageSet, load_annotated
+from coord_data.large.store import is_large
+from coord_data.processes import Outcome, meanwhile
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.config.sources import SourceConfig
 from coord_trainer.console import is_first, say
 from coord_trainer.data.conversations import Conversations, load_conversations
-from coord_trainer.data.image_set import ImageSet, draw_set, draw_sets, keep, load_annotated
-from coord_trainer.data.large.store import is_large
 from coord_trainer.data.mixture import Mixture, Part
-from coord_trainer.data.parallel.processes import Outcome, meanwhile
 from coord_trainer.data.queries import names_a_side
+from coord_trainer.data.shapes import draw_set, draw_sets, keep
 
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:

@@ -9,8 +9,8 @@ from torch.utils.data import Dataset
 
 from coord_trainer.data.conversations import Conversations
 from coord_trainer.data.mixture import Mixture
-from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
 from coord_trainer.data.samples import NO_OBJECTS, SampleSet
+from coord_trainer.data.workers import leave_signals_to_the_parent
 
 
 class ConversationSamples(Dataset):

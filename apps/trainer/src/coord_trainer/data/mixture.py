@@ -16,9 +16,9 @@ from functools import lru_cache
 import numpy as np
 
 from coord_codec import InputError
+from coord_data.image_set import ImageSet
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.conversations import Conversations
-from coord_trainer.data.image_set import ImageSet
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coord_codec import Instance
-from coord_codec.records import ABSENT, UNCERTAIN, descriptions_in
+from coord_codec.records import ABSENT, UNCERTAIN, descriptions_in, phrase_of
 from coord_trainer.config.sections import DataSection
 
 _SIDES = re.compile("left|right", re.IGNORECASE)
@@ -42,12 +42,6 @@ class Query:
             return instance
         kept = tuple(target for target in instance.objects if target.desc in self.classes)
         return instance.model_copy(update={"objects": kept})
-
-
-def phrase_of(instance: Instance) -> str | None:
-    """Return the phrase of a record, its key `query`; None if the record has none."""
-    phrase = getattr(instance, "query", None)
-    return phrase if isinstance(phrase, str) and phrase.strip() else None
 
 
 def names_a_side(instance: Instance) -> bool:

@@ -17,13 +17,13 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from coord_codec import Instance, SequenceLayout, find_layout
+from coord_data.image_set import ImageSet
+from coord_data.processes import in_processes
 from coord_trainer.console import world_size
 from coord_trainer.data.augment import augment
-from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.noise import without_noise
-from coord_trainer.data.parallel.processes import in_processes
-from coord_trainer.data.parallel.workers import leave_signals_to_the_parent
 from coord_trainer.data.targets import TargetWriter
+from coord_trainer.data.workers import leave_signals_to_the_parent
 
 NO_OBJECTS = SequenceLayout((), (), (), (), ())
 """The layout of a sample without objects."""

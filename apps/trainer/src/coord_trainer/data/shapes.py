@@ -6,14 +6,22 @@ half-pixel grid would use only a fifth of the bins.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageDraw
+from tqdm import tqdm
 
-from coord_codec import Instance, Object, shape_of
+from coord_codec import Instance, Object, read_annotations, shape_of, write_instances
+from coord_data.image_set import ImageSet
+from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import ShapesConfig
+from coord_trainer.console import is_first
 
 COLOURS = {"red": (220, 40, 40), "green": (40, 190, 60), "blue": (50, 70, 220), "yellow": (225, 205, 40)}
 SHAPES = ("circle", "square", "triangle")
@@ -133,3 +141,40 @@ def _rotated_corners(rng: np.random.Generator, width: float, height: float) -> l
 def _with_shape(target: Object, geometry: str) -> Object:
     """Return an object with the shape of its box in a geometry; unchanged for `box`."""
     return target if geometry == "box" else target.model_copy(update={"geometry": shape_of(target, geometry)})
+
+
+def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, geometry: str = "box") -> ImageSet:
+    """Generate a split of the shapes with a geometry; the images stay in memory, with paths below `folder`."""
+    instances, images, sha = [], {}, hashlib.sha256(b"shapes")
+    generated = draw_shapes(config, split, count, geometry)
+    for instance, image in tqdm(generated, total=count, desc=f"drawing {split} images", unit="img", mininterval=0.5):
+        instances.append(instance)
+        sha.update(instance.model_dump_json(exclude_unset=True).encode() + image.tobytes())
+        images[instance.image] = image
+    return ImageSet(split, read_annotations(instances), folder, sha.hexdigest()[:16], images)
+
+
+def draw_sets(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[ImageSet, ImageSet]:
+    """Return training and held-out shapes, drawn unless they are in `drawn`, and save them to `folder` with `keep`."""
+    by_name = {images.name: replace(images, root=folder) for images in drawn}
+    train, heldout = (by_name.get(name) or draw_set(config, name, folder) for name in ("train", "heldout"))
+    return keep(train), keep(heldout)
+
+
+def draw_set(config: RunConfig, name: Literal["train", "heldout"], folder: Path) -> ImageSet:
+    """Generate one of the two sets of shapes without writing files."""
+    shapes = config.data.shapes
+    count = shapes.heldout if name == "heldout" else shapes.train
+    return make_shapes(shapes, name, count, folder, config.data.geometry)
+
+
+def keep(drawn: ImageSet) -> ImageSet:
+    """Write the ground truth of generated images, and the held-out images, to their folder; return the set."""
+    if is_first():
+        drawn.root.mkdir(parents=True, exist_ok=True)
+        write_instances(drawn.root / f"{drawn.name}.jsonl", drawn.instances)
+        for name, image in drawn.held_in_memory.items() if drawn.name == "heldout" else ():
+            path = drawn.root / name
+            path.parent.mkdir(exist_ok=True)
+            image.save(path)
+    return drawn

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coord_codec import InputError
+from coord_codec import InputError, RunError
 from coord_codec.files import write_text
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import RunError, first_rank_first, is_first, say
+from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import coco_results, exports_in, write_export
 from coord_trainer.detect.objects import has_distributions

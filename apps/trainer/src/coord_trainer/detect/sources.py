@@ -13,9 +13,9 @@ from pathlib import Path
 
 from coord_codec import AnnotationSet, InputError
 from coord_codec.files import read_json
+from coord_data.formats.images import IMAGE_SUFFIXES, is_hidden
+from coord_data.formats.registry import read_source
 from coord_eval import ImageError, image_facts
-from coord_trainer.data.formats.images import IMAGE_SUFFIXES, is_hidden
-from coord_trainer.data.formats.registry import read_source
 
 SESSION = "session.json"
 """File of the settings that the answers in a folder depend on; a second call must have the same."""

@@ -13,9 +13,9 @@ from PIL import Image
 
 from coord_codec import CoordGrid
 from coord_codec.files import write_text
+from coord_data.inspection.examine import Examination
+from coord_data.inspection.numbers.findings import Finding
 from coord_eval.html import chart, number, page, safe, section, table
-from coord_trainer.inspection.examine import Examination
-from coord_trainer.inspection.numbers.findings import Finding
 from coord_trainer.inspection.shown import ModelView, Named, Shown, Token
 
 _SIDE = 480  # longer side of a drawing, in SVG units

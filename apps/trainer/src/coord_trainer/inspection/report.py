@@ -10,20 +10,20 @@ from pathlib import Path
 
 import numpy as np
 
-from coord_codec import InputError, Instance
+from coord_codec import InputError, Instance, RunError
 from coord_codec.files import read_json
+from coord_data.classes import absent_classes, class_categories
+from coord_data.formats.registry import recognise
+from coord_data.formats.yolo import HeldOut, held_out
+from coord_data.image_set import ImageSet
+from coord_data.inspection.examine import Examination, examine
+from coord_data.inspection.numbers.findings import Finding, by_share, write_findings
+from coord_data.inspection.numbers.raw import DataSource
+from coord_data.large.store import is_large
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import RunError, say
-from coord_trainer.data.formats.registry import recognise
-from coord_trainer.data.formats.yolo import HeldOut, held_out
-from coord_trainer.data.image_set import ImageSet
-from coord_trainer.data.large.store import is_large
+from coord_trainer.console import say
 from coord_trainer.data.load import load_training, source_configs
-from coord_trainer.data.usable.classes import absent_classes, class_categories
-from coord_trainer.inspection.examine import Examination, examine
-from coord_trainer.inspection.numbers.findings import Finding, by_share, write_findings
-from coord_trainer.inspection.numbers.raw import DataSource
 from coord_trainer.inspection.page import write_page
 from coord_trainer.inspection.shown import ModelView, with_model, without_model
 

@@ -20,7 +20,7 @@ from coord_losses import ObjectiveConfig
 from coord_trainer.config.run_config import RunConfig
 
 if TYPE_CHECKING:
-    from coord_trainer.data.image_set import ImageSet
+    from coord_data.image_set import ImageSet
     from coord_trainer.swift.open_run import OpenRun
 
 Named = tuple[str, tuple[float, float, float, float]]

@@ -21,9 +21,9 @@ from coord_trainer.console import say
 if TYPE_CHECKING:
     from transformers import Qwen2Tokenizer, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
+    from coord_data.image_set import ImageSet
     from coord_trainer.config.run_config import RunConfig
     from coord_trainer.config.sections import TinyModelConfig
-    from coord_trainer.data.image_set import ImageSet
     from coord_trainer.data.mixture import Mixture
 
 
@@ -65,7 +65,7 @@ def tiny_outline(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> 
 
 
 def _texts(config: RunConfig, train: ImageSet | Mixture) -> list[str]:
-    from coord_trainer.data.image_set import ImageSet
+    from coord_data.image_set import ImageSet
     from coord_trainer.data.mixture import Mixture
 
     mixture = Mixture.of_one(train, config.data)

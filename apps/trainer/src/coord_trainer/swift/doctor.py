@@ -16,8 +16,9 @@ from typing import Any
 import torch
 
 import coord_trainer.swift
+from coord_codec import RunError
 from coord_trainer.config.swift_arguments import argument_table
-from coord_trainer.console import RunError, say
+from coord_trainer.console import say
 
 _SHOWN = ("torch", "transformers", "peft", "ms-swift", "deepspeed", "accelerate", "datasets")
 _NAME = re.compile(

@@ -15,12 +15,12 @@ from transformers import TrainerCallback
 
 from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter
 from coord_codec import CoordVocab, InputError
+from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import set_single_rank_environment, swift_log
 from coord_trainer.data.batches import collate_samples
-from coord_trainer.data.image_set import ImageSet
 from coord_trainer.data.lengths import Lengths
 from coord_trainer.data.mixed import MixedSamples
 from coord_trainer.data.samples import SampleSet

@@ -22,13 +22,13 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
 from coord_adapter import CoordOffsetConfig
-from coord_codec import InputError
+from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.checkpoints import AP, COMPLETE, mark_complete
 from coord_trainer.config.swift_arguments import shards_weights
-from coord_trainer.console import RunError, say
+from coord_trainer.console import say
 from coord_trainer.data.batches import BatchDigest, collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard

@@ -19,7 +19,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from tqdm import tqdm
 from transformers import TrainerCallback, TrainerState
 
-from coord_trainer.console import RunError, say
+from coord_codec import RunError
+from coord_trainer.console import say
 from coord_trainer.training.head import HEAD
 from coord_trainer.training.metrics import find_overfitting
 

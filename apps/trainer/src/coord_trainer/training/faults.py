@@ -15,8 +15,9 @@ from typing import Literal
 
 import torch
 
+from coord_codec import RunError
 from coord_losses import ObjectiveOutput, TermError
-from coord_trainer.console import RunError, say
+from coord_trainer.console import say
 
 _PRINTED = 10
 """Number of skipped batches that are printed; problems.jsonl lists all."""

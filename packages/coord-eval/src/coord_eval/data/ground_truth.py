@@ -135,7 +135,7 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
         notes.append(f"{len(left_out)} faults in the ground truth, their records are left out: {first}")
     if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
         notes.append(f"{zero_area} ground-truth boxes have zero area and cannot be matched")
-    has_shapes = geometry_of(geometry).name != "box"
+    has_shapes = not geometry_of(geometry).is_box
     return GroundTruth(
         **{**values, "sizes_I2": np.array(values["sizes_I2"], dtype=np.float64).reshape(-1, 2)},
         categories=tuple(category.name for category in annotations.categories),

@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_codec.layouts import LAYOUTS
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import CocoResult, Detections, Prediction
 from coord_eval.diagnosis.ways import RawNumbers, Way, ways_by_fit
@@ -24,7 +25,6 @@ from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.joining import LabelMatcher, join
 from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.scale import RAW_SCALE, mean_best_iou
-from coord_eval.intake.transforms import LAYOUTS
 from coord_eval.metrics.coco import CocoTable, coco_scores, one_label
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.parse.answer import Answer
@@ -148,7 +148,7 @@ def _raw_numbers(
     answer_records = [item for item in items if isinstance(item, Prediction)]
     images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in answer_records))
     answers, _ = parse_all(truth, answer_records, images, options, keep_flat=True)
-    answers = [replace(a, objects=tuple(o for o in a if o.geometry == "box" and len(o.bins) == 4)) for a in answers]
+    answers = [replace(a, objects=tuple(o for o in a if o.is_box)) for a in answers]
     collected = collect_answers(
         truth,
         answer_records,

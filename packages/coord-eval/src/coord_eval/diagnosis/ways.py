@@ -15,10 +15,10 @@ from typing import Literal
 
 import numpy as np
 
+from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import Detections
 from coord_eval.intake.scale import mean_best_iou
-from coord_eval.intake.transforms import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
 
 _FITTED = 0.01  # gain of mean best IoU from which a fitted way is preferred to one without fitted numbers
 _IMAGES = 300  # number of images on which common input sizes are tried

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from coord_codec import InputError
+from coord_codec.labels import normalize_label
 from coord_eval.data.ground_truth import GroundTruth, ImageId
 from coord_eval.parse.answer import Answer, Drop, ParsedObject
 from coord_eval.parse.formats import LISTS
@@ -149,17 +149,6 @@ def without_labels(answer: Answer, labels: str | Sequence[str]) -> Answer:
     drops = (*answer.dropped, *(Drop("ignored_label", item.span) for item in left_out))
     status = answer.status if kept or answer.dropped else "empty"
     return replace(answer, objects=kept, dropped=tuple(sorted(drops, key=lambda drop: drop.span)), status=status)
-
-
-def normalize_label(label: str) -> str:
-    """Return the label in NFKC, case-folded, with each run of `_`, `-` and white space replaced by one space.
-
-    Example:
-        >>> normalize_label("Traffic_Light.")
-        'traffic light'
-    """
-    folded = unicodedata.normalize("NFKC", label).casefold()
-    return " ".join(folded.replace("_", " ").replace("-", " ").split()).strip(" .,;:!\"'")
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
 from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.data.predictions import Prediction
-from coord_eval.intake.transforms import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
 from coord_eval.match.overlaps import box_iou
 from coord_eval.parse.answer import OVERSHOOT, corners
 from coord_eval.parse.parser import parse_answer
@@ -211,7 +211,7 @@ def _raw_boxes(
         rows += [
             (image, corners(item.order, item.bins), [c * RAW_SCALE for c in item.box], size, input_size)
             for item in answer
-            if answer.scale is not None and item.geometry == "box" and len(item.bins) == 4
+            if answer.scale is not None and item.is_box
         ]
     return rows
 

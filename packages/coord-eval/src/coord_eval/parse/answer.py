@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from coord_codec import GEOMETRIES, WILDCARD_TOKEN, CoordGrid, coord_tokens
+from coord_codec import Geometry as Kind
 from coord_codec.geometry import GeometryName
 
 Completeness = Literal["complete", "repaired", "partial"]
@@ -44,9 +45,10 @@ class ParsedObject:
             nested `desc_logprobs`; several boxes of one phrase share it; None for a box without phrase
         repairs: names of the repairs made, empty for complete objects
         geometry: a name of `coord_codec.GEOMETRIES`, as written; scores of boxes always use `box`
-        points: the vertices in [0, 1] of a shape other than a box, else empty
+        points: the points in [0, 1] that draw a shape other than a box (`Geometry.outline`), else empty
         order: order of `bins`, a key of `ORDERS`; empty if a bin is not a single coordinate
         score: confidence in [0, 1] that the answer itself states, None without one
+        coordinates: the numbers in [0, 1] of a shape other than a box, else empty
     """
 
     desc: str
@@ -61,6 +63,13 @@ class ParsedObject:
     points: tuple[tuple[float, float], ...] = ()
     order: str = "xyxy"
     score: float | None = None
+    coordinates: tuple[float, ...] = ()
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the object is a box that states its four sides, one by one."""
+        kind = GEOMETRIES[self.geometry]
+        return kind.is_box and kind.fits(len(self.bins))
 
     @property
     def coord_indices(self) -> range:
@@ -171,16 +180,18 @@ def token_units(grid: CoordGrid) -> Mapping[str, tuple[int, float]]:
     return MappingProxyType({token: (k, min(grid.dequantize(k), 1.0)) for k, token in enumerate(coord_tokens(grid))})
 
 
-def arity_fits(geometry: Geometry, count: int) -> bool:
-    """Return whether a shape can have `count` numbers; polygons of other models may be longer than ours."""
+def shape_order(geometry: Geometry) -> str:
+    """Return the order of the numbers of a shape, if nothing else states it; empty if it has others than x and y."""
     kind = GEOMETRIES[geometry]
-    return kind.fits(count) or (geometry == "polygon" and count > kind.most and count % 2 == 0)
+    if kind.is_box:
+        return "xyxy"
+    return "xy" if kind.has_points else ""
 
 
-def _enclosing_box(geometry: Geometry, unit: Sequence[float]) -> list[float]:
+def _enclosing_box(kind: Kind, unit: Sequence[float]) -> list[float]:
     """Return the box around a shape, or the small square around a single point, clipped at the image border."""
-    x1, y1, x2, y2 = GEOMETRIES[geometry].to_box(tuple(unit))
-    r = POINT_RADIUS if (x1, y1) == (x2, y2) and geometry in ("point", "keypoints") else 0.0
+    x1, y1, x2, y2 = kind.to_box(tuple(unit))
+    r = POINT_RADIUS if (x1, y1) == (x2, y2) and not kind.closed else 0.0
     return [max(x1 - r, 0.0), max(y1 - r, 0.0), min(x2 + r, 1.0), min(y2 + r, 1.0)]
 
 
@@ -236,6 +247,7 @@ class AnswerBuilder:
         points: tuple[tuple[float, float], ...] = (),
         order: str = "xyxy",
         score: float | None = None,
+        coordinates: tuple[float, ...] = (),
     ) -> None:
         """Add a box in [0, 1]; swapped corners are repaired, boxes without area are dropped."""
         x1, y1, x2, y2 = unit
@@ -253,7 +265,7 @@ class AnswerBuilder:
         self.repeats += (desc, bins) in self._seen
         self._seen.add((desc, bins))
         fields = (desc, box, bins, span, state, first_coord_index, start_index, repairs, geometry, points, order, score)
-        self.objects.append(ParsedObject(*fields))
+        self.objects.append(ParsedObject(*fields, coordinates))
 
     def add_shape(
         self,
@@ -267,7 +279,7 @@ class AnswerBuilder:
         **details: Any,
     ) -> None:
         """Add a box, point or polygon in [0, 1] with its bounding box, as `add_box` does."""
-        if not arity_fits(geometry, len(bins)):
+        if not GEOMETRIES[geometry].reads(len(bins)):
             self.drop("wrong_arity", *span)
             return
         self._add_corners(desc, bins, corners(order, unit), span, geometry, order=order, **details)
@@ -281,15 +293,17 @@ class AnswerBuilder:
         geometry: Geometry,
         **details: Any,
     ) -> None:
-        """Add a box by its corners, or another shape by its points; keypoints of which none is labelled are dropped."""
-        points: tuple[tuple[float, float], ...] = ()
-        if geometry != "box":
-            if geometry == "keypoints" and not any(unit):
+        """Add a box by its corners, or another shape by its numbers; one of which no point is labelled is dropped."""
+        kind = GEOMETRIES[geometry]
+        if not kind.is_box:
+            coordinates = tuple(unit)
+            points = kind.outline(coordinates)
+            if not kind.placed(points):
                 self.drop("no_coordinates", *span)
                 return
-            points = tuple(zip(unit[::2], unit[1::2], strict=True))
-            unit = _enclosing_box(geometry, unit)
-        self.add_box(desc, bins, unit, span, geometry=geometry, points=points, **details)
+            details |= {"points": points, "coordinates": coordinates}
+            unit = _enclosing_box(kind, unit)
+        self.add_box(desc, bins, unit, span, geometry=geometry, **details)
 
     def add_numbers(
         self,
@@ -307,7 +321,8 @@ class AnswerBuilder:
 
         Without a scale from the caller, `own_scale` of the format applies, or else numbers in [0, 1] are fractions.
         """
-        if not arity_fits(geometry, len(numbers)):
+        kind = GEOMETRIES[geometry]
+        if not kind.reads(len(numbers)):
             self.drop("wrong_arity", *span)
             return
         assert self.scale is not None
@@ -318,8 +333,8 @@ class AnswerBuilder:
             scale = Scale(1.0, 1.0)
         self.numbers_read |= scale is self.scale
         self.read_scale = scale
-        flip = order.startswith("y")
-        unit = [n / (scale.y if i % 2 != flip else scale.x) for i, n in enumerate(numbers)]
+        along_y = "x" if order.startswith("y") else "y"
+        unit = [n / (scale.y if kind.number_at(i) == along_y else scale.x) for i, n in enumerate(numbers)]
         unit = corners(order, unit)
         if not all(math.isfinite(u) and -OVERSHOOT <= u <= 1 + OVERSHOOT for u in unit):
             self.drop("out_of_range", *span)

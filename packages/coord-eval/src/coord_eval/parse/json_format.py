@@ -62,10 +62,9 @@ class JsonParser:
         self.stack: deque[Record] = deque()
         rows = [*REGISTRY.values(), *([row] if row else [])]
         self.formats = {key: row for row in rows for key in row.keys}
-        # Keys of oriented boxes and keypoints count only for these geometries: else they may have another meaning.
+        # Keys of other geometries count only if theirs is asked for: else they may have another meaning.
         self.shapes: dict[str, GeometryName] = dict.fromkeys(POLYGON_KEYS, "polygon")
-        if kind.name in ("oriented", "keypoints"):
-            self.shapes |= dict.fromkeys(kind.keys, kind.name)
+        self.shapes |= {key: kind.name for key in kind.keys if key not in self.formats}
         # Other spellings of the keys of boxes; a class may be named "Box" or "Region", none "BBox".
         written = {key.lower(): row for key, row in self.formats.items()}
         self.spellings = {key: row for key, row in written.items() if "box" in key and key not in ("box", "boxes")}

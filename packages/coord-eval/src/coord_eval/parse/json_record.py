@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from coord_eval.parse.answer import AnswerBuilder, Geometry
+from coord_codec import GEOMETRIES
+from coord_eval.parse.answer import AnswerBuilder, Geometry, shape_order
 from coord_eval.parse.formats import TextFormat
 
 POLYGON_KEYS = frozenset({"poly", "polygon", "polygon_2d"})
@@ -102,7 +103,9 @@ class Record:
         builder.start_count += 1
         flat = [value for group in groups for value in group]
         tokens = sum(value[1] is not None for value in flat)
-        if partial and not self.done and (self.invalid or not tokens or len(flat) != 4):
+        kind = GEOMETRIES[self.geometry]
+        is_whole = tokens and not self.invalid and kind.fixed and len(flat) == kind.least
+        if partial and not self.done and not is_whole:
             builder.drop("truncated", *span)
         elif self.count > MAX_NUMBERS:
             builder.drop("wrong_arity", *span)
@@ -167,7 +170,7 @@ class Record:
         row = self.format
         details: dict[str, Any] = {
             "geometry": geometry,
-            "order": row.order if row and geometry in ("box", "point") else "xyxy" if geometry == "box" else "xy",
+            "order": row.order if row else shape_order(geometry),
             "start_index": builder.start_count - 1,
             "repairs": self.repairs,
             "partial": partial,
@@ -180,8 +183,8 @@ class Record:
 
 
 def _split(geometry: Geometry, groups: list[Group]) -> list[Group]:
-    """Return the numbers of each shape: a list of several boxes or points is split."""
-    arity = {"box": 4, "point": 2}.get(geometry)
-    if arity and len(groups) > 1 and all(len(group) == arity for group in groups):
+    """Return the numbers of each shape: a list of several shapes of a fixed length is split."""
+    kind = GEOMETRIES[geometry]
+    if kind.fixed and len(groups) > 1 and all(len(group) == kind.least for group in groups):
         return groups
     return [[value for group in groups for value in group]]

@@ -12,14 +12,20 @@ from functools import lru_cache
 from typing import Any
 
 from coord_codec import GEOMETRIES, Geometry, MarkerFamily
-from coord_eval.parse.answer import COORD, COORD_PATTERN, AnswerBuilder
+from coord_eval.parse.answer import COORD, COORD_PATTERN, AnswerBuilder, shape_order
 
 _OUTSIDE, _DESC, _GAP, _COORDS, _AFTER = range(5)
-_PAIR = r"\(\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*,\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*\)"
-_PAIRS = re.compile(_PAIR)
+_ONE = r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
 _PLAIN_PAIR = r"\([0-9]{1,9},[0-9]{1,9}\)"
 _DIGITS = re.compile(r"[0-9]+")
 _BETWEEN_PAIRS = frozenset(" ,\t\n")
+
+
+@lru_cache(maxsize=8)
+def _bracket(step: int) -> re.Pattern[str]:
+    """Return the pattern of numbers in one bracket, such as `(x,y)`."""
+    numbers = r"\s*,\s*".join([_ONE] * step)
+    return re.compile(rf"\(\s*{numbers}\s*\)")
 
 
 @lru_cache(maxsize=8)
@@ -49,12 +55,13 @@ class MarkerParser:
         kind: Geometry = GEOMETRIES["box"],
     ) -> None:
         # Without an end marker, a shape is known to be complete only if its geometry has a fixed length.
-        self.full_length = kind.most if kind.least == kind.most else None
-        self.shape: dict[str, Any] = {} if kind.name == "box" else {"geometry": kind.name, "order": "xy"}
+        self.full_length = kind.most if kind.fixed else None
+        self.shape: dict[str, Any] = {"geometry": kind.name, "order": shape_order(kind.name)}
+        self.step, self.brackets = kind.step, _bracket(kind.step)
         self.builder = builder
         self.units = units
         self.four_marks = len(family.tokens) == 4
-        self.lexer = _lexer(family.tokens, kind.name == "box")
+        self.lexer = _lexer(family.tokens, kind.is_box)
         self.state = _OUTSIDE
         self.opened_at = 0
         self.start_index: int | None = None
@@ -227,14 +234,14 @@ class MarkerParser:
         in_desc = self.state == _DESC and not self.four_marks
         start = self.desc_start if in_desc else self.last_end
         pairs = self._pairs(start, position) if (in_desc or self.state == _COORDS) and not self.bins else []
-        if pairs and 2 * len(pairs) == self.full_length:
+        if pairs and self.step * len(pairs) == self.full_length:
             self._numbers(start, None, position)
         else:
             self.builder.drop(reason, self.opened_at, position)
 
     def _pairs(self, start: int, stop: int) -> list[re.Match[str]]:
-        """Return the last consecutive `(x,y)` pairs of a range of the text."""
-        pairs = list(_PAIRS.finditer(self.text, start, stop))
+        """Return the last consecutive brackets of numbers, `(x,y)`, of a range of the text."""
+        pairs = list(self.brackets.finditer(self.text, start, stop))
         first = max(len(pairs) - 1, 0)
         while first > 0 and set(self.text[pairs[first - 1].end() : pairs[first].start()]) <= _BETWEEN_PAIRS:
             first -= 1

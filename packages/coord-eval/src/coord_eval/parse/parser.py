@@ -62,6 +62,11 @@ def parse_answer(
     scale, image_size = plain(scale), plain(image_size)
     units, kind = token_units(grid), geometry_of(geometry)
     resolved = _resolve_scale(scale, image_size, grid)
+    if resolved.x != resolved.y and not kind.has_points:
+        raise ValueError(
+            f"scale: the lengths and angles of the geometry {kind.name} are no pixels of width or height: name one "
+            "number, or leave it out"
+        )
     if not isinstance(format, MarkerFamily) and format not in ("auto", *FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
     begin, end, thought = _answer_range(text)

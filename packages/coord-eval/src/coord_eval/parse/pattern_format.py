@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from coord_eval.parse.answer import AnswerBuilder, Geometry
+from coord_codec import GEOMETRIES
+from coord_eval.parse.answer import AnswerBuilder, Geometry, shape_order
 from coord_eval.parse.formats import TextFormat
 
 _BETWEEN = frozenset(" ,;\t\r\n[](){}")
@@ -101,7 +102,7 @@ class PatternParser:
         self, values: list[float], geometry: Geometry, span: tuple[int, int], index: int | None, partial: bool
     ) -> None:
         builder, row = self.builder, self.row
-        order = row.order if geometry == "box" else "xy"
+        order = row.order if GEOMETRIES[geometry].is_box else shape_order(geometry)
         if row.bins is None:
             builder.add_numbers(
                 self.label,
@@ -159,7 +160,7 @@ class PatternParser:
         for number in numbers:
             joined = runs and (self.row.bins is None or runs[-1][-1][2] == number[1])
             runs[-1].append(number) if joined else runs.append([number])
-        if geometry == "polygon":
+        if not GEOMETRIES[geometry].fixed:
             return [(geometry, run) for run in runs]
         groups: list[tuple[Geometry, list[_Number]]] = []
         shape: Geometry = "point" if self.row.order == "xy" else "box"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from coord_codec.html import columns, number, safe, section, table
 from coord_eval.metrics.detection import SCORE_THRESHOLDS, f1_name
 from coord_eval.metrics.errors import ERROR_KINDS, confused_name, confused_pairs
 from coord_eval.metrics.evaluation import EvaluationData
-from coord_eval.report.page import columns, headline_first, number, safe, section, table
+from coord_eval.report.page import headline_first
 from coord_eval.report.plot import INK, PALETTE, chart, line_chart
 
 _Intervals = Mapping[str, Mapping[str, float]]

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from coord_codec import geometry_of
 from coord_codec.files import write_text
+from coord_codec.html import columns, number, page, safe, section, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.report.analysis import analysis_sections
-from coord_eval.report.page import LEGEND, columns, draw, number, page, safe, section, shown_name, table
+from coord_eval.report.page import LEGEND, draw, shown_name
 
 _COCO_NAMES = {
     "AP": "AP, IoU .50:.95",
@@ -78,7 +80,7 @@ def write_report(
 
 def has_boxes(evaluation: EvaluationData) -> bool:
     """Return whether scores of boxes are meaningful, which they are not for the boxes around points."""
-    return bool(evaluation.shapes.get("geometry") != "point")
+    return not evaluation.shapes or geometry_of(evaluation.shapes["geometry"]).has_extent
 
 
 def _box_sections(evaluation: EvaluationData) -> list[str]:
@@ -132,7 +134,8 @@ def _shape_table(shapes: Mapping[str, Any]) -> str:
         f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "
         f"{ceiling['simplified']} outlines simplified."
     )
-    note = " The sections below are about the bounding boxes of the shapes." if shapes["geometry"] != "point" else ""
+    has_extent = geometry_of(shapes["geometry"]).has_extent
+    note = " The sections below are about the bounding boxes of the shapes." if has_extent else ""
     return f"{text}{note}</p>{table(('', 'score', 'ceiling'), rows)}"
 
 

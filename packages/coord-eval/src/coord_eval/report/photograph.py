@@ -10,7 +10,7 @@ import base64
 import io
 from pathlib import Path, PurePosixPath
 
-from coord_eval.images import ImageError, decode_image
+from coord_codec.images import ImageError, decode_image
 
 MAX_PIXELS = 40_000_000
 """Largest decoded image, 120 MB as RGB; JPEG files may be larger, since they are decoded at a reduced size."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coord_eval.report.page import printable, safe
+from coord_codec.html import printable, safe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

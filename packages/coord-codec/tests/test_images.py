@@ -1,0 +1,208 @@
+"""The one decoder: what each kind of file becomes, against arrays made by hand."""
+
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from coord_codec import images
+from coord_codec.images import ImageError, decode_image, image_facts
+
+Image = pytest.importorskip("PIL.Image")
+RAMP = np.arange(256, dtype=np.uint8).reshape(8, 32)
+RGB = np.stack([RAMP, RAMP[::-1], 255 - RAMP], axis=2)
+
+
+def grey(values):
+    return np.repeat(np.asarray(values)[:, :, None], 3, axis=2)
+
+
+def saved(path, image, **options):
+    image.save(path, **options)
+    return path
+
+
+# How the eight orientations of EXIF are turned upright, as its specification describes them.
+UPRIGHT = {
+    1: lambda a: a,
+    2: lambda a: a[:, ::-1],
+    3: lambda a: a[::-1, ::-1],
+    4: lambda a: a[::-1],
+    5: lambda a: a.swapaxes(0, 1),
+    6: lambda a: a[::-1].swapaxes(0, 1),
+    7: lambda a: a[::-1, ::-1].swapaxes(0, 1),
+    8: lambda a: a.swapaxes(0, 1)[::-1],
+}
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("a.png", {}), ("a.tif", {}), ("a.webp", {"lossless": True}), ("a.jpg", {"quality": 100, "subsampling": 0})],
+)
+def test_orientation_is_applied(tmp_path, orientation, name, options):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = saved(tmp_path / name, Image.fromarray(RGB), exif=exif, **options)
+    expected = UPRIGHT[orientation](RGB)
+    decoded = decode_image(path)
+    apart = np.abs(np.asarray(decoded, dtype=int) - expected).max()
+    assert apart <= (8 if name == "a.jpg" else 0)  # another turn is more than 100 apart
+    facts = image_facts(path)
+    assert facts.size == decoded.size == expected.shape[1::-1] and facts.stored_size == (32, 8)
+    assert len(facts.notes) == (orientation > 1)
+
+
+ALPHA = np.dstack([RGB, RAMP])
+OVER_WHITE = np.rint(RGB * (RAMP[..., None] / 255.0) + 255 * (1 - RAMP[..., None] / 255.0))
+DEEP = RAMP.astype(np.uint16) * 257
+BLACK = Image.new("L", (32, 8))
+UNIT = RAMP.astype(np.float32) / 255
+
+
+def palette_image(transparent=False):
+    image = Image.frombytes("P", (32, 8), RAMP.tobytes())
+    image.putpalette([v for i in range(256) for v in (i, 255 - i, 7)])
+    if transparent:
+        image.info["transparency"] = 3
+    return image
+
+
+PALETTE = np.stack([RAMP, 255 - RAMP, np.full_like(RAMP, 7)], axis=2)
+HOLE = PALETTE.copy()
+HOLE[RAMP == 3] = 255
+# name of the file, image, what the decoder gives, tolerance, whether there is something to count
+KINDS = {
+    "rgb": ("a.png", lambda: Image.fromarray(RGB), RGB, 0, False),
+    "grey": ("a.png", lambda: Image.fromarray(RAMP), grey(RAMP), 0, False),
+    "16 bits, png": ("a.png", lambda: Image.fromarray(DEEP), grey(RAMP), 0, True),
+    "16 bits, tiff": ("a.tiff", lambda: Image.fromarray(DEEP), grey(RAMP), 0, True),
+    "32 bits within 255": ("a.tiff", lambda: Image.fromarray(RAMP.astype(np.int32)), grey(RAMP), 0, True),
+    "32 bits, stretched": ("a.tiff", lambda: Image.fromarray(RAMP.astype(np.int32) * 10**6), grey(RAMP), 0, True),
+    "float within 1": ("a.tiff", lambda: Image.fromarray(UNIT), grey(RAMP), 0, True),
+    "float within 255": ("a.tiff", lambda: Image.fromarray(UNIT * 255), grey(RAMP), 0, True),
+    "float, negative": ("a.tiff", lambda: Image.fromarray(UNIT * 4 - 2), grey(RAMP), 0, True),
+    "alpha": ("a.png", lambda: Image.fromarray(ALPHA), OVER_WHITE, 1, True),
+    "grey with alpha": ("a.png", lambda: Image.merge("LA", [Image.fromarray(RAMP)] * 2), None, 1, True),
+    "palette": ("a.png", palette_image, PALETTE, 0, False),
+    "transparent colour": ("a.png", lambda: palette_image(True), HOLE, 0, True),
+    "cmyk": ("a.tiff", lambda: Image.merge("CMYK", [*[Image.fromarray(RAMP)] * 3, BLACK]), None, 1, False),
+    "one bit": ("a.png", lambda: Image.fromarray(RAMP > 99), grey(np.where(RAMP > 99, 255, 0)), 0, False),
+}
+EXPECTED = {
+    "grey with alpha": grey(np.rint(RAMP * (RAMP / 255.0) + 255 * (1 - RAMP / 255.0))),
+    "cmyk": grey(255 - RAMP),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kind_of_file_becomes_rgb(tmp_path, kind):
+    name, make, expected, tolerance, counted = KINDS[kind]
+    path = saved(tmp_path / name, make())
+    found = decode_image(path)
+    assert found.mode == "RGB"
+    expected = EXPECTED.get(kind, expected)
+    assert np.abs(np.asarray(found, dtype=float) - expected).max() <= tolerance
+    assert bool(image_facts(path).notes) == counted
+
+
+def test_animation_gives_its_first_frame(tmp_path):
+    frames = [Image.new("RGB", (8, 4), colour) for colour in ("red", "blue")]
+    for name in ("a.gif", "a.webp", "a.png", "a.tiff"):
+        options = {"lossless": True} if name == "a.webp" else {}
+        path = saved(tmp_path / name, frames[0], save_all=True, append_images=frames[1:], **options)
+        assert decode_image(path).getpixel((0, 0)) == (255, 0, 0)
+        assert "first" in image_facts(path).notes[0]
+
+
+def png_header(width, height):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\n"
+BROKEN = {
+    "missing": (None, "does not exist"),
+    "empty": (b"", "the file is empty"),
+    "text": (b"no image", "cannot be decoded .expected JPEG, PNG, .*; convert"),
+    "bomb": (png_header(20_000, 10_000), "too many pixels"),
+    "bomb of Pillow": (png_header(60_000, 60_000), "too many"),
+    "runs a program to decode": (EPS, "cannot be decoded"),
+    "no pixels": (png_header(8, 8), "cannot be decoded"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_file_that_cannot_be_decoded(tmp_path, kind):
+    content, message = BROKEN[kind]
+    path = tmp_path / "a.png"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ImageError, match=message) as error:
+        decode_image(path)
+    assert str(tmp_path) not in str(error.value)
+
+
+def test_name_that_no_file_can_have_is_that_of_none(tmp_path):
+    with pytest.raises(ImageError, match="does not exist"):
+        image_facts(tmp_path / ("a" * 300 + ".png"))
+
+
+def test_truncated_file_is_refused_when_decoded(tmp_path):
+    path = saved(tmp_path / "a.jpg", Image.effect_noise((64, 64), 50))
+    path.write_bytes(path.read_bytes()[:-200])
+    assert image_facts(path).size == (64, 64)
+    with pytest.raises(ImageError, match=r"cannot be decoded \(image file is truncated"):
+        decode_image(path)
+
+
+def test_jpeg_is_reduced_in_its_upright_proportions(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = saved(tmp_path / "a.jpg", Image.new("RGB", (800, 400)), exif=exif)
+    assert decode_image(path).size == (400, 800)
+    assert decode_image(path, at_most=(100, 200)).size == (100, 200)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"progressive": True, "quality": 30},
+        {"optimize": True, "subsampling": 0, "dpi": (72, 72)},
+        {"comment": b"x" * 50, "restart_marker_rows": 1},
+        {"orientation": 6},
+        {"icc_profile": b"x" * 300},
+        {"qtables": [[1] * 64]},
+        {"comment": b"x" * 5000},
+    ],
+)
+def test_jpeg_header_is_what_pillow_says_also_when_cut_off(tmp_path, monkeypatch, mode, options):
+    path = tmp_path / "a.jpg"
+    if turn := options.get("orientation"):
+        exif = Image.Exif()
+        exif[0x0112] = turn
+        options = {"exif": exif}
+    Image.new(mode, (37, 21), 90 if mode == "L" else "red").save(path, **options)
+    whole = path.read_bytes()
+    for length in (len(whole), *range(0, len(whole), 1 + len(whole) // 120)):
+        path.write_bytes(whole[:length])
+        told = []
+        for plain in (images._plain_jpeg_size, lambda _: None):
+            with monkeypatch.context() as patched:
+                patched.setattr(images, "_plain_jpeg_size", plain)
+                try:
+                    told.append(image_facts(path))
+                except ImageError:
+                    told.append(None)
+        assert told[0] == told[1], length
+
+
+def test_plain_jpeg_is_told_without_pillow(tmp_path):
+    Image.new("RGB", (37, 21)).save(tmp_path / "a.jpg")
+    assert images._plain_jpeg_size(tmp_path / "a.jpg") == (37, 21)

@@ -1,0 +1,36 @@
+"""Read object annotations of any format, check them against the pixels, and prepare them for training."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from coord_data.image_set import ImageSet, load_annotated
+    from coord_data.inspection.examine import Examination, examine
+    from coord_data.inspection.numbers.findings import Finding
+    from coord_data.preparation import prepare
+    from coord_data.rules import ReadingRules
+
+# Modules are imported on first use, so that a command line shows its help and refuses a typing error at once.
+_MODULES = {
+    "coord_data.image_set": ("ImageSet", "load_annotated"),
+    "coord_data.inspection.examine": ("Examination", "examine"),
+    "coord_data.inspection.numbers.findings": ("Finding",),
+    "coord_data.preparation": ("prepare",),
+    "coord_data.rules": ("ReadingRules",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = ["Examination", "Finding", "ImageSet", "ReadingRules", "examine", "load_annotated", "prepare"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,126 @@
+"""Reads class names and keypoint shape of a YOLO data set from data.yaml or a list of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from coord_codec.files import InputError, read_text
+from coord_data.formats.images import is_hidden
+
+NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
+
+
+class Classes(NamedTuple):
+    """Class names by class number, and `kpt_shape`: keypoints per object and numbers per keypoint."""
+
+    names: Mapping[int, str]
+    kpt_shape: tuple[int, int] | None = None
+
+
+def read_data_yaml(path: Path) -> Mapping[str, Any]:
+    """Return the top-level mapping of a YAML file; empty if its top level is not a mapping.
+
+    `names` keeps class names as written: YAML would turn `yes` into True and `12:30` into 750.
+
+    Raises:
+        InputError: the file cannot be read or is not YAML.
+    """
+    try:
+        text = read_text(path)
+        values = yaml.safe_load(text)
+        if isinstance(values, dict) and "names" in values:
+            values["names"] = yaml.load(text, Loader=yaml.BaseLoader)["names"]
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    return values if isinstance(values, dict) else {}
+
+
+def find_classes(folder: Path) -> tuple[Classes, Path]:
+    """Return the classes of a data set, and the file that names them.
+
+    Searches the folder, then its subfolders (LabelImg writes classes.txt beside the labels), then the three folders
+    above it with their `labels`.
+
+    Raises:
+        InputError: no file names classes, two files of the same depth differ, or a name is not text.
+    """
+    if result := _first(folder):
+        return result
+    below = sorted(path.parent for name in NAME_FILES for path in folder.rglob(name) if not is_hidden(path, folder))
+    named = [result for place in sorted(below, key=lambda place: len(place.parts)) if (result := _first(place))]
+    if named:
+        classes, file = named[0]
+        for others, other in named:
+            if len(other.parts) == len(file.parts) and others != classes:
+                raise InputError(f"{folder}: {file} and {other} name different classes; name one of the two folders")
+        return classes, file
+    for parent in folder.resolve().parents[:3]:
+        for place in (parent, parent / "labels", parent / "labels" / folder.name):
+            if result := _first(place):
+                return result
+    raise InputError(
+        f"{folder}: YOLO labels contain class numbers, and no class names were found; add data.yaml with `names`, "
+        "or classes.txt with one name per line, in class order"
+    )
+
+
+def _first(folder: Path) -> tuple[Classes, Path] | None:
+    """Return the classes of the first file of a folder that names any, and that file; None if there is none."""
+    files = (folder / name for name in NAME_FILES)
+    return next(((classes, file) for file in files if (classes := _read(file)) is not None), None)
+
+
+def _read(path: Path) -> Classes | None:
+    """Return the classes that a file names; None if it does not exist or is a YAML file without `names`."""
+    if not path.is_file():
+        return None
+    if path.suffix in (".yaml", ".yml"):
+        values = read_data_yaml(path)
+        return classes_of(values, path) if "names" in values else None
+    lines = [line.strip() for line in read_text(path).splitlines()]
+    return Classes({i: line for i, line in enumerate(lines) if line})
+
+
+def classes_of(values: Mapping[str, Any], path: Path) -> Classes:
+    """Return the classes from the keys `names` and `kpt_shape` of a data.yaml.
+
+    Raises:
+        InputError: a name is not text, or `kpt_shape` is not a shape.
+    """
+    names, shape = _as_names(values["names"], path), values.get("kpt_shape")
+    if shape is None:
+        return Classes(names)
+    if (
+        not isinstance(shape, list)
+        or len(shape) != 2
+        or type(shape[0]) is not int
+        or shape[0] < 1
+        or shape[1] not in (2, 3)
+    ):
+        raise InputError(
+            f"{path}: kpt_shape: expected the number of keypoints and 2 or 3 numbers each, such as [17, 3], "
+            f"found {shape!r:.80}"
+        )
+    return Classes(names, (shape[0], shape[1]))
+
+
+def _as_names(names: Any, path: Path) -> dict[int, str]:
+    if isinstance(names, list):
+        names = dict(enumerate(names))
+    if not isinstance(names, dict):
+        raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
+    names_by_number = {}
+    for key, name in names.items():
+        if not str(key).isdecimal():
+            raise InputError(
+                f"{path}: names: expected numbers of classes with their names, such as 0: cat, found {key!r}"
+            )
+        if not isinstance(name, str):
+            raise InputError(f"{path}: names: class {key}: expected a name, found {name!r:.80}")
+        if name.strip():
+            names_by_number[int(key)] = name
+    return names_by_number

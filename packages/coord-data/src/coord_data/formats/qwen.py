@@ -1,0 +1,104 @@
+"""Reader of Qwen-VL conversations, whose answers are JSON with `bbox_2d` and `label`.
+
+Qwen3-VL writes thousandths of the image, Qwen2.5-VL pixels of the resized image, which the numbers alone cannot tell
+apart. They are read as thousandths unless one exceeds 1000; `--format qwen-pixels` reads pixels. A note names the unit.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from coord_data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list, number
+
+
+def recognise(source: Source) -> bool:
+    """Return whether a source has conversations, and `bbox_2d` near its beginning."""
+    return bool({"messages", "conversations"} & set(source.record or {})) and "bbox_2d" in source.head
+
+
+def read(source: Source, images: Path | None, pixels: bool | None = None) -> Reading:
+    """Read JSON lines or a JSON list of conversations.
+
+    Args:
+        source: the file
+        images: folder of its images
+        pixels: whether numbers are pixels; inferred from the largest number if None
+    """
+    raw_images = [image for where, record in source.records() for image in _images(record, where)]
+    numbers = (v for image in raw_images for box in image.boxes for v in box.corners_xyxy)
+    largest = max(filter(math.isfinite, numbers), default=0.0)
+    if pixels is None:
+        pixels = largest > 1000
+    if not pixels:
+        raw_images = [image._replace(boxes=[_as_fractions(box) for box in image.boxes]) for image in raw_images]
+    unit = "pixels" if pixels else "thousandths of the image; --format qwen-pixels reads pixels"
+    note = f"{source.path}: bbox_2d is read as {unit} (the largest number is {largest:g})"
+    return Reading(raw_images, images or source.path.parent, (note,))
+
+
+def read_pixels(source: Source, images: Path | None) -> Reading:
+    """Read conversations with `bbox_2d` in pixels of the image."""
+    return read(source, images, pixels=True)
+
+
+def _as_fractions(box: RawBox) -> RawBox:
+    return box._replace(corners_xyxy=tuple(v / 1000 for v in box.corners_xyxy), unit="fractions")
+
+
+def _images(record: Any, where: str) -> Iterator[RawImage]:
+    if isinstance(record, str):
+        yield RawImage("", where, fault=record)
+        return
+    turns = as_list(record.get("messages", record.get("conversations")))
+    names = [n for n in as_list(record.get("images", record.get("image"))) if isinstance(n, str)]
+    answers = []
+    for turn in turns:
+        if not isinstance(turn, Mapping):
+            continue
+        content = turn.get("content", turn.get("value"))
+        parts = content if isinstance(content, list) else [content]
+        names += [p["image"] for p in parts if isinstance(p, Mapping) and isinstance(p.get("image"), str)]
+        if turn.get("role", turn.get("from")) in ("assistant", "gpt"):
+            answers += [str(p.get("text") or "") if isinstance(p, Mapping) else str(p) for p in parts]
+    if len(names) != 1:
+        yield RawImage("", where, fault=f"expected one image, found {len(names)}")
+        return
+    parsed_answers = [_objects(answer) for answer in answers if "bbox_2d" in answer or answer.strip("`json\n ") == "[]"]
+    if not parsed_answers or any(isinstance(objects, str) for objects in parsed_answers):
+        fault = next((f for f in parsed_answers if isinstance(f, str)), "expected an answer with bbox_2d, found none")
+        yield RawImage(names[0], where, fault=fault)
+        return
+    boxes = [_box(o, f"{where}: bbox_2d {i}") for i, o in enumerate(o for objects in parsed_answers for o in objects)]
+    yield RawImage(names[0].removeprefix("file://"), where, boxes)
+
+
+def _objects(answer: str) -> list[Any] | str:
+    """Return the objects of the JSON in an answer, or an error message."""
+    begin, end = answer.find("["), answer.rfind("]")
+    if "{" in answer[: max(begin, 0)]:
+        begin, end = answer.find("{"), answer.rfind("}")
+    try:
+        value = json.loads(answer[begin : end + 1])
+    except (ValueError, RecursionError) as error:
+        return f"the answer is not JSON: {error}"
+    return value if isinstance(value, list) else [value]
+
+
+def _box(value: Any, where: str) -> RawBox:
+    if not isinstance(value, Mapping):
+        return RawBox("", (), where, fault=f"expected an object with bbox_2d and label, found {as_json(value)}")
+    try:
+        corners = tuple(number(v) for v in as_list(value.get("bbox_2d")))
+    except ValueError as error:
+        return RawBox("", (), where, fault=str(error))
+    label = value.get("label")
+    if isinstance(label, list | Mapping):
+        return RawBox("", (), where, fault=f"label: expected text, found {as_json(label)}")
+    box = RawBox("" if label is None else str(label), corners, where)
+    if len(corners) == 4:
+        return box
+    return box._replace(corners_xyxy=(), fault=f"expected four numbers, found {as_json(value)}")

@@ -1,0 +1,91 @@
+"""Reader of RefCOCO, RefCOCO+ and RefCOCOg: phrases (`refs*.json`) that refer to COCO's `instances.json` beside it.
+
+Each phrase becomes a record with one object, whose description is the phrase; an image with several phrases has several
+records, as `coord_eval.score_expression_files` expects. The phrases are published as a Python pickle, which can run any
+code when it is opened: it is refused, with the command that turns it into JSON.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coord_codec import InputError, read_annotations
+from coord_data.formats.images import find_root
+from coord_data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list
+
+_PICKLES = ("refs*.p", "refs*.pkl")
+
+
+def recognise(source: Source) -> bool:
+    """Return whether a source is a list of phrases, a folder with one, or the pickle."""
+    if source.is_dir:
+        return bool(source.glob("refs*.json", *_PICKLES)) and (source.path / "instances.json").is_file()
+    return source.path.match("refs*.p") or {"ann_id", "sentences"} <= set(source.record or {})
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read the phrases of a file, or of a folder with one.
+
+    Raises:
+        InputError: the folder has no list or several, only the pickle, or no COCO annotations.
+    """
+    files = source.glob("refs*.json") or ([source.path] if not source.is_dir else source.glob(*_PICKLES))
+    if not files:
+        raise InputError(f"{source.path}: expected refs*.json in this folder, found none")
+    path = files[0]
+    if len(files) > 1 and path.suffix == ".json":
+        raise InputError(f"{source.path}: holds {' and '.join(p.name for p in files)}; name one of the files")
+    if path.suffix in (".p", ".pkl"):
+        raise InputError(
+            f'{path}: a Python pickle can run any code, so it is not opened; if you trust it: python -c "import json, '
+            f"pickle; json.dump(pickle.load(open('{path}', 'rb')), open('refs.json', 'w'))\""
+        )
+    folder = path.parent
+    instances = folder / "instances.json"
+    if not instances.is_file():
+        raise InputError(
+            f"{path}: the phrases refer to COCO annotations; put instances.json, which has them, beside the file"
+        )
+    document = Source(instances).document
+    if not isinstance(document, Mapping):
+        raise InputError(f"{instances}: expected COCO JSON, found {as_json(document)}")
+    read_annotations({**document, "annotations": []})  # raises if it is not COCO
+    root = find_root(images, folder / "images", folder)
+    boxes, rows = (_by_id(document.get(name)) for name in ("annotations", "images"))
+    refs = list(Source(path).records())
+    raw_images = (image for where, ref in refs for image in _phrases(ref, where, boxes, rows))
+    return Reading(raw_images, root, _splits(refs, path))
+
+
+def _splits(refs: Sequence[tuple[str, Any]], path: Path) -> tuple[str, ...]:
+    """Return a note if phrases of several splits are read together."""
+    count = Counter(str(ref["split"]) for _, ref in refs if isinstance(ref, Mapping) and ref.get("split"))
+    if len(count) < 2:
+        return ()
+    listed = ", ".join(f"{name} {number}" for name, number in count.items())
+    return (f"{path}: splits are read together, in objects: {listed}; the key `split` of each record names its own",)
+
+
+def _by_id(rows: Any) -> dict[Any, Mapping[str, Any]]:
+    return {
+        row["id"]: row for row in as_list(rows) if isinstance(row, Mapping) and isinstance(row.get("id"), int | str)
+    }
+
+
+def _phrases(ref: Any, where: str, boxes: Mapping[Any, Any], images: Mapping[Any, Any]) -> Iterator[RawImage]:
+    try:
+        annotation, sentences = boxes[ref["ann_id"]], [str(s.get("raw") or s["sent"]) for s in ref["sentences"]]
+        image = images[annotation["image_id"]]
+        x, y, w, h = map(float, annotation["bbox"])
+        name, size = image["file_name"], (int(image["width"]), int(image["height"]))
+        if not isinstance(name, str):
+            raise TypeError(name)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        yield RawImage("", where, fault=f"expected ann_id of an annotation in instances.json, found {as_json(ref)}")
+        return
+    for phrase in sentences:
+        box = RawBox(phrase.strip(), (x, y, x + w, y + h), where)
+        yield RawImage(name, where, [box], size, extra={"query": phrase.strip(), "split": ref.get("split")})

@@ -1,0 +1,89 @@
+"""Reader of ms-swift's grounding records: `messages` with `<ref-object>` and `<bbox>`, whose values are in `objects`.
+
+`objects.bbox` is x1, y1, x2, y2 in pixels (`bbox_type: real`, the default) or in fractions (`norm1`). A `<bbox>`
+belongs to the last `<ref-object>` before it. If a record has several images, `objects.image_id` is the index of each
+box's image. Records without boxes are left out and listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from coord_data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list, number
+
+_TAGS = re.compile(r"<ref-object>|<bbox>")
+
+
+def recognise(source: Source) -> bool:
+    """Return whether the records of a source are conversations with `objects`."""
+    record = source.record or {}
+    return "messages" in record and isinstance(record.get("objects"), Mapping)
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read JSON lines or a JSON list of such records."""
+    raw_images = (image for where, record in source.records() for image in _images(record, where))
+    return Reading(raw_images, images or source.path.parent)
+
+
+def _images(record: Any, where: str) -> Iterator[RawImage]:
+    if isinstance(record, str):
+        yield RawImage("", where, fault=record)
+        return
+    names = [item.get("path", item) if isinstance(item, Mapping) else item for item in as_list(record.get("images"))]
+    objects = record.get("objects")
+    if not isinstance(objects, Mapping) or not objects.get("bbox"):
+        yield RawImage("", where, fault="a conversation without boxes: there is nothing to detect in it; remove it")
+        return
+    if not names or not all(isinstance(name, str) for name in names):
+        yield RawImage("", where, fault=f"images: expected paths, found {as_json(record.get('images'))}")
+        return
+    if not isinstance(objects["bbox"], list):
+        yield RawImage("", where, fault=f"objects.bbox: expected a list of boxes, found {as_json(objects['bbox'])}")
+        return
+    indices = as_list(objects.get("image_id"))
+    if invalid := [index for index in indices if not isinstance(index, int) or not 0 <= index < len(names)]:
+        expected = f"objects.image_id: expected whole numbers from 0 to {len(names) - 1}"
+        yield RawImage("", where, fault=f"{expected}, found {as_json(invalid[0])}")
+        return
+    if len(names) > 1 and len(indices) < len(objects["bbox"]):
+        expected = f"objects.image_id: expected the index of each box's image among {len(names)}, counted from 0"
+        yield RawImage("", where, fault=f"{expected}, found {len(indices)} numbers for {len(objects['bbox'])} boxes")
+        return
+    boxes = list(_boxes(record, objects, where, indices))
+    for position, name in enumerate(names):
+        yield RawImage(name, where, [box for index, box in boxes if index == position])
+
+
+def _boxes(
+    record: Mapping[str, Any], objects: Mapping[str, Any], where: str, indices: list[int]
+) -> Iterator[tuple[int, RawBox]]:
+    kind = objects.get("bbox_type", "real")
+    refs = as_list(objects.get("ref"))
+    text = " ".join(str(m.get("content", "")) for m in as_list(record.get("messages")) if isinstance(m, Mapping))
+    ref_of_box, ref_index = [], -1
+    for tag in _TAGS.findall(text):
+        if tag == "<bbox>":
+            ref_of_box.append(ref_index)
+        else:
+            ref_index += 1
+    for position, box in enumerate(objects["bbox"]):
+        box_where = f"{where}: objects.bbox[{position}]"
+        ref = ref_of_box[position] if position < len(ref_of_box) else position
+        image = indices[position] if position < len(indices) else 0
+        if kind not in ("real", "norm1"):
+            fault = f"bbox_type: expected real or norm1, found {kind!r}"
+        elif not 0 <= ref < len(refs):
+            fault = "expected a <ref-object> before this box that names it, found none"
+        else:
+            fault = ""
+        try:
+            corners = tuple(number(v) for v in as_list(box))
+        except ValueError:
+            corners, fault = (), f"expected x1, y1, x2, y2, found {as_json(box)}"
+        desc = str(refs[ref]) if 0 <= ref < len(refs) else ""
+        unit = "fractions" if kind == "norm1" else "pixels"
+        yield image, RawBox(desc, corners, box_where, unit, fault=fault)

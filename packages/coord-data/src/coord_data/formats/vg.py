@@ -1,0 +1,107 @@
+"""Reader of Visual Genome: `objects.json` (names, boxes) or `region_descriptions.json` (phrases, boxes), in pixels.
+
+`image_data.json` beside it has sizes and folders. The first of several names of an object is its description.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from coord_codec.files import InputError, read_json
+from coord_data.formats.images import Found, ImageIndex, find_root
+from coord_data.formats.raw import BAD_SIZE, RawBox, RawImage, Reading, Source, as_json, as_list, image_size, number
+
+_SAMPLED_RECORDS = 100
+_SIDES = (("x", "x"), ("y", "y"), ("w", "width"), ("h", "height"))
+_FILES = ("objects.json", "region_descriptions.json")
+
+
+def recognise(source: Source) -> bool:
+    """Return whether a source is one of the two lists, or a folder with one of them and `image_data.json`."""
+    if source.is_dir:
+        return any((source.path / name).is_file() for name in _FILES) and (source.path / "image_data.json").is_file()
+    if not {"objects", "regions"} & set(source.record or {}):
+        return False
+    records = (record for _, record in islice(source.records(), _SAMPLED_RECORDS) if isinstance(record, Mapping))
+    lists = (record.get("objects") or record.get("regions") for record in records)
+    first = next((boxes[0] for boxes in lists if isinstance(boxes, list) and boxes), None)  # an image may have none
+    return isinstance(first, Mapping) and "x" in first and ("names" in first or "phrase" in first)
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read a list; for a folder with both lists, the list of objects.
+
+    Raises:
+        InputError: the folder has neither list.
+    """
+    if source.is_dir:
+        files = [source.path / name for name in _FILES if (source.path / name).is_file()]
+        if not files:
+            raise InputError(f"{source.path}: expected {' or '.join(_FILES)} in this folder, found neither")
+        source = Source(files[0])
+    folder = source.path.parent
+    image_data = folder / "image_data.json"
+    facts = _facts(image_data) if image_data.is_file() else {}
+    root = find_root(images, folder / "images", folder)
+    records = list(source.records())
+    found = ImageIndex(root).find_all(_names(record, facts) for _, record in records)
+    raw_images = (_image(record, where, facts, image) for (where, record), image in zip(records, found, strict=True))
+    return Reading(raw_images, root)
+
+
+def _facts(path: Path) -> dict[int, Mapping[str, Any]]:
+    """Return the rows of `image_data.json` by image id.
+
+    Raises:
+        InputError: the file is not a list of images.
+    """
+    rows = read_json(path)
+    if not isinstance(rows, list):
+        raise InputError(f"{path}: expected a list of images, found {as_json(rows)}")
+    facts = {}
+    for position, row in enumerate(rows):
+        image_id = row.get("image_id", row.get("id")) if isinstance(row, Mapping) else None
+        if not isinstance(image_id, int):
+            raise InputError(f"{path}: record {position}: expected an object with image_id, found {as_json(row)}")
+        facts[image_id] = row
+    return facts
+
+
+def _names(record: Any, facts: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return candidate image paths: the one that `image_data.json` states, and the one derived from the id."""
+    image_id = None if isinstance(record, str) else record.get("image_id", record.get("id"))
+    if not isinstance(image_id, int):
+        return ("",)
+    url = PurePosixPath(str(facts.get(image_id, {}).get("url", "")))
+    return ("/".join(url.parts[-2:]) or f"{image_id}.jpg", f"{image_id}.jpg")
+
+
+def _image(record: Any, where: str, facts: Mapping[Any, Any], image: Found) -> RawImage:
+    if isinstance(record, str) or image.fault:
+        return RawImage("", where, fault=image.fault or record)
+    boxes = record.get("objects", record.get("regions"))
+    image_id = record.get("image_id", record.get("id"))
+    if not isinstance(boxes, list) or not isinstance(image_id, int):
+        return RawImage("", where, fault=f"expected image_id and objects or regions, found {sorted(record)}")
+    stated = facts.get(image_id, {})
+    size = image_size(stated.get("width"), stated.get("height"))
+    bad = (BAD_SIZE,) * (size is None and bool(stated.get("width") or stated.get("height")))
+    return RawImage(image.name, where, list(_boxes(boxes, where)), size, image_id, notes=image.notes + bad)
+
+
+def _boxes(boxes: list[Any], where: str) -> Iterator[RawBox]:
+    for position, box in enumerate(boxes):
+        box_where = f"{where}: box {position}"
+        try:
+            names = as_list(box.get("names")) or [box.get("phrase")]
+            x, y, w, h = (number(box.get(short, box.get(long))) for short, long in _SIDES)
+            if not isinstance(names[0], str | None):
+                raise TypeError(names[0])
+        except (ValueError, AttributeError, TypeError):
+            yield RawBox("", (), box_where, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
+            continue
+        several = ("objects with several names, of which the first is used",) * (len(names) > 1)
+        yield RawBox(str(names[0] or "").strip(), (x, y, x + w, y + h), box_where, notes=several)

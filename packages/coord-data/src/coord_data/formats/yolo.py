@@ -1,0 +1,312 @@
+"""Reader of YOLO text labels in Ultralytics' format: `class cx cy width height` per line, in fractions of the image.
+
+Images lie in a folder `images` and their labels under the same path in a folder `labels` beside it (or next to the
+images); `data.yaml`, `classes.txt` or `obj.names` names the classes. A data set without any label file is an error; an
+empty label file states that its image has no objects.
+
+| line | rule |
+|---|---|
+| five numbers | a box |
+| six numbers | the sixth, a confidence or track id, is ignored and counted |
+| nine or more | a polygon or the corners of a rotated box, read as the upright box around it and counted |
+| with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each, which are left out and counted |
+| image without a label file | an image without objects, counted |
+| label file without an image | not read, counted |
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coord_codec.files import InputError, read_text
+from coord_data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
+from coord_data.formats.images import image_files
+from coord_data.formats.label_files import (
+    Labelled,
+    find_labels,
+    first_line,
+    is_label,
+    label_folders,
+    labels_without_image,
+)
+from coord_data.formats.raw import RawBox, RawImage, Reading, Source, number
+
+_SPLITS = ("train", "val", "valid", "test")
+_HELD_OUT = ("val", "test")
+_EMPTY = "images without a label file, taken as images without objects"
+
+
+def recognise(source: Source) -> bool:
+    """Return whether a source is a data.yaml with names, or a folder of images with numeric labels."""
+    if not source.is_dir:
+        return source.path.suffix in (".yaml", ".yml") and "names" in read_data_yaml(source.path)
+    if any(path.name.startswith("data") and "names" in read_data_yaml(path) for path in source.glob("*.yaml", "*.yml")):
+        return True
+    folders = dict.fromkeys(image.parent for image in image_files(source.path))
+    places = dict.fromkeys(place for folder in folders for place in label_folders(folder, source.path))
+    return has_labels(source, (path for place in places for path in Source(place).glob("*.txt")))
+
+
+def has_labels(source: Source, further_files: Iterable[Path] = ()) -> bool:
+    """Return whether a folder, its folder `labels` or the files `further_files` contain numeric labels."""
+    is_labels = "labels" in (source.path.name, source.path.resolve().name)  # `.` and links have other names
+    labels = chain(source.glob("*.txt", "**/*.txt" if is_labels else "labels/**/*.txt"), further_files)
+    first_lines = (first_line(path) for path in labels if path.name not in NAME_FILES)
+    return any(is_label(line) for line in islice(filter(None, first_lines), 20))
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read the images of a folder, or the training images that a data.yaml names, with their labels.
+
+    Raises:
+        InputError: there are no images, no labels or no class names.
+    """
+    if source.is_dir:
+        classes, names = find_classes(source.path)
+        top, paths, notes = _folder_images(source.path, images)
+        notes = (f"{source.path}: class names are read from {names}", *notes) if names.parent != source.path else notes
+    else:
+        values = read_data_yaml(source.path) if source.path.suffix in (".yaml", ".yml") else {}
+        if "names" not in values:
+            raise InputError(
+                f"{source.path}: expected the data.yaml of YOLO labels, with names, found none; name that file, or the "
+                "folder with images and labels"
+            )
+        classes = classes_of(values, source.path)
+        top, paths, notes = _images_of(source.path, values)
+    if not paths:
+        raise InputError(f"{source.path}: YOLO labels, but no images found there{_advice(images or source.path)}")
+    root = images or top
+    labelled = find_labels(paths, source.path, images) if source.is_dir and images else find_labels(paths, top)
+    if unmatched := labels_without_image(labelled):
+        count = "1 label file has" if len(unmatched) == 1 else f"{len(unmatched)} label files have"
+        notes += (f"{source.path}: {count} no image, such as {unmatched[0]}: it is not read",)
+    if shared := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
+        notes += (f"{source.path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
+    return Reading((_image(pair, root, classes) for pair in labelled), root, notes, classes.names)
+
+
+def _advice(place: Path) -> str:
+    """Return advice for a folder without images, which may contain files in an unsupported format, such as HEIC."""
+    kinds = ("*.heic", "*.heif", "*.dng", "*.dcm")
+    if others := [path for kind in kinds for path in Source(place).glob(f"**/{kind}")]:
+        return f"; {len(others)} such as {others[0].name} have a format that is not read: convert them to JPEG"
+    return "; name their folder with --images"
+
+
+class HeldOut(NamedTuple):
+    """Images of the splits `val` and `test` of a data.yaml.
+
+    Attributes:
+        root: folder of the data set
+        names: path of each existing image, relative to `root` if it lies below it
+        notes: notes for the user on these images
+    """
+
+    root: Path
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def held_out(place: Path, images: Path | None = None) -> HeldOut | None:
+    """Return the images that a data.yaml names under `val` and `test`; None if it names neither.
+
+    Their labels are not read. A note reports a split that does not exist or equals the training images.
+
+    Args:
+        place: the data.yaml, or the folder of a data set with one
+        images: the folder of the training images that the user named
+
+    Raises:
+        InputError: the training images do not exist.
+    """
+    file = next((path for path in (_yamls(place) if place.is_dir() else [place]) if path.is_file()), None)
+    if file is None or file.suffix not in (".yaml", ".yml"):
+        return None
+    values = read_data_yaml(file)
+    splits = [name for name in _HELD_OUT if values.get(name)]
+    if not splits:
+        return None
+    top, train, _ = _folder_images(place, images) if place.is_dir() else _images_of(file, values)
+    train_paths = {path.resolve() for path in train}
+    held_out_paths: dict[Path, Path] = {}
+    notes = []
+    for split in splits:
+        try:
+            split_images = {path.resolve(): path for path in _images_of(file, values, split)[1]}
+        except InputError as error:
+            notes.append(f"{error}; it is not compared with the training images")
+            continue
+        existing = {key: path for key, path in split_images.items() if key.is_file()}
+        if not existing:
+            notes.append(f"{file}: {split}: expected images, found none; nothing is held out by it")
+        elif existing.keys() == train_paths:
+            notes.append(f"{file}: {split} names the training images: nothing is held out by it")
+        else:
+            count = f"{len(existing)} image{'s' * (len(existing) > 1)}"
+            notes.append(f"{file}: {split} holds out {count}; the training images are searched for copies of them")
+            held_out_paths |= existing
+        if missing := len(split_images) - len(existing):
+            notes.append(f"{file}: {split}: {missing} of {len(split_images)} images do not exist")
+    return HeldOut(top, tuple(_name(path, top) for path in held_out_paths.values()), tuple(notes))
+
+
+def _yamls(folder: Path) -> list[Path]:
+    return [folder / name for name in NAME_FILES if name.endswith((".yaml", ".yml"))]
+
+
+def _places(entry: str, tops: Iterable[Path]) -> list[Path]:
+    """Return candidate paths of an entry of a data.yaml; Roboflow writes ../train/images for train/images beside it."""
+    spelled = [*_spellings(entry), *_spellings(entry.removeprefix("../"))]
+    return list(dict.fromkeys(start / name for start in tops for name in spelled))
+
+
+def _folder_images(folder: Path, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
+    """Return the result of `_images_of` for a data.yaml in a folder that names training images, else all images."""
+    notes: tuple[str, ...] = ()
+    file = next((path for path in _yamls(folder) if path.is_file() and read_data_yaml(path).get("train")), None)
+    if file is not None:
+        try:
+            top, image_paths, notes = _images_of(file, read_data_yaml(file))
+            if not image_paths:
+                raise InputError(f"{file}: train: expected images, found none")
+        except InputError as error:
+            notes = (f"{error}; all images of the folder are read",)
+        else:
+            if images is None or all(path.absolute().is_relative_to(images.absolute()) for path in image_paths):
+                return top, image_paths, notes
+            notes = ()  # the user named the images of another split
+    image_paths = image_files(images or folder)
+    start = len((images or folder).parts)
+    parts = ([part for part in path.parts[start:-1] if part in _SPLITS] for path in image_paths)
+    count = Counter(splits[0] for splits in parts if splits)
+    if len(count) > 1:
+        listed = ", ".join(f"{name} {count[name]}" for name in _SPLITS if count[name])
+        notes += (f"{images or folder}: {listed} images are read together; name one of the folders to read it alone",)
+    return folder, image_paths, notes
+
+
+def _images_of(file: Path, values: Mapping[str, Any], split: str = "train") -> tuple[Path, list[Path], tuple[str, ...]]:
+    """Return the folder of the data set, the images of a split, and notes for the user."""
+    path = str(values.get("path") or ".")
+    tops = [file.parent / spelled for spelled in _spellings(path)]
+    top = next((folder for folder in tops if folder.is_dir()), None)  # `path` is often a path of another machine
+    notes: tuple[str, ...] = ()
+    if top is None:
+        notes = (f"{file}: path: {tops[0]} does not exist; its images are searched for beside the file",)
+    stated = values.get(split) or "images"
+    entries = stated if isinstance(stated, list) else [stated]
+    paths: dict[str, Path] = {}
+    listed = 0
+    for entry in map(str, entries):
+        places = _places(entry, (*tops, file.parent))
+        place = next((place for place in places if place.exists()), None)
+        if place is None:
+            expected = "expected a folder of images, or a list of them, found nothing at"
+            raise InputError(f"{file}: {split}: {expected} {' or '.join(map(str, places))}")
+        images = image_files(place) if place.is_dir() else _listed_images(place, top or file.parent)
+        folder = place.resolve()
+        for image in images:
+            key = folder / image.relative_to(place) if place.is_dir() else image.absolute()
+            paths.setdefault(os.path.normpath(key), image)
+        listed += len(images)
+    if listed > len(paths):
+        notes += (f"{file}: {split}: {listed - len(paths)} images are named more than once, and read once",)
+    if others := [name for name in _HELD_OUT if split == "train" and values.get(name)]:
+        notes += (f"{file}: the training images are read; name the folder of {' or '.join(others)} to read it",)
+    return top or file.parent, list(paths.values()), notes
+
+
+def _spellings(path: str) -> list[str]:
+    """Return a path as written, and with slashes in place of backslashes."""
+    return list(dict.fromkeys((path, path.replace("\\", "/"))))
+
+
+def _listed_images(file: Path, top: Path) -> list[Path]:
+    """Return the images of a list with one path per line, relative to the folder of the list or of the data set.
+
+    Raises:
+        InputError: none of the images exists.
+    """
+    paths, missing = [], []
+    for line in filter(None, map(str.strip, read_text(file).splitlines())):
+        name = line.replace("\\", "/")
+        # CVAT writes data/ before each path.
+        candidates = [start / part for part in (name, name.removeprefix("data/")) for start in (file.parent, top)]
+        existing = next((candidate for candidate in candidates if candidate.is_file()), None)
+        paths.append(existing or candidates[0])
+        missing += [] if existing else [candidates]
+    if paths and len(missing) == len(paths):
+        tried = " or ".join(dict.fromkeys(map(str, missing[0])))
+        raise InputError(f"{file}: none of the {len(paths)} listed images exists; the first was expected at {tried}")
+    return paths
+
+
+def _image(labelled: Labelled, root: Path, classes: Classes) -> RawImage:
+    path, label, fault = labelled
+    name = _name(path, root)
+    if label is None:
+        return RawImage(name, str(path), fault=fault, notes=(_EMPTY,))
+    try:
+        lines = read_text(label).splitlines()
+    except InputError as error:
+        return RawImage(name, str(label), fault=str(error))
+    return RawImage(name, str(label), list(_boxes(lines, label, classes)))
+
+
+def _name(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
+
+
+def _boxes(lines: list[str], label: Path, classes: Classes) -> Iterator[RawBox]:
+    for line_number, line in enumerate(lines, start=1):
+        words, where = line.split(), f"{label}:{line_number}"
+        if not words:
+            continue
+        try:
+            values = [number(word) for word in words]
+        except ValueError as error:
+            yield RawBox("", (), where, fault=str(error))
+            continue
+        box = RawBox("", (), where, "fractions", class_number=int(values[0]) if values[0].is_integer() else None)
+        try:
+            yield _box(box, values, classes)
+        except InputError as error:
+            yield box._replace(fault=str(error))
+
+
+def _box(box: RawBox, values: list[float], classes: Classes) -> RawBox:
+    names, kpt_shape = classes
+    if values[0] not in names:
+        raise InputError(f"class {values[0]:g} has no name: there are {len(names)}, counted from 0")
+    left_out: tuple[str, ...] = ()
+    if kpt_shape:
+        points, numbers_each = kpt_shape
+        if len(values) != 5 + points * numbers_each:
+            raise InputError(
+                f"kpt_shape is [{points}, {numbers_each}]: expected class, centre, size and {points} keypoints "
+                f"({5 + points * numbers_each} numbers), found {len(values)} numbers"
+            )
+        values, left_out = values[:5], ("keypoints left out: only the boxes of poses (kpt_shape) are read",) * points
+    fault = ""
+    if len(values) in (5, 6):
+        cx, cy, width, height = values[1:5]
+        corners = (cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2)
+        if max(values[1:5]) > 2:
+            fault = f"expected fractions of the image, found {values[1:5]}: pixels?"
+        elif width < 0 or height < 0:
+            fault = f"expected a width and height of at least 0, found {width:g} x {height:g}"
+        notes = ("labels with a sixth number, which is not read",) * (len(values) == 6)
+    elif len(values) >= 7 and len(values) % 2:
+        xs, ys = values[1::2], values[2::2]
+        corners = (min(xs), min(ys), max(xs), max(ys))
+        notes = ("polygons or rotated boxes, read as the box around them",)
+    else:
+        raise InputError(f"expected class, centre and size (5 numbers) or a polygon, found {len(values)} numbers")
+    desc = names[int(values[0])]
+    return box._replace(desc=desc, corners_xyxy=corners, notes=notes + left_out, fault=fault)

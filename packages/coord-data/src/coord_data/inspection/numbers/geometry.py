@@ -1,0 +1,127 @@
+"""Findings about all boxes of a set together: order, unit and position, and whether they belong to their images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from coord_data.inspection.numbers import rewrite
+from coord_data.inspection.numbers.differences import differences, shifted
+from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample
+from coord_data.inspection.numbers.findings import Finding, Severity
+from coord_data.inspection.numbers.meaning import IMPOSSIBLE, candidate_placements, declared_meaning, find_meaning
+from coord_data.inspection.numbers.mixture import in_one_meaning, in_one_unit
+from coord_data.inspection.numbers.offsets import Offset, find_offsets
+from coord_data.inspection.numbers.raw import RawBoxes
+from coord_data.inspection.numbers.reading import Meaning, Shift
+from coord_data.inspection.numbers.shuffle import find_pairs
+
+ENOUGH = 30
+"""Number of images from which correct boxes fit the pixels clearly, unless the boxes are loose."""
+_LOOSE = 0.15
+"""Margin, as a share of the object's size, from which boxes count as too large; annotators often leave smaller ones."""
+
+
+@np.errstate(over="ignore", invalid="ignore")  # numbers near the limit of float64
+def examine_geometry(
+    raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, may_be_shuffled: bool = True
+) -> tuple[list[Finding], Meaning]:
+    """Return the findings, and the most likely meaning of the numbers."""
+    raw, findings = in_one_unit(raw, sizes_I2)
+    own = declared_meaning(raw, sizes_I2, sample)
+    if not findings:
+        raw, findings = in_one_meaning(raw, own, sizes_I2, sample)
+        own = declared_meaning(raw, sizes_I2, sample) if findings else own
+    meaning, certain = find_meaning(own, raw, sizes_I2, sample)
+    findings += _differences(raw, own, meaning, certain) if meaning is not own else []
+    excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
+    offsets = find_offsets(meaning.boxes_N4, sample, excluded) if certain or findings else []
+    sizes = np.nanmedian(sizes_I2, axis=0)
+    for offset in offsets:
+        evidence = f"mean edge onset at the sides of boxes: {offset.before:.3f} as stated, {offset.after:.3f} corrected"
+        evidence += f", z {offset.z:.1f}"
+        code, severity, message, fix = _describe(offset, sizes, raw)
+        findings.append(Finding(code, severity, message, evidence, len(raw), fix))
+    if certain or offsets or not may_be_shuffled:
+        return findings, meaning
+    shuffle_findings = _shuffle_findings(own, raw, sizes_I2, sample)
+    return shuffle_findings or findings or _unexplained(own, sample, len(raw)), own if shuffle_findings else meaning
+
+
+def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
+    """Return the finding for boxes about which neither the pixels nor the range of the numbers give evidence."""
+    if own.inside < IMPOSSIBLE:
+        message = "the numbers fit no known order and unit: as stated, many boxes have no area or leave their images"
+        evidence = f"as stated, {own.inside:.0%} of the boxes have an area and lie inside their images"
+        return [Finding("unknown_numbers", "error", message, evidence, count, "check the page and the data source")]
+    images = len(sample.maps)
+    if own.z >= SIGNIFICANT or not images:  # where no image can be compared, another finding says why
+        return []
+    message = "the pixels do not confirm the boxes: they are loose, or wrong in a way that is not detected"
+    if images < ENOUGH:
+        message = f"{images} images are too few to confirm the position of the boxes from the pixels"
+    evidence = f"edges at the sides of boxes: z {own.z:.1f} on {images} images, {SIGNIFICANT:g} would confirm them"
+    return [Finding("no_evidence", "note", message, evidence, count, "look at the page")]
+
+
+def _describe(offset: Offset, sizes: np.ndarray, raw: RawBoxes) -> tuple[str, Severity, str, str]:
+    """Return code, severity, message and fix."""
+    value, *_ = offset.step
+    if offset.code == "resized":
+        error = f"{abs(1 / value - 1):.0%} too {'small' if value > 1 else 'large'}"
+        message = f"all coordinates are about {error}, as if the boxes were drawn on resized copies"
+        return "resized", "error", message, rewrite.stretch(raw.layout, value)
+    if offset.code == "tightness":
+        fix = rewrite.inflate(raw.layout, value)
+        if value > 1:
+            return "too_small", "error", f"boxes are about {1 - 1 / value:.0%} smaller than their objects", fix
+        # Many annotators leave a margin, which a model learns; only a wide margin is a fault.
+        severity: Severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
+        return "too_large", severity, f"boxes are about {1 / value - 1:.0%} larger than their objects", fix
+    x, y = offset.step
+    message, _ = shifted(raw, Shift(x * sizes[0], y * sizes[1], in_pixels=True))
+    _, fix = shifted(raw, Shift(x, y, in_pixels=False))
+    return "shifted", "error", message, fix
+
+
+def _differences(raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool) -> list[Finding]:
+    evidence = (
+        f"{own.inside:.0%} of the boxes lie inside their images as stated, {meaning.inside:.0%} corrected; edges at "
+        f"their sides: z {own.z:.1f} as stated, {meaning.z:.1f} corrected, {len(meaning.evidence_I)} images"
+    )
+    if not certain:
+        evidence += "; inferred from the range of the numbers, not confirmed by the pixels: look at the page first"
+    parts = differences(raw, own, meaning)
+    return [Finding(code, "error", message, evidence, len(raw), fix) for code, message, fix in parts]
+
+
+def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> list[Finding]:
+    """Return the finding that images are shuffled and the findings that remain after reassignment; else none."""
+    image_J = np.zeros(len(sample.maps), np.int64)
+    image_J[sample.image_n] = raw.image_N[sample.rows_n]
+    pairs = find_pairs(candidate_placements(raw, sizes_I2, own), sample, sizes_I2[image_J])
+    if pairs is None:
+        return []
+    evidence = (
+        f"boxes do not lie on edges of their own images (z {own.z:.1f}), but on those of other images (z {pairs.z:.1f})"
+    )
+    kept_n = np.isin(sample.image_n, list(pairs.image_of))
+    owner_n = np.array([pairs.image_of[image] for image in sample.image_n[kept_n].tolist()], np.int64)
+    rows_n = sample.rows_n[kept_n]
+    reassigned = replace(
+        raw,
+        image_N=image_J[owner_n],
+        numbers_N4=raw.numbers_N4[rows_n],
+        labels=tuple(raw.labels[row] for row in rows_n.tolist()),
+    )
+    new_sample = replace(sample, rows_n=np.arange(len(rows_n)), image_n=owner_n)
+    further, _ = examine_geometry(reassigned, sizes_I2, new_sample, may_be_shuffled=False)
+    remaining = [replace(finding, count=len(raw)) for finding in further if finding.severity != "note"]
+    return [shuffled(evidence, len(raw)), *remaining]
+
+
+def shuffled(evidence: str, count: int) -> Finding:
+    """Return the finding that images and annotations are shuffled."""
+    message = "images and annotations are shuffled: boxes belong to other images of the set"
+    return Finding("shuffled", "error", message, evidence, count, "check how file names and image ids were joined")

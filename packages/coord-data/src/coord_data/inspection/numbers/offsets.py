@@ -1,0 +1,165 @@
+"""Finds small systematic errors of boxes: coordinates some per cent too large or small, shifts, wrong box sizes.
+
+The statistic is `Sample.onset`: the edges of an object start at the sides of its box, with none outside. Contrast with
+other positions would favour boxes that are too small, whose sides cut through the object and lie on edges as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, inflate, z_value
+
+_SIGNIFICANT = 3.5  # z from which a gain counts; about a hundred small moves are tried
+_AS_GOOD = 2.0  # z of the difference below which a smaller move fits equally well
+_APART = 8  # pixels of the thumbnail between two sides from which their edges can be separated
+_ROUNDS = 3
+_TRIED_SIZES = (0.76, 0.82, 0.88, 0.94, 1.06, 1.12)
+_LEAST_ONSET = 0.02  # smallest onset of the moved boxes, in ranks
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A family of small moves.
+
+    Attributes:
+        code: code of the finding
+        steps_KD: factors [K, 1], or shifts of x and y [K, 2] as fractions of the image
+        move: function that moves boxes [N, 4] by a step [D]
+        neutral: the step that leaves boxes unchanged
+        least: smallest difference from `neutral` that is reported
+        reach: distance from the best step within which it is refined; 0 for none
+        gain: factor by which the mean onset must rise, since annotations are rarely exact to the pixel
+    """
+
+    code: str
+    steps_KD: np.ndarray
+    move: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    neutral: float
+    least: float
+    reach: float
+    gain: float
+
+    def is_reported(self, step_D: np.ndarray) -> bool:
+        """Return whether a step is large enough to be reported."""
+        return bool((abs(step_D - self.neutral) >= self.least).any())
+
+
+_GRID = np.stack(np.meshgrid(*[np.arange(-8, 9)] * 2, indexing="ij"), axis=-1).reshape(-1, 2)  # per cent
+_SHIFTS = _GRID[(_GRID == 0).any(axis=1) | (_GRID % 2 == 0).all(axis=1)] / 100
+_SMALLER = np.round(np.arange(0.7, 0.98, 0.03), 4)
+_SIZES = np.concatenate([_SMALLER, np.round(1 / _SMALLER[::-1], 4)])
+TIGHTNESS = Kind("tightness", _SIZES[:, None], inflate, 1.0, 0.02, 0.0, 1.2)
+"""Resizing of boxes about their own centres."""
+KINDS = (
+    Kind("resized", np.round(np.arange(0.76, 1.3001, 0.02), 4)[:, None], np.multiply, 1.0, 0.03, 0.03, 1.5),
+    Kind("shifted", _SHIFTS, lambda b, v: b + np.tile(v, 2), 0.0, 0.012, 0.015, 1.4),
+    TIGHTNESS,
+)
+
+
+@dataclass(frozen=True)
+class Offset:
+    """A move of all boxes after which they fit better.
+
+    Attributes:
+        code: code of one of `KINDS`
+        step: the factor, or the shifts of x and y as fractions of the image; see `Kind.steps_KD`
+        least: the smallest factor that fits equally well, for the kinds that have one
+        before: mean onset of the unchanged boxes
+        after: mean onset of the moved boxes
+        z: significance of the difference, over images
+        boxes_N4: the moved boxes
+    """
+
+    code: str
+    step: tuple[float, ...]
+    least: float
+    before: float
+    after: float
+    z: float
+    boxes_N4: np.ndarray = field(repr=False)
+
+
+def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
+    """Return the move that increases the onset at the sides of the boxes most; None if no increase is significant."""
+    before_I = sample.onset(boxes_N4)
+    before = _mean(before_I)
+    offsets = []
+    sides_n2 = (boxes_N4[sample.rows_n, 2:] - boxes_N4[sample.rows_n, :2]) * sample.size_n2
+    shorter_side = float(np.median(sides_n2.min(axis=1))) if len(sides_n2) else 0.0
+
+    def fits_enlarged(step_D: np.ndarray) -> bool:
+        """Return whether larger boxes fit better away from blurred edges too, and their sides can be separated."""
+        if shorter_side < _APART:
+            return False
+        own_I, enlarged_I = (sample.onset(b, clear=True) for b in (boxes_N4, TIGHTNESS.move(boxes_N4, step_D)))
+        return z_value(enlarged_I - own_I) >= _AS_GOOD
+
+    for kind in kinds:
+        steps_KD = kind.steps_KD
+        onset_KI = np.stack([sample.onset(kind.move(boxes_N4, step_D)) for step_D in steps_KD])
+        z_K = np.array([z_value(onset_I - before_I) for onset_I in onset_KI])
+        better = [
+            k
+            for k in np.flatnonzero(z_K >= _SIGNIFICANT).tolist()
+            if kind is not TIGHTNESS or steps_KD[k, 0] < 1 or fits_enlarged(steps_KD[k])
+        ]
+        best = max(better, key=lambda k: _mean(onset_KI[k]), default=None)
+        if best is None or not kind.is_reported(steps_KD[best]):
+            continue
+        after = _mean(onset_KI[best])
+        if after < max(kind.gain * before, _LEAST_ONSET):
+            continue
+        step_D = _refined(kind, steps_KD[best], boxes_N4, sample)
+        if not kind.is_reported(step_D):
+            continue
+        factors_K = steps_KD[:, 0]
+        low, high = sorted((kind.neutral, float(factors_K[best])))
+        between = np.flatnonzero((low < factors_K) & (factors_K < high)).tolist()
+        as_good = [k for k in between if z_value(onset_KI[best] - onset_KI[k]) < _AS_GOOD]
+        least = min(factors_K[[*as_good, best]].tolist(), key=lambda v: abs(v - kind.neutral))
+        moved_N4 = kind.move(boxes_N4, step_D)
+        offsets.append(Offset(kind.code, tuple(step_D.tolist()), least, before, after, float(z_K[best]), moved_N4))
+    offsets = [offset for offset in offsets if z_value(sample.evidence(offset.boxes_N4)) >= SIGNIFICANT]
+    return max(offsets, key=lambda offset: offset.after, default=None)
+
+
+def find_offsets(boxes_N4: np.ndarray, sample: Sample, excluded: Sequence[str] = ()) -> list[Offset]:
+    """Return the moves after which the boxes fit better, largest gain first; at most one of each kind not excluded."""
+    offsets: list[Offset] = []
+    sample = sample.subsample(1500)
+    for _ in range(_ROUNDS):
+        kinds = [kind for kind in KINDS if kind.code not in {*excluded, *(offset.code for offset in offsets)}]
+        offset = find_offset(boxes_N4, sample, kinds)
+        if offset is None:
+            break
+        offsets.append(offset)
+        boxes_N4 = offset.boxes_N4
+    return offsets
+
+
+def best_onset(boxes_N4: np.ndarray, sample: Sample) -> float:
+    """Return the largest mean onset of the boxes over several box sizes.
+
+    Otherwise a wrong move that places some sides of too large or too small boxes on edges would seem to fit better
+    than the right one.
+    """
+    return max(_mean(sample.onset(inflate(boxes_N4, size))) for size in (1.0, *_TRIED_SIZES))
+
+
+def _refined(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:
+    """Return the step near a step with the largest onset, one axis after the other; what is too small is neutral."""
+    for axis in range(len(step_D) if kind.reach else 0):
+        nearby_KD = np.tile(step_D, (13, 1))
+        nearby_KD[:, axis] += np.linspace(-kind.reach, kind.reach, 13)
+        step_D = max(nearby_KD, key=lambda near_D: best_onset(kind.move(boxes_N4, near_D), sample))
+    return np.where(abs(step_D - kind.neutral) < kind.least, kind.neutral, step_D)
+
+
+def _mean(values_I: np.ndarray) -> float:
+    finite = values_I[np.isfinite(values_I)]
+    return float(finite.mean()) if len(finite) else -1.0

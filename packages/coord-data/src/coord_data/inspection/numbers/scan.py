@@ -1,0 +1,156 @@
+"""Finds resized copies and shifts: tries hundreds of them on a few boxes, and evaluates the best one on all boxes.
+
+Shapes: I images, N boxes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from coord_codec.layouts import LAYOUTS, TURNS
+from coord_data.inspection.numbers.copies import KINDS, OF_ONE_SIZE, Copy
+from coord_data.inspection.numbers.edges import Sample, inflate, is_inside, z_value
+from coord_data.inspection.numbers.offsets import best_onset
+from coord_data.inspection.numbers.raw import RawBoxes
+from coord_data.inspection.numbers.reading import (
+    AS_GOOD,
+    Meaning,
+    Shift,
+    fitted,
+    has_area,
+    is_impossible,
+    read_as,
+    read_corners,
+    turned,
+)
+
+SCAN_SIGNIFICANT = 4.0
+"""z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""
+_SCANNED = 300  # boxes on which candidates are tried
+_USUAL_SIZES = (224, 256, 300, 320, 384, 416, 448, 512, 600, 608, 640, 672, 736, 768, 800, 896, 960, 1024, 1280, 1333)
+_USUAL_FACTORS = (1 / 3, 2 / 3, *(k / 20 for k in range(4, 20)), *(k / 4 for k in range(5, 17)))
+_NEAR = 0.01  # relative difference up to which a value is rounded to a usual one
+_CLOSE = np.linspace(0.95, 1.05, 41)  # refinement of the value, since contrast prefers boxes that are too small
+_STRAY = 0.01  # share of boxes that may leave the image on each side after a shift, and how far
+_STEP, _STEPS = 0.005, 40  # smallest step of shifts, as a fraction of the image, and largest number of steps
+_NEARBY = np.linspace(-0.03, 0.03, 25)  # refinement of the best shift, as fractions of the image
+_LEAST_SHIFT = 0.012  # as in `offsets`
+
+
+def read_as_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
+    """Return the meaning of numbers in pixels of a copy of each image."""
+    return read_as(sample, layout, "copy", corners_of_copy(raw, layout, copy, sizes_I2), copy)
+
+
+def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int, tightness: float = 1.0) -> Meaning | None:
+    """Return the meaning with the resized copy whose boxes, with orientation `turn`, fit the pixels best.
+
+    Boxes are compared in `tightness` times their size, since copies of boxes that are too large fit none of the pixels.
+    """
+    subsample = sample.subsample(_SCANNED)
+
+    def fit(layout: str, copy: Copy) -> float:
+        corners_N4 = corners_of_copy(raw, layout, copy, sizes_I2)
+        if is_impossible(corners_N4):
+            return -np.inf
+        return z_value(subsample.contrast(inflate(TURNS[turn](corners_N4), tightness)))
+
+    candidates = []
+    one_size = bool((sizes_I2 == sizes_I2[0]).all())
+    for layout in LAYOUTS:
+        corners_N4 = LAYOUTS[layout](raw.numbers_N4)
+        far = float(np.quantile(corners_N4[:, 2:], 0.995))
+        if far <= 0 or not has_area(corners_N4):
+            continue
+        for kind in KINDS[: OF_ONE_SIZE if one_size else None]:
+            base = far / float(np.median(sizes_I2)) if kind == "times" else far
+            candidates += [
+                (fit(layout, Copy(kind, v)), layout, kind, v) for v in (base * np.geomspace(0.7, 2.5, 60)).tolist()
+            ]
+    if not candidates or max(candidates)[0] == -np.inf:
+        return None
+    _, layout, kind, near = max(candidates)
+
+    def fit_closely(value: float) -> float:
+        corners_N4 = corners_of_copy(raw, layout, Copy(kind, value), sizes_I2)
+        return -np.inf if is_impossible(corners_N4) else best_onset(TURNS[turn](corners_N4), subsample)
+
+    value = max((near * _CLOSE).tolist(), key=fit_closely)
+
+    def on_all_boxes(value: float) -> Meaning:
+        meaning = read_as_copy(raw, layout, Copy(kind, value), sizes_I2, sample)
+        return meaning if turn == 1 else turned(meaning, turn, sample)
+
+    usual_values = _USUAL_FACTORS if kind == "times" else _USUAL_SIZES
+    best, usual = on_all_boxes(value), float(min(usual_values, key=lambda v: abs(np.log(v / value))))
+    if abs(usual / value - 1) < _NEAR:
+        rounded = on_all_boxes(usual)
+        return rounded if best.above(fitted(rounded, sample)) < AS_GOOD else best
+    return best
+
+
+def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: Sample) -> Meaning | None:
+    """Return the meaning with the shift that fits best, of those that keep nearly all boxes inside their images."""
+    subsample, size_N2 = sample.subsample(_SCANNED), sizes_I2[image_N]
+    candidates = []
+
+    def fit(shift: Shift) -> float:
+        boxes_N4 = shift_boxes(own.boxes_N4, shift, size_N2)
+        return -np.inf if is_impossible(boxes_N4) else z_value(subsample.contrast(boxes_N4))
+
+    def fit_closely(shift: Shift) -> float:
+        boxes_N4 = shift_boxes(own.boxes_N4, shift, size_N2)
+        return -np.inf if is_impossible(boxes_N4) else best_onset(boxes_N4, subsample)
+
+    one_size = bool((sizes_I2 == sizes_I2[0]).all())
+    for in_pixels in (True,) if one_size else (True, False):
+        unit_N2 = size_N2 if in_pixels else np.ones_like(size_N2)
+        room_N4 = np.concatenate([own.boxes_N4[:, :2], 1 - own.boxes_N4[:, 2:]], axis=1) + _STRAY
+        low, high = np.quantile(room_N4 * np.tile(unit_N2, 2), 2 * _STRAY, axis=0).reshape(2, 2) * [[-1], [1]]
+        if (low > high).any():
+            continue
+        step = np.maximum(_STEP * np.median(unit_N2, axis=0), (high - low) / _STEPS)
+        shifts = [
+            Shift(x, y, in_pixels)
+            for x in np.arange(low[0], high[0] + step[0], step[0]).tolist()
+            for y in np.arange(low[1], high[1] + step[1], step[1]).tolist()
+        ]
+
+        best = max(shifts, key=fit)
+        side = np.median(unit_N2, axis=0)
+        for k, axis in enumerate("xyxy"):
+            near = getattr(best, axis) + side[k % 2] * _NEARBY
+            best = max((replace(best, **{axis: value}) for value in near.tolist()), key=fit_closely)
+        x, y = (float(v) if abs(v) >= _LEAST_SHIFT * s else 0.0 for v, s in zip((best.x, best.y), side, strict=True))
+        if not x and not y:
+            continue
+        best = Shift(x, y, in_pixels)
+        boxes_N4 = shift_boxes(own.boxes_N4, best, size_N2)
+        inside = float(is_inside(boxes_N4).mean())
+        evidence_I = sample.evidence(boxes_N4)
+        candidates.append(replace(own, boxes_N4=boxes_N4, inside=inside, evidence_I=evidence_I, shift=best))
+    return max(candidates, key=lambda meaning: best_onset(meaning.boxes_N4, sample), default=None)
+
+
+def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray) -> np.ndarray:
+    """Return corners in [0, 1] of the images from numbers in pixels of a copy."""
+    size_I2 = copy.sizes(sizes_I2)
+    corners_N4 = read_corners(raw, layout, size_I2)
+    if copy.kind != "padded":
+        return corners_N4
+    margin_I2 = (copy.value - size_I2) / 2 / size_I2
+    return corners_N4 - np.tile(margin_I2, 2)[raw.image_N]
+
+
+def shift_boxes(boxes_N4: np.ndarray, shift: Shift, size_N2: np.ndarray) -> np.ndarray:
+    """Return shifted corners in [0, 1].
+
+    Args:
+        boxes_N4: corners in [0, 1]
+        shift: offset to add
+        size_N2: width and height of the image of each box
+    """
+    step_N2 = np.array([shift.x, shift.y]) / (size_N2 if shift.in_pixels else 1)
+    return boxes_N4 + np.broadcast_to(np.tile(step_N2, 2), boxes_N4.shape)

@@ -1,0 +1,214 @@
+"""Findings about single records: files, sizes, duplicates, class names, numbers of objects, refusals."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence, Set
+from pathlib import Path
+
+import numpy as np
+
+from coord_codec import AnnotationSet
+from coord_codec.labels import normalize_label
+from coord_data.image_file import MISSING, where_it_is
+from coord_data.inspection.images import ImageFile, Pair, alike_images
+from coord_data.inspection.numbers.findings import Finding, Severity, by_share
+from coord_data.inspection.numbers.geometry import shuffled
+from coord_data.inspection.numbers.raw import RawBoxes
+
+
+def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Path) -> list[Finding]:
+    """Report image files that are missing, damaged or outside the image folder."""
+    faults = [(raw.files[i], file.fault) for i, file in enumerate(files) if file.fault]
+    if not faults:
+        return []
+    evidence = f"the first: {faults[0][0]}: {faults[0][1]}"
+    severity = by_share(len(faults), len(files))
+    message = f"{len(faults)} of {len(files)} images cannot be used; they and their boxes are left out"
+    missing_name = next((name for name, fault in faults if fault == MISSING), None)
+    hint = where_it_is(missing_name, annotations) if missing_name is not None else ""
+    fix = f"check --images (data.images), or replace the files{hint and f'; the first is found with --images{hint}'}"
+    return [Finding("unreadable_image", severity, message, evidence, len(faults), fix)]
+
+
+def stated_sizes(
+    raw: RawBoxes, files: Sequence[ImageFile], explained: Set[int], unit: str, boxes_fit: bool
+) -> list[Finding]:
+    """Report images whose stated size differs from the size of the file.
+
+    Args:
+        raw: the boxes as the annotation file states them
+        files: properties of the image files
+        explained: indices of images whose stated size differs because of their EXIF orientation
+        unit: unit of the boxes where it is known: `pixels` of the files, or `stated`
+        boxes_fit: whether the boxes fit their own images, so that at most the stated sizes are shuffled
+    """
+    pairs = {
+        i: (tuple(int(v) for v in raw.stated_I2[i]), file.size)
+        for i, file in enumerate(files)
+        if file.size and np.isfinite(raw.stated_I2[i]).all() and tuple(raw.stated_I2[i]) != file.size
+    }
+    pairs = {i: pair for i, pair in pairs.items() if i not in explained}
+    if not pairs:
+        return []
+    first, (stated, actual) = next(iter(pairs.items()))
+    evidence = f"the first: {raw.files[first]} is {actual[0]} x {actual[1]}, stated {stated[0]} x {stated[1]}"
+    is_swap = all(stated == actual[::-1] for stated, actual in pairs.values())
+    stated_sizes, actual_sizes = (Counter(sizes) for sizes in zip(*pairs.values(), strict=True))
+    matching = (stated_sizes & actual_sizes).total()  # one short of all where a list lost a row
+    permuted = matching == len(pairs) or (matching >= 0.9 * len(pairs) and len(stated_sizes) >= 3)
+    if permuted and not boxes_fit and not is_swap and len(pairs) >= 3:
+        evidence = f"{matching} of {len(pairs)} stated sizes are those of other images of the set; {evidence}"
+        return [shuffled(evidence, len(pairs))]
+    swapped = " (width and height are exchanged)" if is_swap else ""
+    message = f"the stated size of {len(pairs)} images is not the size of the file{swapped}; they are left out"
+    fix = "state the size of the files"
+    if raw.unit == "pixels":
+        evidence += {"pixels": "; the boxes fit the files", "stated": "; the boxes fit the stated sizes"}.get(unit, "")
+        fix += "" if unit == "pixels" else ", and scale the boxes to it"
+    severity = by_share(len(pairs), len(files))
+    return [Finding("size_mismatch", severity, message, evidence, len(pairs), fix)]
+
+
+def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
+    """Report boxes that occur more than once in an image with the same description."""
+    rounded = [tuple(round(v, 4) for v in box) for box in raw.numbers_N4.tolist()]  # `np.round` overflows at 1e308
+    occurrences = Counter(zip(raw.image_N.tolist(), raw.labels, rounded, strict=True))
+    repeated = [(key, times) for key, times in occurrences.items() if times > 1]
+    if not repeated:
+        return []
+    extra = sum(times - 1 for _, times in repeated)
+    (image, label, box), times = repeated[0]
+    evidence = f"the first: {label!r} at {list(box)} occurs {times} times in {raw.files[image]}"
+    severity = by_share(extra, len(raw))
+    message = f"{extra} of {len(raw)} boxes repeat another box and its description; the model learns to repeat itself"
+    return [Finding("duplicates", severity, message, evidence, extra, "keep one of each")]
+
+
+def duplicate_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:
+    """Report images that the set contains twice, and images that look alike."""
+    findings = []
+    pairs = [pair for pair in alike_images(files, files) if pair.first < pair.second]
+    for same in (True, False):
+        if not (chosen := [pair for pair in pairs if pair.same == same]):
+            continue
+        evidence = f"the first: {raw.files[chosen[0].first]} and {raw.files[chosen[0].second]} ({chosen[0].how})"
+        message, fix = "are the same", "keep one image, with all its boxes"
+        severity = by_share(len(chosen), len(files))
+        if not same:
+            message, severity = "look alike, for example forms with one layout or frames of one video", "note"
+            fix = "if they are copies, keep one image, with all its boxes"
+        findings.append(
+            Finding("duplicate_images", severity, f"{_pairs(chosen)} {message}", evidence, len(chosen), fix)
+        )
+    return findings
+
+
+def _pairs(pairs: Sequence[Pair]) -> str:
+    return "1 pair of images" if len(pairs) == 1 else f"{len(pairs)} pairs of images"
+
+
+def leakage(
+    raw: RawBoxes, files: Sequence[ImageFile], held_names: Sequence[str], held_files: Sequence[ImageFile]
+) -> list[Finding]:
+    """Report held-out images that are also in the training set, and those that look like a training image."""
+    findings, leaked = [], set[int]()
+    pairs = alike_images(files, held_files)
+    for same in (True, False):
+        if not (chosen := [pair for pair in pairs if pair.same == same and pair.second not in leaked]):
+            continue
+        held = {pair.second for pair in chosen}
+        leaked |= held
+        first = chosen[0]
+        evidence = f"the first: {held_names[first.second]}, and {raw.files[first.first]} of the training set"
+        message, fix = "are training images: their score measures memorisation", "remove them from one of the two sets"
+        if not same:
+            message = "look like training images, for example forms with one layout or frames of one video"
+            fix = f"if they show the same scene, {fix}"
+        findings.append(
+            Finding(
+                "leakage",
+                "error" if same else "warning",
+                f"{len(held)} of {len(held_files)} held-out images {message}",
+                f"{evidence} ({first.how})",
+                len(held),
+                fix,
+            )
+        )
+    return findings
+
+
+def class_names(raw: RawBoxes) -> list[Finding]:
+    """Report class names that differ only in case, spaces or punctuation, and classes that occur once."""
+    counts = Counter(raw.labels)
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in counts:
+        groups[normalize_label(name)].append(name)
+    findings = []
+    if variants := [names for names in groups.values() if len(names) > 1]:
+        rows = sum(counts[name] for names in variants for name in sorted(names, key=counts.__getitem__)[:-1])
+        listed = "; ".join(" and ".join(f"{n!r} ({counts[n]})" for n in names) for names in variants[:5])
+        message = f"{len(variants)} class{'es have' if len(variants) > 1 else ' has'} several names"
+        message += ", which differ only in case, spaces or punctuation"
+        findings.append(
+            Finding("class_names", by_share(rows, len(raw)), message, listed, rows, "give each class one name")
+        )
+    if rare := sorted(name for name, count in counts.items() if count == 1):
+        listed = ", ".join(rare[:10]) + (", ..." if len(rare) > 10 else "")
+        message = f"{len(rare)} of {len(counts)} classes occur once"
+        findings.append(Finding("rare_classes", "note", message, listed, len(rare), "expect no recall for them"))
+    return findings
+
+
+def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
+    """Report images with more objects than a target text may contain."""
+    counts_I = np.bincount(raw.image_N, minlength=len(raw.files))
+    if not (beyond := int(np.maximum(counts_I - max_objects, 0).sum())):
+        return []
+    images = int((counts_I > max_objects).sum())
+    evidence = f"{images} images have more objects, up to {counts_I.max()} ({raw.files[int(counts_I.argmax())]})"
+    message = f"{beyond} of {len(raw)} objects exceed data.max_objects={max_objects} and are left out of training"
+    severity = "error" if beyond >= 0.25 * len(raw) else "warning"
+    return [Finding("too_many_objects", severity, message, evidence, beyond, f"data.max_objects={counts_I.max()}")]
+
+
+def one_off(raw: RawBoxes) -> list[Finding]:
+    """Report integer pixel boxes whose coordinates count from 1, as in Pascal VOC."""
+    if raw.unit != "pixels" or not len(raw) or (raw.numbers_N4 % 1).any():
+        return []
+    low = raw.numbers_N4[:, :2]
+    at_one, at_zero = int((low == 1).sum()), int((low <= 0).sum())
+    if at_one < 5 or at_zero or at_one < 2 * (low == 2).sum():
+        return []
+    message = "coordinates seem to count from 1, as in Pascal VOC: every box lies one pixel too far right and down"
+    evidence = f"{at_one} left or upper sides are at 1, none at 0"
+    return [Finding("one_off", "note", message, evidence, len(raw), "subtract 1 from x and y")]
+
+
+def no_boxes(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
+    """Report a set in which no image has a box; where records have a `query`, empty answers may be intended."""
+    if len(raw) or annotations.problems:
+        return []
+    severity: Severity = "note" if any(getattr(item, "query", None) for item in annotations.instances) else "error"
+    message = f"none of {len(raw.files)} images has a box: the model would learn to answer nothing"
+    evidence = f"the first: {raw.files[0]}"
+    return [Finding("no_boxes", severity, message, evidence, len(raw.files), "check that the annotations are complete")]
+
+
+def refused(annotations: AnnotationSet, explained: bool, raw: RawBoxes) -> list[Finding]:
+    """Report refused records and objects, without the refused boxes that a finding about all boxes explains."""
+    problems = [p for p in annotations.problems if not (explained and (p.is_box or "bbox" in p.field))]
+    if not problems:
+        return []
+    field_counts = Counter(p.field.rpartition(".")[2] or "record" for p in problems)
+    fields_listed = ", ".join(f"{count} {name}" for name, count in field_counts.most_common(5))
+    objects = sum(p.is_box for p in problems)
+    records = len({p.where for p in problems if not p.is_box})  # one record may have several faults
+    counts = [
+        f"{count} {name}{'s' * (count > 1)}" for count, name in ((records, "record"), (objects, "object")) if count
+    ]
+    message = f"{' and '.join(counts)} are refused ({fields_listed})"
+    severities = by_share(records, len(raw.files) + records), by_share(objects, len(raw) + objects)
+    severity: Severity = "error" if "error" in severities else "warning"
+    fix = "correct or remove them; they are left out of training and scoring"
+    return [Finding("refused", severity, message, f"the first: {problems[0]}", records + objects, fix)]

@@ -1,0 +1,74 @@
+"""Checks whether the boxes of images with an EXIF orientation refer to the upright image, which training uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from coord_codec.layouts import INVERSE_TURN, TURNS
+from coord_data.inspection.images import ImageFile, look_at
+from coord_data.inspection.numbers.edges import EdgeMaps, z_value
+from coord_data.inspection.numbers.findings import Finding
+from coord_data.inspection.numbers.raw import RawBoxes
+
+_COMPARED = 60  # images at most
+_CLEAR = 2.0  # z over boxes from which the best of three orientations counts
+
+
+def examine_turned(
+    raw: RawBoxes, files: Sequence[ImageFile], root: Path, boxes_N4: np.ndarray
+) -> tuple[list[Finding], set[int]]:
+    """Return the finding, and the indices of images whose stated size is that of the stored pixels.
+
+    Args:
+        raw: the boxes as the annotation file states them
+        files: properties of the image files
+        root: folder of the images
+        boxes_N4: corners in [0, 1]
+    """
+    rotated = [i for i, file in enumerate(files) if file.orientation != 1 and file.size]
+    if not rotated:
+        return [], set()
+    swapped = {i for i in rotated if tuple(raw.stated_I2[i]) == files[i].size[::-1] != files[i].size}
+    unchanged, best, z = _compare(raw, files, root, boxes_N4, rotated[:_COMPARED])
+    evidence = f"edge contrast of the boxes on the upright images: {unchanged:.3f} as stated, {best:.3f} rotated"
+    evidence += f", z {z:.1f}; {len(swapped)} stated sizes are those before rotation"
+    count = len(rotated)
+    if swapped or z >= _CLEAR:
+        message = "images have an EXIF orientation, and their boxes do not refer to the upright image used in training"
+        fix = "draw the boxes on the upright images, or remove the tag if the stored pixels are upright"
+        return [Finding("exif", "error", message, evidence, count, fix)], swapped
+    if z <= -_CLEAR:
+        message = "images have an EXIF orientation, and their boxes fit the upright image used in training"
+        return [Finding("exif", "note", message, evidence, count, "other tools must apply the tag too")], swapped
+    message = "images have an EXIF orientation, and it is unclear whether their boxes refer to the upright image"
+    fix = "check them on the page, and store the images upright, without the tag"
+    return [Finding("exif", "warning", message, evidence, count, fix)], swapped
+
+
+def _compare(
+    raw: RawBoxes, files: Sequence[ImageFile], root: Path, boxes_N4: np.ndarray, rotated: Sequence[int]
+) -> tuple[float, float, float]:
+    """Return the edge contrast of the boxes as stated and with the best rotation, and z of the difference."""
+    thumbnails = [look_at(root / raw.files[i], keep=True).small for i in rotated]
+    maps = EdgeMaps.of([small for small in thumbnails if small is not None])
+    place = {image: k for k, image in enumerate(i for i, small in zip(rotated, thumbnails, strict=True) if small)}
+    rows = [n for n, image in enumerate(raw.image_N.tolist()) if image in place]
+    if not rows:
+        return 0.0, 0.0, 0.0
+    boxes_n4 = boxes_N4[rows]
+    owner_n = np.array([place[image] for image in raw.image_N[rows].tolist()])
+    orientation_n = np.array([files[image].orientation for image in raw.image_N[rows].tolist()])
+    own_n = maps.contrast(boxes_n4, owner_n)
+    contrasts = []
+    for inverse in (False, True):
+        moved_n4 = boxes_n4.copy()
+        for turn in set(orientation_n.tolist()):
+            chosen = orientation_n == turn
+            moved_n4[chosen] = TURNS[INVERSE_TURN[turn] if inverse else turn](boxes_n4[chosen])
+        contrasts.append(maps.contrast(moved_n4, owner_n))
+    best_n = max(contrasts, key=lambda c_n: np.nan_to_num(np.nanmean(c_n)) if np.isfinite(c_n).any() else -1.0)
+    means = [float(np.nanmean(v)) if np.isfinite(v).any() else 0.0 for v in (own_n, best_n)]
+    return means[0], means[1], z_value(best_n - own_n)

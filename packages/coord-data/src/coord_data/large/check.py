@@ -1,0 +1,189 @@
+"""Checks many records in chunks, whose results are merged in the order of the file."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coord_codec import CoordGrid, Problem
+from coord_codec.boxes import OnBadBox
+from coord_codec.files import BACKSLASHES, name_on_disk, parse_json_line
+from coord_codec.records import description_fault, parse_objects
+from coord_data.classes import OTHER
+from coord_data.image_file import look_at
+from coord_data.large.records import Row, row_of
+
+PIECE = 512
+"""Number of records that a process checks at a time."""
+
+_TWO_BINS = 2 / CoordGrid().scale
+_RECORD_KEYS = frozenset({"image", "width", "height", "image_id", "objects"})
+_OBJECT_KEYS = frozenset({"desc", "bbox", "iscrowd", "area"})
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Settings that decide which records are left out.
+
+    Attributes:
+        root: folder of the images
+        base: folder that images must lie in; None for any
+        on_bad_box: how a refused object affects its image
+        classes: descriptions to keep; None for all
+    """
+
+    root: Path
+    base: Path | None
+    on_bad_box: OnBadBox
+    classes: Sequence[str] | None
+
+
+@dataclass
+class Checked:
+    """Result of checking a chunk of records.
+
+    Attributes:
+        rows: the valid records
+        problems: problems of the records that were left out
+        notes: counts of notes
+        names: descriptions of the objects, before a class list is applied
+        ids: id and line of each record, including those with unusable images
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)
+    names: set[str] = field(default_factory=set)
+    ids: list[tuple[int | str, int]] = field(default_factory=list)
+
+    def take(self, row: Row, fault: Problem | None, rules: Rules) -> None:
+        """Take a record in unless its image has a fault."""
+        if fault is not None:
+            self.problems.append(fault)
+            return
+        self.names.update(row.desc)
+        self.rows.append(row if rules.classes is None else _of_classes(row, rules.classes, self.notes))
+
+
+def _of_classes(row: Row, classes: Sequence[str], notes: Counter[str]) -> Row:
+    """Return a row with only the objects of these classes, and count the others."""
+    kept = [n for n, desc in enumerate(row.desc) if desc in classes]
+    notes[OTHER] += len(row.desc) - len(kept)
+    return row if len(kept) == len(row.desc) else row.of_objects(kept)
+
+
+def check_images(
+    images: Sequence[tuple[str, int | None, int | None]], rules: Rules
+) -> tuple[list[Problem | None], Counter[str]]:
+    """Return the problem (or None) of each image, given as path, stated width and stated height, and note counts."""
+    notes: Counter[str] = Counter()
+    return [_check_image(image, rules, notes) for image in images], notes
+
+
+def _check_image(image: tuple[str, int | None, int | None], rules: Rules, notes: Counter[str]) -> Problem | None:
+    name, width, height = image
+    return look_at(rules.root, rules.base, name, (width, height), decode=False, notes=notes)
+
+
+def check_lines(
+    lines: Sequence[tuple[int, bytes]], path: Path, rules: Rules, taken: Mapping[int, int] | None = None
+) -> Checked:
+    """Check lines of an instance file, and their images.
+
+    Args:
+        lines: line numbers and bytes
+        path: path of the file, for error messages
+        rules: settings that decide which records are left out
+        taken: lines whose id is already used, with the line that uses it
+    """
+    checked = Checked()
+    for number, line in lines:
+        where = f"{path}:{number}"
+        row = plain_row(line)
+        if row is None:
+            instance, faults = parse_objects(line, where, rules.on_bad_box)
+            checked.problems += faults
+            if instance is None:
+                continue
+            row = row_of(instance)
+        if row.image_id is not None:
+            checked.ids.append((row.image_id, number))
+            if taken and number in taken:
+                message = f"expected an id of its own, found {row.image_id!r}, which {path}:{taken[number]} has already"
+                checked.problems.append(Problem(where, "image_id", message))
+                continue
+        if (name := name_on_disk(rules.root, row.image)) != row.image:
+            row = row._replace(image=name)
+            checked.notes[BACKSLASHES] += 1
+        checked.take(row, _check_image(row[:3], rules, checked.notes), rules)
+    return checked
+
+
+def plain_row(line: bytes) -> Row | None:
+    """Return the row of a line that is valid and has nothing unusual; None if the full parser must check the line.
+
+    The row equals `row_of` of the parsed instance, in a fraction of the time.
+    """
+    try:
+        record = parse_json_line(line)
+        image, image_id, objects = record["image"], record.get("image_id"), record["objects"]
+        sides = (record.get("width"), record.get("height"))
+        if not (
+            type(image) is str
+            and image
+            and image.isascii()
+            and all(side is None or (type(side) is int and side > 0) for side in sides)
+            and (image_id is None or type(image_id) is int or (type(image_id) is str and image_id.isascii()))
+            and "coord_space" not in record
+            and type(objects) is list
+        ):
+            return None
+        columns: tuple[list[Any], ...] = ([], [], [], [])
+        extras = []
+        for item in objects:
+            (x1, y1, x2, y2), desc, crowd, area = item["bbox"], item["desc"], item.get("iscrowd"), item.get("area")
+            if not (
+                type(x1) is type(y1) is type(x2) is type(y2) is float
+                and x1 >= 0
+                and y1 >= 0
+                and x2 <= 1
+                and y2 <= 1
+                and x2 - x1 > _TWO_BINS
+                and y2 - y1 > _TWO_BINS
+                and type(desc) is str
+                and _is_description(desc)
+                and "geometry" not in item
+                and (crowd is False or crowd is True or "iscrowd" not in item)
+                and (area is None or (type(area) in (int, float) and 0 <= area < math.inf))
+            ):
+                return None
+            columns[0].append(desc)
+            columns[1].extend((x1, y1, x2, y2))
+            columns[2].append(bool(crowd))
+            columns[3].append(None if area is None else float(area))
+            extras.append({} if item.keys() <= _OBJECT_KEYS else {k: item[k] for k in item if k not in _OBJECT_KEYS})
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None
+    extra = {} if record.keys() <= _RECORD_KEYS else {k: v for k, v in record.items() if k not in _RECORD_KEYS}
+    return Row(image, *sides, image_id, *columns, (extra, extras) if extra or any(extras) else None)
+
+
+@lru_cache(maxsize=10_000)
+def _is_description(desc: str) -> bool:
+    return description_fault(desc) is None
+
+
+_Item = TypeVar("_Item")
+
+
+def pieces(items: Iterable[_Item]) -> Iterator[list[_Item]]:
+    """Yield the items in lists of at most `PIECE`."""
+    rest = iter(items)
+    while piece := list(islice(rest, PIECE)):
+        yield piece

@@ -1,0 +1,195 @@
+"""Caches large instance and COCO files, which are read and checked once, as Arrow files named by their digest.
+
+The cache lies in `$XDG_CACHE_HOME/coordexp` (`~/.cache/coordexp`); its files may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import tee
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from tqdm import tqdm
+
+from coord_codec import Category, InputError, Problem
+from coord_codec.files import read_json, write_text
+from coord_data.formats.registry import image_sizes, open_source
+from coord_data.large.check import Checked, Rules, check_images, check_lines, pieces
+from coord_data.large.coco import stream_coco
+from coord_data.large.part import CocoPart, LinesPart
+from coord_data.large.records import Records, Row, write_records
+from coord_data.processes import in_processes
+from coord_data.rules import ReadingRules
+
+_LOG = logging.getLogger(__name__)
+LARGE_BYTES = 16_000_000
+"""Files above this size (about 25,000 records) are streamed into an Arrow file."""
+
+_STREAMED = ("jsonl", "coco")
+_VERSION = "5"
+"""To be increased with every change of the rules for leaving out records or of the file layout."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """Checked records on disk.
+
+    Attributes:
+        records: records mapped into memory
+        facts: problems, notes and categories of the file
+        digest: hash of the source file, and of names, sizes and times of the images
+        part: file with an evenly drawn subset of the unchanged records of the source
+    """
+
+    records: Records
+    facts: dict[str, Any]
+    digest: str
+    part: Path
+
+
+def is_large(annotations: Path, data: ReadingRules) -> tuple[Path, str] | None:
+    """Return the instance or COCO file of a source and its format if it is too large for memory, else None."""
+    if data.format not in ("auto", *_STREAMED) or not annotations.exists() or data.geometry != "box":
+        return None  # the Arrow file stores boxes only
+    kind, source = open_source(annotations, data.format)
+    large = kind in _STREAMED and source.path.is_file() and source.path.stat().st_size > LARGE_BYTES
+    is_list = large and kind == "jsonl" and source.head[:1] == "["  # its records are not lines
+    return (source.path, kind) if large and not is_list else None
+
+
+class Stream:
+    """Streams a file's valid records and collects its problems.
+
+    Args:
+        path: path of the file
+        kind: format of the file
+        rules: settings that decide which records are left out
+        name: name of the set, for the progress bar
+    """
+
+    def __init__(self, path: Path, kind: str, rules: Rules, name: str) -> None:
+        self._path, self._rules, self._name = path, rules, name
+        self._problems: list[Problem] = []
+        self._notes: Counter[str] = Counter()
+        self._names: set[str] = set()
+        self._categories: Sequence[Category] | None = None
+        self.part: CocoPart | LinesPart = CocoPart() if kind == "coco" else LinesPart()
+
+    def __iter__(self) -> Iterator[Row]:
+        """Check the file and its images, and yield the valid records.
+
+        Raises:
+            InputError: a COCO file is not JSON or lacks one of its lists.
+            RunError: a process that checks records was killed.
+        """
+        checked = self._check_coco(self.part) if isinstance(self.part, CocoPart) else self._check_lines(self.part)
+        with tqdm(desc=f"checking {self._name} images", unit="img", leave=False, mininterval=0.5) as bar:
+            for count, piece in checked:
+                bar.update(count)
+                self._problems += piece.problems
+                self._notes += piece.notes
+                self._names |= piece.names
+                yield from piece.rows
+
+    def _check_coco(self, part: CocoPart) -> Iterator[tuple[int, Checked]]:
+        rules = self._rules
+        sizes = image_sizes(rules.root)
+        collected = self._problems, self._notes
+        self._categories, rows = stream_coco(self._path, rules.on_bad_box, *collected, sizes, part, rules.root)
+        to_check, kept = tee(pieces(rows))
+        images = ([row[:3] for row in piece] for piece in to_check)  # the columns of a row that the check needs
+        results = in_processes(partial(check_images, rules=rules), images)
+        for (_, (faults, notes)), piece in zip(results, kept, strict=True):
+            result = Checked(notes=notes)
+            for row, fault in zip(piece, faults, strict=True):
+                result.take(row, fault, rules)
+            yield len(piece), result
+
+    def _check_lines(self, part: LinesPart) -> Iterator[tuple[int, Checked]]:
+        lines_of: dict[int | str, int] = {}
+        with self._path.open("rb") as file:
+            lines = pieces((number, line) for number, line in enumerate(file, start=1) if line.strip())
+            for piece, result in in_processes(partial(check_lines, path=self._path, rules=self._rules), lines):
+                part.see(piece)
+                duplicates = {n: first_line for i, n in result.ids if (first_line := lines_of.setdefault(i, n)) != n}
+                yield len(piece), check_lines(piece, self._path, self._rules, duplicates) if duplicates else result
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Problems, counts of notes, and categories; complete once all records were read."""
+        listed = [asdict(problem) for problem in self._problems]
+        categories = list(enumerate(sorted(self._names), start=1)) if self._categories is None else self._categories
+        return {"problems": listed, "notes": dict(+self._notes), "categories": list(categories)}
+
+
+def keep_records(path: Path, root: Path, settings: Sequence[Any], stream: Stream) -> Store:
+    """Return the records of a file, from the cache if file, settings and images are unchanged.
+
+    Args:
+        path: path of the file
+        root: folder of its images
+        settings: settings that decide which records are left out
+        stream: the valid records, read only if they are not cached
+    """
+    sha = hashlib.sha256(json.dumps([_VERSION, *settings]).encode())
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            sha.update(block)
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coordexp" / "records"
+    stem = folder / sha.hexdigest()[:24]
+    table, summary, part = stem.with_suffix(".arrow"), stem.with_suffix(".json"), stem.with_suffix(".part")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(stem.with_suffix(".lock")):  # if two runs begin together, only one checks
+            cached = _cached(table, summary, part, root)
+            if cached is not None:
+                _LOG.info(f"  using the records that were checked before: {table}")
+                return cached
+            for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
+                leftover.unlink(missing_ok=True)
+            write_records(table, stream)
+            records = Records(table)
+            facts = stream.facts | {"images": _stamps(root, records.names), "file": sha.hexdigest()}
+            write_text(part, stream.part.text())
+            write_text(summary, json.dumps(facts))
+    except OSError as error:
+        raise InputError(
+            f"{folder}: the checked records cannot be written ({error.strerror}); set XDG_CACHE_HOME to another folder"
+        ) from None
+    return Store(records, read_json(summary), _digest(facts), part)
+
+
+def _cached(table: Path, summary: Path, part: Path, root: Path) -> Store | None:
+    if not (table.is_file() and summary.is_file() and part.is_file()):
+        return None
+    records, facts = Records(table), read_json(summary)
+    return Store(records, facts, _digest(facts), part) if facts["images"] == _stamps(root, records.names) else None
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    return hashlib.sha256((facts["file"] + facts["images"]).encode()).hexdigest()[:16]
+
+
+def _stamps(root: Path, names: Iterable[str]) -> str:
+    """Return a hash of names, sizes and modification times of images; a missing image counts as size -1."""
+    sha, folder = hashlib.sha256(), str(root)
+    for name in names:
+        sha.update(f"{name} {_stamp(f'{folder}/{name}')}\n".encode())
+    return sha.hexdigest()
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        stat = os.stat(path)  # noqa: PTH116 - a Path for each of a million names takes seconds
+    except OSError:
+        return -1, -1
+    return stat.st_size, stat.st_mtime_ns

@@ -1,0 +1,247 @@
+"""`prepare`: converts annotations of any format to instance JSONL, problems.jsonl and a summary, split by image."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from coord_codec import InputError, Instance, RunError, write_instances
+from coord_codec.files import write_text
+from coord_codec.images import decode_image
+from coord_data.duplicates import near_duplicates, perceptual_hash
+from coord_data.formats.images import image_files, is_hidden
+from coord_data.formats.registry import SUMMARY, recognise
+from coord_data.image_set import ImageSet, load_annotated
+from coord_data.rules import ReadingRules
+
+_LOG = logging.getLogger(__name__)
+_SHOWN = 5
+
+
+def prepare(sources: Sequence[Path], out: Path, data: ReadingRules, split: float | None = None) -> None:
+    """Write the usable records of `sources`, with image paths relative to the written files.
+
+    Args:
+        sources: files or folders of annotations; the last one may be the folder of their images
+        out: a new folder, or a new file if its name ends in .jsonl
+        data: `images`, `format`, `on_bad_box`, `allow_outside` and `strict`
+        split: share of the images that go to val.jsonl, chosen by a hash of their content
+
+    Raises:
+        InputError: the annotations are invalid, or (`strict`) any record is.
+        RunError: `out` cannot be written.
+    """
+    single = out.suffix == ".jsonl"
+    if single and split is not None:
+        raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
+    chosen = _images_of(sources, data.images)
+    sets = [load_annotated(path, images, str(path), data.strict, data) for path, images in chosen]
+    folder = (out.parent if single else out).resolve()
+    instances = list(_instances(sets, folder))
+    parts = {out.name if single else "instances.jsonl": instances}
+    near: list[dict[str, object]] = []
+    if split is not None:
+        parts, near = _split(instances, folder, split)
+    listed = "".join(json.dumps(asdict(problem)) + "\n" for loaded in sets for problem in loaded.problems)
+    base = os.path.commonpath([(loaded.base or loaded.root).resolve() for loaded in sets])
+    shared_notes = _note_shared(sets)
+    facts = {
+        "images": os.path.relpath(base, folder),
+        "sources": [
+            {"path": str(path), "digest": loaded.digest} for (path, _), loaded in zip(chosen, sets, strict=True)
+        ],
+        "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
+        "told": [*(line for loaded in sets for line in loaded.told), *shared_notes],
+        "problems": sum(len(loaded.problems) for loaded in sets),
+        **({"near_duplicates": near} if split is not None else {}),
+    }
+    with _output_folder(out, single) as output:
+        for name, part in parts.items():
+            write_instances(output / name, part)
+            classes = Counter(target.desc for instance in part for target in instance.targets)
+            counts = {"records": len(part), "boxes": classes.total(), "classes": dict(classes.most_common())}
+            summary = json.dumps(counts | facts, indent=2, ensure_ascii=False)
+            write_text((output / name).with_suffix(SUMMARY), summary + "\n")
+        problems = output / (_problems_beside(out).name if single else "problems.jsonl")
+        if listed or not single:
+            write_text(problems, listed)
+    for name, part in parts.items():
+        _LOG.info(f"{len(part)} records, {sum(len(i.targets) for i in part)} boxes in {out if single else out / name}")
+    if data.allow_outside:
+        _LOG.info("images may lie outside their folder: set data.allow_outside=true wherever this is read")
+    _report(sets, shared_notes, near, out.parent / problems.name if single else out / problems.name)
+
+
+def written_to(out: Path) -> tuple[Path, ...]:
+    """Return the paths that `prepare` writes: a folder, or a file and the files beside it.
+
+    Example:
+        >>> [path.name for path in written_to(Path("a.jsonl"))]
+        ['a.jsonl', 'a.summary.json', 'a.problems.jsonl']
+    """
+    return (out, out.with_suffix(SUMMARY), _problems_beside(out)) if out.suffix == ".jsonl" else (out,)
+
+
+def _problems_beside(out: Path) -> Path:
+    return out.with_name(f"{out.stem}.problems.jsonl")
+
+
+def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict[str, object]], problems: Path) -> None:
+    for loaded in sets:
+        for line in loaded.told:
+            _LOG.info(line)
+        for reason, count in loaded.annotations.notes.items():
+            _LOG.info(f"{count} {reason}")
+    for line in shared:
+        _LOG.info(line)
+    if near:
+        _LOG.info(
+            f"{len(near)} images of val look like one of train, for example {near[0]['val']} and {near[0]['train']}"
+        )
+    faults = [problem for loaded in sets for problem in loaded.problems]
+    for problem in faults[:_SHOWN]:
+        _LOG.info(f"left out: {problem}")
+    if len(faults) > _SHOWN:
+        _LOG.info(f"{len(faults)} problems in all, see {problems}")
+
+
+def _images_of(sources: Sequence[Path], images: Path | None) -> list[tuple[Path, Path | None]]:
+    """Return the annotations with their image folders; the last source may be the image folder of all others."""
+    if missing := next((path for path in sources[1:] if not path.exists()), None):
+        raise InputError(f"{missing}: expected annotations, or a folder of images, found nothing there; check the path")
+    *others, last = sources
+    if images is None and others and last.is_dir():
+        contains_images = [path.is_dir() and last.resolve().is_relative_to(path.resolve()) for path in others]
+        if others[0].is_dir() and any(contains_images):
+            return [(path, last if contains else None) for path, contains in zip(others, contains_images, strict=True)]
+        if not others[0].is_dir() or _is_of_images(last, others[0]):
+            return [(path, last) for path in others]
+    return [(path, images) for path in sources]
+
+
+def _is_of_images(folder: Path, annotations: Path) -> bool:
+    """Return whether a folder has no annotations, or only images while the annotations' folder has none."""
+    try:
+        recognise(folder)
+    except InputError:
+        return True
+    files = [path for path in folder.rglob("*") if path.is_file() and not is_hidden(path, folder)]
+    return len(image_files(folder)) == len(files) and not image_files(annotations)
+
+
+def _note_shared(sets: Sequence[ImageSet]) -> list[str]:
+    """Return a note if images occur in several sources, and so in several records."""
+    if len(sets) == 1:
+        return []
+    paths: Counter[str] = Counter()
+    for loaded in sets:
+        root = loaded.root.resolve()
+        paths.update({os.path.normpath(root / instance.image) for instance in loaded.instances})
+    shared = [path for path, count in paths.items() if count > 1]
+    return [f"{len(shared)} images have a record in each of several sources, such as {shared[0]}"] if shared else []
+
+
+def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
+    """Yield the instances with paths relative to `folder`; all image ids are left out if sources share any."""
+    ids = Counter(instance.image_id for loaded in sets for instance in loaded.instances)
+    shared = any(count > 1 for image_id, count in ids.items() if image_id is not None)
+    if shared:
+        _LOG.info("several sources share image ids: all image ids are left out")
+    for loaded in sets:
+        root = os.path.relpath(loaded.root.resolve(), folder)
+        for instance in loaded.instances:
+            image = Path(os.path.normpath(Path(root) / instance.image)).as_posix()
+            values = {"image": image} | ({"image_id": None} if shared else {})
+            yield instance.model_copy(update=values)
+
+
+def _split(
+    instances: Sequence[Instance], folder: Path, share: float
+) -> tuple[dict[str, list[Instance]], list[dict[str, object]]]:
+    """Return the instances of both splits, and the images of val that are near-duplicates of one in train.
+
+    The split of an image depends on its content: copies stay together, and adding images moves none.
+    """
+    splits: dict[str, list[Instance]] = {"train.jsonl": [], "val.jsonl": []}
+    for instance in instances:
+        digest = hashlib.sha256(_path(folder, instance).read_bytes()).digest()
+        in_val = int.from_bytes(digest[:8], "big") < share * 2**64
+        splits["val.jsonl" if in_val else "train.jsonl"].append(instance)
+    for name, part in splits.items():
+        if not part:
+            raise InputError(f"--split {share:g}: no image was assigned to {name}; choose another share, or add images")
+    train, val = ([perceptual_hash(decode_image(_path(folder, i))) for i in part] for part in splits.values())
+    pairs = near_duplicates(val, train)
+    first = {i: (j, bits) for i, j, bits in reversed(pairs)}
+    near = [
+        {"val": splits["val.jsonl"][i].image, "train": splits["train.jsonl"][j].image, "bits": bits}
+        for i, (j, bits) in sorted(first.items())
+    ]
+    return splits, near
+
+
+def _path(folder: Path, instance: Instance) -> Path:
+    """Return the normalised path of an image, since `..` cannot be resolved in a folder that does not exist yet."""
+    return Path(os.path.normpath(folder / instance.image))
+
+
+@contextmanager
+def _output_folder(out: Path, single: bool) -> Iterator[Path]:
+    """Yield a hidden folder to write into, which becomes `out` at the end; with `single` its files are moved there."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _clear_leftovers(out)
+        partial = out.with_name(f".{out.name[:64]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+        partial.mkdir()
+        try:
+            with _locked(partial):
+                yield partial
+                if not single:
+                    partial.replace(out)
+                    return
+                # The records last: without their summary they would be read as if their images lay beside them.
+                for file in sorted(partial.iterdir(), key=lambda file: file.name == out.name):
+                    file.replace(out.with_name(file.name))
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise RunError(f"{out}: cannot be written ({error.strerror})") from None
+
+
+def _clear_leftovers(out: Path) -> None:
+    """Remove the hidden folders of earlier calls for `out` that were killed: nobody holds their locks any more."""
+    name = re.compile(rf"\.{re.escape(out.name[:64])}\.\d+-[0-9a-f]{{8}}\.tmp")
+    for folder in [path for path in out.parent.iterdir() if name.fullmatch(path.name) and path.is_dir()]:
+        with suppress(OSError), _locked(folder) as is_abandoned:
+            if is_abandoned:
+                shutil.rmtree(folder)
+                _LOG.info(f"{folder}: removed; an earlier call was killed while it wrote there")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock a folder until the end of the block or of this process; yields whether that was possible.
+
+    It is not if another process holds the lock, or if the file system has no locks.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        locked = True
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            locked = False
+        yield locked
+    finally:
+        os.close(descriptor)

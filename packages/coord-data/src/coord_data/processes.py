@@ -1,0 +1,151 @@
+"""Forked processes that run jobs on all cores, or one function in the background.
+
+They are forked, since a new interpreter would need seconds for imports and would run a script without an `if __name__`
+line again. They ignore Ctrl-C, which the parent handles, and end when the parent ends, even if it is killed.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, islice
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, TypeVar
+
+from coord_codec import InputError, RunError
+
+_Job, _Result = TypeVar("_Job"), TypeVar("_Result")
+_work_stack: list[Callable[[Any], Any]] = []
+_ENDED = "a worker process was killed from outside (is memory exhausted?)"
+
+
+def in_processes(
+    work: Callable[[_Job], _Result], jobs: Iterable[_Job], beside: int = 1
+) -> Iterator[tuple[_Job, _Result]]:
+    """Yield each job and its result, in order; a single job or a single core uses no further process.
+
+    Args:
+        work: any function, in its state when the processes are forked
+        jobs: picklable jobs, of which a few are read in advance
+        beside: number of processes that call this at the same time and share the cores
+
+    Raises:
+        RunError: a process was killed from outside.
+    """
+    rest = iter(jobs)
+    first = list(islice(rest, 2))
+    cores = max(1, _cores() // beside)
+    if len(first) < 2 or cores == 1:
+        yield from ((job, work(job)) for job in chain(first, rest))
+        return
+    waiting: deque[Any] = deque()
+    pool = ProcessPoolExecutor(cores, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,))
+    try:
+        for job in chain(first, rest):
+            with _forking():
+                waiting.append((job, pool.submit(_run_job, job)))
+            if len(waiting) > 4 * cores:
+                yield _result(*waiting.popleft())
+        yield from (_result(*pair) for pair in waiting)
+    except BrokenProcessPool:
+        raise RunError(_ENDED) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin(work: Callable[[Any], Any]) -> None:
+    _work_stack.append(work)
+    _follow_the_parent()
+
+
+def _run_job(job: Any) -> Any:
+    return _work_stack[-1](job)
+
+
+def _result(job: _Job, future: Future[_Result]) -> tuple[_Job, _Result]:
+    return job, future.result()
+
+
+@dataclass
+class Outcome(Generic[_Result]):
+    """Result of work that runs during a `meanwhile` block, available when the block has ended."""
+
+    value: _Result | None = None
+
+
+@contextmanager
+def meanwhile(work: Callable[[], _Result]) -> Iterator[Outcome[_Result]]:
+    """Run work in a process during the block and wait for it; on a single core it runs before the block.
+
+    Yields an `Outcome` that holds the result, which must be picklable, after the block.
+
+    Raises:
+        RunError: the process was killed from outside.
+        Exception: any exception that `work` raised.
+    """
+    if _cores() == 1:
+        yield Outcome(work())
+        return
+    outcome: Outcome[_Result] = Outcome()
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_send_result, args=(work, sender))
+    with _forking():
+        process.start()
+    sender.close()
+    try:
+        yield outcome
+        try:
+            error, outcome.value = receiver.recv()
+        except EOFError:
+            raise RunError(_ENDED) from None
+        if error is not None:
+            raise error
+    finally:
+        process.terminate()
+        process.join()
+        receiver.close()
+
+
+def _send_result(work: Callable[[], Any], sender: Connection) -> None:
+    _follow_the_parent()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that partial files are removed
+    try:
+        value = work()
+    except Exception as error:  # raised again by the parent
+        if not isinstance(error, InputError | RunError):
+            error.add_note(traceback.format_exc())  # a traceback cannot be pickled
+        sender.send((error, None))
+    else:
+        sender.send((None, value))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+
+
+def _forking() -> warnings.catch_warnings:
+    return warnings.catch_warnings(action="ignore", category=DeprecationWarning)  # "other threads exist"
+
+
+def _follow_the_parent() -> None:
+    """Ignore Ctrl-C, which the parent handles, and end by SIGTERM when the parent has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+
+    def end_with_parent() -> None:
+        wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()

@@ -1,0 +1,39 @@
+"""Which image of a folder a record means."""
+
+import pytest
+
+from coord_data.formats.images import SIMILAR, ImageIndex
+
+CASES = {
+    "another folder's image": (["cam2/0.jpg"], [("cam1/0.jpg",)], ["0.jpg lies in another folder"]),
+    "without its folder": (["cam2/0.jpg"], [("0.jpg",)], [("cam2/0.jpg", "similar")]),
+    "in a folder above": (["cam2/0.jpg"], [("train/cam2/0.jpg",)], ["cam2/0.jpg lies in another folder"]),
+    "in a folder below": (["train/cam2/0.jpg"], [("cam2/0.jpg",)], [("train/cam2/0.jpg", "similar")]),
+    "flat, stated in a folder": (["0.jpg"], [("cam1/0.jpg",)], ["0.jpg lies in another folder"]),
+    "with the images' own folder": (["0.jpg"], [("images/0.jpg",)], ["0.jpg"]),
+    "of Windows": (["0.jpg", "d.jpg"], [("images\\0.jpg",), (r"C:\me\d.jpg",)], ["0.jpg", ("d.jpg", "similar")]),
+    "another suffix": (["a.png"], [("a.jpg",)], [("a.png", "similar")]),
+    "another suffix, that of another record": (["a.png"], [("a.jpg",), ("a.png",)], ["stated by another", "a.png"]),
+    "two records": (["a.png"], [("a.jpg",), ("a",)], ["stated by another", "stated by another"]),
+    "two suffixes": (["a.jpg", "a.png"], [("a",)], ["expected one file, found a.jpg and a.png"]),
+    "two folders": (["1/a.jpg", "2/a.jpg"], [("a.jpg",)], ["expected one file, found 1/a.jpg and 2/a.jpg"]),
+    "same suffix first": (["1/a.jpg", "1/a.png"], [("a.jpg",)], [("1/a.jpg", "similar")]),
+    "the second name": (["1.jpg"], [("VG_100K/1.jpg", "1.jpg")], ["1.jpg"]),
+    "what macOS writes": (["x/._a.jpg"], [("._a.jpg",)], ["._a.jpg"]),
+    "missing": (["b.jpg"], [("a.jpg",)], ["a.jpg"]),
+    "too long": ([], [("a" * 300 + ".jpg",)], ["a" * 300 + ".jpg"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_image_index_takes_no_image_but_the_one_that_is_meant(tmp_path, case):
+    files, stated, wanted = CASES[case]
+    for name in files:
+        path = tmp_path / "images" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    for found, want in zip(ImageIndex(tmp_path / "images").find_all(stated), wanted, strict=True):
+        if found.fault:
+            assert want in found.fault
+        else:
+            assert (found.name, found.notes) == ((want[0], (SIMILAR,)) if isinstance(want, tuple) else (want, ()))

@@ -1,0 +1,37 @@
+"""Sets of generated images with planted faults, as the doctor's benchmark makes them, and what is found about them."""
+
+import json
+import os
+import runpy
+from pathlib import Path
+
+import numpy as np
+
+from coord_data.inspection.examine import examine
+from coord_data.inspection.numbers.edges import EdgeMaps, Sample
+from coord_data.inspection.numbers.geometry import examine_geometry
+
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
+COCO, JSONL, Draft, shapes = (BENCHMARK[name] for name in ("COCO", "JSONL", "Draft", "shapes"))
+centred, padded, read, sized = (BENCHMARK[name] for name in ("_centred", "padded", "read", "_sized"))
+SHARED_DATA = Path(os.environ.get("COORDEXP_SHARED", Path(__file__).parents[5] / "shared")) / "data"
+
+
+def told(source, **more):
+    """Return the codes of all findings but notes, and everything that was found."""
+    found = examine(source, **{"max_objects": 30} | more)
+    return {f.code for f in found.findings if f.severity != "note"}, found
+
+
+def told_of_boxes(draft):
+    """Return the findings about the boxes of a draft by code, and the meaning of its numbers."""
+    raw, maps = draft.raw(), EdgeMaps.of(draft.images.values())
+    found, meaning = examine_geometry(raw, raw.stated_I2, Sample(maps, np.arange(len(raw)), raw.image_N))
+    return {finding.code: finding for finding in found}, meaning
+
+
+def edit_records(source, change):
+    """Change the records of an instance file in place."""
+    records = [json.loads(line) for line in source.annotations.read_text().splitlines()]
+    change(records)
+    source.annotations.write_text("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records), "utf-8")

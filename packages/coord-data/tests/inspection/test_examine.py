@@ -1,0 +1,159 @@
+"""Every planted fault of all boxes is named, alone and in pairs; a clean set, and one that shows nothing, is quiet."""
+
+import itertools
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from planted import COCO, JSONL, SHARED_DATA, edit_records, read, shapes, told
+
+from coord_data.inspection.numbers.edges import inflate
+
+PHOTOGRAPHS = SHARED_DATA / "coco_permissive33"
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return shapes(40)
+
+
+@pytest.mark.parametrize("coco", [True, False])
+def test_clean_set_is_quiet(clean, tmp_path, coco):
+    codes, found = told(replace(clean, coco=coco).write(tmp_path))
+    assert codes == set() and not found.spoils
+
+
+@pytest.mark.parametrize(
+    ("coco", "name"),
+    [*((True, name) for name in COCO if "too_" not in name), *((False, name) for name in JSONL)],
+    ids=str,
+)
+def test_fault_of_all_boxes_is_named_alone(clean, tmp_path, coco, name):
+    if name == "resized, 512":
+        name = "resized"  # images of one size
+    planted = (COCO if coco else JSONL)[name](replace(clean, coco=coco))
+    codes, found = told(planted.write(tmp_path))
+    assert codes == {name.partition(",")[0]}
+    finding = found.findings[0]
+    assert finding.severity == "error" and finding.count == len(found.raw) and finding.fix and "z " in finding.evidence
+
+
+@pytest.mark.parametrize("factor", [0.8, 0.9, 1.0, 1.04, 1.1, 1.2, 1.3])
+def test_size_of_the_boxes_is_told_within_some_per_cent(clean, tmp_path, factor):
+    planted = replace(clean, coco=True).moved(lambda b: inflate(b, factor))
+    _, found = told(planted.write(tmp_path))
+    of_boxes = [f for f in found.findings if f.code != "rare_classes"]
+    if abs(factor - 1) < 0.05:
+        assert of_boxes == []
+        return
+    (finding,) = of_boxes
+    assert finding.code == ("too_large" if factor > 1 else "too_small")
+    # A small margin is a habit of annotators; boxes that are too small are cut off.
+    assert finding.severity == ("error" if factor < 1 else "warning" if factor >= 1.2 else "note")
+    share = float(re.search(r"about (\d+)%", finding.message)[1]) / 100
+    assert share == pytest.approx(abs(factor - 1), abs=0.05)
+
+
+def _pairs():
+    """Faults of the order, of the unit, and of the image that can hold together."""
+    orders, units = ("xywh", "cxcywh", "yxyx"), ("pixels", "norm1000")
+    places = ("shifted, 3 %", "too_large, 20 %", "too_small, 20 %")
+    yield from ((False, *pair) for pair in itertools.product(orders, units))
+    yield from ((True, *pair) for pair in itertools.product(("xyxy", "cxcywh", "swapped_axes"), ("unit", "norm1000")))
+    yield from ((True, order, "resized") for order in ("xyxy", "cxcywh", "swapped_axes"))
+    yield from ((True, "too_small, 20 %", other) for other in ("unit", "cxcywh", "mirrored"))
+    yield from ((True, "too_large, 20 %", other) for other in ("unit", "norm1000", "xyxy", "swapped_axes"))
+    yield from ((True, place, "resized, .8") for place in ("shifted, 3 %", "mirrored"))
+    every = ("xyxy", "cxcywh", "swapped_axes", "unit", "norm1000", "resized, .8", *places, "mirrored")
+    yield from ((True, other, "shuffled") for other in every)
+
+
+@pytest.mark.parametrize(("coco", "first", "second"), list(_pairs()), ids=str)
+def test_two_faults_of_all_boxes_are_both_named(clean, tmp_path, coco, first, second):
+    faults = COCO if coco else JSONL
+    codes, found = told(faults[second](faults[first](replace(clean, coco=coco))).write(tmp_path))
+    assert codes == {name.partition(",")[0] for name in (first, second)}
+    assert {f.count for f in found.findings if f.code in codes} == {len(found.raw)}
+
+
+@pytest.mark.parametrize("boxes_are", ["stored", "upright"])
+def test_exif_orientation_is_told_from_what_the_boxes_fit(clean, tmp_path, boxes_are):
+    source = clean.write(tmp_path)
+    edit_records(source, lambda records: [r.update(image=r["image"].replace(".png", ".jpg")) for r in records])
+    for i, (name, image) in enumerate(clean.images.items()):
+        exif = Image.Exif()
+        if i < 20:
+            exif[0x0112] = 6
+            # A viewer turns by 270 degrees what is stored turned by 90.
+        stored = image.transpose(Image.Transpose.ROTATE_90) if i < 20 and boxes_are == "upright" else image
+        stored.save(tmp_path / name.replace(".png", ".jpg"), exif=exif, quality=95)
+    _, found = told(source)
+    (finding,) = [f for f in found.findings if f.code == "exif"]
+    assert finding.severity == ("error" if boxes_are == "stored" else "note") and finding.count == 20
+    assert [f.code for f in found.findings if f.severity == "error"] == ["exif"] * (boxes_are == "stored")
+
+
+@pytest.mark.parametrize("fault", [None, "mirrored", "swapped_axes", "cxcywh"])
+def test_boxes_are_compared_with_pixels_where_all_images_are_turned(clean, tmp_path, fault):
+    planted = COCO[fault](replace(clean, coco=True)) if fault else replace(clean, coco=True)
+    source = planted.write(tmp_path)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    source.annotations.write_text(source.annotations.read_text().replace(".png", ".jpg"))
+    for name, image in clean.images.items():
+        stored = image.transpose(Image.Transpose.ROTATE_90)
+        stored.save(tmp_path / name.replace(".png", ".jpg"), exif=exif, quality=95)
+    codes, found = told(source)
+    assert codes == ({fault} if fault else set())
+    assert {f.code for f in found.findings if f.severity == "note"} == {"exif"}
+
+
+@pytest.mark.filterwarnings("error")
+def test_number_near_the_end_of_its_range_is_refused_in_silence(clean, tmp_path):
+    source = replace(clean, coco=True).write(tmp_path)
+    document = json.loads(source.annotations.read_text())
+    document["annotations"][0]["bbox"] = [1e308] * 4
+    source.annotations.write_text(json.dumps(document))
+    assert told(source)[0] == {"refused"}
+
+
+def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
+    rng = np.random.default_rng(0)
+    noise = {name: Image.fromarray(rng.integers(0, 255, (96, 96, 3), np.uint8)) for name in clean.images}
+    for name, plant in (("clean", lambda d: d), ("mirrored", COCO["mirrored"]), ("shuffled", COCO["shuffled"])):
+        codes, found = told(plant(replace(clean, images=noise, coco=True)).write(tmp_path / name))
+        assert codes == set()
+        assert "no_evidence" in {f.code for f in found.findings}
+
+
+@pytest.mark.parametrize("unit", [1.0, 40_000.0])
+def test_numbers_that_fit_no_reading_are_an_error(clean, tmp_path, unit):
+    """Boxes anywhere: fractions, some of them beyond 1, of images of 96 pixels; numbers far outside of these."""
+    rng = np.random.default_rng(0)
+    corners = tuple(np.sort(rng.uniform(0, 1.5, (len(c), 2, 2)), axis=1).reshape(-1, 4) for c in clean.corners)
+    planted = replace(clean, coco=True, corners=corners, unit=lambda size: np.full_like(size, unit))
+    codes, found = told(planted.write(tmp_path))
+    assert "unknown_numbers" in codes <= {"unknown_numbers", "refused"} and found.spoils
+
+
+def test_shuffled_pixels_are_named_where_sizes_differ(clean, tmp_path):
+    """A box keeps its pixels in an image of another size, and may leave it."""
+    sizes = [(96, 96), (160, 96), (96, 160)]
+    images = {name: image.resize(sizes[k % 3]) for k, (name, image) in enumerate(clean.images.items())}
+    planted = COCO["shuffled"](replace(clean, images=images, coco=True))
+    ends = [(b[:, :2] + b[:, 2:]) / i.size for b, i in zip(planted.numbers(), images.values(), strict=True)]
+    assert np.concatenate(ends).max() > 1.3
+    codes, _ = told(planted.write(tmp_path))
+    assert "shuffled" in codes <= {"shuffled", "refused"}
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason=f"the real photographs are not at {PHOTOGRAPHS}")
+@pytest.mark.parametrize("name", ["clean", "swapped_axes", "resized, .8", "shuffled"])
+def test_faults_in_real_photographs(name, tmp_path):
+    draft = replace(read(PHOTOGRAPHS / "instances.json", PHOTOGRAPHS / "images"), coco=True)
+    codes, _ = told(COCO[name](draft).write(tmp_path) if name != "clean" else draft.write(tmp_path))
+    assert codes - {"size_mismatch"} == {name.partition(",")[0]} - {"clean"}

@@ -1,0 +1,167 @@
+"""Faults of single records are named: sizes, names, duplicates, files, refusals, numbers of objects."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+from planted import JSONL, edit_records, shapes, told
+
+from coord_data.inspection.examine import examine
+from coord_data.inspection.numbers.raw import DataSource
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return shapes(40)
+
+
+def _double(records):
+    for record in records:
+        record["objects"] *= 2
+
+
+def _wrong_sizes(records):
+    for record in records:
+        record["width"] *= 2
+
+
+def _names(records):
+    for record in records[::2]:
+        for item in record["objects"]:
+            item["desc"] = item["desc"].title() + " "
+
+
+RECORDS = {
+    "duplicates": _double,
+    "size_mismatch": _wrong_sizes,
+    "class_names": _names,
+    "unreadable_image": lambda records: [r.update(image="gone.png") for r in records[:4]],
+    "too_many_objects": lambda records: None,
+    "duplicate_images": lambda records: records.extend(records[:3]),
+}
+
+
+@pytest.mark.parametrize("names", [*((n,) for n in RECORDS), ("duplicates", "class_names"), ("duplicates", "yxyx")])
+def test_fault_of_records_is_named(clean, tmp_path, names):
+    draft = JSONL["yxyx"](clean) if "yxyx" in names else clean
+    source = draft.write(tmp_path)
+    for name in set(names) & set(RECORDS):
+        edit_records(source, RECORDS[name])
+    codes, _ = told(source, max_objects=1 if names == ("too_many_objects",) else 30)
+    assert codes == set(names)
+
+
+def test_xywh_refusals_are_one_finding(clean, tmp_path):
+    _, found = told(JSONL["xywh"](clean).write(tmp_path))
+    assert len(found.annotations.problems) > 20
+    assert [f.code for f in found.findings if f.severity != "note"] == ["xywh"]
+
+
+def test_refused_records_without_a_common_cause_are_counted(clean, tmp_path):
+    source = clean.write(tmp_path)
+    edit_records(source, lambda records: [r["objects"][0].update(bbox=[0.5, 0.5, 0.5, 0.6]) for r in records[:3]])
+    codes, found = told(source)
+    assert codes == {"refused"} and found.findings[0].count == 3
+
+
+def test_broken_file_is_named(clean, tmp_path):
+    source = clean.write(tmp_path)
+    path = tmp_path / next(iter(clean.images))
+    path.write_bytes(path.read_bytes()[:2000])
+    codes, found = told(source)
+    assert codes == {"unreadable_image"} and found.findings[0].severity == "warning"
+
+
+def test_held_out_image_of_the_training_set_is_leakage(clean, tmp_path):
+    train = clean.subset(range(20)).write(tmp_path / "train")
+    other = clean.subset(range(18, 30))
+    again = {name: image.resize((120, 120)) for name, image in other.images.items()}
+    codes, found = told(train, heldout=replace(other, images=again).write(tmp_path / "val"))
+    assert codes == {"leakage"} and found.findings[0].count == 2
+    codes, _ = told(train, heldout=clean.subset(range(20, 30)).write(tmp_path / "apart"))
+    assert codes == set()
+
+
+@pytest.mark.parametrize("coco", [True, False])
+def test_sizes_of_other_images_beside_boxes_that_fit_are_wrong_sizes(clean, tmp_path, coco):
+    sizes = [(96, 96), (144, 96), (96, 144), (120, 96)]
+    grown = {name: image.resize(sizes[k % 4]) for k, (name, image) in enumerate(clean.images.items())}
+    source = replace(clean, images=grown, coco=coco).write(tmp_path)
+
+    def next_sizes(records):
+        stated = [(r["width"], r["height"]) for r in records]
+        for record, (width, height) in zip(records, [*stated[1:], stated[0]], strict=True):
+            record.update(width=width, height=height)
+
+    if coco:
+        document = json.loads(source.annotations.read_text())
+        next_sizes(document["images"])
+        source.annotations.write_text(json.dumps(document))
+    else:
+        edit_records(source, next_sizes)
+    assert told(source)[0] == {"size_mismatch"}
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_images_that_training_refuses_as_outside_are_named(clean, tmp_path, allowed):
+    source = clean.write(tmp_path / "images")
+    (tmp_path / "elsewhere").mkdir()
+    lines = source.annotations.read_text().replace('"image": "', '"image": "../images/')
+    (tmp_path / "elsewhere/a.jsonl").write_text(lines)
+    codes, found = told(DataSource(tmp_path / "elsewhere/a.jsonl", allow_outside=allowed))
+    assert codes == (set() if allowed else {"unreadable_image"})
+    assert allowed or "data.allow_outside" in found.findings[0].evidence
+
+
+def test_sizes_of_other_images_mean_shuffled_names(clean, tmp_path):
+    grown = {n: i.resize((96 + 2 * k, 120)) for k, (n, i) in enumerate(clean.images.items())}
+    source = replace(clean, images=grown).write(tmp_path)
+    names = [f"{n}" for n in grown]
+    edit_records(source, lambda records: [r.update(image=names[k - 1]) for k, r in enumerate(records)])
+    codes, _ = told(source)
+    assert codes == {"shuffled"}
+
+
+@pytest.mark.parametrize(("query", "severity"), [("", "error"), ("a unicorn", "note")])
+def test_set_without_boxes_teaches_nothing_unless_it_asks_for_what_is_not_there(tmp_path, query, severity):
+    (tmp_path / "a.jsonl").write_text(json.dumps({"image": "a.jpg", "objects": [], "query": query}) + "\n")
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.jpg")
+    _, found = told(DataSource(tmp_path / "a.jsonl"))
+    assert [(f.code, f.severity) for f in found.findings] == [("no_boxes", severity)]
+
+
+def test_refused_records_are_compared_with_records_and_counted_once(clean, tmp_path):
+    """A tenth of the images, which is far less than a tenth of all boxes and faults."""
+    source = clean.write(tmp_path)
+    edit_records(source, lambda records: [r.update(width="96", height="96") for r in records[: len(records) // 10]])
+    codes, found = told(source)
+    assert codes == {"refused"} and found.findings[0].severity == "error"
+    assert found.findings[0].count == len(clean.images) // 10
+
+
+def test_raw_numbers_are_all_read_where_a_description_holds_a_line_separator(clean, tmp_path):
+    source = clean.write(tmp_path)
+
+    def separate(records):
+        for record in records:
+            record["objects"][0]["desc"] = "two\u2028lines"
+        records[0]["objects"][0]["bbox"] = [0, 0, 7, 7]  # one refusal, and the file is read as it stands
+
+    edit_records(source, separate)
+    assert len(examine(source, max_objects=30).raw) == sum(map(len, clean.corners))
+
+
+def test_list_of_files_that_lost_a_row_means_shuffled_names(clean, tmp_path):
+    plain = {name: Image.new("RGB", (96 + 2 * k, 120), (k, 0, 0)) for k, name in enumerate(clean.images)}
+    source = replace(clean, images=plain).write(tmp_path)
+    names = list(plain)
+
+    def lose_a_row(records):
+        for record, name in zip(records, names[1:], strict=False):
+            record["image"] = name
+        records.pop()
+
+    edit_records(source, lose_a_row)
+    (shuffled,) = [f for f in told(source)[1].findings if f.code == "shuffled"]
+    assert "of other images" in shuffled.evidence

@@ -1,0 +1,44 @@
+"""Boxes of other images are found however far away these stand in the file, where there is something to see."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted import shapes, told_of_boxes
+
+from coord_data.inspection import examine as examination
+from coord_data.inspection.examine import examine
+
+
+def codes(draft):
+    """Codes of what is told of the boxes of a draft."""
+    return set(told_of_boxes(draft)[0])
+
+
+def rolled(draft, rows):
+    """Give each image the boxes that stand so many rows further down."""
+    return replace(draft, owners=tuple((np.arange(len(draft.corners)) + rows) % len(draft.corners)))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 25])
+def test_boxes_of_a_neighbouring_row_are_named_in_a_set_of_many_images(rows):
+    draft = shapes(200)
+    assert codes(rolled(replace(draft, coco=True), rows)) == {"shuffled"}
+    assert codes(replace(draft, coco=True)) == set()
+
+
+def test_sample_of_a_large_set_holds_neighbours(tmp_path, monkeypatch):
+    monkeypatch.setattr(examination, "SAMPLE", 100)
+    source = rolled(shapes(400), 1).write(tmp_path)
+    found = examine(source, max_objects=30)
+    assert [f.code for f in found.findings if f.severity == "error"] == ["shuffled"]
+    assert sum(file.small is not None for file in found.files) <= 100
+
+
+@pytest.mark.parametrize("box", [(0, 0, 1, 1), (0, 0, 0.9, 0.9)])
+@pytest.mark.parametrize("images", [51, 56, 58])
+def test_boxes_that_are_the_same_everywhere_are_not_shuffled(box, images):
+    """Their fits differ by rounding alone, and so does chance."""
+    draft = shapes(70).subset(range(images))
+    same = replace(draft, corners=(np.array([box], float),) * images, labels=(("x",),) * images)
+    assert codes(same) <= {"no_evidence"}

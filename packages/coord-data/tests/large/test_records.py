@@ -1,0 +1,67 @@
+"""Records in an Arrow file: mapped from disk, written whole or not at all, and measured without being read."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from coord_codec import Instance
+from coord_data.large.records import Records, row_of, write_records
+from coord_trainer.data.lengths import Lengths, longer_than
+
+BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
+
+
+def dumped(instances):
+    return [instance.model_dump(exclude_unset=True) for instance in instances]
+
+
+def test_records_are_mapped_and_a_copy_maps_the_same_file(tmp_path):
+    instances = [Instance(image=f"{n}.png", objects=[BOX] * (n % 3)) for n in range(10_000)]
+    assert write_records(tmp_path / "a.arrow", map(row_of, instances)) == 10_000
+    records = Records(tmp_path / "a.arrow")
+    copy = pickle.loads(pickle.dumps(records))
+    assert len(pickle.dumps(records)) < 400
+    assert dumped(copy[5000:5003]) == dumped(instances[5000:5003]) and dumped(records) == dumped(instances)
+    assert records.target_counts.tolist() == [n % 3 for n in range(10_000)]
+    with pytest.raises(IndexError):
+        records[10_000]
+
+
+def test_failed_writing_leaves_nothing(tmp_path):
+    def broken():
+        yield Instance(image="a.png", objects=[])
+        raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        write_records(tmp_path / "a.arrow", map(row_of, broken()))
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_samples_of_a_large_set_are_those_of_a_small_one(tmp_path):
+    """Only records that may be too long are read; the bound holds for every target text."""
+    from coord_codec import encode_target
+
+    draw = np.random.default_rng(3)
+    names = ["cat", "a very long description of a thing " * 3, "ü" * 20]
+    instances = [
+        Instance(
+            image=f"{n}.png",
+            width=int(draw.integers(10, 60)),
+            height=50,
+            objects=[{"desc": names[k], "bbox": [0.1, 0.1, 0.5, 0.5]} for k in draw.integers(0, 3, n % 9)],
+        )
+        for n in range(60)
+    ]
+    write_records(tmp_path / "a.arrow", map(row_of, instances))
+    records = Records(tmp_path / "a.arrow")
+    for style, markers in (("markers", "qwen"), ("markers", "obj"), ("json", "qwen")):
+
+        def write(instance, style=style, markers=markers):
+            return encode_target(instance, style=style, markers=markers)
+
+        assert all(len(write(i).encode()) <= bound for i, bound in zip(instances, records.text_bounds, strict=True))
+        lengths = Lengths(around=5, answer=lambda text: len(text.encode()), image=lambda width, height: width * height)
+        assert [(i.image, n) for i, n in longer_than(2500, lengths, records, write)] == [
+            (i.image, n) for i, n in longer_than(2500, lengths, instances, write)
+        ]

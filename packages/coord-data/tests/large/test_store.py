@@ -1,0 +1,252 @@
+"""Large instance and COCO files: the same set as a small one's, checked once, and read as a stream."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from coord_codec import InputError
+from coord_data import processes
+from coord_data.image_file import is_outside
+from coord_data.image_set import load_annotated
+from coord_data.large import check
+from coord_data.large import store as large
+from coord_data.large.records import Records
+from coord_data.rules import ReadingRules
+
+BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
+
+CROWD = {"desc": "pack", "bbox": [0, 0, 1, 1], "iscrowd": True, "area": 12.5, "colour": "red"}
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """Eight records: bad ones among them, one with extra keys, one without objects."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    lines = []
+    for n in range(8):
+        Image.new("RGB", (40 + n, 20), (n, n, n)).save(tmp_path / f"{n}.png")
+        lines.append({"image": f"{n}.png", "width": 40 + n, "height": 20, "image_id": n, "objects": [BOX] * n})
+    lines[2] |= {"image_id": "2", "source": "web", "objects": [BOX, CROWD]}
+    lines[3]["objects"] = [BOX, BOX | {"bbox": [0.5, 0.1, 0.1, 0.5]}]
+    lines[4]["objects"] = [BOX, BOX | {"bbox": [0.1, 0.1, 0.1001, 0.5]}]
+    lines[5]["image"] = "gone.png"
+    lines[1]["image"] = ".\\1.png"
+    lines[6]["image_id"] = 1
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return tmp_path / "a.jsonl"
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Every instance file counts as a large one."""
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+
+
+def dumped(instances):
+    return [instance.model_dump(exclude_unset=True) for instance in instances]
+
+
+def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
+    small = load_annotated(path, None, "train", False)
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    found = load_annotated(path, None, "train", False)
+    assert isinstance(found.instances, Records)
+    assert dumped(found.instances) == dumped(small.instances) and len(found) == 5
+    assert dumped([found.instances[-1], *found.instances[1:3]]) == dumped([small.instances[-1], *small.instances[1:3]])
+    assert sorted(map(str, found.problems)) == sorted(map(str, small.problems)) and len(found.problems) == 4
+    assert found.classes == small.classes
+    assert found.words == small.words == {o.desc for i in small.instances for o in i.objects if not o.iscrowd}
+    assert found.target_counts.tolist() == small.target_counts.tolist() == [len(i.targets) for i in small.instances]
+    assert found.image_sizes.tolist() == small.image_sizes.tolist()
+    assert [found.image(i).tobytes() for i in range(5)] == [small.image(i).tobytes() for i in range(5)]
+
+
+def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    others = [{"desc": f"a{n % 3}", "bbox": [n / 9, 0, 1, 1], "area": n, "colour": n} for n in range(8)]
+    others[5]["iscrowd"] = True
+    lines[1] |= {"objects": others, "source": "web"}
+    lines[7]["objects"] = others[:1]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    data = ReadingRules(classes=["a1", "a2", "a9"])
+    small = load_annotated(path, None, "train", False, data)
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    found = load_annotated(path, None, "train", False, data)
+    assert dumped(found.instances) == dumped(small.instances) and found.target_counts.tolist() == [0, 4, 0, 0, 0]
+    assert dict(found.annotations.notes) == dict(small.annotations.notes)
+    assert found.told == small.told == ("data.classes names a class that these annotations do not have: a9",)
+
+
+def test_folders_are_followed_once_and_not_for_every_image(tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    looked = []
+    resolve = Path.resolve
+    monkeypatch.setattr(Path, "resolve", lambda *given: looked.append(given[0]) or resolve(*given))
+    assert not any(is_outside(tmp_path / "images" / f"{n}.png", tmp_path) for n in range(50))
+    assert len(looked) == 2
+
+
+@pytest.fixture
+def coco(tmp_path, monkeypatch):
+    """A COCO file with everything that is left out or counted, annotations in no order, images before or after them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for n in range(6):
+        Image.new("RGB", (40 + n, 20), (n, n, n)).save(tmp_path / f"{n}.png")
+    images = [{"id": 9 - n, "file_name": f"{n}.png", "width": 40 + n, "height": 20} for n in range(6)]
+    images += [
+        {"id": "x", "file_name": "gone.png", "width": 9, "height": 9},
+        {"id": 8, "file_name": ".\\2.png"},
+        "no row",
+        None,
+    ]
+    images[5] |= {"width": None}
+    boxes = [
+        [1.5, 2, 8.25, 9],
+        [0, 0, 40.5, 20],
+        [3, 3, 0, 5],
+        [30, 3, 40, 5],
+        [5, 5, -1, 2],
+        [5, 5, 12.125, 7],
+        [1, 1, 5, 5],
+    ]
+    annotations = [
+        {"id": k, "image_id": 9 - (5 * k) % 6, "category_id": (7, 3, 4)[k % 3], "bbox": boxes[k % 7]} for k in range(40)
+    ]
+    annotations[0] |= {"bbox": boxes[1]}  # clipped, before others of its image that need no closer look
+    annotations[4] |= {"iscrowd": 1, "bbox": [1, 1, 9, 9], "area": 12.5}
+    annotations[6] |= {"area": 0.1 + 0.2}
+    annotations[1] |= {"image_id": str(annotations[1]["image_id"])}
+    annotations[8] |= {"category_id": str(annotations[8]["category_id"])}
+    annotations[12] |= {"bbox": [3, 3, 8, 4], "attributes": {"rotation": 30, "occluded": False}}
+    annotations += [{"id": 1, "image_id": 99, "category_id": 3, "bbox": [1, 1, 2, 2]}, 5, None]
+    categories = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}, {"id": 4, "name": "bad <|coord_1|>"}]
+    return {"info": {}, "annotations": annotations, "categories": categories, "images": images}
+
+
+@pytest.mark.parametrize("on_bad_box", ["drop_image", "drop_box"])
+@pytest.mark.parametrize("first", ["images", "annotations"])
+@pytest.mark.parametrize("classes", [None, ["dog", "bird"]])
+def test_large_coco_file_is_the_same_set_as_a_small_one(tmp_path, coco, monkeypatch, on_bad_box, first, classes):
+    document = {first: coco[first]} | coco
+    if on_bad_box == "drop_image":  # otherwise every image goes
+        document["annotations"] = [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]
+        document["categories"] = coco["categories"][:2]
+    (tmp_path / "a.json").write_text("\ufeff" * (first == "images") + json.dumps(document, indent=1))
+    data = ReadingRules(on_bad_box=on_bad_box, classes=classes)
+    small = load_annotated(tmp_path / "a.json", None, "train", False, data)
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    found = load_annotated(tmp_path / "a.json", None, "train", False, data)
+    assert isinstance(found.instances, Records) and not isinstance(small.instances, Records)
+    assert dumped(found.instances) == dumped(small.instances) and len(found) > 1 and found.target_counts.sum() > 2
+    assert found.problems == small.problems and len(found.problems) > 4
+    assert dict(found.annotations.notes) == dict(small.annotations.notes)
+    assert found.annotations.categories == small.annotations.categories and found.classes == small.classes
+    again = load_annotated(tmp_path / "a.json", None, "train", False, data)
+    assert (
+        dumped(again.instances) == dumped(small.instances)
+        and again.annotations.categories == small.annotations.categories
+    )
+
+
+def test_large_coco_file_whose_annotations_have_no_image_is_an_error(tmp_path, coco, many):
+    for row in coco["annotations"][:41]:
+        row["image_id"] = f"{row['image_id']}.png"
+    (tmp_path / "a.json").write_text(json.dumps(coco))
+    with pytest.raises(InputError, match=r"\.png' is not the id .*; no other annotation"):
+        load_annotated(tmp_path / "a.json", None, "train", False)
+
+
+def test_large_coco_file_that_is_scored_keeps_its_rows(tmp_path, coco, many):
+    coco["annotations"] = coco["annotations"][:2]
+    (tmp_path / "a.json").write_text(json.dumps(coco))
+    found = load_annotated(tmp_path / "a.json", None, "heldout", False, ReadingRules(), scored=True)
+    assert found.annotations.tables is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"images": [], "categories": [], "annotations": [', "not JSON"),
+        ('{"images": [], "categories": []}', "found no list annotations"),
+        ('{"images": [], "categories": 3, "annotations": []}', "no usable image is left"),
+    ],
+)
+def test_broken_large_coco_file_is_named(tmp_path, many, text, told, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(InputError, match=told) as error:
+        load_annotated(tmp_path / "a.json", None, "train", False)
+    assert "a.json" in str(error.value)
+
+
+def test_checked_file_is_taken_from_the_cache_until_anything_changes(path, many, capsys, tmp_path):
+    first = load_annotated(path, None, "train", False)
+    assert "checked before" not in capsys.readouterr().out
+    again = load_annotated(path, None, "train", False)
+    assert "checked before" in capsys.readouterr().out
+    assert dumped(again.instances) == dumped(first.instances) and again.digest == first.digest
+    assert again.problems == first.problems
+    for change in ("image", "file", "setting"):
+        data = ReadingRules(on_bad_box="drop_box") if change == "setting" else None
+        if change == "image":
+            Image.new("RGB", (40, 20), (99, 9, 9)).resize((41, 21)).resize((40, 20)).save(tmp_path / "0.png")
+        elif change == "file":
+            path.write_text(path.read_text() + "\n")
+        other = load_annotated(path, None, "train", False, data)
+        assert "checked before" not in capsys.readouterr().out, change
+        assert other.digest != first.digest
+    assert not list((tmp_path / "cache").rglob("*.tmp"))
+
+
+def test_refused_objects_of_a_large_file_are_an_error_when_asked(path, many):
+    with pytest.raises(InputError, match=r"2 objects are refused; data\.on_bad_box is error"):
+        load_annotated(path, None, "train", False, ReadingRules(on_bad_box="error"))
+    with pytest.raises(InputError, match=r"data\.strict is on"):
+        load_annotated(path, None, "train", True)
+
+
+def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monkeypatch):
+    document = coco | {"annotations": [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]}
+    (tmp_path / "a.json").write_text(json.dumps(document | {"categories": coco["categories"][:2]}))
+    wanted = [load_annotated(file, None, "train", False) for file in (path, tmp_path / "a.json")]
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    monkeypatch.setattr(check, "PIECE", 1)
+    monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})
+    forked = []
+    submit = processes.ProcessPoolExecutor.submit
+    monkeypatch.setattr(
+        processes.ProcessPoolExecutor, "submit", lambda *given, **named: forked.append(1) or submit(*given, **named)
+    )
+    for small, file in zip(wanted, (path, tmp_path / "a.json"), strict=True):
+        forked.clear()
+        found = load_annotated(file, None, "train", False)
+        assert len(forked) > 2 and dumped(found.instances) == dumped(small.instances)
+        assert sorted(map(str, found.problems)) == sorted(map(str, small.problems))
+        assert dict(found.annotations.notes) == dict(small.annotations.notes) and found.classes == small.classes
+
+
+@pytest.mark.parametrize("annotations", [[], [None]])
+def test_large_coco_file_without_annotations_is_the_same_set(tmp_path, coco, monkeypatch, annotations):
+    (tmp_path / "a.json").write_text(json.dumps(coco | {"annotations": annotations}))
+    wanted = load_annotated(tmp_path / "a.json", None, "train", False).problems
+    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    assert load_annotated(tmp_path / "a.json", None, "train", False).problems == wanted
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_images_of_several_records_are_said_unless_they_ask_for_phrases(path, monkeypatch, size):
+    monkeypatch.setattr(large, "LARGE_BYTES", 0 if size == "large" else 1_000_000)
+    one, phrase = {"image": "0.png", "objects": [BOX]}, {"image": "2.png", "query": "the cat", "objects": [BOX]}
+    path.write_text("".join(json.dumps(line) + "\n" for line in [one, one, {**one, "image": "1.png"}, phrase, phrase]))
+    found = load_annotated(path, None, "train", strict=True)
+    assert isinstance(found.instances, Records) is (size == "large")
+    assert found.told == ("1 image has several records, such as 0.png: merge them into one record per image",)
+
+
+def test_large_list_of_records_is_no_lines(path, many):
+    records = [{"image": f"{n}.png", "objects": [BOX]} for n in range(3)]
+    path.write_text("[\n" + ",\n".join(map(json.dumps, records)) + "\n]")
+    found = load_annotated(path, None, "train", strict=True)
+    assert [instance.image for instance in found.instances] == ["0.png", "1.png", "2.png"]
