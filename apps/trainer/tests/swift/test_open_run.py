@@ -144,7 +144,7 @@ def test_normalize_bbox_leaves_boxes_alone_unless_told_otherwise(template, skip)
 @pytest.fixture(scope="module")
 def one_step(opened_run, tmp_path_factory):
     """Run one optimizer step with a batch of 4 cut as asked; returns the log line and the new weights."""
-    from coord_trainer.run import train_model
+    from coord_trainer.train import train_model
 
     _, _, train, _ = opened_run
 
@@ -162,7 +162,7 @@ def one_step(opened_run, tmp_path_factory):
                 "learning_rate": 0.05,
             },
         )
-        checkpoint, _ = train_model(config, folder, base_checkpoint(config, folder, train), train, None)
+        checkpoint = train_model(config, folder, base_checkpoint(config, folder, train), train, None).checkpoint
         return read_lines(folder)[0], load_file(checkpoint / "model.safetensors")
 
     return step

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from coord_codec.geometry import Geometry
+from coord_codec.geometry import Geometry
 
 _ONE_LINE = 60
 """Longest text of a table cell that is not broken into lines."""
@@ -69,7 +67,12 @@ def columns(*parts: str) -> str:
 
 
 def outline_svg(points: Sequence[tuple[float, float]], kind: Geometry) -> str:
-    """Return the start of an SVG element: a closed outline, or a cross at each labelled point."""
+    """Return the start of an SVG element: a closed outline, or a cross at each labelled point.
+
+    Args:
+        points: points of `kind.outline` in units of the drawing
+        kind: the geometry
+    """
     if kind.closed:
         return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"'
     crosses = "".join(f"M{x - 5:.1f},{y:.1f}h10M{x:.1f},{y - 5:.1f}v10" for x, y in kind.placed(points))

@@ -4,10 +4,16 @@ Coordinates are numbers in [0, 1], most of them alternating x and y as fractions
 this folder defines how many coordinates a shape has and what they mean.
 """
 
-from coord_codec.geometry.base import Affine, Coordinates, Geometry, GeometryName, Number
-from coord_codec.geometry.kinds import GEOMETRIES, geometry_of
+from coord_codec.geometry.base import Affine, Coordinates, Geometry, Number
 from coord_codec.geometry.shape import Shape, read_shape, shape_of
-from coord_codec.geometry.table import geometry_table, register_geometry, remove_geometry
+from coord_codec.geometry.table import (
+    GEOMETRIES,
+    GeometryName,
+    geometry_of,
+    geometry_table,
+    register_geometry,
+    remove_geometry,
+)
 
 __all__ = [
     "GEOMETRIES",

@@ -12,8 +12,6 @@ from coord_codec.boxes import SmallBoxError
 from coord_codec.files import InputError
 from coord_codec.grid import CoordGrid
 
-GeometryName = str
-"""Name of a geometry: a key of `GEOMETRIES`."""
 Coordinates = tuple[float, ...]
 """The numbers of a shape, each in [0, 1]: alternating x and y, if the geometry does not say otherwise."""
 Box = tuple[float, float, float, float]
@@ -108,7 +106,7 @@ class Geometry(ABC):
         (True, False, (0.1, 0.1, 0.9, 0.5))
     """
 
-    name: ClassVar[GeometryName]
+    name: ClassVar[str]
     about: ClassVar[str]
     least: ClassVar[int]
     most: ClassVar[int]
@@ -256,12 +254,17 @@ class Geometry(ABC):
         if self.has_points:
             moved = [self._move(point, change) if self.is_placed(point) else point for point in pairs(coordinates)]
             return self.arrange(flat(moved))
-        if not change.is_similarity:
+        if not self.survives_crops and not change.is_similarity:
             raise InputError(
                 f"geometry {self.name}: lengths and angles differ in an image that is cropped or scaled unevenly: "
                 "override transform, or leave such changes of the image out"
             )
         return self.arrange(tuple(self._changed(coordinates, change)))
+
+    @property
+    def survives_crops(self) -> bool:
+        """Whether a shape stays one of its kind in an image that is cropped or scaled unevenly."""
+        return self.has_points or type(self).transform is not Geometry.transform
 
     def _move(self, point: Point, change: Affine) -> Point:
         x, y = change(*point)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from coord_codec.boxes import SmallBoxError, check_corners
 from coord_codec.files import InputError
 from coord_codec.geometry.base import Affine, Box, Coordinates, Geometry, Point, flat, pairs
 from coord_codec.geometry.polygon import PolygonGeometry, clockwise_from_top, signed_area
-from coord_codec.geometry.table import GEOMETRIES, geometry_of, register_geometry
 from coord_codec.grid import CoordGrid
 
-__all__ = ["GEOMETRIES", "geometry_of"]
 _MOST_POINTS = 64
 """Maximum number of keypoints of an object."""
 
@@ -29,6 +26,7 @@ class BoxGeometry(Geometry):
     keys = ("bbox", "bbox_2d")
     example = (0.25, 0.125, 0.75, 0.5)
     is_box = True
+    coco_field = "bbox"
     above = (None, None, 0, 1)
     similarity = "box_iou"
     loss = "box"
@@ -145,9 +143,9 @@ class OrientedGeometry(Geometry):
         Corners beyond the border of the image are clamped to it.
 
         Example:
-            >>> triangle = [(0.5, 0.25), (0.75, 0.5), (0.25, 0.5)]
-            >>> [round(c, 9) for c in OrientedGeometry().fit_outline(triangle)]
-            [0.25, 0.25, 0.75, 0.25, 0.75, 0.5, 0.25, 0.5]
+            >>> dented = [(0.25, 0.25), (0.75, 0.25), (0.75, 0.5), (0.5, 0.375), (0.25, 0.5)]
+            >>> OrientedGeometry().fit_outline(dented)
+            (0.25, 0.25, 0.75, 0.25, 0.75, 0.5, 0.25, 0.5)
         """
         rectangle = smallest_rectangle([(x * aspect, y) for x, y in points])
         if rectangle is None:
@@ -186,7 +184,7 @@ class KeypointsGeometry(Geometry):
     closed = False
     named = True
     similarity = "oks"
-    coco_field: ClassVar[str | None] = "keypoints"
+    coco_field = "keypoints"
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
         """Return the points unchanged.
@@ -268,5 +266,5 @@ def convex_hull(points: Sequence[Point]) -> list[Point]:
     return half(ordered) + half(ordered[::-1])
 
 
-for _row in (BoxGeometry(), PointGeometry(), PolygonGeometry(), OrientedGeometry(), KeypointsGeometry()):
-    register_geometry(_row)
+BUILT_IN = (BoxGeometry(), PointGeometry(), PolygonGeometry(), OrientedGeometry(), KeypointsGeometry())
+"""The rows that the table begins with."""

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
+from typing import Annotated, Any
 
 from coord_codec.geometry.base import Geometry
+from coord_codec.geometry.kinds import BUILT_IN
 
 _ROWS: dict[str, Geometry] = {}
 GEOMETRIES: Mapping[str, Geometry] = MappingProxyType(_ROWS)
 """Geometries by name, those of `register_geometry` included."""
+
+
+class KnownGeometry:
+    """Validates the name of a geometry in a pydantic model, at that time: users may register their own later."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        """Return the schema that pydantic asks for."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    @staticmethod
+    def _check(name: str) -> str:
+        if name not in _ROWS:
+            raise ValueError(_unknown(name))
+        return name
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_ROWS)
+
+
+GeometryName = Annotated[str, KnownGeometry()]
+"""Name of a geometry, a key of `GEOMETRIES`; as the type of a field of a pydantic model it is validated."""
+
+
+def _unknown(name: object) -> str:
+    return (
+        f"expected one of {', '.join(_ROWS)}, found {name!r:.80}; one of your own has to be added by "
+        "coord_codec.register_geometry first"
+    )
 
 
 def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
@@ -20,7 +52,7 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         replace: whether a geometry of the same name may be replaced
 
     Returns:
-        The geometry.
+        The geometry. A file that is run again, as a notebook or two imports do, replaces its own row.
 
     Raises:
         ValueError: if the name or a JSON key is taken, an attribute is missing, or the example of the geometry is not a
@@ -49,7 +81,7 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         raise ValueError(f"{label}: expected the class attributes {', '.join(required)}, found no {missing[0]}")
     if not geometry.name.isidentifier():
         raise ValueError(f"{label}: name: expected letters, digits and underscores, found {geometry.name!r}")
-    if geometry.name in _ROWS and not replace:
+    if geometry.name in _ROWS and not replace and _origin(_ROWS[geometry.name]) != _origin(geometry):
         raise ValueError(f"{label}: there is one of this name already; choose another, or pass replace=True")
     for other in _ROWS.values():
         if other.name != geometry.name and (shared := set(other.keys) & set(geometry.keys)):
@@ -69,6 +101,12 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         raise ValueError(f"{label}: its example {geometry.example} is no valid shape: {error}") from error
     _ROWS[geometry.name] = geometry
     return geometry
+
+
+def _origin(geometry: Geometry) -> tuple[str, str]:
+    """Return the name of a row's class and the file that defines it, which two imports of a file have in common."""
+    kind = type(geometry)
+    return kind.__qualname__, kind.arrange.__code__.co_filename
 
 
 def remove_geometry(name: str) -> None:
@@ -94,10 +132,7 @@ def geometry_of(name: str | Geometry) -> Geometry:
     if isinstance(name, Geometry):
         return name
     if not isinstance(name, str) or name not in _ROWS:
-        raise ValueError(
-            f"geometry: expected one of {', '.join(_ROWS)}, found {name!r:.80}; one of your own has to be added by "
-            "coord_codec.register_geometry first"
-        )
+        raise ValueError(f"geometry: {_unknown(name)}")
     return _ROWS[name]
 
 
@@ -106,12 +141,19 @@ def geometry_table() -> str:
 
     Example:
         >>> print(geometry_table().splitlines()[2])
-        | `box` | x1, y1, x2, y2: two corners | 4 | `bbox`, `bbox_2d` | `box_iou` |
+        | `box` | x1, y1, x2, y2: two corners | 4 | `bbox`, `bbox_2d` | `bbox` | `box_iou` |
     """
-    head = ["| geometry | coordinates | how many | keys in JSON | similarity |", "|---|---|---|---|---|"]
-    rows = [
-        f"| `{row.name}` | {row.about} | {row.counts} | {', '.join(f'`{key}`' for key in row.keys)} | "
-        f"`{getattr(row.similarity, 'name', row.similarity)}` |"
-        for row in _ROWS.values()
-    ]
-    return "\n".join([*head, *rows]) + "\n"
+    head = ("geometry", "coordinates", "how many", "keys in JSON", "in COCO files", "similarity")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for row in _ROWS.values():
+        keys = ", ".join(f"`{key}`" for key in row.keys)
+        source = (
+            f"`{row.coco_field}`" if row.coco_field else row.from_box_words.removesuffix(" is").removesuffix(" are")
+        )
+        measure = f"`{getattr(row.similarity, 'name', row.similarity)}`"
+        lines.append(f"| `{row.name}` | {row.about} | {row.counts} | {keys} | {source} | {measure} |")
+    return "\n".join(lines) + "\n"
+
+
+for _row in BUILT_IN:
+    register_geometry(_row)

@@ -23,7 +23,7 @@ from coord_codec import (
     read_annotations,
     shape_of,
 )
-from coord_eval.parse.scalars import plain_tables
+from coord_eval.data.predictions import plain_record
 
 ImageId = int | str
 
@@ -207,3 +207,12 @@ def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) 
         "rows": rows,
         "notes": [f"{unsized} images state no size: no metrics by object size"] if unsized else [],
     }
+
+
+def plain_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a COCO dictionary with `plain_record` applied to its records."""
+    return {key: _plain_rows(rows) if isinstance(rows, list) else rows for key, rows in document.items()}
+
+
+def _plain_rows(rows: Sequence[Any]) -> list[Any]:
+    return [plain_record(row) if isinstance(row, Mapping) else row for row in rows]
