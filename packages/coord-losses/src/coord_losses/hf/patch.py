@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from coord_losses.batch import supervised_rows
+from coord_losses.hf.head import replaced_forward
 from coord_losses.objective import CoordObjective
 from coord_losses.output import ObjectiveOutput, denominator_of
 from coord_losses.slots import ObjectSlots
@@ -322,8 +323,7 @@ def _row_head(
     """Make the head of the model process supervised rows only, within this context."""
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
     rows = _HeadCall(state, head, objects, denominators, LogitTransform.candidates(model))
-    original, own_forward = head.forward, head.__dict__.get("forward")
-    fused = state.fused and _is_plain(head)
+    original, fused = head.forward, state.fused and _is_plain(head)
 
     def forward(hidden_BTH: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         rows.hidden_NH, rows.targets_N = supervised_rows(hidden_BTH, labels_BT.to(hidden_BTH.device))
@@ -334,14 +334,8 @@ def _row_head(
         rows.probe = hidden_BTH.new_tensor(_PROBE)[None, None]
         return rows.probe.clone()  # models may cap it in place
 
-    head.forward = forward
-    try:
+    with replaced_forward(head, forward):
         yield rows
-    finally:
-        if own_forward is None:
-            del head.forward
-        else:
-            head.forward = own_forward
 
 
 def _is_plain(head: nn.Module) -> bool:
