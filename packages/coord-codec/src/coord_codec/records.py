@@ -225,9 +225,7 @@ def is_plain(record: Mapping[str, Any]) -> bool:
             type(image) is str
             and bool(image)
             and image.isascii()
-            and all(
-                side is None or (type(side) is int and side > 0) for side in (record.get("width"), record.get("height"))
-            )
+            and all(side is None or (type(side) is int and side > 0) for side in sides)
             and (image_id is None or type(image_id) is int or (type(image_id) is str and image_id.isascii()))
             and "coord_space" not in record
             and type(objects) is list

@@ -8,6 +8,7 @@ Shapes: M boxes of an image.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
@@ -46,7 +47,9 @@ class RereadSource(Source):
             else:
                 self.__dict__["rows"] = [(number, records.reread(record)) for number, record in source.rows]
         else:
-            self.__dict__["document"] = _coco(source.document, reading, image_size)
+            document = _coco(source.document, reading, image_size)
+            self.__dict__["document"] = document
+            self.__dict__["content"] = json.dumps(document).encode()
 
 
 def reread(reading: Reading, read_as: ReadAs, image_size: ImageSize) -> Reading:
