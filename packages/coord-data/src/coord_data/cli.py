@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
 from coord_codec.exit_codes import exit_codes
-from coord_data.rules import Format, ReadingRules
+from coord_data.rules import ReadingRules, format_name
 
 NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
 """Option for the path of a result that must not exist yet."""
@@ -30,7 +30,9 @@ Strict = Annotated[
 ]
 """Option to stop at any bad record."""
 _Images = Annotated[Path | None, typer.Option(help="The folder that image paths are relative to.")]
-_Format = Annotated[Format, typer.Option(help="The format of the annotations; auto detects it.")]
+_Format = Annotated[
+    str, typer.Option(parser=format_name, metavar="NAME", help="The format of the annotations; auto detects it.")
+]
 _AllowOutside = Annotated[
     bool, typer.Option("--allow-outside", help="Also take images outside the image folder, by .. or a link.")
 ]

@@ -12,7 +12,12 @@ from coord_codec.geometry import GeometryName, geometry_of
 from coord_codec.records import check_description
 
 
-def _format_name(value: str) -> str:
+def format_name(value: str) -> str:
+    """Return the name of a format.
+
+    Raises:
+        ValueError: there is no format of this name.
+    """
     from coord_data.formats.registry import FORMATS  # the readers, which only a stated format needs here
 
     if value != "auto" and value not in FORMATS:
@@ -20,7 +25,7 @@ def _format_name(value: str) -> str:
     return value
 
 
-Format = Annotated[str, AfterValidator(_format_name)]
+Format = Annotated[str, AfterValidator(format_name)]
 """Name of an annotation format, a row of `coord_data.formats.table.FORMATS`, or `auto`."""
 
 
