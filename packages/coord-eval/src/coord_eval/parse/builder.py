@@ -120,10 +120,11 @@ class AnswerBuilder:
         """
         points: tuple[tuple[float, float], ...] = ()
         coordinates: tuple[float, ...] = ()
-        if geometry == "box":
+        kind = GEOMETRIES[geometry]
+        if kind.is_box:
             x1, y1, x2, y2 = box = tuple(unit)
         else:
-            kind, coordinates = GEOMETRIES[geometry], tuple(unit)
+            coordinates = tuple(unit)
             points = kind.outline(coordinates)
             if not kind.placed(points):
                 self.drop("no_coordinates", *span)
@@ -188,8 +189,8 @@ class AnswerBuilder:
         Without a scale from the caller, numbers in [0, 1] are fractions; others are divided by `own_scale` of the
         format, or by the assumed scale.
         """
-        count = len(numbers)
-        if count != 4 if geometry == "box" else not GEOMETRIES[geometry].reads(count):
+        count, kind = len(numbers), GEOMETRIES[geometry]
+        if not kind.reads(count):
             self.drop("wrong_arity", *span)
             return
         scale = self.scale
@@ -206,7 +207,7 @@ class AnswerBuilder:
             x1, y1, x2, y2 = numbers
             unit: Sequence[float] = (x1 / sx, y1 / sy, x2 / sx, y2 / sy)
         else:
-            kind, along_y = GEOMETRIES[geometry], "x" if order[:1] == "y" else "y"
+            along_y = "x" if order[:1] == "y" else "y"
             scaled = [n / (sy if kind.number_at(i) == along_y else sx) for i, n in enumerate(numbers)]
             unit = corners(order, scaled)
         low, high = min(unit), max(unit)

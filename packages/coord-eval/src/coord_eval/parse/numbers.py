@@ -149,8 +149,11 @@ def split_shapes(
         return [(kind, list(group)) for group in groups]
     if lengths == {2} and kind == "any" and (len(groups) != 2) and (len(groups) % 2 or not pairs_are_boxes):
         return [("point", list(group)) for group in groups]
-    if lengths == {2} and len(groups) % 2:
-        return [("box", [item for group in groups for item in group])]
+    if lengths == {1, 2} or (lengths == {2} and len(groups) % 2):  # corners of which some or parts of some are missing
+        step = 2 if len(groups) % 2 == 0 else len(groups)
+        return [
+            ("box", [item for group in groups[i : i + step] for item in group]) for i in range(0, len(groups), step)
+        ]
     shapes: list[tuple[Geometry, list[T]]] = []
     pair: list[T] = []
     for group in groups:

@@ -236,7 +236,7 @@ def box_of_sides(sides: Mapping[str, float]) -> list[float]:
             cx, cy = sides["cx"], sides["cy"]
             return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
     for x, y in (("x", "y"), ("cx", "cy")):
-        if names >= {x, y}:
+        if names == {x, y}:
             return [sides[x], sides[y]]
     return []
 
@@ -324,6 +324,8 @@ class _Part:
                 return
             if partial:
                 builder.drop("truncated", *span)
+            elif sides_of(self.fields, self.keys).keys() - {"w", "h"}:
+                builder.drop("wrong_arity", *span)
             elif self.shapes or self.label is not None:
                 builder.drop("no_coordinates", *span)
             elif self.numbers >= 4:
