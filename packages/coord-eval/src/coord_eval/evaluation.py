@@ -40,6 +40,7 @@ from coord_eval.metrics.evaluation import EvaluationData, point
 from coord_eval.metrics.own import CocoParams, own_scores, pr_curves
 from coord_eval.parse.parser import parse_answer
 from coord_eval.report.evaluation import ReportSection, write_report
+from coord_eval.report.photograph import ImageRoot
 from coord_eval.shapes.scores import score_shapes
 
 
@@ -54,7 +55,7 @@ class Evaluation(EvaluationData):
         self,
         folder: str | Path,
         *,
-        image_root: str | Path | None = None,
+        image_root: str | ImageRoot | None = None,
         title: str | None = None,
         sections: Sequence[ReportSection] = (),
         max_overlays: int = 12,
@@ -63,7 +64,8 @@ class Evaluation(EvaluationData):
 
         Args:
             folder: created if missing; reports of an earlier evaluation are replaced
-            image_root: folder of the images; by default the folder of the ground truth
+            image_root: folder of the images, outside of which no file is read, or a function from the name of an
+                image to its file; by default the folder of the ground truth
             title: heading of the report
             sections: further sections, shown in front of the others
             max_overlays: maximum number of images drawn with ground truth and answer

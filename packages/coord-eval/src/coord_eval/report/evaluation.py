@@ -17,6 +17,7 @@ from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.evaluation import EvaluationData
 from coord_eval.report.analysis import analysis_sections
 from coord_eval.report.page import LEGEND, draw, shown_name
+from coord_eval.report.photograph import ImageRoot
 
 _COCO_NAMES = {
     "AP": "AP, IoU .50:.95",
@@ -52,7 +53,7 @@ def write_report(
     evaluation: EvaluationData,
     folder: str | Path,
     *,
-    image_root: str | Path | None = None,
+    image_root: str | ImageRoot | None = None,
     title: str | None = None,
     sections: Sequence[ReportSection] = (),
     max_overlays: int = 12,
@@ -60,7 +61,7 @@ def write_report(
     """Write `evaluation.json` and `report.html`; see `Evaluation.write_report`."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    root = Path(image_root) if image_root is not None else evaluation.truth.root
+    root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root or evaluation.truth.root
     parts = [
         _tiles(evaluation),
         _notes(evaluation.notes),
@@ -208,7 +209,7 @@ def _f1_of_shapes(evaluation: EvaluationData) -> np.ndarray:
     return np.where(all_I > 0, 2 * hits_I / np.maximum(all_I, 1), 1.0)
 
 
-def _images(evaluation: EvaluationData, root: Path | None, limit: int) -> str:
+def _images(evaluation: EvaluationData, root: ImageRoot | None, limit: int) -> str:
     """Draw the images with the lowest and the highest F1, with ground truth and answer."""
     f1_I = _f1_of_shapes(evaluation) if evaluation.shapes else np.array([r["f1"] for r in image_table(evaluation)])
     order = np.argsort(f1_I, kind="stable")
