@@ -79,12 +79,14 @@ class AnswerBuilder:
         scale: divisors of plain numbers
         geometry: geometry that numbers have if the text does not say it
         keep_flat: whether boxes without area are kept, for callers that replace the sides
+        fractions: whether numbers are fractions, since other numbers of this text are
     """
 
     format: str
     scale: Scale
     geometry: Geometry = "box"
     keep_flat: bool = False
+    fractions: bool = False
     objects: list[ParsedObject] = field(default_factory=list)
     dropped: list[Drop] = field(default_factory=list)
     coord_count: int = 0
@@ -92,6 +94,7 @@ class AnswerBuilder:
     truncated: bool = False
     explicit_empty: bool = False
     repeats: int = 0
+    ones: bool = False
     numbers_read: bool = False
     read_scale: Scale | None = None
     _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)
@@ -195,10 +198,12 @@ class AnswerBuilder:
             return
         scale = self.scale
         if scale.assumed:
-            if max(numbers) <= 1 + OVERSHOOT and own_scale != 100 and any(n % 1 for n in numbers):
-                scale = _FRACTIONS
-            elif own_scale is not None:
-                scale = Scale(own_scale, own_scale)
+            if max(numbers) <= 1 + OVERSHOOT and own_scale != 100 and (self.fractions or any(n % 1 for n in numbers)):
+                scale, self.fractions = _FRACTIONS, True
+            else:
+                self.ones |= max(numbers) <= 1
+                if own_scale is not None:
+                    scale = Scale(own_scale, own_scale)
         if scale is self.scale:
             self.numbers_read = True
         self.read_scale = scale

@@ -52,7 +52,9 @@ class TextFormat:
         bins: number of coordinate tokens; None for plain numbers
         offset: summand of a bin before the division: .5 for the centre of the bin
         by_count: whether two coordinates are a point, four a box, and more a polygon
-        arity: number of coordinates of one object, for `decode`, or 2 for points with y first
+        geometry: name of the geometry of all shapes, `any` if their numbers tell it; by default a point or a box, as
+            the order has it
+        arity: number of coordinates of one object, for `decode`
         groups: returns the numbers of each shape in the text of the group `box`, if `number` cannot tell them apart
         decode: maps the coordinates of one object as written to `x1, y1, x2, y2` in [0, 1], if order and scale
             cannot, or if text stands between them
@@ -85,6 +87,7 @@ class TextFormat:
     bins: int | None = None
     offset: float = 0.0
     by_count: bool = False
+    geometry: str = ""
     arity: int = 0
     groups: Callable[[str], list[list[float]]] | None = None
     decode: Callable[[Sequence[float]], Sequence[float]] | None = None
@@ -113,9 +116,9 @@ class TextFormat:
     @property
     def kind(self) -> Kind:
         """What the format says about the geometry of coordinates: by their number, points, or boxes."""
-        if self.by_count:
-            return "any"
-        return "point" if self.arity == 2 and self.decode is None else "box"
+        if self.geometry:
+            return self.geometry
+        return "any" if self.by_count else "point" if len(self.order) == 2 else "box"
 
     @cached_property
     def units(self) -> list[float]:
@@ -157,8 +160,6 @@ _AXES = r"(?:<[xy]_[0-9.]{1,9}>|[\s,])*"
 _AXIS = r"<[xy]_([0-9]{1,5}(?:\.[0-9]{1,6})?)>"
 _QWEN = MARKERS["qwen"].tokens
 _REF_BOX = ("<ref>", "</ref>", "<box>", "</box>")
-BOX_MARKS = ("<box>", "</ref>")
-"""Marks of InternVL and Qwen-VL, of which some answers have the box alone, after words."""
 
 
 def _patches(pair: Sequence[float]) -> tuple[float, float, float, float]:
@@ -250,7 +251,7 @@ _ROWS = (
         divisor="1000",
         keys=("point",),
         order="yxyx",
-        arity=2,
+        geometry="point",
         scale=1000,
         published=(Published('[{"point": [376, 508], "label": "small banana"}]', (("small banana", 0.508, 0.376),)),),
     ),
@@ -265,12 +266,12 @@ _ROWS = (
     TextFormat(
         name="places",
         example='{"action": "left_click", "coordinate": [x, y]}',
+        geometry="any",
         keys=(
             *("coordinate", "coordinates", "coords", "location", "position", "region", "click", "start_coordinate"),
             *("end_coordinate", "start_box", "end_box", "start_point", "end_point", "click_point", "place"),
         ),
         order="xy",
-        by_count=True,
         published=(
             Published(
                 '<tool_call>\n{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": '
@@ -297,9 +298,12 @@ _ROWS = (
     TextFormat(
         name="outlines",
         example='{"quad_boxes": [[x1, y1, x2, y2, x3, y3, x4, y4]], "labels": ["SALE"]}',
-        keys=("quad_boxes", "quad_box", "quad", "quads", "quadrilateral", "outline", "contour", "vertices"),
+        keys=(
+            *("quad_boxes", "quad_box", "quad", "quads", "quadrilateral", "outline", "contour", "vertices"),
+            *("normalized_vertices", "bounding_poly"),
+        ),
         order="xy",
-        by_count=True,
+        geometry="polygon",
         published=(
             Published(
                 '{"quad_boxes": [[100, 200, 300, 210, 300, 260, 100, 250]], "labels": ["SALE"]}',
@@ -489,7 +493,7 @@ _ROWS = (
         _PLAIN,
         divisor="1000",
         scale=1000,
-        needs=BOX_MARKS,
+        needs=("</ref>",),
         hint=r"(?:<box>|</ref>\s*<point>)\s*[\[0-9n]",
         published=(
             Published(
@@ -504,7 +508,7 @@ _ROWS = (
         _PLAIN,
         divisor="1000",
         scale=1000,
-        needs=BOX_MARKS,
+        needs=("</ref>",),
         hint=r"(?:<box>|</ref>\s*<point>)\s*\(",
         published=(Published("<ref>man</ref><box>(241,354),(707,999)</box>", (("man", 0.241, 0.354, 0.707, 0.999),)),),
     ),

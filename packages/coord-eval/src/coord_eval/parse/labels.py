@@ -11,9 +11,10 @@ _XML_FACTS = re.compile(
 _EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)\*|\*(?!\w)")
 _LEADING = re.compile(
     r"""(?:\s*(?:
-        [-*\u2022\u2013\u2014\u00b7#>|]+(?=\s|\w|$)             # bullets, headings, quotes, cells
-      | \(?[0-9]{1,3}[.):](?![0-9])         # 1. 1) (1) 1:
-      | \#[0-9]{1,3}\b[.:)]?                # #1
+        \#[0-9]{1,3}\b[.:)]?                # #1
+      | [-*\u2022\u2013\u2014\u00b7#>|]+(?=\s|\w|$)  # bullets, headings, quotes, cells
+      | \(?[0-9]{1,3}[.):\u3001](?![0-9])   # 1. 1) (1) 1:
+      | \(?[IVX]{1,4}[.)](?=\s)            # I. (I)
       | [0-9]{1,3}\s*\|                     # the first cell of a table row
       | \(?[a-z]\)                          # a) (a)
       | [,;:.=\u2192|]+
@@ -50,7 +51,7 @@ _SENTENCE = re.compile(
     r"objects?|detections?|bounding|boxes|coordinates|json|format|results?|list|based|assistant|user|thought|action)\b",
     re.IGNORECASE,
 )
-_BRACKETS = ("()", "[]", "{}", '""', "''")
+_BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ('"', '"'), ("'", "'"))
 _OPEN_QUOTES, _CLOSE_QUOTES = "\"'\u201c\u2018\u00ab", "\"'\u201d\u2019\u00bb"
 _STOP_WORDS = re.compile(r"(?:(?:the|an?|and|its?|with|of|is|are|at|in|to|by|corner|here)\b[\s,]*)+", re.IGNORECASE)
 _INSTANCE = re.compile(r"(.*\S)\s*(?:#|no\.\s*)?([0-9]{1,3})")

@@ -26,6 +26,7 @@ _CORNERS_FOLLOW = re.compile(r"\b(?:from|between|corners?|spans?|extends?)\b", r
 _CORNER = re.compile(
     r"[\s\"'*_`(-]*\b(?:the\s+)?(?P<first>top|upper|bottom|lower|left|right)[\s_-]*(?P<second>left|right|top|bottom)?"
     r"(?:\s+(?:corner|point|coordinates?|is|are|at|located|of|it|lies))*[\s\"'*_`:=(-]*$"
+    r"|(?P<chinese>[\u5de6\u53f3][\u4e0a\u4e0b])\u89d2?[\s:=(]*$"
     r"|\(?\s*(?P<near>x_?(?:1|min|0)\s*,\s*y_?(?:1|min|0))\s*\)?\s*[=:]?\s*$"
     r"|\(?\s*(?P<far>x_?(?:2|max)\s*,\s*y_?(?:2|max))\s*\)?\s*[=:]?\s*$",
     re.IGNORECASE,
@@ -39,6 +40,7 @@ _SCORED = re.compile(
     rf"[(\[,;|]?\s*(?:with\s+)?(?:a\s+)?(?:{_SCORE_NAMES})\s*(?:of\s*)?[:=]?\s*({NUMBER})\s*(%?)\s*[)\]]?",
     re.IGNORECASE,
 )
+_BARE_SCORE = re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)")
 _KEY_NOISE = re.compile(r"^[\s\"'*_`({>|.-]+|[\s\"'*_`:=)-]+$|\bthe\b", re.IGNORECASE)
 _SHAPES = ("shape", "corner", "centre", "size")
 
@@ -138,10 +140,11 @@ class LineParser:
         for i, written in enumerate(line.words):
             item = line.items[i] if i < len(line.items) else None
             words = written
-            if scored := _SCORED.search(words):
-                value = float(scored[1]) / (100 if scored[2] or float(scored[1]) > 1 else 1)
-                score = value if score is None and value <= 1 else score
-                words = _SCORED.sub(" ", words)
+            for pattern in (_SCORED, _BARE_SCORE):
+                if scored := pattern.search(words):
+                    value = float(scored[1]) / (100 if scored[2] or float(scored[1]) > 1 else 1)
+                    score = value if score is None and value <= 1 else score
+                    words = pattern.sub(" ", words)
             words = self._fields_in(words, fields, before_item=item is not None)
             if item is not None and is_call:
                 item.call, item.key = True, "" if self.keys[item.key].role == "shape" else item.key
@@ -174,6 +177,9 @@ class LineParser:
             found = corner.groupdict()
             if found["near"] or found["far"]:
                 return "top_left" if found["near"] else "bottom_right", words[: corner.start()]
+            if chinese := found["chinese"]:
+                vertical = "top" if chinese[1] == "\u4e0a" else "bottom"
+                return f"{vertical}_{'left' if chinese[0] == chr(0x5DE6) else 'right'}", words[: corner.start()]
             if found["second"]:
                 return f"{found['first']}_{found['second']}".lower(), words[: corner.start()]
         segments = _SEGMENT.findall(words)
@@ -308,6 +314,8 @@ class LineParser:
             add_record(record, self.builder, keys, max(entry.end, start + 1), partial)
         elif sides.keys() - {"w", "h"} or any(keys[item.key].role == "corner" for item in record.fields):
             self.builder.drop("wrong_arity", start, entry.end)
+        elif self.builder.objects and self._has_label(record.fields):
+            self.builder.drop("no_coordinates", start, entry.end)
 
     def _emit_items(self, entry: _Entry) -> None:
         """Add the objects or drops of items with one label."""

@@ -23,11 +23,12 @@ _ITEM = re.compile(
     rf"""
       <(?P<tag>{"|".join(_TAGS)})(?P<attributes>(?:\s[^<>]{{0,300}})?)>
       (?P<inner>[-+\s.,;()\[\]]{{0,99}}[0-9][-+\s0-9.,;()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z))
-    | <(?P<leaf>{_SIDE_NAMES}|{_LABEL_NAMES})>(?P<text>[^<>]{{0,400}})</(?P=leaf)\s*>
+    | <(?:parameter=)?(?P<leaf>coordinate|{_SIDE_NAMES}|{_LABEL_NAMES})>(?P<text>[^<>]{{0,400}})
+      </(?:(?P=leaf)|parameter)\s*>
     | <\s*(?P<angle>{NUMBER}(?:\s*[,;]\s*{NUMBER}){{3}})\s*>
     | (?<![\w])(?P<attribute>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*(?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote)
     | (?<![\w.])(?P<side>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}\s*(?P<number>{NUMBER})
-      (?:\s?(?:px|%))?["']?(?![\w.]?[0-9])
+      (?:\s?(?:px|%))?["']?(?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9])
     | ^[ \t]*-[ \t]*(?P<block>{NUMBER}[ \t]*(?:\n[ \t]*-[ \t]*{NUMBER}[ \t]*){{1,7}})$
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.+-]*)
     | (?:^[ \t]*|(?<=[:=|\t])[ \t]*|(?<=[^\W\d],)[ \t]*)(?P<bare>{_FOUR})[ \t]*[.;|]?[ \t]*$
@@ -140,6 +141,8 @@ def _bracketed(text: str, start: int, end: int) -> Iterator[Item]:
         else:
             items.append((group.outer, Item(group.outer, group.end, groups=[group.numbers], closed=group.closed)))
             items[-1][1].nested = group.depth > 1
+        if text[end : end + 1] in ("'", '"') and len(group.numbers) >= 4:  # [1, 2, 3, 4, "cat"]
+            items[-1][1].closed = True
     for position, (_, item) in enumerate(items):
         if sum(map(len, item.groups)) > 1:
             stop = items[position + 1][1].start if position + 1 < len(items) else end

@@ -132,7 +132,10 @@ def split_shapes(
         >>> split_shapes([[1, 2], [3, 4]], "any", "box"), split_shapes([[1, 2], [3, 4]], "any", "point")
         ([('box', [1, 2, 3, 4])], [('point', [1, 2]), ('point', [3, 4])])
     """
-    if kind == "any" and requested != "box":
+    # Points of one list, and any outline, are what the caller expects if their number fits.
+    several = kind == "polygon" or (kind == "point" and {len(group) for group in groups} == {2} and len(groups) > 1)
+    outline = several and requested not in ("box", "point", "polygon" if kind == "polygon" else "")
+    if requested != "box" and (kind == "any" or (outline and all(map(GEOMETRIES[requested].fits, _counts(groups))))):
         kind = requested
     lengths = {len(group) for group in groups}
     if lengths == {1} and len(groups) > 1:  # [[1], [2], [3], [4]]
@@ -171,6 +174,12 @@ def split_shapes(
     if pair:
         shapes.append(("point" if kind == "any" else "box", pair))
     return shapes
+
+
+def _counts(groups: Sequence[Sequence[Any]]) -> list[int]:
+    """Return the number of coordinates of each outline: of all pairs together, or of each list."""
+    lengths = [len(group) for group in groups]
+    return [sum(lengths)] if set(lengths) == {2} else lengths
 
 
 def _flat_shapes(items: list[T], kind: Kind, value: Callable[[T], Any]) -> list[tuple[Geometry, list[T]]]:

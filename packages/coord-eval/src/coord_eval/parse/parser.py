@@ -99,13 +99,13 @@ class _Parse:
         thinks = not _THOUGHT_HEADS.isdisjoint(map(str.lower, self.heads))
         self.begin, self.end, self.thought = _answer_range(text) if thinks else (0, len(text), None)
 
-    def with_format(self, name: str | MarkerFamily) -> Answer:
+    def with_format(self, name: str | MarkerFamily, fractions: bool = False) -> Answer:
         """Parse the text in one format; if nothing is recognised, it is dropped as a whole."""
         text, begin, end = self.text, self.begin, self.end
         row = None if isinstance(name, MarkerFamily) else REGISTRY.get(name)
         family = name if isinstance(name, MarkerFamily) else row and row.markers
         label = "json" if row and row.keys else name.name if isinstance(name, MarkerFamily) else name
-        builder = AnswerBuilder(label, self.scale, self.kind.name, self.keep_flat)
+        builder = AnswerBuilder(label, self.scale, self.kind.name, self.keep_flat, fractions)
         # Token indices count the whole text, including its reasoning, like the lists of log-probabilities.
         builder.coord_count = self._tokens(0, begin)
         if end < len(text):
@@ -122,6 +122,8 @@ class _Parse:
         elif row:
             reader = TableParser if row.reader == "table" else LineParser
             reader(builder, _keys(self.kind.name, None)).parse(text, begin)
+        if builder.fractions and builder.ones and not fractions:
+            return self.with_format(name, fractions=True)  # [0, 0, 1, 1] among fractions is the whole image
         if not (builder.objects or builder.dropped or builder.explicit_empty):
             stripped = text[begin:].strip()
             if stripped:

@@ -8,8 +8,7 @@ from itertools import pairwise
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
 from coord_eval.parse.builder import AnswerBuilder, shape_order
-from coord_eval.parse.formats import BOX_MARKS, TextFormat
-from coord_eval.parse.labels import clean_label, is_heading
+from coord_eval.parse.formats import TextFormat
 from coord_eval.parse.numbers import is_quad, proper_boxes, split_shapes
 
 _BETWEEN = frozenset(" ,;\t\r\n[](){}")
@@ -78,20 +77,11 @@ class PatternParser:
             label = written or ""
             if self.noise is not None:
                 label = self.noise.sub("", label) if "<" in label else label
-            elif written is None and not shares and self.row.needs == BOX_MARKS and between:
-                label = self._named_by_line(between, match.end())
         if not shares:
             self.label = label
             self.start_index = self.builder.start_count
             self.builder.start_count += 1
         return begin if not shares else start
-
-    def _named_by_line(self, between: str, end: int) -> str:
-        """Return the words before a box without a reference if they and the box are a whole line: `1. cat <box>…`."""
-        stop = self.text.find("\n", end)
-        label, _ = clean_label(between.rpartition("\n")[2])
-        after = self.text[end : stop if stop >= 0 else len(self.text)]
-        return label if is_heading(label) and not any(map(str.isalnum, after)) else ""
 
     def _last_line(self, written: str) -> str:
         if self.noise is not None and "<" in written:
@@ -220,7 +210,8 @@ class PatternParser:
         if row.by_count and self.is_token:
             return [shape for group in groups for shape in self._by_count(group)]
         if not self.is_token:
-            kind = "any" if row.order == "xyxy" else "box"
+            # One pair in the marks of a box is a point; several are corners.
+            kind = "any" if row.order == "xyxy" and (len(groups) == 1 or requested != "box") else "box"
             return split_shapes(groups, kind, requested)
         return [shape for group in groups for shape in self._run(group, cut)]
 

@@ -9,6 +9,7 @@ from coord_eval.parse.numbers import NUMBER, read_groups
 from coord_eval.parse.record import Field, Keys, Record, Value, add_record, box_of_sides
 
 _RULE = frozenset("|-: \t+=")
+_NO_COLUMN = re.compile(rf"[:=]|^{NUMBER}$|[0-9]{{2,}}")
 _UNIT = re.compile(r"\s*[(\[].*")
 
 
@@ -36,7 +37,7 @@ class TableParser:
         """Return the columns of a header and its separator; None if the line is no header of a table of shapes."""
         for separator in ("|", "\t", ";", ","):
             cells = _cells(line, separator)
-            if len(cells) < 2 or any(re.fullmatch(NUMBER, cell) for cell in cells):
+            if len(cells) < 2 or any(_NO_COLUMN.search(cell) for cell in cells):
                 continue
             names = [(_UNIT.sub("", cell) or cell).strip().lower() for cell in cells]
             meanings = [self.keys[name] for name in names]
@@ -63,12 +64,17 @@ class TableParser:
             elif groups := read_groups(cell, 0, len(cell)).groups:
                 values: list[list[Value]] = [[(number, None, None) for number in group.numbers] for group in groups]
                 record.fields.append(Field(name, values, text=cell if role == "score" else None, done=True))
-        cut = end >= text_end and len(cells) < len(header)
+        cut = end >= text_end and (len(cells) < len(header) or any(_is_open(cell) for cell in cells))
         self.builder.truncated |= cut
         if cut:
             self.builder.drop("truncated", start, end)
         else:
             add_record(record, self.builder, keys, end)
+
+
+def _is_open(cell: str) -> bool:
+    """Return whether a bracket of a cell is not closed."""
+    return sum(map(cell.count, "([{")) > sum(map(cell.count, ")]}"))
 
 
 def _cells(line: str, separator: str) -> list[str]:
