@@ -296,6 +296,13 @@ _ROWS = (
         published=(Published('{"bbox_xywh": [100, 200, 200, 200], "label": "cat"}', (("cat", 0.1, 0.2, 0.3, 0.4),)),),
     ),
     TextFormat(
+        name="centres",
+        example='{"bbox_cxcywh": [x, y of the centre, width, height], "label": "cat"}',
+        keys=("bbox_cxcywh", "box_cxcywh", "cxcywh"),
+        order="cxcywh",
+        published=(Published('{"bbox_cxcywh": [200, 300, 200, 200], "label": "cat"}', (("cat", 0.1, 0.2, 0.3, 0.4),)),),
+    ),
+    TextFormat(
         name="outlines",
         example='{"quad_boxes": [[x1, y1, x2, y2, x3, y3, x4, y4]], "labels": ["SALE"]}',
         keys=(

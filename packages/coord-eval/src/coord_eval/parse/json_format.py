@@ -164,7 +164,7 @@ class JsonParser:
             self._count(value)
             return
         role = self.keys[item.key].role
-        if role == "labels":
+        if role == "labels" or (role == "label" and record.depth):
             if len(item.texts) < MAX_NUMBERS:
                 item.texts.append(value)
         elif not record.depth and item.text is None and role in ("label", "score"):

@@ -54,7 +54,7 @@ _SENTENCE = re.compile(
 _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ('"', '"'), ("'", "'"))
 _OPEN_QUOTES, _CLOSE_QUOTES = "\"'\u201c\u2018\u00ab", "\"'\u201d\u2019\u00bb"
 _STOP_WORDS = re.compile(r"(?:(?:the|an?|and|its?|with|of|is|are|at|in|to|by|corner|here)\b[\s,]*)+", re.IGNORECASE)
-_INSTANCE = re.compile(r"(.*\S)\s*(?:#|no\.\s*)?([0-9]{1,3})")
+_INSTANCE = re.compile(r"(.*?[^\s#0-9])\s*#?\s*([0-9]{1,3})")
 
 
 def clean_label(words: str) -> tuple[str, bool]:

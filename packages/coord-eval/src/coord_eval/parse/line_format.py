@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from coord_eval.parse.answer import Geometry
 from coord_eval.parse.builder import AnswerBuilder, shape_order
 from coord_eval.parse.labels import clean_label, is_heading, without_instance_numbers
-from coord_eval.parse.line_items import Item, find_items, mark_certain
+from coord_eval.parse.line_items import ORDER_KEYS, Item, find_items, mark_certain, stated_order
 from coord_eval.parse.numbers import NUMBER, is_quad, proper_boxes, split_shapes
 from coord_eval.parse.record import SCORE_KEYS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
 
@@ -42,6 +42,8 @@ _SCORED = re.compile(
 )
 _BARE_SCORE = re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)")
 _KEY_NOISE = re.compile(r"^[\s\"'*_`({>|.-]+|[\s\"'*_`:=)-]+$|\bthe\b", re.IGNORECASE)
+_SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*$", re.IGNORECASE)
+"""The names of four numbers, before them."""
 _SHAPES = ("shape", "corner", "centre", "size")
 
 
@@ -78,11 +80,13 @@ class LineParser:
         self.indent = 0
         self.bullets_only = True
         self.pending_key = ""
+        self.order = ""
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
         self.text = text.translate(_WIDTHS)
         self.text_end = len(text.rstrip())
+        self.order = stated_order(self.text[begin:])
         lines = self._lines(begin)
         after = self._labels_follow(lines)
         for line in lines:
@@ -145,6 +149,8 @@ class LineParser:
                     value = float(scored[1]) / (100 if scored[2] or float(scored[1]) > 1 else 1)
                     score = value if score is None and value <= 1 else score
                     words = pattern.sub(" ", words)
+            if item is not None and "," in words:
+                words = _SYMBOLS.sub(" ", words)
             words = self._fields_in(words, fields, before_item=item is not None)
             if item is not None and is_call:
                 item.call, item.key = True, "" if self.keys[item.key].role == "shape" else item.key
@@ -155,6 +161,8 @@ class LineParser:
                 if key:
                     round_bracket = self.text[item.start] == "("
                     item.key = "point_2d" if key == "point" and round_bracket else key
+            if item is not None and item.key and self.order and self.keys[item.key].kind == "box":
+                item.key = ORDER_KEYS[self.order]
             names.append("" if is_call else words)
             if item is None:
                 continue
@@ -186,6 +194,9 @@ class LineParser:
         key = _KEY_NOISE.sub("", _LIST_NUMBER.sub("", segments[-1])).strip() if segments else ""
         if not key or len(key) > 40:
             return "", words
+        last = words.rstrip().rpartition(" ")[2].strip("\"'*_`:=(")
+        if "_" in last and self.keys[last].role == "shape":  # cat: box_2d [1, 2, 3, 4]
+            return last, words[: words.rfind(last)]
         for name in (key, key.lower()):
             if self.keys[name].role in _SHAPES:
                 return name, words[: words.rfind(segments[-1])].rstrip(" ,;|")
@@ -339,7 +350,7 @@ class LineParser:
         repairs = ("label_trimmed",) if entry.trimmed and entry.label else ()
         for geometry, numbers in _divide(item, groups, builder.geometry):
             if geometry:
-                order = shape_order(geometry)
+                order = self.order if self.order and geometry == "box" else shape_order(geometry)
                 span, score = (start, item.end), entry.score
                 builder.add_numbers(
                     entry.label, numbers, span, geometry, order, None, repairs, start_index, False, score

@@ -36,6 +36,14 @@ _ITEM = re.compile(
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
+_ORDER = re.compile(
+    r"(?P<yxyx>\by_?(?:min|1|0)\s*,\s*x_?(?:min|1|0)\s*,\s*y_?(?:max|2|1)\s*,\s*x_?(?:max|2|1)\b)"
+    r"|(?P<cxcywh>\b(?:c_?x|x_?c|x_?cent(?:er|re)|cent(?:er|re)_?x)\s*,\s*\w{1,9}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)"
+    r"|(?P<xywh>\bx\w{0,4}\s*,\s*y\w{0,4}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)",
+    re.IGNORECASE,
+)
+ORDER_KEYS = {"yxyx": "box_2d", "xywh": "bbox_xywh", "cxcywh": "bbox_cxcywh"}
+"""Keys of boxes in each order that a text may state in words."""
 _LABEL_ATTRIBUTE = re.compile(r"(?:mention|label|alt|name)\s*=\s*[\"']([^\"']*)")
 _CALL = re.compile(
     r"(?<![\w])(?:\w{1,30}\.)?(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|"
@@ -83,6 +91,17 @@ class Item:
         """Whether this is one pair of numbers in its own bracket, or several such pairs that were joined."""
         plain = not (self.key or self.call or self.nested) and self.kind == "any"
         return plain and all(len(group) == 2 for group in self.groups)
+
+
+def stated_order(words: str) -> str:
+    """Return the order of a box that words state, other than both corners; "" if they state none.
+
+    Example:
+        >>> stated_order("in the format [ymin, xmin, ymax, xmax]"), stated_order("[x, y, width, height]")
+        ('yxyx', 'xywh')
+    """
+    found = _ORDER.search(words)
+    return str(found.lastgroup) if found else ""
 
 
 def find_items(text: str, begin: int, keys: Keys) -> Iterator[Item]:
@@ -154,7 +173,8 @@ def _bracketed(text: str, start: int, end: int) -> Iterator[Item]:
 
 def mark_certain(item: Item, before: str) -> None:
     """Find out from the words before an item whether it belongs to a call, and whether two numbers are a point."""
-    if _CALL.search(before):
+    words = before.split()
+    if _CALL.search(before) or (words and words[-1].isupper() and _CALL.search(words[-1])):
         item.call = item.certain = True
     elif not item.key and item.kind == "any":
         numbers = [number for group in item.groups for number in group]

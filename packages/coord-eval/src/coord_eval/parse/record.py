@@ -315,12 +315,12 @@ class _Part:
         for item in fields:
             meaning = keys[item.key]
             role = meaning.role
-            if role == "label" and item.text is not None:
+            if item.texts and role in ("label", "labels"):
+                self.labels = item.texts
+            elif role == "label" and item.text is not None:
                 weak = item.key.lower() in _WEAK_LABELS
                 if self.label is None or (self.label_is_weak and not weak):
                     self.label, self.label_is_weak = item.text, weak
-            elif role == "labels":
-                self.labels = item.texts
             elif role == "score" and self.score is None:
                 self.score = _score(item)
             elif role == "shape":

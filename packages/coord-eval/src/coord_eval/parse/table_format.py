@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from coord_eval.parse.builder import AnswerBuilder
+from coord_eval.parse.line_items import ORDER_KEYS, stated_order
 from coord_eval.parse.numbers import NUMBER, read_groups
 from coord_eval.parse.record import Field, Keys, Record, Value, add_record, box_of_sides
 
@@ -39,10 +40,11 @@ class TableParser:
             cells = _cells(line, separator)
             if len(cells) < 2 or any(_NO_COLUMN.search(cell) for cell in cells):
                 continue
-            names = [(_UNIT.sub("", cell) or cell).strip().lower() for cell in cells]
+            names = [_key_of_order(cell) or (_UNIT.sub("", cell) or cell).strip().lower() for cell in cells]
             meanings = [self.keys[name] for name in names]
+            corners = sum(meaning.role == "corner" for meaning in meanings)
             sides = {meaning.side: 0.0 for meaning in meanings if meaning.role == "side"}
-            if any(meaning.role == "shape" for meaning in meanings) or box_of_sides(sides):
+            if any(meaning.role == "shape" for meaning in meanings) or corners > 1 or box_of_sides(sides):
                 return names, separator
         return None, ""
 
@@ -70,6 +72,12 @@ class TableParser:
             self.builder.drop("truncated", start, end)
         else:
             add_record(record, self.builder, keys, end)
+
+
+def _key_of_order(cell: str) -> str:
+    """Return the key of boxes in the order that a column states, "" if it states none: `Box (x, y, w, h)`."""
+    order = stated_order(cell)
+    return ORDER_KEYS[order] if order else ""
 
 
 def _is_open(cell: str) -> bool:
