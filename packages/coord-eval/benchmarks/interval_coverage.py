@@ -10,11 +10,12 @@ import numpy as np
 import typer
 
 from coord_eval.comparison import paired_differences
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import Detections
-from coord_eval.match.matching import Scored, match
-from coord_eval.metrics.bootstrap import HEADLINE, figures, interval, resample
-from coord_eval.metrics.permutation import exchange_p_values
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.matching import Scored, match
+from coord_eval.metric_table import HEADLINE
+from coord_eval.resampling.bootstrap import figures, interval, resample
+from coord_eval.resampling.permutation import exchange_p_values
 
 SHOWN = ("AP", "AP50", "f1", "mean_iou")
 SETTINGS = {  # labels, exponent of Zipf's law, images

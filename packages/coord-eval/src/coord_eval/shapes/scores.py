@@ -16,9 +16,9 @@ from pycocotools.cocoeval import COCOeval
 
 from coord_codec import CoordGrid, Geometry, Shape
 from coord_codec.boxes import SmallBoxError
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import Detections
-from coord_eval.match.matching import ShapePairs
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.matching import ShapePairs
 from coord_eval.metrics.coco import indexed, mean_present
 from coord_eval.shapes.similarity import Points, keypoint_similarity, mask_iou, nearness, oriented_iou
 

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from coord_eval import InputError, score
-from coord_eval.data.predictions import from_records, read_predictions
+from coord_eval.predictions import from_records, read_predictions
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, read_instances
-from coord_eval.data.ground_truth import load_ground_truth
-from coord_eval.data.predictions import Prediction
+from coord_eval.ground_truth import load_ground_truth
 from coord_eval.intake.answers import (
-    AnswerOptions,
+    AnswerSettings,
     PredictionSource,
     Progress,
     Scale,
@@ -25,9 +24,10 @@ from coord_eval.intake.answers import (
     parse_all,
     silent,
 )
-from coord_eval.match.overlaps import box_iou
-from coord_eval.metrics.bootstrap import interval
+from coord_eval.overlaps import box_iou
 from coord_eval.parse.answer import Answer
+from coord_eval.predictions import Prediction
+from coord_eval.resampling.bootstrap import interval
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def score_expression_files(
         _check_same_image(prediction, item)
     # Several phrases can share an image, so each line is treated as a separate image.
     lines = load_ground_truth([item.model_copy(update={"image_id": None}) for item in instances])
-    options = AnswerOptions(format=format, scale=scale, grid=grid)
+    options = AnswerSettings(format=format, scale=scale, grid=grid)
     answers, notes = parse_all(lines, texts, range(len(texts)), options, progress or silent)
     boxes = [item.objects[0].bbox for item in instances]
     images = [item.image for item in instances]

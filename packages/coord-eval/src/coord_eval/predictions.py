@@ -1,18 +1,13 @@
-"""Predictions of a model: text answers or boxes of files and records, and detections as flat arrays.
-
-Shapes: D detections; boxes are `xywh` in pixels, as in COCO.
-"""
+"""Predictions of a model, text answers or boxes, as files and records state them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from coord_codec.files import InputError, finite_numbers, identifier, read_json, read_json_lines
 from coord_eval.parse.scalars import plain, plain_record
@@ -243,40 +238,3 @@ def _coco_result(record: Mapping[str, Any], where: str) -> CocoResult:
         bbox=box,
         score=finite_numbers([record.get("score")], 1, f"{where}.score")[0],
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Detections:
-    """The boxes of the answers to a set of images.
-
-    Attributes:
-        image_D: index of the image in the ground truth
-        category_D: index of the category; each label that the ground truth does not have gets its own index of K or
-            above
-        boxes_D4: `x, y, width, height` in pixels
-        scores_D: score by which detections are sorted
-        rank_D: position of the object within its answer, from 0
-        unknown: the labels that the ground truth does not have, indexed by `category_D - K`
-        shapes: points in pixels of each detection, empty for a box; an empty tuple if all detections are boxes
-    """
-
-    image_D: np.ndarray
-    category_D: np.ndarray
-    boxes_D4: np.ndarray
-    scores_D: np.ndarray
-    rank_D: np.ndarray
-    unknown: tuple[str, ...] = ()
-    shapes: tuple[tuple[tuple[float, float], ...], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.image_D)
-
-    def take(self, rows: np.ndarray) -> Detections:
-        """Return the selected detections; `rows` is an index array, a mask or a slice."""
-        columns = ("image_D", "category_D", "boxes_D4", "scores_D", "rank_D")
-        shapes = tuple(self.shapes[d] for d in np.arange(len(self))[rows]) if self.shapes else ()
-        return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=shapes)
-
-    def with_constant_score(self) -> Detections:
-        """Return the same boxes with all scores set to 1."""
-        return replace(self, scores_D=np.ones(len(self)))
