@@ -19,6 +19,9 @@ from hypothesis import settings
 # Two test workers on two cores: threads of one would only wait for those of the other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Findings about data that a test has examined belong to the test, not to the user who runs it.
+os.environ.setdefault("COORDEXP_CACHE", tempfile.mkdtemp(prefix="coordexp-tests-"))
+
 # Machines are shared and noisy: how long an example takes says nothing about the code.
 settings.register_profile("workspace", deadline=None)
 settings.load_profile("workspace")

@@ -109,7 +109,7 @@ def plan(base: Path, data: Path, words: tuple[str, ...], pixels: int, batch: int
     config, *more = words
     command = [*TRAINER, "train", "-c", config, *more, "--dry-run", f"model.path={base}", f"data.annotations={data}"]
     command += ["data.images=null", "data.heldout_annotations=null", "data.heldout_images=null", "run.dir=runs/planned"]
-    command += ["evaluation.pictures=none", f"data.max_pixels={pixels}", "model.attention=sdpa"]
+    command += ["evaluation.images=none", f"data.max_pixels={pixels}", "model.attention=sdpa"]
     command += ["training.deepspeed=null", f"training.per_device_train_batch_size={batch}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:

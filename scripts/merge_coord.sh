@@ -1,4 +1,5 @@
 #!/bin/sh
-# The specification's name; merging is a command of the exporter.
-echo "error: merging lives in the exporter: uv run apps/exporter merge BASE ADAPTER OUT (see docs/guides/export.md)" >&2
-exit 2
+# The specification's name of the merge: merge_coord.sh BASE ADAPTER OUT [options of the exporter's merge]
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+exec uv run --quiet --project "$root" "$root/apps/exporter" merge "$@"

@@ -14,7 +14,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 GUIDES = ROOT / "docs" / "guides"
-FENCE = re.compile(r"^```(?P<kind>bash|python)(?P<title> title=[^\n]*)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+NAMED_FILE = re.compile(r' title="(?P<name>[\w-]+\.(py|yaml))"')
+FENCE = re.compile(
+    r"^```(?P<kind>bash|python|yaml)(?P<title> title=[^\n]*)?\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("name", ["soft-targets", "wasserstein", "gate", "giou", "quantisation"])
@@ -100,9 +103,11 @@ def run_command(command, folder, forked):
 
 
 def run_guide(name, folder, forked):
-    """Run all of a guide in order, but for commands whose title says how long they take."""
+    """Run all of a guide in order, but for commands whose title says how long they take; write files that it names."""
     for block in FENCE.finditer((GUIDES / name).read_text()):
-        if block["title"]:
+        if file := NAMED_FILE.fullmatch(block["title"] or ""):
+            (folder / file["name"]).write_text(block["text"])
+        if block["title"] or block["kind"] == "yaml":
             continue
         if block["kind"] == "python":
             (folder / "block.py").write_text(block["text"])
@@ -114,14 +119,25 @@ def run_guide(name, folder, forked):
             assert done.returncode == 0, f"{name}: {command}\n{done.stdout}{done.stderr}"
 
 
-@pytest.mark.parametrize("name", ["own-data.md", "groups.md", "shapes.md", "evaluation.md", "from-elsewhere.md"])
+TOGETHER = ("adapter.md", "export.md")
+"""Guides that go on with what the one before has left."""
+
+
+@pytest.mark.parametrize("name", sorted({path.name for path in GUIDES.glob("*.md")} - {*TOGETHER}))
 def test_what_a_guide_says_runs(name, workplace, forked):
     run_guide(name, workplace, forked)
 
 
+@pytest.mark.parametrize("page", ["docs/guides/shapes.md", "docs/guides/how-to-add.md"])
+def test_geometries_of_a_guide_are_those_of_the_table(page):
+    from coord_codec.geometry import geometry_table
+
+    assert geometry_table() in (ROOT / page).read_text()
+
+
 def test_the_adapter_of_one_guide_is_exported_by_the_next(tmp_path, forked):
-    run_guide("adapter.md", tmp_path, forked)
-    run_guide("export.md", tmp_path, forked)
+    for name in TOGETHER:
+        run_guide(name, tmp_path, forked)
     assert (tmp_path / "merged" / "export.json").exists()
 
 
@@ -143,10 +159,3 @@ def guide_commands(guide):
     """The commands of one line each of a guide's blocks."""
     blocks = (block["text"] for block in FENCE.finditer(guide) if block["kind"] == "bash")
     return [line for text in blocks for line in re.split(r"(?<!\\)\n", text.strip()) if line.startswith("uv run apps")]
-
-
-def test_every_guide_is_run():
-    assert {path.name for path in GUIDES.glob("*.md")} == {
-        "own-data.md", "groups.md", "evaluation.md", "from-elsewhere.md", "adapter.md", "export.md", "gpu.md",
-        "detect.md", "shapes.md",
-    }  # fmt: skip

@@ -1,48 +1,142 @@
-"""What each package drags in, seen from a fresh interpreter."""
+"""Who imports whom, and what a package loads: one direction, no circles, nothing heavy before it is needed."""
 
+import ast
 import re
 import runpy
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+import tomllib
 
 ROOT = Path(__file__).parents[1]
+MEMBERS = {
+    package.name: tomllib.loads((package.parents[1] / "pyproject.toml").read_text())["project"]
+    for package in sorted([*ROOT.glob("packages/*/src/*"), *ROOT.glob("apps/*/src/*")])
+    if (package / "__init__.py").exists()
+}
+"""The table `project` of each member by the name of its package."""
 
+FOLDERS = {
+    path.name: path for path in [*ROOT.glob("packages/*/src/*"), *ROOT.glob("apps/*/src/*")] if path.name in MEMBERS
+}
+APPS = {name for name, folder in FOLDERS.items() if folder.parents[2].name == "apps"}
+SOURCES = {
+    ".".join(file.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__"): file
+    for folder in FOLDERS.values()
+    for file in folder.rglob("*.py")
+}
 HEAVY = ("torch", "transformers", "swift", "peft", "numpy", "pycocotools", "deepspeed")
 
 
-@pytest.mark.parametrize(
-    ("package", "allowed"),
-    [
-        ("coord_codec", set()),
-        ("coord_eval", {"numpy", "pycocotools"}),
-        ("coord_losses", {"torch", "numpy"}),
-        ("coord_exporter", set()),
-        ("coord_trainer", set()),
-        ("coord_trainer.console", set()),
-        ("coord_adapter", set()),
-    ],
-)
-def test_importing_a_package_loads_no_more_than_it_promises(package, allowed):
+@cache
+def imported(path):
+    """The modules that a file imports anywhere, but for type checkers alone."""
+    return set(imports_in(path))
+
+
+def imports_in(path):
+    tree = ast.parse(path.read_text())
+    typing = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.unparse(n.test)]
+    passed_over = {id(inner) for block in typing for inner in ast.walk(block)}
+    for node in (node for node in ast.walk(tree) if id(node) not in passed_over):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in SOURCES else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+GRAPH = {
+    name: {target for target in imported(path) if target in SOURCES and target != name}
+    for name, path in SOURCES.items()
+    if path.name != "__init__.py"  # it hands out names of the modules below it: no arrow of the structure
+}
+
+
+def circles(graph):
+    """The nodes that can be reached from themselves."""
+
+    def reach(node, seen):
+        for target in graph.get(node, set()) - seen:
+            seen.add(target)
+            reach(target, seen)
+        return seen
+
+    return {node for node in graph if node in reach(node, set())}
+
+
+@pytest.mark.parametrize("package", MEMBERS)
+def test_packages_import_only_what_lies_below_them(package):
+    """Codec below the other libraries, these below the apps; each arrow is a requirement of the package."""
+    required = {re.match(r"[\w-]+", text)[0].replace("-", "_") for text in MEMBERS[package]["dependencies"]}
+    below = MEMBERS.keys() - APPS if package in APPS else {"coord_codec"} - {package}
+    found = {
+        target.partition(".")[0] for n, f in SOURCES.items() if n.split(".")[0] == package for target in imported(f)
+    }
+    assert (found & MEMBERS.keys()) - {package} <= required & MEMBERS.keys() <= below
+
+
+def test_files_import_each_other_in_no_circle():
+    assert circles(GRAPH) == set()
+
+
+def test_folders_import_each_other_in_no_circle():
+    place = {name: folder if "." in (folder := name.rpartition(".")[0]) else name for name in GRAPH}
+    graph = {}
+    for name, targets in GRAPH.items():
+        others = {place[target] for target in targets & place.keys()} - {place[name]}
+        graph[place[name]] = graph.get(place[name], set()) | others
+    assert circles(graph) == set()
+
+
+def test_only_the_folder_swift_imports_ms_swift():
+    importing = {name for name, path in SOURCES.items() if any(m.split(".")[0] == "swift" for m in imported(path))}
+    assert importing and all(name.startswith("coord_trainer.swift") for name in importing)
+
+
+def test_apps_use_only_what_the_evaluation_package_makes_public():
+    used = {target for name, path in SOURCES.items() if name.split(".")[0] in APPS for target in imported(path)}
+    assert {name for name in used if name.startswith("coord_eval")} <= {
+        "coord_eval",
+        "coord_eval.diagnosis",
+        "coord_eval.html",
+    }
+
+
+LOADED = {"coord_eval": {"numpy", "pycocotools"}, "coord_losses": {"torch", "numpy"}, "coord_data": {"numpy"}}
+"""What a package loads when it is imported; no other package loads any of it."""
+
+
+@pytest.mark.parametrize("package", [*MEMBERS, "coord_trainer.console"])
+def test_importing_a_package_loads_no_more_than_it_promises(package):
     code = f"import sys, {package}; print(*[m for m in {HEAVY!r} if m in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert set(loaded) <= allowed
-
-
-def test_the_apps_use_only_what_the_evaluation_package_makes_public():
-    sources = "\n".join(path.read_text() for path in (ROOT / "apps").glob("*/src/**/*.py"))
-    modules = set(re.findall(r"^\s*(?:from|import) (coord_eval[\w.]*)", sources, re.MULTILINE))
-    assert modules == {"coord_eval", "coord_eval.diagnosis", "coord_eval.html"}
+    assert set(loaded) <= LOADED.get(package, set())
 
 
 def test_records_of_large_files_import_all_of_arrow_that_they_use():
     """Training on large files reads them before any library that imports `pyarrow.compute` too."""
-    code = "import coord_data.large.records as records; print(records.pa.compute.__name__)"
+    (module,) = (name for name in SOURCES if name.endswith(".large.records"))
+    code = f"import {module} as records; print(records.pa.compute.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "pyarrow.compute\n", done.stderr
+
+
+PROGRAMS = {name: entry for member in MEMBERS.values() for name, entry in member.get("scripts", {}).items()}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_say_what_they_do_without_torch(program):
+    module, _, function = PROGRAMS[program].partition(":")
+    code = f"import sys; sys.argv = ['x', '--help']\nfrom {module} import {function} as main\n"
+    code += "try: main()\nexcept SystemExit: pass\nprint('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
 
 
 @pytest.mark.parametrize("app", ["trainer", "exporter"])

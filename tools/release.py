@@ -1,246 +1,183 @@
-"""Prepares and checks the release of one member of the workspace.
+"""Says what a release of one member of the workspace needs, and changes nothing.
 
-    python tools/release.py prepare coord-eval 0.2.0  write the version and date the changelog; commit both afterwards
-    python tools/release.py check coord-eval          before tagging: everything except the tag must be right
-    python tools/release.py check coord-eval --tagged before publishing: the tag must be on this commit too
+    uv run python tools/release.py coord-eval
 
-`prepare` refuses a version that does not fit the changes of the public names since the last tag. `check` verifies that
-the version in pyproject.toml, the head of CHANGELOG.md and the tag agree, and that the step from the last tag fits the
-changes of the public names; it builds twice and compares the bytes, checks the contents of the wheel, installs it alone
-with its siblings *as last tagged*, and runs its README and its tests there (for an app, its program). It prints what to
-publish and which members must follow, and changes nothing: tagging and publishing are left to a person. Exit code 0 if
-ready, 1 if not, 2 for wrong usage.
+It compares versions, changelog, the ranges of siblings and tags with the tree, and the public names with those of the
+last tag (griffe). The exit code is 0 if nothing but the tag is missing, 1 if something is, 2 for wrong usage. Building,
+checking and publishing are uv's commands, which it prints.
 """
 
 from __future__ import annotations
 
-import hashlib
+import argparse
+import re
 import subprocess
 import sys
-import tempfile
-from datetime import date
-from enum import Enum
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
-from api_changes import bump_fault, changes_since
-from changelog import changelog_faults, dated
-from installed import Place, StepFailedError, running_python, try_wheel
-from members import (
-    FOLDERS,
-    LIBRARIES,
-    ROOT,
-    git,
-    last_tag,
-    place_of,
-    project_of,
-    release_tags,
-    released_version,
-    version_of,
-    with_version,
-)
+import griffe
+import tomllib
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
-from wheel_contents import check_wheel, siblings_needed, wheels_in
+from packaging.version import Version
 
-from coord_codec.files import write_text
-
-
-def tag_faults(name: str, version: Version, *, tagged: bool) -> list[str]:
-    """Return contradictions between tags and version."""
-    wanted = f"{name}-v{version}"
-    here = release_tags(name, "--points-at", "HEAD")
-    faults = [f"this commit is tagged {tag}, and the version is {version}" for tag in here if tag != wanted]
-    if wanted not in here and wanted in release_tags(name):
-        faults.append(f"{wanted} is on another commit: {version} is released, the next release needs a new version")
-    if tagged and not here:
-        faults.append(f"this commit has no tag {wanted}")
-    return faults
+ROOT = Path(__file__).resolve().parents[1]
+HEADING = re.compile(r"^## \[([^\]]+)\](?: - (\d{4}-\d{2}-\d{2}))?[ \t]*$", re.MULTILINE)
 
 
-def tree_faults(name: str) -> list[str]:
-    """Return the files of the member that differ from the commit."""
-    changed = git("status", "--porcelain", "--", place_of(name)).splitlines()
-    return [f"not committed: {line.strip()}" for line in changed]
+def projects() -> dict[str, dict[str, Any]]:
+    """Return the table `project` of each member by name, with its folder below the root as `place`."""
+    found = {}
+    for file in sorted([*ROOT.glob("packages/*/pyproject.toml"), *ROOT.glob("apps/*/pyproject.toml")]):
+        table = tomllib.loads(file.read_text("utf-8"))["project"]
+        found[table["name"]] = table | {"place": file.parent.relative_to(ROOT).as_posix()}
+    return found
 
 
-def api_faults(name: str, version: Version, tag: str | None) -> list[str]:
-    """Return breaking changes that the version step does not announce; prints all changes of public names."""
-    if tag is None:
-        print(f"  public names: no tag {name}-v* yet, so nothing to compare with")
-        return []
-    changes = changes_since(tag, name.replace("-", "_"), f"{place_of(name)}/src", ROOT)
-    print(f"  public names since {tag}: {len(changes.breaks)} breaking changes, {len(changes.added)} added")
-    for line in [*changes.breaks, *(f"added {name}" for name in changes.added)]:
-        print(f"    {line}")
-    old = released_version(name, tag)
-    # Before publishing, the tagged commit itself is checked again, and the version need not grow.
-    fault = None if old == version else bump_fault(old, version, changes)
-    return [fault] if fault else []
+def git(*words: str) -> str:
+    """Run a git command in the repository and return its output."""
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def build(name: str, out: Path) -> dict[str, Path]:
-    """Build the member from this tree and the libraries as last tagged (else from this tree); returns the wheels."""
-    subprocess.run(["uv", "build", "--quiet", "--package", name, "--out-dir", out], cwd=ROOT, check=True)
-    for sibling in LIBRARIES:
-        if sibling == name:
+def tags_of(name: str, *where: str) -> list[Version]:
+    """Return the released versions of a member, oldest first; `where` are options of `git tag`."""
+    tags = [tag.removeprefix(f"{name}-v") for tag in git("tag", "--list", f"{name}-v*", *where).split()]
+    return sorted(Version(tag) for tag in tags if re.fullmatch(r"\d+(\.\d+)*", tag))
+
+
+def names_in(member: Any) -> Iterator[str]:
+    """Yield the names in a module or class at any depth that do not begin with an underscore, with parameters."""
+    for name, inner in member.members.items():
+        if name.startswith("_") or inner.is_alias:
             continue
-        tag = last_tag(sibling)
-        with tempfile.TemporaryDirectory() as old:
-            source = FOLDERS[sibling]
-            if tag:
-                archive = Path(old) / "tree.tar"
-                git("archive", "--output", str(archive), tag, place_of(sibling))
-                subprocess.run(["tar", "-xf", archive, "-C", old], check=True)
-                source = Path(old) / place_of(sibling)
-            print(f"  sibling {sibling}: {tag or 'never tagged, from this tree'}")
-            subprocess.run(
-                ["uv", "build", "--quiet", "--no-config", "--wheel", "--out-dir", out / "siblings", source],
-                cwd=old,
-                check=True,
-            )
-    return wheels_in(out) | wheels_in(out / "siblings")
+        yield inner.path
+        if inner.is_function:
+            yield from (f"{inner.path}({parameter.name})" for parameter in inner.parameters)
+        elif inner.is_module or inner.is_class:
+            yield from names_in(inner)
 
 
-def dependants(name: str, version: Version) -> list[str]:
-    """Return what each workspace member that requires the package must do."""
-    notes = []
-    for member in FOLDERS:
-        for requirement in map(Requirement, project_of(member).get("dependencies", [])):
-            if canonicalize_name(requirement.name) == name:
-                if requirement.specifier.contains(version, prereleases=True):
-                    notes.append(f"{member}: '{requirement}' takes {version}; nothing to do")
-                else:
-                    notes.append(f"{member} must follow: '{requirement}' leaves out {version}")
-    return notes
+def names_needed(name: str, member: dict[str, Any], members: dict[str, dict[str, Any]]) -> Version | None:
+    """Return the lowest next version that fits the changes of names since the last tag, None without a tag; print them.
+
+    SemVer 2.0, kept below 1.0 too. A name that goes or changes is a break if `__all__` lists it or a released sibling
+    uses it; a name that comes, at any depth, asks for a minor version, since siblings may use it.
+    """
+    if not (released := tags_of(name, "--merged", "HEAD")):
+        print("  public names: no tag yet, so nothing to compare with")
+        return None
+    last, module, source = released[-1], name.replace("-", "_"), f"{member['place']}/src"
+    tag = f"{name}-v{last}"
+    old = griffe.load_git(module, ref=tag, repo=ROOT, search_paths=[source], allow_inspection=False)
+    new = griffe.load(module, search_paths=[ROOT / source], try_relative_path=False, allow_inspection=False)
+    before, after = (set(names_in(package)) for package in (old, new))
+    breaks = [f"{change.obj.canonical_path}: {change.kind.value}" for change in griffe.find_breaking_changes(old, new)]
+    breaks += [f"{module}.{gone}: no longer in __all__" for gone in set(old.exports or ()) - set(new.exports or ())]
+    for gone in sorted(path for path in before - after if not path.endswith(")")):
+        breaks += [f"{gone} is gone, and {tag} names it" for tag in _tags_that_name(gone, name, members)]
+    added = sorted(after - before)
+    for line in [*sorted(set(breaks)), *(f"added {path}" for path in added)]:
+        print(f"    {line}")
+    print(f"  public names since {tag}: {len(set(breaks))} breaking changes, {len(added)} added")
+    if breaks:
+        return Version(f"{last.major + 1}.0.0")
+    return Version(f"{last.major}.{last.minor + 1}.0" if added else f"{last.major}.{last.minor}.{last.micro + 1}")
 
 
-def prepare(name: str, version: Version, day: date) -> int:
-    """Write the version to pyproject.toml and date the changelog, if the version step fits; returns the exit code."""
-    project, changelog = FOLDERS[name] / "pyproject.toml", FOLDERS[name] / "CHANGELOG.md"
-    faults = api_faults(name, version, last_tag(name))
-    if last_tag(name) == f"{name}-v{version}":
-        faults.append(f"{name} {version} is tagged already: name the next version")
-    entries = dated(changelog.read_text("utf-8"), version, day)
-    if entries is None:
-        faults.append(f"{changelog.name} has no entries under [Unreleased]: say there what {version} changes")
-    if faults or entries is None:
-        return refused(faults)
-    write_text(project, with_version(project.read_text("utf-8"), version))
-    write_text(changelog, entries)
-    print(f"{name} {version}, {day}: pyproject.toml and CHANGELOG.md are written; commit them, then check")
-    return 0
+def _tags_that_name(path: str, name: str, members: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield the last tags of other members whose sources contain the last part of a dotted name."""
+    for other, member in members.items():
+        for version in tags_of(other, "--merged", "HEAD")[-1:] if other != name else ():
+            words = [
+                "git",
+                "grep",
+                "-qw",
+                path.rpartition(".")[2],
+                f"{other}-v{version}",
+                "--",
+                f"{member['place']}/src",
+            ]
+            if subprocess.run(words, cwd=ROOT, check=False).returncode == 0:
+                yield f"{other}-v{version}"
 
 
-def check(name: str, *, tagged: bool, tests: bool) -> int:
-    """Run all checks and print each step; returns the exit code."""
-    folder = FOLDERS[name]
-    version, tag = version_of(name), last_tag(name)
-    print(f"{name} {version}, last tag {tag or '(none)'}")
-    faults = [
-        *tree_faults(name),
-        *tag_faults(name, version, tagged=tagged),
-        *changelog_faults(folder / "CHANGELOG.md", version),
-        *api_faults(name, version, tag),
+def version_needs(name: str, member: dict[str, Any], lowest: Version | None) -> list[str]:
+    """Return what the version and its tag need."""
+    version, here = Version(member["version"]), tags_of(name, "--points-at", "HEAD")
+    command = f"uv version --package {name}"
+    if here:
+        return [f"version: {version}, but this commit is tagged {name}-v{tag}" for tag in here if tag != version]
+    if version in tags_of(name):
+        return [f"version: {version} is released from another commit; set the next one: {command} {lowest}"]
+    if lowest is not None and version < lowest:
+        return [f"version: {version} does not fit the changes of names; {command} {lowest} or higher"]
+    return []
+
+
+def changelog_needs(name: str, member: dict[str, Any]) -> list[str]:
+    """Return what the changelog needs to announce the version, in the format of Keep a Changelog 1.1."""
+    parts = HEADING.split((ROOT / member["place"] / "CHANGELOG.md").read_text("utf-8"))
+    sections = {title: (date, body) for title, date, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True)}
+    wanted = f"'## [{member['version']}] - YYYY-MM-DD'"
+    needs = []
+    if sections.pop("Unreleased", (None, ""))[1].strip():
+        needs.append(f"changelog: there are entries under [Unreleased]; put them under {wanted}")
+    date, body = sections.pop(member["version"], (None, ""))
+    if date is None or not re.search(r"^- ", body, re.MULTILINE):
+        needs.append(f"changelog: expected {wanted} with entries, found {'no date' if body else 'no such section'}")
+    untagged = [title for title, (day, _) in sections.items() if day and Version(title) not in tags_of(name)]
+    return needs + [f"changelog: [{title}] has a date and no tag {name}-v{title}" for title in untagged]
+
+
+def sibling_needs(member: dict[str, Any], members: dict[str, dict[str, Any]]) -> list[str]:
+    """Return what the ranges of siblings need: each begins at the version that the member was tested with."""
+    needs = []
+    extras = [text for texts in member.get("optional-dependencies", {}).values() for text in texts]
+    for requirement in map(Requirement, [*member.get("dependencies", ()), *extras]):
+        if requirement.name not in members:
+            continue
+        tested = Version(members[requirement.name]["version"])
+        wanted = f">={tested.major}.{tested.minor}{f'.{tested.micro}' if tested.micro else ''},<{tested.major + 1}"
+        if str(requirement.specifier) != str(Requirement(f"x{wanted}").specifier):
+            needs.append(f"ranges: '{requirement}', tested with {tested}: begin it there: {wanted}")
+        tag, place = f"{requirement.name}-v{tested}", members[requirement.name]["place"]
+        if tested not in tags_of(requirement.name, "--merged", "HEAD"):
+            needs.append(f"siblings: release {requirement.name} first, {tested} has no tag {tag}")
+        elif subprocess.run(["git", "diff", "--quiet", tag, "--", f"{place}/src"], cwd=ROOT, check=False).returncode:
+            needs.append(f"siblings: release {requirement.name} first, it has changed since {tag}")
+    return needs
+
+
+def main() -> int:
+    """Print what the release of one member needs."""
+    members = projects()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("member", choices=members)
+    name = parser.parse_args().member
+    member = members[name]
+    version = Version(member["version"])
+    print(f"{name} {version}")
+    needs = [
+        f"tree: not committed: {line}" for line in git("status", "--porcelain", "--", member["place"]).splitlines()
     ]
-    if faults:
-        return refused(faults)
-    with tempfile.TemporaryDirectory(prefix="release-") as temporary:
-        out = Path(temporary) / "dist"
-        wheels = build(name, out)
-        if faults := check_wheel(wheels[name], folder, wheels):
-            return refused(faults)
-        print("  wheel: files, metadata, ranges and imports are right")
-        again = Path(temporary) / "again"
-        subprocess.run(["uv", "build", "--quiet", "--package", name, "--out-dir", again], cwd=ROOT, check=True)
-        if digests(out) != digests(again):
-            return refused(["a second build has other bytes"])
-        print("  built twice: the same bytes")
-        try:
-            try_wheel(name, wheels, Path(temporary) / "trial", Place(running_python()), tests=tests)
-        except StepFailedError as error:
-            return refused([f"installed alone: {error}"])
-        print(
-            f"  installed alone: README{' and tests' if tests else ''} run"
-            if name in LIBRARIES
-            else "  installed alone: its program runs; its tests are run in the workspace"
-        )
-        print_plan(name, version, wheels, out)
+    needs += version_needs(name, member, names_needed(name, member, members))
+    needs += changelog_needs(name, member)
+    needs += sibling_needs(member, members)
+    for dependant, other in members.items():
+        ranges = [Requirement(text) for text in other.get("dependencies", ()) if Requirement(text).name == name]
+        for requirement in (one for one in ranges if not one.specifier.contains(version)):
+            print(f"  {dependant} must follow: '{requirement}' leaves out {version}")
+    if needs:
+        print("needs:", *needs, sep="\n  ")
+        return 1
+    out = f"dist/{name}-v{version}"
+    print("ready:")
+    if not tags_of(name, "--points-at", "HEAD"):
+        print(f"  git tag -a {name}-v{version} -m '{name} {version}'")
+    print(f"  uv build --package {name} --out-dir {out} && uvx check-wheel-contents {out}/*.whl && uv publish {out}/*")
     return 0
-
-
-def print_plan(name: str, version: Version, wheels: dict[str, Path], out: Path) -> None:
-    """Print what a person does next."""
-    print(f"ready: {name} {version}")
-    first = [sibling for sibling in siblings_needed(wheels[name], wheels) if last_tag(sibling) is None]
-    for sibling in first:
-        print(f"  release first, since it has no tag: {sibling}")
-    wanted = f"{name}-v{version}"
-    if wanted not in release_tags(name, "--points-at", "HEAD"):
-        print(f"  tag:     git tag -a {wanted} -m '{name} {version}'")
-    print(f"  build:   uv build --package {name} --out-dir dist/{wanted}")
-    print(f"  publish: uv publish dist/{wanted}/*")
-    uv_version = subprocess.run(["uv", "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-    print(f"  files, by uv {uv_version}; another version of uv writes its own number into them:")
-    for file, digest in digests(out).items():
-        print(f"    {file} sha256 {digest}")
-    for line in dependants(name, version) or ["no dependants in this workspace"]:
-        print(f"  {line}")
-
-
-def digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of the wheel and the source distribution in a folder."""
-    files = sorted([*folder.glob("*.whl"), *folder.glob("*.tar.gz")])
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-
-
-def refused(faults: list[str]) -> int:
-    """Print the faults and return exit code 1."""
-    print("not ready:")
-    print(*(f"  {fault}" for fault in faults), sep="\n")
-    return 1
-
-
-Member = Enum("Member", {name: name for name in FOLDERS}, type=str)
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, help=__doc__)
-
-
-@app.callback()
-def commands() -> None:
-    """Prepare and check the release of one member."""
-
-
-@app.command("prepare")
-def prepare_command(
-    member: Member,
-    version: Annotated[str, typer.Argument(help="The next version, such as 0.2.0.")],
-    *,
-    day: Annotated[
-        str, typer.Option("--date", metavar="YYYY-MM-DD", help="Date of the release; today if not given.")
-    ] = "",
-) -> None:
-    """Write the version and date the changelog of one member; exit code 0 written, 1 refused, 2 wrong usage."""
-    try:
-        wanted, release_date = Version(version), date.fromisoformat(day) if day else date.today()
-    except (InvalidVersion, ValueError) as error:
-        raise typer.BadParameter(str(error)) from None
-    sys.exit(prepare(member.value, wanted, release_date))
-
-
-@app.command("check")
-def check_command(
-    member: Member,
-    *,
-    tagged: Annotated[bool, typer.Option("--tagged", help="Require the tag on this commit.")] = False,
-    no_tests: Annotated[
-        bool, typer.Option("--no-tests", help="Run only the README of the installed wheel, not its tests.")
-    ] = False,
-) -> None:
-    """Check one member; exit code 0 if ready, 1 if not, 2 for wrong usage."""
-    sys.exit(check(member.value, tagged=tagged, tests=not no_tests))
 
 
 if __name__ == "__main__":
-    app()
+    sys.exit(main())

@@ -55,6 +55,7 @@ def test_merge_tells_what_it_did(bases, tmp_path, capsys):
         ["merge", "base", "adapter", "out", "--colour"],
         ["merge", "no-such", "adapter", "out"],
         ["merge", "no-such", "adapter", "out", "--max-shard-size", "big"],
+        ["merge", "base", "adapter", "out", "--push", "me/model"],
         ["expand-vocab", "no-such", "out"],
         ["expand-vocab", "no-such", "out", "--init", "zeros"],
     ],
@@ -93,6 +94,16 @@ def test_merge_builds_no_model(bases, adapters, tmp_path):
     assert heavy == {"torch"} and (tmp_path / "out" / "config.json").exists()
 
 
+def test_script_of_the_specification_merges(bases, adapters, tmp_path):
+    """By relative names, from any folder."""
+    for name, folder in (("base", bases(False)), ("adapter", adapters / "offsets")):
+        (tmp_path / name).symlink_to(folder)
+    command = [APP.parents[1] / "scripts" / "merge_coord.sh", "base", "adapter", "out", "--no-verify"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "model.safetensors").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("5GB", 5 * 10**9), ("1.5 mib", 3 << 19), ("1B", None), ("0GB", None), (None, None)]
 )
@@ -109,3 +120,17 @@ def test_a_name_that_is_too_long_is_told_in_a_line(capsys, bases, command):
     words = ["a" * 300 if word == "LONG" else word for word in command]
     code, _, err = call(capsys, *words)
     assert code == 1 and err.startswith("error: aaa") and err.endswith(": File name too long\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        (["--push", "me/model"], "hf upload REPOSITORY OUT"),
+        (["--public"], "hf upload"),
+        (["--add=other=0.5"], "add_weighted_adapter"),
+        (["--weight", "0.5"], "add_weighted_adapter"),
+    ],
+)
+def test_removed_option_says_what_to_use_instead(capsys, option, instead):
+    code, _, err = call(capsys, "merge", "base", "adapter", "out", *option)
+    assert code == 2 and err.startswith(f"error: {option[0].partition('=')[0]}: removed") and instead in err

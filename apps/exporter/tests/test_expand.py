@@ -8,6 +8,7 @@ from tiny_checkpoint import (
     EMBED,
     HEAD,
     coord_vocab,
+    edit_json,
     load,
     make_adapter,
     make_base,
@@ -246,3 +247,18 @@ def test_real_qwen_vocabulary(qwen_base, tmp_path):
     text = "Ein Foto, 猫 <|vision_start|> x=7\n<|object_ref_start|>cat<|object_ref_end|>"
     assert new.encode(text) == old.encode(text)
     assert new.encode(f"{text}<|coord_12|>cat") == [*old.encode(text), 151_682, *old.encode("cat")]
+
+
+def test_expand_vocab_states_one_tie_where_the_base_states_two(tmp_path):
+    """transformers ties by the value at the top; programs that read text_config alone would expect a head."""
+    base = make_base(tmp_path / "base", True, torch.float32, expanded=False)
+    config = read_json(base / "config.json")
+    config["text_config"]["tie_word_embeddings"] = False
+    edit_json(base / "config.json", **config)
+    report = expand_vocab(base, tmp_path / "out", quiet=True)
+    written = read_json(tmp_path / "out" / "config.json")
+    assert written["tie_word_embeddings"] is written["text_config"]["tie_word_embeddings"] is True
+    assert [warning for warning in report.warnings if "true at the top and false in text_config" in warning]
+    for folder in (base, tmp_path / "out"):
+        model = load(folder)
+        assert model.get_output_embeddings().weight is model.get_input_embeddings().weight

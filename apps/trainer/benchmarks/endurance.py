@@ -67,8 +67,9 @@ def run(steps: int, place: Path) -> None:
     """Train, and print a line of figures at each measured step."""
     from transformers import TrainerCallback
 
-    from coord_trainer import run as story
+    from coord_trainer import train as stage
     from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.run import train_and_score
 
     class Meter(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
@@ -84,13 +85,13 @@ def run(steps: int, place: Path) -> None:
                 }
                 print(json.dumps(row), flush=True, file=sys.__stdout__)
 
-    progress = story.TrainingProgress
-    story.TrainingProgress = Meter  # in the place of the bar
+    progress = stage.TrainingProgress
+    stage.TrainingProgress = Meter  # in the place of the bar
     try:
         words = [f"{name}={value}" for name, value in SETTINGS.items()]
-        story.train_and_score(load_run_config(None, [*words, f"training.max_steps={steps}"]), place / "run")
+        train_and_score(load_run_config(None, [*words, f"training.max_steps={steps}"]), place / "run")
     finally:
-        story.TrainingProgress = progress
+        stage.TrainingProgress = progress
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ import typer
 from PIL import Image
 
 from coord_trainer.answers import generate
+from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.detect.detector import Detector, as_trained
-from coord_trainer.model.locate import locate_model
 
 
 class Timed:
@@ -51,10 +51,10 @@ def main(
     paths = sorted((model / "data" / "heldout").glob("*"))[:images]
     opened = [Image.open(path).convert("RGB") for path in paths]
     ways: dict[str, Detector] = {}
-    for reading in ("greedy", "grammar"):
-        words = [f"evaluation.readings=[{reading}]"]
+    for grammar in ("none", "markers"):
+        words = [f"evaluation.decoding.grammar={grammar}"]
         if endpoint is None:
-            ways[reading] = Detector.load(model, load_run_config(None, words, trains=False))
+            ways[grammar] = Detector.load(model, load_run_config(None, words, trains=False))
     inner = generate.CoordGrammar.for_tokenizer
     generate.CoordGrammar.for_tokenizer = lambda *given, **named: Timed(inner(*given, **named))  # type: ignore[method-assign]
     print(f"{len(opened)} images\n\n| at a time | way | boxes/s | images/s | grammar, % |\n|---|---|---|---|---|")
@@ -81,13 +81,13 @@ def _answers(detector: Detector, images: Sequence[Image.Image], size: int) -> li
 
 
 def _served(model: Path, endpoint: str, name: str, concurrency: int) -> Detector:
-    from coord_trainer.answers.room import room_without_tokenizer
+    from coord_trainer.answers.token_limit import token_limit_without_tokenizer
     from coord_trainer.detect.endpoint import EndpointEngine
 
     config = as_trained(load_run_config(None, [], trains=False), locate_model(model))
     data = config.data
     engine = EndpointEngine(
-        endpoint, name, data.prompt, None, data.markers, room_without_tokenizer(config), concurrency=concurrency
+        endpoint, name, data.prompt, None, data.markers, token_limit_without_tokenizer(config), concurrency=concurrency
     )
     return Detector(engine, config)
 

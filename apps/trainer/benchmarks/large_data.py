@@ -72,7 +72,8 @@ def load(path, as_objects):
     """Load as training does, in this process; prints seconds and resident megabytes."""
     from coord_data.image_set import load_annotated
     from coord_trainer.config.sections import DataSection
-    from coord_trainer.data.samples import SampleSet
+    from coord_trainer.data.mixture import Mixture
+    from coord_trainer.data.samples import Samples
     from coord_trainer.data.targets import TargetWriter
 
     def spent():
@@ -81,9 +82,9 @@ def load(path, as_objects):
 
     imported = spent()
     data = DataSection(preload=False)
-    found = load_annotated(Path(path), None, "train", False, data, scored=as_objects)
+    found = load_annotated(Path(path), data, scored=as_objects)
     loaded = spent()
-    SampleSet(found, lambda *_, **__: {"labels": []}, TargetWriter(data, True, 0, None), None)
+    Samples(Mixture.of_one(found, data), lambda *_, **__: {"labels": []}, [TargetWriter(data, True, 0, None)], None)
     ready = spent()
     status = Path("/proc/self/status").read_text()
     memory = {line.split(":")[0]: int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("Vm")}
@@ -121,7 +122,7 @@ def train(path, folder, environment):
         "train",
         f"data.annotations={path}",
         f"run.dir={folder}",
-        "evaluation.pictures=none",
+        "evaluation.images=none",
     ]
     words += ["training.max_steps=1", "training.per_device_train_batch_size=8", "training.report_to=[]"]
     words += ["custom.coord_objective.use_coord_ce=true"]

@@ -34,7 +34,7 @@ WIDE = {
 COMMON = {
     "custom.coord_soft_ce_w1.enabled": "true",
     "data.shapes.heldout": 1,
-    "evaluation.pictures": "none",
+    "evaluation.images": "none",
     "run.threads": 1,
     "training.gradient_accumulation_steps": 1,
     "training.max_steps": 2,
@@ -68,7 +68,7 @@ def _status(field):
 
 def _train(words, folder):
     from coord_codec import RunError
-    from coord_trainer import run
+    from coord_trainer import train as stage
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
@@ -79,7 +79,7 @@ def _train(words, folder):
     _forget_peak()
     before = _status("VmRSS")
     try:
-        run.train_model(config, folder, base, train, None)
+        stage.train_model(config, folder, base, train, None)
     except RunError as error:
         assert "without a checkpoint" in str(error)
     return _status("VmHWM") - before

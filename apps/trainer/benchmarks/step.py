@@ -30,7 +30,7 @@ GROUP_A = {"custom.coord_objective.use_coord_ce": "true"}
 SOFT = {"custom.coord_soft_ce_w1.enabled": "true"}
 COMMON = {
     "data.shapes.heldout": 1,
-    "evaluation.pictures": "none",
+    "evaluation.images": "none",
     "run.threads": 1,
     "training.gradient_accumulation_steps": 1,
     "training.logging_steps": 25,
@@ -78,7 +78,7 @@ def run(words, base, folder, plain):
     from transformers import Trainer
 
     from coord_codec import RunError
-    from coord_trainer import run as story
+    from coord_trainer import train as stage
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.data.shapes import draw_sets
     from coord_trainer.swift.open_run import open_run, sample_set
@@ -110,7 +110,7 @@ def run(words, base, folder, plain):
         tokens = None
         try:
             with clocked:
-                story.train_model(config, folder, base, train, None)
+                stage.train_model(config, folder, base, train, None)
         except RunError as error:
             assert "without a checkpoint" in str(error)
     steps = [b - a for a, b in zip(Clock.ends, Clock.ends[1:], strict=False)]

@@ -39,14 +39,11 @@ SOFT = "custom.coord_soft_ce_w1.enabled=true"
     ("words", "told"),
     [
         (["train", SOFT, "data.anotations=a.json"], "did you mean annotations?"),
-        (["train", SOFT, "data.annotations=gone.json", "data.images=.", "evaluation.pictures=train"], "gone.json"),
-        (["train", SOFT, "data.annotations=a.json", "data.images=nowhere", "evaluation.pictures=train"], "data.images"),
+        (["train", SOFT, "data.annotations=gone.json", "data.images=.", "evaluation.images=train"], "gone.json"),
+        (["train", SOFT, "data.annotations=a.json", "data.images=nowhere", "evaluation.images=train"], "data.images"),
         (["train", SOFT, "model.path=nowhere"], "model.path: no folder"),
         (["train", "custom.coord_objective.use_geom_loss=true"], "use_coordexp_loss"),
-        (
-            ["train", SOFT, "data.annotations=a.json", "data.images=.", "evaluation.pictures=train", "--strict"],
-            "no area",
-        ),
+        (["train", SOFT, "data.annotations=a.json", "data.images=.", "evaluation.images=train", "--strict"], "no area"),
         (["prepare", "a.json", ".", "--out", "a.png"], "exists already"),
         (["prepare", "a.json", ".", "--out", "a.png/below"], "a.png is a file, or is below one"),
         (["evaluate", "nowhere", "--out", "a.png", SOFT], "exists already"),
@@ -187,20 +184,23 @@ def test_process_that_a_command_forks_ends_by_sigterm_as_any_other():
 
 
 def test_config_lists_keys_of_a_prefix(run):
+    from coord_trainer.config.reference import config_keys
+
     code, _, out = run("config", "evaluation.max")
     assert code == 0
     name, meaning = out.splitlines()
     assert name == "evaluation.max_new_tokens: whole number above 0 or null; default null"
     assert "longest answer" in meaning
     _, _, out = run("config", "--markdown")
-    assert out.count("\n## ") + out.startswith("## ") == 13
+    sections = {key.name.rpartition(".")[0] for key in config_keys()}
+    assert {line.removeprefix("## ") for line in out.splitlines() if line.startswith("## ")} == sections
     assert "| `run.seed` | whole number of at least 0 | `0` | seed of" in out
 
 
 def test_train_refuses_a_checkpoint_that_wants_its_own_code(run, coco, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text('{"auto_map": {"AutoConfig": "evil.Config"}}')
-    places = ["data.annotations=a.json", "data.images=.", "evaluation.pictures=train"]
+    places = ["data.annotations=a.json", "data.images=.", "evaluation.images=train"]
     code, error, _ = run("train", SOFT, *places, "model.path=model", f"run.dir={tmp_path / 'run'}")
     assert code == 2
     assert "auto_map" in error
@@ -220,7 +220,7 @@ def small_disk(tmp_path):
 
 
 def test_train_on_a_full_disk_leaves_no_incomplete_checkpoint(run, coco, small_disk):
-    words = ["data.annotations=a.json", "data.images=.", "evaluation.pictures=train", "training.max_steps=1"]
+    words = ["data.annotations=a.json", "data.images=.", "evaluation.images=train", "training.max_steps=1"]
     code, error, _ = run("train", SOFT, *words, f"run.dir={small_disk / 'run'}")
     assert code == 1
     assert "no space left" in error

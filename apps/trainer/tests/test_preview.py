@@ -52,6 +52,9 @@ def test_dry_run_gives_the_rates_and_parameters_of_the_run(capsys):
     assert figures["optimizer"] == pytest.approx(2 * figures["gradients"], rel=1e-3)
     told = capsys.readouterr().out
     assert "coordinates 3" in told and "peak" in told and "embed_lr: 0.0004" in told
+    # Eight images in batches of 16 for three epochs, as ms-swift's defaults are.
+    assert "3 steps of 16 samples, of 8 samples in an epoch" in told and told.index("steps of") < told.index("peak")
+    assert told.index("peak") < told.index("embed_lr") and "position_side" not in told
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")

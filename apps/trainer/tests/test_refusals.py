@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 SOFT = "custom.coord_soft_ce_w1.enabled=true"
-DATA = ("data.annotations=a.json", "data.images=.", "evaluation.pictures=train")
+DATA = ("data.annotations=a.json", "data.images=.", "evaluation.images=train")
 COCO = {
     "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 64}],
     "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "area": 1200.0, "iscrowd": 0}],
@@ -74,7 +74,7 @@ def call(run, tmp_path):
         ("train custom.coord_offset.enabled=true custom.coord_offset.embed_lr=inf", "custom.coord_offset.embed_lr"),
         ("train custom.coord_offset.ids.start=5 custom.coord_offset.ids.end=2", "custom.coord_offset"),
         ("train evaluation.ap_patience=2", "evaluation.ap_steps"),
-        ("train evaluation.readings=[telepathy]", "evaluation.readings"),
+        ("train evaluation.decoding=telepathy", "evaluation.decoding"),
         ("train use_coord_ce=true", "custom.coord_objective.use_coord_ce"),
         ("train run=3", "run"),
         ("train run.dir=[", "run.dir"),

@@ -193,7 +193,7 @@ def test_resume_with_other_annotations_is_refused_before_the_run_folder_changes(
     record = {"image": "a.png", "objects": [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}]}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
     data = {"markers": "obj", "annotations": str(tmp_path / "a.jsonl")}
-    evaluation = {"pictures": "none"}
+    evaluation = {"images": "none"}
     run = tmp_path / "run"
     run.mkdir()
     write_config(run, tiny_config(data=data, evaluation=evaluation))

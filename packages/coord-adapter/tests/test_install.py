@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import transformers
 from offset_tiny import (
     IDS,
     OTHERS,
@@ -18,7 +19,6 @@ from offset_tiny import (
     tiny,
 )
 from peft import LoraConfig, get_peft_model
-from transformers import Qwen3VLForConditionalGeneration
 
 from coord_adapter import MODULE_NAME, bake_offsets, install_coord_offset_adapter
 
@@ -66,6 +66,22 @@ def test_install_refuses_an_embedding_that_scales_its_rows():
     model.set_input_embeddings(Scaled(V, H))
     with pytest.raises(ValueError, match="Scaled, which does more"):
         install_coord_offset_adapter(model, IDS)
+
+
+@pytest.mark.parametrize("tie_head", [True, False])
+@pytest.mark.parametrize("kind", ["Gemma", "Gemma2", "Gemma3Text"])
+def test_offsets_of_an_embedding_that_scales_are_those_of_changed_rows(kind, tie_head):
+    """Gemma multiplies its rows by the root of the hidden size: baked, the model answers as with offsets."""
+    sizes = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 8}
+    config = getattr(transformers, f"{kind}Config")(**sizes, num_attention_heads=4, num_key_value_heads=2)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind.removesuffix('Text')}ForCausalLM")(config).eval()
+    before = logits(model)
+    install_coord_offset_adapter(model.requires_grad_(False), IDS, tie_head=tie_head)
+    assert torch.equal(logits(model), before)
+    expected = logits(shake(model))
+    baked = logits(bake_offsets(model))
+    assert (baked - expected).abs().max() < 1e-4 < (expected - before).abs().max()
 
 
 def test_install_refuses_a_head_that_is_no_plain_product():
@@ -163,7 +179,7 @@ def test_bake_gives_equal_logits_and_an_ordinary_model(tmp_path, combination):
     assert model.config.tie_word_embeddings is (tied and tie_head)
     torch.testing.assert_close(logits(model), expected, rtol=1e-4, atol=1e-4)
     model.save_pretrained(tmp_path)
-    again = Qwen3VLForConditionalGeneration.from_pretrained(tmp_path).eval()
+    again = transformers.Qwen3VLForConditionalGeneration.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(logits(again), expected, rtol=1e-4, atol=1e-4)
     hooked = [module for module in model.modules() if module._forward_hooks or module._forward_pre_hooks]
     assert not hooked

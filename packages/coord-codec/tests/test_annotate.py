@@ -93,7 +93,7 @@ def test_objects_that_are_no_list_are_named(objects):
         ([*tokens(1, 2, 3), "<|coord_1000|>"], "'<|coord_1000|>' is not a coordinate token"),
         ([*tokens(1, 2, 3), 0.5], "0.5 is not a coordinate token"),
         ([*tokens(1, 2, 3), "<|coord_*|>"], "is not a coordinate token"),
-        (tokens(1), "expected four coordinates x1, y1, x2, y2, found 1"),
+        (tokens(1), "expected 4 coordinates of the geometry box (x1, y1, x2, y2: two corners), found 1"),
         (tokens(1, 2, 3, 4, 5), "found 5"),
         ([7], "found 1"),
         (np.array([1, 2]), "found 2"),

@@ -1,13 +1,34 @@
-"""Images that cannot be trained on are said, whatever their name."""
-
-from collections import Counter
+"""Images that cannot be trained on are named, whatever their name is; each file is opened once."""
 
 import pytest
+from PIL import Image
 
-from coord_data.image_file import is_outside, look_at
+from coord_data import image_file
+from coord_data.image_file import ImageFolder, is_outside, look_at
 
 
 @pytest.mark.parametrize("name", ["a" * 300 + ".jpg", "b/" + "a" * 300 + ".jpg", "a" * 300 + "/b.jpg", "a\0.jpg"])
-def test_look_at_names_an_image_whose_name_no_file_can_have(tmp_path, name):
-    problem = look_at(tmp_path, tmp_path, name, (None, None), decode=False, notes=Counter())
-    assert problem is not None and problem.field == "image" and not is_outside(tmp_path / name, tmp_path)
+@pytest.mark.parametrize("decode", [True, False])
+def test_look_at_names_an_image_whose_name_no_file_can_have(tmp_path, name, decode):
+    found = look_at(tmp_path / name, decode=decode)
+    assert found.size is None and found.fault and not is_outside(tmp_path / name, tmp_path)
+
+
+def test_look_at_all_decodes_an_even_part_of_many_images_and_reads_the_headers_of_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_file, "FULL_CHECK_LIMIT", 3)
+    names = [f"{n}.png" for n in range(6)]
+    for n, name in enumerate(names[:5]):
+        Image.new("RGB", (20 + n, 10), (n, n, n)).save(tmp_path / name)
+    found = ImageFolder(tmp_path).look_at_all(names, kept=[1])
+    assert [file.size for file in found] == [(20, 10), (21, 10), (22, 10), (23, 10), (24, 10), None]
+    assert [bool(file.digest) for file in found] == [True, True, True, False, True, False]
+    assert [file.small is not None for file in found] == [False, True, False, False, False, False]
+    assert found[5].fault == "the file does not exist"
+
+
+def test_image_folder_opens_a_file_once_for_its_size_and_its_check(tmp_path, monkeypatch):
+    Image.new("RGB", (20, 10)).save(tmp_path / "a.png")
+    folder = ImageFolder(tmp_path)
+    assert folder.size("a.png") == (20, 10)
+    (tmp_path / "a.png").unlink()
+    assert folder.look_at_all(["a.png", "./a.png"])[1].size == folder.look_at("a.png").size == (20, 10)

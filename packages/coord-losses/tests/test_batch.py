@@ -64,7 +64,7 @@ def test_slots_name_the_rows_that_predict_the_coordinates(left):
     slots = ObjectSlots.from_layouts(layouts_of(one, two), labels, [[TRUE[0]], list(TRUE)], VOCAB, starts=starts)
     _, targets = supervised_rows(torch.zeros(*labels.shape, 1), labels)
     assert (targets[slots.rows_M4] - 10).tolist() == [BINS[0], BINS[0], BINS[1]]
-    assert torch.allclose(slots.boxes_M4, torch.tensor([TRUE[0], TRUE[0], TRUE[1]]))
+    assert slots.boxes_M4.tolist() == [list(TRUE[0]), list(TRUE[0]), list(TRUE[1])]
     assert slots.image_M.tolist() == [0, 1, 1]
     assert (slots.fallbacks, slots.skipped, len(slots)) == (0, 0, 3)
 
@@ -86,7 +86,7 @@ def test_slots_fall_back_on_labels_for_boxes_that_do_not_fit(boxes):
     labels = [-100, *answer(*BINS)]
     slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [boxes], VOCAB)
     assert slots.fallbacks == 2
-    assert torch.allclose(slots.boxes_M4, torch.tensor(BINS) / 100)
+    assert slots.boxes_M4.tolist() == [[k / 100 for k in bins] for bins in BINS]
 
 
 @pytest.mark.parametrize(("bins_off", "fallbacks"), [(1.4, 0), (1.6, 1), (-1.4, 0), (-1.6, 1)])
@@ -101,7 +101,7 @@ def test_slots_take_a_box_within_one_and_a_half_bins_of_its_labels(bins_off, fal
 def test_slots_of_a_truncated_sequence_keep_true_boxes():
     labels = [-100, *answer(*BINS)][:-3]
     slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [list(TRUE)], VOCAB)
-    assert torch.allclose(slots.boxes_M4, torch.tensor([TRUE[0]]))
+    assert slots.boxes_M4.tolist() == [TRUE[0]]
     assert (slots.fallbacks, slots.skipped) == (0, 1)
 
 
@@ -127,7 +127,7 @@ def test_slots_of_a_sequence_cut_at_either_end_keep_true_boxes_and_weights(kept,
 def test_slots_skip_objects_of_another_arity():
     labels = [-100, START, WORD, 10, 11, 12, 13, 14, 15, END, *answer(BINS[0])]
     slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [[[0.5] * 6, TRUE[0]]], VOCAB)
-    assert torch.allclose(slots.boxes_M4, torch.tensor([TRUE[0]]))
+    assert slots.boxes_M4.tolist() == [TRUE[0]]
     assert (slots.fallbacks, slots.skipped) == (0, 1)
 
 
@@ -136,8 +136,68 @@ def test_slots_skip_unsupervised_objects():
     labels = [*ids]
     labels[3:5] = [-100, -100]  # the layout was made of the ids, the first object is masked in the labels
     slots = ObjectSlots.from_layouts(layouts_of(ids), padded(labels), [list(TRUE)], VOCAB)
-    assert torch.allclose(slots.boxes_M4, torch.tensor([TRUE[1]]))
+    assert slots.boxes_M4.tolist() == [TRUE[1]]
     assert slots.skipped == 1
+
+
+ALL = (*MANY, [30, 31, 80, 90])
+TRUE_OF_ALL = [[side / 100 + 0.003 for side in bins] for bins in ALL]
+
+
+@pytest.mark.parametrize("source", ["ids", "labels"])
+@pytest.mark.parametrize("masked", [(1,), (0,), (4,), (1, 3), (0, 1, 2), (0, 1, 2, 3, 4)], ids=str)
+def test_boxes_and_weights_stay_with_their_objects_if_others_are_masked(source, masked):
+    ids = [WORD, *answer(*ALL)]
+    labels = [*ids]
+    for i in masked:
+        labels[1 + 7 * i : 8 + 7 * i] = [-100] * 7
+    layouts = layouts_of(ids if source == "ids" else labels)
+    slots = ObjectSlots.from_layouts(layouts, padded(labels), [TRUE_OF_ALL], VOCAB, weights=[[1.0, 2.0, 3.0, 4.0, 5.0]])
+    kept = [i for i in range(5) if i not in masked]
+    assert slots.boxes_M4.tolist() == [TRUE_OF_ALL[i] for i in kept]
+    assert slots.weights_M.tolist() == [1.0 + i for i in kept]
+    assert (slots.fallbacks, slots.skipped) == (0, 0)
+
+
+@pytest.mark.parametrize("given", [range(5), range(2, 5)], ids=["for all", "for the answer"])
+@pytest.mark.parametrize("with_boxes", [True, False])
+def test_objects_of_a_prompt_may_have_boxes_and_weights_or_not(given, with_boxes):
+    ids = [WORD, *answer(*ALL)]
+    labels = [-100] * 15 + ids[15:]
+    boxes = [[TRUE_OF_ALL[i] for i in given]] if with_boxes else [None]
+    weights = [[1.0 + i for i in given]]
+    slots = ObjectSlots.from_layouts(layouts_of(ids), padded(labels), boxes, VOCAB, weights=weights)
+    assert slots.weights_M.tolist() == [3.0, 4.0, 5.0]
+    assert slots.fallbacks == (0 if with_boxes else 3)
+
+
+def test_a_text_that_was_cut_and_masked_keeps_order_and_agreements():
+    ids = [WORD, *answer(*ALL)][8:-3]  # without the first object, and the last one is unfinished
+    labels = [*ids]
+    labels[7:14] = [-100] * 7  # the third object
+    slots = ObjectSlots.from_layouts(
+        layouts_of(labels), padded([-100, *labels]), [TRUE_OF_ALL], VOCAB, weights=[[1, 2, 3, 4, 5]], starts=[1]
+    )
+    assert slots.weights_M.tolist() == [2, 4]
+    assert (slots.fallbacks, slots.skipped) == (0, 1)
+
+
+def test_names_of_objects_come_from_the_ids_if_descriptions_are_masked():
+    ids = [WORD, *answer(BINS[0]), START, WORD + 1, *(10 + k for k in BINS[1]), END, *answer(BINS[1])]
+    labels = [token if token in VOCAB.ids else -100 for token in ids]
+    slots = ObjectSlots.from_layouts(layouts_of(ids), padded(labels), [None], VOCAB, ids_BT=padded(ids))
+    assert slots.said_M.tolist() == [0, 1, 0]
+    assert len(slots) == 3
+
+
+def test_coordinates_that_belong_to_no_object_are_told():
+    ids = [WORD, *answer(*BINS)]
+    labels = [token if token in VOCAB.ids else -100 for token in ids]
+    with pytest.warns(
+        UserWarning, match=r"8 coordinate tokens .* none of them belongs to an object.*token ids instead"
+    ):
+        slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [None], VOCAB)
+    assert len(slots) == 0
 
 
 def test_slots_of_a_batch_without_objects_are_empty():

@@ -148,6 +148,13 @@ def test_errors_of_terms_name_term_and_remedy():
         register_term("gate", lambda x: x.gate_C, needs="gate")
     with pytest.raises(ValueError, match=r"needs must be one or several of text_rows, .*'logits'"):
         register_term("mine", lambda x: x, needs="logits")
+    with pytest.raises(ValueError, match=r"weight_field must be one of text_weight, .*'mine_weight'; leave it out"):
+        register_term("mine", lambda x: x.gate_C, needs="gate", weight_field="mine_weight")
+    assert "mine" not in registered_terms()
+    with pytest.raises(ValidationError, match="there is no term 'coord_entropy'"):  # it is only measured
+        ObjectiveConfig(extra_weights={"coord_entropy": 1.0})
+    with pytest.raises(ValueError, match="'counted' is only measured and can have no weight"):
+        register_term("counted", lambda x: x.gate_C, needs="gate", trainable=False, default_weight=1.0)
     with pytest.raises(ValueError, match="denominator must be one of tokens"):
         register_term("mine", lambda x: x, needs="box", denominator="images")
     with pytest.raises(ValidationError, match=r"there is no term 'hubr' \(did you mean 'huber'\?\); the terms"):

@@ -1,10 +1,15 @@
 """Objects that are no boxes: their rows, L1 of every coordinate, and the boxes around them."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 
-from coord_codec import CoordGrid, CoordVocab, find_layout
-from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots, generalized_iou
+from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry, find_layout, register_geometry
+from coord_codec.geometry import remove_geometry
+from coord_losses import CoordObjective, CoordRows, ObjectiveConfig, ObjectSlots, generalized_iou
+from coord_losses.terms.shape import boxes_of_shapes
 
 START, END, WORD = 1, 2, 3
 VOCAB = CoordVocab(first_id=10, grid=CoordGrid(bins=100, scale=100))
@@ -129,3 +134,104 @@ def test_matching_refuses_shapes():
     objective = CoordObjective(ObjectiveConfig.group_b(matching="hungarian", shape_boxes=True), VOCAB)
     with pytest.raises(ValueError, match="pairs boxes"):
         _ = objective(logits_for(labels), labels[0, 1:], slots).total()
+
+
+class Ring(Geometry):
+    """Five numbers, of which three are neither x nor y: centre, two radii along the axes, the angle of a gem."""
+
+    name, about = "ring", "x, y, radius along x, radius along y, angle of its gem"
+    least = most = 5
+    numbers = ("x", "y", "length", "length", "angle")
+    keys = ("ring", "ring_2d")
+    example = (0.5, 0.6, 0.2, 0.1, 0.96)
+
+    def arrange(self, coordinates):
+        self.check_count(coordinates)
+        return coordinates
+
+    def from_box(self, bbox):
+        return None
+
+    def outline(self, coordinates):
+        x1, y1, x2, y2 = self.box_of(coordinates)
+        return (x1, y1), (x2, y2)
+
+    def box_of(self, numbers, lib=math):
+        x, y, across, down, _ = numbers
+        return x - across, y - down, x + across, y + down
+
+
+@pytest.fixture
+def ring():
+    register_geometry(Ring())
+    yield "ring"
+    remove_geometry("ring")
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("name", [*(row.name for row in GEOMETRIES.values() if not row.is_box), "ring"])
+def test_box_loss_of_every_geometry_is_that_of_a_loop(name, fused, ring):
+    kind = GEOMETRIES[name]
+    shapes = [kind.example, tuple(1 - c for c in kind.example)]
+    labels, slots = batch_of(name, *shapes)
+    logits = logits_for(labels)
+    objective = CoordObjective(ObjectiveConfig(box_weight=1.0, shape_boxes=True), VOCAB)
+    if fused:
+        output = objective.fused(torch.eye(len(logits), dtype=logits.dtype), logits.T, labels[0, 1:], slots)
+    else:
+        output = objective(logits, labels[0, 1:], slots)
+    expected = 0.0
+    for coords, shape in zip(naive_expectations(logits, slots), shapes, strict=True):
+        errors = [abs(float(a) - b) for a, b in zip(coords, shape, strict=True)]
+        errors = [min(e, 1 - e) if kind.number_at(i) == "angle" else e for i, e in enumerate(errors)]
+        expected += 4 * sum(errors) / len(errors)
+        if kind.has_extent:
+            points = [c.item() for c in coords]
+            around = Ring.to_box(kind, points) if not kind.has_points else (
+                min(points[::2]), min(points[1::2]), max(points[::2]), max(points[1::2])
+            )  # fmt: skip
+            boxes = (torch.tensor([box], dtype=torch.float64) for box in (around, kind.to_box(shape)))
+            expected += 1 - generalized_iou(*boxes)[0]
+    assert output.terms["box"].sum.item() == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_five_numbers_have_slots_gradients_and_the_rows_of_their_centre(ring):
+    labels, slots = batch_of(ring, Ring.example, (0.3, 0.3, 0.1, 0.2, 0.1))
+    assert (labels[0, 1:][slots.rows_M4] - 10).tolist() == [[50, 60, 50, 60], [30, 30, 30, 30]]
+    assert slots.boxes_M4.tolist() == [pytest.approx((0.3, 0.5, 0.7, 0.7)), pytest.approx((0.2, 0.1, 0.4, 0.5))]
+    assert slots.coords.is_x_P.tolist() == [True, False, False, False, False] * 2
+    assert slots.coords.is_angle_P.tolist() == [False, False, False, False, True] * 2
+    logits = logits_for(labels).requires_grad_()
+    objective = CoordObjective(ObjectiveConfig(text_weight=0, box_weight=1.0, shape_boxes=True), VOCAB)
+    assert torch.autograd.gradcheck(lambda x: objective(x, labels[0, 1:], slots).terms["box"].sum, logits)
+
+
+def test_geometry_brings_its_own_loss_or_none(ring):
+    labels, slots = batch_of(ring, Ring.example)
+    logits, targets = logits_for(labels).requires_grad_(), labels[0, 1:]
+    objective = CoordObjective(ObjectiveConfig(text_weight=0, box_weight=1.0), VOCAB)
+    losses = {"none": None, "own": lambda expected_P, coords, count: expected_P.view(count, 5).sum(1), "wrong": "l9"}
+    found = {}
+    for name, loss in losses.items():
+        own = type(name, (Ring,), {"loss": loss})()
+        found[name] = replace(slots, coords=replace(slots.coords, geometry=own))
+    term = objective(logits, targets, found["none"]).terms["box"]
+    term.sum.backward()
+    assert (term.sum.item(), term.count.item(), logits.grad.abs().sum().item()) == (0, 1, 0)
+    own = objective(logits, targets, found["own"]).terms["box"].sum
+    assert own.item() == pytest.approx(sum(naive_expectations(logits, slots)[0]).item())
+    with pytest.raises(ValueError, match=r"geometry ring: loss: expected l1, .*'l9'"):
+        objective(logits, targets, found["wrong"])
+
+
+def test_shapes_of_any_length_that_are_no_points_have_boxes(ring):
+    class Beads(Ring):
+        most = 10
+
+    coords = CoordRows(torch.arange(15), torch.zeros(15), torch.tensor([0] * 5 + [1] * 10), Beads())
+    expected_P = torch.tensor([*Ring.example, 0.3, 0.3, 0.1, 0.2, 0.1, 0, 0, 0, 0, 0])
+    Beads.box_of = lambda self, numbers, lib=None: Ring.box_of(self, numbers[:5])
+    assert boxes_of_shapes(expected_P, coords, 2).tolist() == [
+        pytest.approx((0.3, 0.5, 0.7, 0.7)),
+        pytest.approx((0.2, 0.1, 0.4, 0.5)),
+    ]

@@ -65,6 +65,7 @@ class LoraSettings:
     use_rslora: bool = False
     use_dora: bool = False
     fan_in_fan_out: bool = False
+    bias: str = "none"
     lora_bias: bool = False
     modules_to_save: tuple[str, ...] = ()
     token_indices: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -282,6 +283,7 @@ def _parse(path: Path, content: dict) -> LoraSettings:
         lora_alpha=float(read("lora_alpha", "a number", _is_number)),
         rank_pattern=read("rank_pattern", "patterns and ranks", lambda v: _is_patterns(v, _is_rank), {}),
         alpha_pattern=read("alpha_pattern", "patterns and numbers", lambda v: _is_patterns(v, _is_number), {}),
+        bias=read("bias", "none, all or lora_only", lambda v: v in ("none", "all", "lora_only"), "none"),
         modules_to_save=tuple(read("modules_to_save", "a list of names", _is_names, [])),
         target_parameters=tuple(read("target_parameters", "a list of names", _is_names, [])),
         token_indices={name: tuple(listed) for name, listed in tokens.items() if not is_guard(name)},

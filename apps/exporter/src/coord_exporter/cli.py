@@ -18,12 +18,18 @@ from coord_exporter.checkpoint.staging import ExportError
 from coord_exporter.convert import from_peft, to_peft
 from coord_exporter.expand import expand_vocab
 from coord_exporter.merge import merge
-from coord_exporter.push import check_repository
-from coord_exporter.push import push as push_folder
 
 _EXIT_CODES = "Exit codes: 0 if OUT is complete, 1 if writing or verifying failed, 2 for bad usage or bad input."
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
+_UPLOAD = "merge writes folders alone; upload OUT with: hf upload REPOSITORY OUT"
+_COMBINE = (
+    "merge takes one adapter as it is; weight or combine adapters with PEFT's add_weighted_adapter, save the result "
+    "with save_pretrained, and merge that"
+)
+_REMOVED = {"--push": _UPLOAD, "--public": _UPLOAD, "--add": _COMBINE, "--weight": _COMBINE}
+"""Options of `merge` in version 0.1, and what to use instead."""
 
 app = typer.Typer(
     help="Turn a base and an adapter into a plain Hugging Face checkpoint.",
@@ -90,47 +96,23 @@ def merge_command(
         str | None,
         typer.Option(help="The dtype of all weights: bfloat16, float16 or float32. Default: the dtypes of BASE."),
     ] = None,
-    weight: Annotated[float, typer.Option(help="Factor of the changes by ADAPTER.")] = 1.0,
-    add: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ADAPTER[=WEIGHT]", help="A further adapter of the same BASE; repeatable."),
-    ] = None,
-    push: Annotated[
-        str | None,
-        typer.Option(
-            metavar="REPOSITORY", help="Upload OUT to a new hub repository; with --force also to an existing one."
-        ),
-    ] = None,
-    public: Annotated[
-        bool, typer.Option("--public", help="Make the new repository public; it is private by default.")
-    ] = False,
     quiet: _Quiet = False,
 ) -> None:
     """Merge LoRA, DoRA, saved modules and coordinate offsets into the weights."""
     started = time.monotonic()
     max_bytes = parse_size(max_shard_size)
-    if public and push is None:
-        raise InputError("--public: applies to the repository that --push creates; name one with --push")
-    if push is not None:
-        check_repository(push)
-    others = [parse_weighted(text) for text in add or ()]
-    options = {"force": force, "max_shard_size": max_bytes, "verify": verify, "quiet": quiet}
-    report = merge(base, adapter, out, **options, dtype=dtype, weight=weight, add=others)
+    report = merge(base, adapter, out, force=force, max_shard_size=max_bytes, verify=verify, quiet=quiet, dtype=dtype)
     _warn(report.warnings)
     if figures := report.verification:
-        logits = (
-            ""
-            if "tokens" not in figures
-            else (
+        logits = ""
+        if "tokens" in figures:
+            logits = (
                 f"; largest logit difference {figures['max_difference']:.3g} (tolerance {figures['tolerance']:.3g}), "
                 f"{figures['equal_tokens']} of {figures['tokens']} greedy tokens equal"
             )
-        )
         typer.echo(f"verified: {figures['compared']} changed tensors equal PEFT's{logits}")
     seconds = time.monotonic() - started
     typer.echo(f"{out}: {report.changed} of {report.tensors} tensors changed, {seconds:.1f} s")
-    if push is not None:
-        typer.echo(f"pushed: {push_folder(out, push, public=public, force=force)}")
 
 
 @app.command(
@@ -204,6 +186,7 @@ def main(arguments: list[str] | None = None) -> None:
     for kind in (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ():
         signal.signal(kind, _stop)
     try:
+        _refuse_removed(sys.argv[1:] if arguments is None else arguments)
         installed = Path(sys.argv[0]).name == "coord-exporter"
         app(arguments, prog_name=None if installed else "uv run apps/exporter")
     except (InputError, ExportError) as error:
@@ -236,17 +219,15 @@ def parse_size(text: str | None) -> int | None:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-def parse_weighted(text: str) -> tuple[str, float]:
-    """Return the adapter and the weight of `ADAPTER=WEIGHT`; the default weight is 1, also of a folder named with =.
+def _refuse_removed(arguments: list[str]) -> None:
+    """Name what to use instead of an option of `merge` that is gone.
 
     Raises:
-        InputError: if the weight is not a number
+        InputError: naming the option
     """
-    name, separator, weight = text.rpartition("=")
-    try:
-        return (text, 1.0) if not separator or Path(text).is_dir() else (name, float(weight))
-    except ValueError:
-        raise InputError(f"--add: expected ADAPTER=WEIGHT with a number, found {text!r}") from None
+    for option in (word.partition("=")[0] for word in arguments if arguments[0] == "merge"):
+        if option in _REMOVED:
+            raise InputError(f"{option}: removed in version 0.2; {_REMOVED[option]}")
 
 
 def _warn(warnings: tuple[str, ...]) -> None:

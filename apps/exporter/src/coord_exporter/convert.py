@@ -28,8 +28,8 @@ from coord_exporter.checkpoint.read import (
 from coord_exporter.checkpoint.recipe import Recipe, copy_of, made_of, read_float, read_rows, torch_dtype
 from coord_exporter.checkpoint.staging import ExportError, check_out, check_space, staged
 from coord_exporter.checkpoint.write import OutFile, header_of, write_file
+from coord_exporter.inputs import find_adapter, find_folder
 from coord_exporter.plan import offset_steps, trained_ids
-from coord_exporter.sources import find_adapter, find_folder
 from coord_exporter.vocabulary import Tables, check_fingerprint, find_tables
 
 if TYPE_CHECKING:
@@ -155,8 +155,8 @@ def _open(base: Path, adapter: Path, out: Path, force: bool) -> tuple[StoredChec
     opened = open_adapter(adapter)
     checkpoint = named_as_modules(open_checkpoint(base))
     fingerprint = opened.fingerprint()
-    if fingerprint is not None and (note := check_fingerprint(base, fingerprint)):
-        warnings.append(note)
+    if fingerprint is not None:
+        warnings += check_fingerprint(base, fingerprint)
     tables = find_tables(checkpoint)
     for name in (tables.embed, tables.head):
         if (weight := tables.source(checkpoint, name)).dtype not in FLOATS:

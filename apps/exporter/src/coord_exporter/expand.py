@@ -14,9 +14,9 @@ from coord_exporter.checkpoint.folder import Export, find_companions, write_expo
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe, copy_of, read_rows
 from coord_exporter.checkpoint.staging import ExportError, check_out
-from coord_exporter.sources import find_folder
+from coord_exporter.inputs import find_folder
 from coord_exporter.steps import RowsStep
-from coord_exporter.vocabulary import Tables, Vocabulary, find_tables, read_vocabulary
+from coord_exporter.vocabulary import Tables, Vocabulary, find_tables, read_vocabulary, with_one_tie
 
 if TYPE_CHECKING:
     import torch
@@ -119,7 +119,8 @@ def expand_vocab(
     tables, new = find_tables(checkpoint), find_new_tokens(base, wildcard=wildcard, markers=markers)
     rows = _check_rows(checkpoint, tables, new)
     rows_after = max(rows, -(-new.size // _MULTIPLE) * _MULTIPLE) if new.size > rows else rows
-    companions, notes = find_companions(checkpoint)
+    companions, left_out = find_companions(checkpoint)
+    config, config_notes = with_one_tie(checkpoint, tables.tied)
     entry = {
         "kind": "expand-vocab",
         "tokens": [new.tokens[0], new.tokens[-1]] if new.tokens else [],
@@ -132,7 +133,7 @@ def expand_vocab(
     export = Export(
         checkpoint,
         _recipes(checkpoint, tables, new, rows_after, init, seed),
-        _with_vocab_size(checkpoint.config, rows_after),
+        _with_vocab_size(config, rows_after),
         companions,
         entry if new.tokens or rows_after != rows else None,
         extend_tokenizer(base, new),
@@ -146,7 +147,8 @@ def expand_vocab(
         verify=lambda stage: check_tokenizer(stage, new),
     )
     reused = max(0, min(rows, new.size) - new.vocabulary.size)
-    return ExpandReport(out, len(new.tokens), new.first_coord, reused, rows, rows_after, (*warnings, *notes))
+    notes = (*warnings, *left_out, *config_notes)
+    return ExpandReport(out, len(new.tokens), new.first_coord, reused, rows, rows_after, notes)
 
 
 def find_new_tokens(folder: Path, *, wildcard: bool, markers: bool) -> NewTokens:

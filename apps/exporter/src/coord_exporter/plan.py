@@ -1,30 +1,167 @@
-"""Plans the steps by which an adapter changes each tensor of a base, and checks the shapes."""
+"""Plans a merge: from which stored tensor and by which steps every output tensor is computed. Nothing is written.
+
+All shapes are checked here, so that an adapter that does not fit is refused before the first byte is written.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, Factors
-from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
-from coord_exporter.checkpoint.recipe import Step
+from coord_exporter.checkpoint.modules import named_as_modules
+from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo
+from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
 from coord_exporter.steps import BiasStep, ExpertStep, LoraStep, RowsStep
-from coord_exporter.vocabulary import Tables
+from coord_exporter.vocabulary import DTYPES, Tables, find_tables
 
 _OTHER_BASE = "was the adapter trained on another base?"
 
 
-def adapter_steps(
-    base: StoredCheckpoint, adapter: Adapter, tables: Tables, weight_of_adapter: float = 1.0
-) -> dict[str, list[Step]]:
+@dataclass(frozen=True)
+class MergePlan:
+    """The tensors of the output.
+
+    Attributes:
+        recipes: recipe of each tensor by name, in the base's order; a new head comes last
+        tied: whether embedding and head are tied in the output
+        was_tied: whether they are tied in the base
+        changed: names of the tensors that are not copied from the base
+        notes: what the adapter's file lacks
+    """
+
+    recipes: dict[str, Recipe]
+    tied: bool
+    was_tied: bool
+    changed: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def untied(self) -> bool:
+        """Whether a separate head is written although the base ties it."""
+        return self.was_tied and not self.tied
+
+
+def plan_merge(base: StoredCheckpoint, adapter: Adapter, dtype: str | None = None) -> MergePlan:
+    """Plan how every output tensor is computed.
+
+    Args:
+        base: the base
+        adapter: the adapter
+        dtype: dtype of all weights; None keeps their dtypes
+
+    Raises:
+        InputError: naming the tensor, if the adapter does not fit the base or cannot be merged exactly
+    """
+    # PEFT's names are those of transformers' modules. Where the base stores others, it is read under PEFT's.
+    tables = find_tables(base)
+    stored_head = tables.head
+    if _unknown_names(base, adapter, tables):
+        base = named_as_modules(base)
+        tables = replace(tables, embed=base.modules.get(tables.embed, tables.embed))
+    if unknown := _unknown_names(base, adapter, tables):
+        adapted = len(adapter.factors) + len(adapter.saved) + len(adapter.rewritten)
+        raise InputError(
+            f"{adapter.file.path}: {len(unknown)} of {adapted} adapted tensors are not in {base.folder}, first "
+            f"{unknown[0]}; {_OTHER_BASE}"
+        )
+
+    # A tensor starts from the base's or from its replacement in the adapter, and the adapter's steps follow.
+    sources, steps = _sources(base, adapter, tables), adapter_steps(base, adapter, tables)
+    recipes = {
+        name: replace(copy_of(tensor), source=sources.get(name, tensor), steps=tuple(steps.get(name, ())))
+        for name, tensor in base.tensors.items()
+    }
+    tied = tables.tied and _stays_tied(recipes, base, sources, steps, tables)
+    if tables.head in recipes and tables.head not in base.tensors:
+        recipes[tables.head] = replace(recipes[tables.head], name=stored_head)
+
+    changed = [name for name, recipe in recipes.items() if recipe != _copy_in(base, name)]
+    if not changed:
+        raise InputError(f"{adapter.file.path}: the adapter changes nothing in {base.folder}")
+    for name in changed:
+        if (found := recipes[name].dtype) not in FLOATS:
+            raise InputError(f"{base.folder}: {name}: expected {', '.join(FLOATS)}, found {found}")
+    names = tuple(recipes[name].name for name in changed)
+    stored = {recipe.name: _in_dtype(recipe, dtype) for recipe in recipes.values()}
+    return MergePlan(stored, tied, tables.tied, names, _lost_biases(base, adapter))
+
+
+def _copy_in(base: StoredCheckpoint, name: str) -> Recipe | None:
+    """Return the recipe of an unchanged copy; None for a tensor that the base does not have."""
+    return copy_of(base.tensors[name]) if name in base.tensors else None
+
+
+def _in_dtype(recipe: Recipe, dtype: str | None) -> Recipe:
+    return recipe if dtype is None or recipe.dtype not in FLOATS else replace(recipe, dtype=DTYPES[dtype])
+
+
+def _lost_biases(base: StoredCheckpoint, adapter: Adapter) -> tuple[str, ...]:
+    """Return a note if biases of the base were trained and are not in the adapter's file."""
+    kind = adapter.config.bias
+    trained = {
+        "none": set(),
+        "lora_only": {f"{module}.bias" for module in adapter.factors},
+        "all": {name for name in base.tensors if name.endswith(".bias")},
+    }[kind]
+    if not (lost := (trained & base.tensors.keys()) - adapter.rewritten.keys() - adapter.saved.keys()):
+        return ()
+    return (
+        f"{adapter.config.path}: bias: {kind!r} trained {len(lost)} biases, the first {min(lost)}, and the adapter's "
+        "file has none of them (PEFT does not save those of 'lora_only'): the export keeps the base's",
+    )
+
+
+def _unknown_names(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> list[str]:
+    """Return the names of tensors that an adapter changes and the base does not have."""
+    wanted = {target_of(base, adapter, module) for module in adapter.factors}
+    wanted |= adapter.saved.keys() | adapter.rewritten.keys()
+    return sorted(wanted - base.tensors.keys() - ({tables.head} if tables.tied else set()))
+
+
+def _sources(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, TensorInfo]:
+    """Return the tensors of the adapter that replace tensors of the base, by their name in the base."""
+    sources = dict(adapter.rewritten)
+    shared = sources.get(tables.embed) or sources.get(tables.head)
+    if tables.tied and shared:
+        sources[tables.embed] = sources[tables.head] = shared  # the tied tensor is stored once in the adapter too
+    sources |= adapter.saved
+    for name, tensor in sources.items():
+        original = tables.source(base, name)
+        if tensor.shape != original.shape or tensor.dtype not in FLOATS:
+            raise InputError(
+                f"{tensor.path}: {tensor.name} is {tensor.dtype} {list(tensor.shape)}, the base's {name} is "
+                f"{original.dtype} {list(original.shape)}; merge into the base the adapter was trained on"
+            )
+    return sources
+
+
+def _stays_tied(
+    recipes: dict[str, Recipe],
+    base: StoredCheckpoint,
+    sources: dict[str, TensorInfo],
+    steps: dict[str, list[Step]],
+    tables: Tables,
+) -> bool:
+    """Return whether a tied pair stays equal; if not, add a recipe for the head, starting from the shared tensor."""
+    name, embed, shared = tables.head, recipes[tables.embed], base.tensors[tables.embed]
+    head = replace(embed, name=name, source=sources.get(name, shared), steps=tuple(steps.get(name, ())))
+    equal = head.same_values(embed)
+    if name in base.tensors and equal and not head.steps and head.source == shared:
+        return True  # stored twice and unchanged
+    if name in base.tensors or not equal:
+        recipes[name] = replace(head, name=tables.source(base, name).name) if name in base.tensors else head
+    return equal
+
+
+def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, list[Step]]:
     """Return the steps of each tensor that an adapter changes, by tensor name; offsets come last.
 
     Args:
         base: the base
         adapter: the adapter
         tables: the base's embedding and head
-        weight_of_adapter: factor of its changes, which must be additive
 
     Raises:
         InputError: naming the module, for factors that do not fit or cannot be merged exactly
@@ -49,12 +186,6 @@ def adapter_steps(
             steps.setdefault(f"{module}.bias", []).append(_bias_step(base, adapter, module, factors.bias))
     for name, step in offset_steps(base, adapter, tables).items():
         steps.setdefault(name, []).append(step)
-    if weight_of_adapter != 1:
-        kinds = (LoraStep, ExpertStep, BiasStep, RowsStep)
-        return {
-            name: [replace(step, scale=step.scale * weight_of_adapter) for step in changes if isinstance(step, kinds)]
-            for name, changes in steps.items()
-        }
     return steps
 
 

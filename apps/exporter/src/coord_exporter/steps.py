@@ -124,13 +124,11 @@ class RowsStep(Step):
         ids: distinct token ids in the order of the table's rows
         table: rows [K, H], stored or in memory
         added: whether row k is added to row `ids[k]` instead of replacing it
-        scale: factor of an added row
     """
 
     ids: Sequence[int]
     table: TensorInfo | torch.Tensor
     added: bool = False
-    scale: float = 1.0
 
     def touches(self, lo: int, hi: int) -> bool:
         """Return whether an id lies in lo..hi-1."""
@@ -151,7 +149,7 @@ class RowsStep(Step):
         def change(rows: torch.Tensor, lo: int, hi: int) -> torch.Tensor:
             inside = (ids >= lo) & (ids < hi)
             here = ids[inside] - lo
-            rows[here] = rows[here] + table[inside] * self.scale if self.added else table[inside]
+            rows[here] = rows[here] + table[inside] if self.added else table[inside]
             return rows
 
         return change

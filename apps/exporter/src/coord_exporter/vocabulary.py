@@ -5,6 +5,7 @@ No tokenizer or model is loaded: tokenizer files are read as JSON, and only the 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def _read(folder: Path) -> Vocabulary | None:
     return Vocabulary(ids)
 
 
-def check_fingerprint(base: Path, fingerprint: str | None) -> str | None:
+def check_fingerprint(base: Path, fingerprint: str | None) -> list[str]:
     """Compare an adapter's fingerprint with the base's tokenizer.
 
     Args:
@@ -107,16 +108,18 @@ def check_fingerprint(base: Path, fingerprint: str | None) -> str | None:
         fingerprint: the adapter's fingerprint, None without one
 
     Returns:
-        A warning if the comparison is not possible, else None.
+        A warning if the comparison is not possible.
 
     Raises:
         InputError: if they belong to different vocabularies or grids
     """
     if fingerprint is None:
-        return "the adapter carries no fingerprint: whether its coordinate tokens are those of the base is not checked"
+        return [
+            "the adapter carries no fingerprint: whether its coordinate tokens are those of the base is not checked"
+        ]
     vocabulary = read_vocabulary(base)
     if vocabulary is None:
-        return "the base has no tokenizer: the adapter's fingerprint cannot be compared"
+        return ["the base has no tokenizer: the adapter's fingerprint cannot be compared"]
     expected = vocabulary.fingerprints()
     if fingerprint not in expected:
         found = "has no coordinate tokens" if not expected else "has another grid, other ids or other markers"
@@ -124,7 +127,7 @@ def check_fingerprint(base: Path, fingerprint: str | None) -> str | None:
             f"adapter fingerprint {fingerprint}: the base's tokenizer {found}; merge into the base the "
             "adapter was trained on (expand-vocab makes it)"
         )
-    return None
+    return []
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,23 @@ def vocabulary_rows(base: StoredCheckpoint) -> int:
     """Return the number of ids with a row in both embedding and head."""
     tables = find_tables(base)
     return min(tables.source(base, name).rows for name in (tables.embed, tables.head))
+
+
+def with_one_tie(base: StoredCheckpoint, tied: bool) -> tuple[dict, list[str]]:
+    """Return the configuration with one value of `tie_word_embeddings`, and a note where the base states two.
+
+    transformers reads the value at the top, and programs that read `text_config` alone would load another head.
+    """
+    config, inner = base.config, base.config.get("text_config", {})
+    outer_value, inner_value = config.get("tie_word_embeddings"), inner.get("tie_word_embeddings")
+    if None in (outer_value, inner_value) or outer_value == inner_value:
+        return config, []
+    found = f"{json.dumps(outer_value)} at the top and {json.dumps(inner_value)} in text_config"
+    note = (
+        f"{base.folder / 'config.json'}: tie_word_embeddings is {found}; transformers reads the first and the weights "
+        f"{'are' if tied else 'are not'} tied, so that OUT has {json.dumps(tied)} at both"
+    )
+    return set_tied(config, tied), [note]
 
 
 def set_tied(config: dict, tied: bool) -> dict:

@@ -1,5 +1,7 @@
 """The merged tensors, bit by bit, against PEFT's own merge with the offsets written in by hand."""
 
+import json
+
 import pytest
 import torch
 from peft import PeftModel
@@ -20,7 +22,7 @@ from tiny_checkpoint import (
 )
 
 from coord_adapter import load_adapter, save_as_trainable_tokens
-from coord_exporter import InputError
+from coord_exporter import InputError, merge
 
 
 def peft_merge(base, adapter, offsets):
@@ -250,3 +252,41 @@ def test_merge_gives_the_same_bytes_again(sharded, tmp_path):
     for name in ("one", "other"):
         merge_in(sharded, tmp_path / name)
     assert same_files(tmp_path / "one", tmp_path / "other")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_dtype_is_that_of_all_weights_and_of_the_configuration(bases, adapters, tmp_path, dtype):
+    merge(bases(False), adapters / "offsets", tmp_path / "out", dtype=dtype, verify=True, quiet=True)
+    merge_quietly(bases(False), adapters / "offsets", tmp_path / "kept")
+    kept = read_all(tmp_path / "kept")
+    for name, found in read_all(tmp_path / "out").items():
+        assert found.dtype == getattr(torch, dtype)
+        if dtype == "bfloat16":
+            assert found.equal(kept[name])
+        assert (found.float() - kept[name].float()).abs().max() < 0.02
+    config = read_json(tmp_path / "out" / "config.json")
+    assert config["dtype"] == dtype and config["text_config"].get("dtype", dtype) == dtype
+    assert load(tmp_path / "out").get_input_embeddings().weight.dtype == getattr(torch, dtype)
+
+
+@pytest.mark.parametrize(("bias", "lost"), [("lora_only", True), ("all", False), ("none", False)])
+def test_biases_that_were_trained_and_not_saved_are_told(bases, tmp_path, bias, lost):
+    """PEFT trains the biases of adapted layers with `lora_only`, and looks for them under names without them."""
+    make_adapter(tmp_path / "adapter", bases(False), None, bias=bias, target_modules=r".*visual.blocks.*(qkv|proj)")
+    saved = {name for name in read_all(tmp_path / "adapter") if name.endswith("base_layer.bias")}
+    report = merge_quietly(bases(False), tmp_path / "adapter", tmp_path / "out")
+    told = [warning for warning in report.warnings if "bias: " in warning]
+    assert bool(told) is lost and bool(saved) is (bias == "all")
+    if lost:
+        assert told[0].startswith(f"{tmp_path / 'adapter' / 'adapter_config.json'}: bias: 'lora_only'")
+        assert "trained 2 biases" in told[0]
+
+
+def test_merge_states_one_tie_where_the_base_states_two(files):
+    config = read_json(files / "base" / "config.json")
+    config["text_config"]["tie_word_embeddings"] = True
+    (files / "base" / "config.json").write_text(json.dumps(config))
+    report = merge_in(files, files / "out")
+    written = read_json(files / "out" / "config.json")
+    assert written["tie_word_embeddings"] is written["text_config"]["tie_word_embeddings"] is False
+    assert [warning for warning in report.warnings if "false at the top and true in text_config" in warning]

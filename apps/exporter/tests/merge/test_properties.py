@@ -74,8 +74,8 @@ def test_merge_of_any_configuration_is_the_adapted_model_or_refused(bases):
             with torch.inference_mode():
                 found = load(folder / "out")(input_ids=IDS).logits
             assert (found - expected).abs().max() < 2e-4 * expected.abs().max()
-            opened = open_checkpoint(base), [(open_adapter(folder / "adapter"), 1.0)], open_checkpoint(folder / "out")
-            assert verify_tensors(*opened)["compared"]
+            opened = open_adapter(folder / "adapter")
+            assert verify_tensors(open_checkpoint(base), opened, open_checkpoint(folder / "out"))["compared"]
             outcomes["merged"] += 1
 
     check()

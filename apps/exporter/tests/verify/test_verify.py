@@ -54,7 +54,7 @@ def test_a_forgotten_tensor_is_noticed(exported, tmp_path, dtype, forgotten):
     with pytest.raises(ExportError, match=r"verify: logits differ from PEFT's by .* nothing was written"):
         verify_models(open_checkpoint(base), open_adapter(adapter), tmp_path / "out")
     with pytest.raises(ExportError, match=rf"verify: {re.escape(forgotten)} differs from PEFT's by .* changes it by"):
-        verify_tensors(open_checkpoint(base), [(open_adapter(adapter), 1.0)], open_checkpoint(tmp_path / "out"))
+        verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
 
 
 def test_a_merge_that_did_nothing_is_noticed_at_any_size(bases, tmp_path, monkeypatch):
@@ -78,7 +78,7 @@ def test_a_changed_tensor_that_no_adapter_touches_is_noticed(exported, tmp_path)
     name = "model.visual.merger.linear_fc1.weight"
     save_file(read_all(out) | {name: read_all(out)[name] * 2}, tmp_path / "out" / "model.safetensors")
     with pytest.raises(ExportError, match=rf"verify: {name} differs from the base's"):
-        verify_tensors(open_checkpoint(base), [(open_adapter(adapter), 1.0)], open_checkpoint(tmp_path / "out"))
+        verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
 
 
 def test_changes_lost_in_rounding_are_told(bases, tmp_path):
@@ -106,3 +106,15 @@ def test_models_that_cannot_be_run(exported, tmp_path):
     with pytest.raises(ExportError, match=r"verify: the models could not be compared .*--no-verify exports"):
         merge(tmp_path / "base", adapter, tmp_path / "out", quiet=True)
     assert [path.name for path in tmp_path.iterdir()] == ["base"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_lora_on_a_table_of_a_16_bit_base_is_verified(bases, tmp_path, target, tied):
+    """PEFT saves the table beside its factors, and merges a stored one in 16 bits: rounded twice."""
+    make_adapter(tmp_path / "adapter", bases(tied), None, target_modules=[target, "q_proj"])
+    assert any(name.endswith("base_layer.weight") for name in read_all(tmp_path / "adapter"))
+    report = merge(bases(tied), tmp_path / "adapter", tmp_path / "out", verify=True, quiet=True)
+    # An adapted side of a tied pair unties it: PEFT's merge changes both, ours the adapted one.
+    assert report.verification["compared"] >= 3 and report.untied is tied

@@ -9,15 +9,20 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
 from coord_codec.files import InputError, read_json, write_text
 
+if TYPE_CHECKING:
+    from coord_trainer.config.sections import ModelSection
+
 AP = "eval_AP"
 """The name under which AP during training is logged."""
 
+_WEIGHTS = ("adapter_config.json", "config.json")
+"""A folder with weights has one of these files."""
 COMPLETE = "complete.json"
 """The manifest of a checkpoint's files."""
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -133,3 +138,35 @@ def find_checkpoint(place: Path) -> Path:
         raise InputError(f"{place}: a run folder without a complete checkpoint{reason}; continue the run first")
     best = best_by_ap(newest)
     return best[0] if best else newest
+
+
+def locate_model(folder: Path) -> Path:
+    """Return the folder with the weights; for a run folder its best checkpoint by AP, or else its newest.
+
+    Raises:
+        InputError: the folder holds no model.
+    """
+    if not folder.is_dir():
+        hint = "is a file; name the folder of the model" if folder.exists() else "no such folder"
+        raise InputError(f"{folder}: {hint}")
+    weights = find_checkpoint(folder)
+    if not any((weights / name).is_file() for name in _WEIGHTS):
+        raise InputError(
+            f"{folder}: no model found: expected a checkpoint or an adapter ({' or '.join(_WEIGHTS)}), or a run folder"
+        )
+    return weights
+
+
+def check_model_path(model: ModelSection) -> None:
+    """Raise `InputError` if `model.path` is not a checkpoint's folder and `model.download` is not set."""
+    path = model.path
+    if path is not None and not Path(path).is_dir() and not model.download:
+        raise InputError(
+            f"model.path: no folder {path!r} here; give a checkpoint's folder, or set model.download: true to "
+            "download a hub id"
+        )
+    if path is not None and Path(path).is_dir():
+        if not (Path(path) / "config.json").is_file():
+            raise InputError(f"model.path: {path} has no config.json; name a checkpoint's folder")
+        if not isinstance(read_json(Path(path) / "config.json"), dict):
+            raise InputError(f"model.path: {path}/config.json: expected an object; the checkpoint is damaged")

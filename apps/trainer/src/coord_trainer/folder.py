@@ -36,6 +36,24 @@ _PACKAGES = (
 )
 
 
+def refuse_unwritable(folder: Path) -> None:
+    """Raise a `RunError` if a run folder, or the nearest existing folder around it, cannot be written to."""
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    reason = None
+    if not nearest.is_dir():
+        reason = f"{nearest} is a file"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        reason = f"no permission to write to {nearest}"
+    if reason is not None and nearest != folder:
+        raise RunError(f"{folder}: the run folder cannot be created ({reason}); choose another with run.dir")
+
+
+def cache_folder() -> Path:
+    """Return the folder of findings about data that earlier runs have examined: `$XDG_CACHE_HOME/coordexp`."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "coordexp" / "inspected"
+
+
 def open_run_folder(path: Path) -> Path | None:
     """Create `path`; an older run there is moved to the first free `path.N`, which is returned.
 
@@ -147,15 +165,12 @@ class Manifest:
         config: of the run
         writes: false on the ranks after the first, which write nothing
 
-    Attributes:
-        data_before: with `run.resume`, the facts about the data in the existing manifest
     """
 
     def __init__(self, folder: Path, config: RunConfig, writes: bool = True) -> None:
         self._path = folder / "manifest.json" if writes else None
         # Read before it is overwritten.
         before = earlier_manifest(folder) if writes and config.run.resume else {}
-        self.data_before: dict[str, Any] = before.get("data", {})
         self._started = time.time()
         self.values: dict[str, Any] = {
             "status": "running",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,16 @@ import yaml
 from torch import nn
 
 from coord_codec import InputError, SequenceLayout
-from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
+from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import say, swift_log, world_size
+from coord_trainer.console import counted, say, swift_log, world_size
 from coord_trainer.data.load import load_training, train_of
-from coord_trainer.data.mixed import ConversationSamples
-from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.mixture import Mixture, MixtureSource
+from coord_trainer.data.samples import Samples
 from coord_trainer.data.shapes import make_shapes
 from coord_trainer.model.checkpoint import count_parameters
-from coord_trainer.model.tiny import base_checkpoint, check_model_path, tiny_outline
+from coord_trainer.model.tiny import base_checkpoint, tiny_outline
 from coord_trainer.swift.open_run import OpenRun, open_run, sample_set
 
 _ENCODED = 256
@@ -28,41 +29,54 @@ _ENCODED = 256
 
 
 def dry_run(config: RunConfig) -> dict[str, Any]:
-    """Print the plan of a run; returns its parameter groups and memory.
+    """Print the plan of a run: data, steps, rates, memory, and the settings; returns its groups and memory.
 
     Raises:
         InputError: the run could not reach its first step.
     """
-    check_model_path(config)
-    say(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False).rstrip())
+    check_model_path(config.model)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        train = _images(config, folder)
-        base = config.model.path or tiny_outline(config, folder / "base", train)
+        mixture, train = _data(config, folder)
+        base = config.model.path or tiny_outline(config, folder / "base", mixture)
         without_shards = config.model_copy(
             update={"training": {k: v for k, v in config.training.items() if k != "deepspeed"}}
         )
         opened = open_run(without_shards, folder, base, evaluates=False, outline=True)
+        samples = config.data.shapes.train
+        if config.data.given:
+            samples = len(mixture)
+        say(
+            f"{opened.steps_for(samples):,} steps of {opened.samples_per_step} samples, of {samples:,} samples in an "
+            f"epoch; loss: {config.custom.loss_in_words}"
+        )
         with swift_log(folder / "swift.log"):
             figures = _simulate(config, opened, sample_set(without_shards, opened, train))
+    say("settings that are not defaults:")
+    say(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True), sort_keys=False).rstrip())
     return figures
 
 
-def _images(config: RunConfig, folder: Path) -> ImageSet:
+def _data(config: RunConfig, folder: Path) -> tuple[Mixture, Mixture]:
+    """Return what is trained on, and the source of it whose samples are the longest."""
     if not config.data.given:
         count = min(config.data.shapes.train, _ENCODED)
         say(f"train: generated shapes, {config.data.shapes.train} images ({count} of them encoded)")
-        geometry = config.data.geometry
-        return make_shapes(config.data.shapes, "train", count, folder, geometry)
+        shapes = make_shapes(config.data.shapes, "train", count, folder, config.data.geometry)
+        mixture = Mixture.of_one(shapes, config.data)
+        return mixture, mixture
     mixture = load_training(config)
-    train = max(mixture.image_sets, key=lambda images: images.target_counts.max(initial=0))
-    say(f"train: {len(train)} images, digest {train.digest}; {len(train.problems)} problems")
-    if len(mixture.parts) > 1:
-        say(f"  of {len(mixture.parts)} sources, the one with the most objects in an image")
-    return train
+    annotated = [source for source in mixture.sources if source.images is not None]
+    longest = max(annotated, key=lambda source: source.images.target_counts.max(initial=0))
+    images = longest.images
+    problems = counted(len(images.problems), "problem")
+    say(f"train: {counted(len(images), 'image')}, digest {images.digest}; {problems}")
+    if len(mixture.sources) > 1:
+        say(f"  of {len(mixture.sources)} sources, the one with the most objects in an image")
+    return mixture, Mixture.of([replace(longest, weight=None)], config.run.seed)
 
 
-def _simulate(config: RunConfig, opened: OpenRun, samples: SampleSet) -> dict[str, Any]:
+def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str, Any]:
     from coord_trainer.model.memory import measure_loss, simulate_step
 
     model, optimizer = opened.plan_optimizer()
@@ -107,9 +121,11 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: SampleSet) -> dict[st
     return figures | {"groups": groups, "parameters": parameters}
 
 
-def _kept_bytes(config: RunConfig, samples: SampleSet, encoded: list[dict[str, Any]]) -> int:
+def _kept_bytes(config: RunConfig, samples: Samples, encoded: list[dict[str, Any]]) -> int:
     """Return the bytes of encoded samples if they are kept in memory; 0 with a GPU, whose memory does not hold them."""
-    total = len(samples) if config.data.given else config.data.shapes.train
+    total = config.data.shapes.train
+    if config.data.given:
+        total = len(samples)
     if torch.cuda.is_available() or not samples.keeps(total):
         return 0
     tensors = [value for sample in encoded for value in sample.values() if isinstance(value, torch.Tensor)]
@@ -143,29 +159,21 @@ def inspect_sample(config: RunConfig, number: int) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         train = train_of(config, folder / "data")
-        index, parts = number, iter(train.parts)
-        part = next(parts)
-        while index >= len(part.content):
-            index -= len(part.content)
-            part = next(parts, None)
-            if part is None:
-                count = sum(len(source.content) for source in train.parts)
-                raise InputError(f"--sample: expected 0 to {count - 1}, found {number}")
-        content = part.content
+        source, record = _locate(train, number)
         opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
-        if isinstance(content, ImageSet):
-            one_image = content.select([content.instances[index]])
-            instance, of_source = one_image.instances[0], config.model_copy(update={"data": part.data})
-            with opened.any_length():
-                sample = sample_set(of_source, opened, one_image, augments=True)[0]
+        if source.images is not None:
+            instance = source.images.instances[record]
+            source, record = replace(source, content=source.images.select([instance])), 0
             size = f"{instance.width} x {instance.height} pixels"
-            say(f"image {instance.image}, {size}, {len(instance.targets)} objects")
+            say(f"image {instance.image}, {size}, {counted(len(instance.targets), 'object')}")
         else:
-            with opened.any_length():
-                sample = ConversationSamples(content, opened.encode)[index]
-            say(f"conversation {index + 1} of {content.path}, {len(content.image_sizes[index])} images")
-            for message in content.record(index)["messages"]:
+            conversations = source.content
+            say(f"conversation {record + 1} of {conversations.path}, {len(conversations.image_sizes[record])} images")
+            for message in conversations.record(record)["messages"]:
                 say(f"  {message['role']}: {message['content']!r}")
+        alone = Mixture.of([replace(source, weight=None)], config.run.seed)
+        with opened.any_length():
+            sample = sample_set(config, opened, alone, augments=True)[record]
     grids = sample["image_grid_thw"].tolist() if "image_grid_thw" in sample else []
     patches = f"patches (frames, rows, columns): {', '.join(map(str, grids))}, " if grids else ""
     too_long = len(sample["input_ids"]) > opened.longest_sample
@@ -184,6 +192,25 @@ def inspect_sample(config: RunConfig, number: int) -> None:
             say(f"{'':8} {'':7}  {'':6} {'image':14} <|image_pad|> x {images}")
             images = 0
         say(f"{position:8} {token:7}  {'yes' if label != -100 else '-':6} {roles.get(position, ''):14} {text!r}")
+
+
+def _locate(train: Mixture, number: int) -> tuple[MixtureSource, int]:
+    """Return the source of a record and its index there.
+
+    Args:
+        train: all sources
+        number: index of the record over all sources in their order
+
+    Raises:
+        InputError: there is no such record.
+    """
+    record = number
+    for source in train.sources:
+        if record < len(source.content):
+            return source, record
+        record -= len(source.content)
+    count = sum(len(source.content) for source in train.sources)
+    raise InputError(f"--sample: expected 0 to {count - 1}, found {number}")
 
 
 def _roles(layout: SequenceLayout | None) -> dict[int, str]:

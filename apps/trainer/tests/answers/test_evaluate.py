@@ -8,8 +8,8 @@ from PIL import Image
 from tiny_run import tiny_config
 
 from coord_trainer.answers import generate, score
-from coord_trainer.answers.appended import unfinished
 from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.resumable_file import unfinished
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import mark_complete
 from coord_trainer.data.shapes import draw_sets
@@ -25,14 +25,14 @@ def evaluate(run, tiny_model):
 
 def test_settings_without_images_to_answer_leave_no_folder(evaluate, tmp_path):
     for _ in range(2):
-        code, told, _ = evaluate("evaluation.pictures=none")
-        assert code == 2 and "evaluation.pictures is none" in told
+        code, told, _ = evaluate("evaluation.images=none")
+        assert code == 2 and "evaluation.images is none" in told
         assert not (tmp_path / "scored").exists()
 
 
 def test_annotations_that_are_refused_leave_no_folder(evaluate, tmp_path):
     (tmp_path / "bad.json").write_text("{")
-    code, told, _ = evaluate("data.annotations=bad.json", "data.images=.", "evaluation.pictures=train")
+    code, told, _ = evaluate("data.annotations=bad.json", "data.images=.", "evaluation.images=train")
     assert code == 2 and "bad.json" in told
     assert not (tmp_path / "scored").exists()
 
@@ -83,7 +83,7 @@ def test_unfinished_answers_are_kept_only_if_the_settings_are_the_same(evaluate,
         return real(*words)
 
     monkeypatch.setattr(generate, "answer_images", stops)
-    words = ("evaluation.batch_size=1", "evaluation.readings=[grammar]")
+    words = ("evaluation.batch_size=1", "evaluation.decoding.grammar=markers")
     assert evaluate(*words)[0] == 130
     batches.extend([None])  # so that it does not stop again
     code, told, _ = evaluate(*words, change)
@@ -91,10 +91,10 @@ def test_unfinished_answers_are_kept_only_if_the_settings_are_the_same(evaluate,
     assert len(batches) == 3 + left
 
 
-def test_scores_of_every_strategy_are_printed(evaluate):
-    code, told, out = evaluate("evaluation.readings=[greedy,grammar]")
+def test_scores_of_every_decoding_are_printed(evaluate):
+    code, told, out = evaluate("evaluation.decoding=[{},{grammar: markers}]")
     assert code in (0, None), told
-    assert "grammar: AP 0.000" in out and "scored/readings/grammar/evaluation.json" in out
+    assert "markers: AP 0.000" in out and "scored/decodings/markers/evaluation.json" in out
 
 
 def test_single_checkpoint_is_evaluated_with_the_settings_of_a_run_that_scores_all(evaluate, tmp_path):
@@ -104,7 +104,7 @@ def test_single_checkpoint_is_evaluated_with_the_settings_of_a_run_that_scores_a
 
 
 def test_each_checkpoint_is_scored_beside_folders_of_other_names(tiny_model, tmp_path, capsys):
-    config = tiny_config(evaluation={"each_checkpoint": True, "max_new_tokens": 8, "pictures": "train"})
+    config = tiny_config(evaluation={"each_checkpoint": True, "max_new_tokens": 8, "images": "train"})
     images, _ = draw_sets(config, tmp_path / "data")
     for name in ("checkpoint-10", "checkpoint-9", "checkpoint-10-old", "checkpoint-best"):
         shutil.copytree(tiny_model, tmp_path / "checkpoints" / name)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from coord_codec import CoordGrid, CoordVocab, RunError
-from coord_trainer.answers.appended import append_answers
 from coord_trainer.answers.generate import StepRecorder
+from coord_trainer.answers.resumable_file import append_answers
 from coord_trainer.folder import explain_full_disk
 
 
@@ -36,18 +36,6 @@ def test_recorder_takes_distributions_over_the_coordinates():
         below = list(accumulate(row))
         at = [next(k for k, mass in enumerate(below) if mass >= (i + 0.5) / 7) for i in range(7)]
         assert quantiles == pytest.approx([k / 1000 for k in at])
-
-
-def test_recorder_feeds_back_the_bin_nearest_to_the_expectation_where_a_coordinate_is_due():
-    vocab = CoordVocab(1, CoordGrid())
-    scores = torch.full((2, 1003), -20.0)
-    scores[:, 1 + 100], scores[:, 1 + 400] = 2.0, 2.2  # the likeliest is 400, the mean lies between
-    scores[1, 0] = 9.0  # the second answer would go on with a word
-    recorder = StepRecorder(vocab, feed_expectation=True)
-    chosen = recorder(torch.zeros(2, 1, dtype=torch.long), scores).argmax(dim=1)
-    p = torch.softmax(torch.tensor([2.0, 2.2]).double(), dim=0)
-    assert chosen.tolist() == [1 + round(float(100 * p[0] + 400 * p[1])), 0]
-    assert recorder.log_p[0][0] < -15  # the model itself would not have chosen that bin
 
 
 def test_answers_on_a_full_disk_leave_the_older_file(tmp_path):

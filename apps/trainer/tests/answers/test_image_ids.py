@@ -8,9 +8,10 @@ from tiny_run import tiny_config
 
 from coord_codec import encode_target
 from coord_data.image_set import load_annotated
+from coord_data.rules import ReadingRules
 from coord_trainer.answers import generate
 from coord_trainer.answers.score import score_predictions
-from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.decoding import Decoding
 
 
 @pytest.mark.parametrize("limit", [None, 3])
@@ -24,7 +25,7 @@ def test_perfect_answers_to_images_without_ids_score_1(tmp_path, monkeypatch, li
         for n in range(5)
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    images = load_annotated(tmp_path / "a.jsonl", None, "heldout", strict=True)
+    images = load_annotated(tmp_path / "a.jsonl", ReadingRules(strict=True), name="heldout")
     config = tiny_config(evaluation={"limit": limit, "batch_size": 2})
     written = iter(images.instances)
 
@@ -32,16 +33,16 @@ def test_perfect_answers_to_images_without_ids_score_1(tmp_path, monkeypatch, li
         return [{"text": encode_target(next(written), markers="obj"), "finish_reason": "stop"} for _ in batch]
 
     monkeypatch.setattr(generate, "answer_images", answers)
-    found = list(generate.predict(None, config, images, STRATEGIES["greedy"], 9))
+    found = list(generate.predict(None, config, images, Decoding(), 9))
     assert len(found) == (limit or 5)
     path = tmp_path / "predictions.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in found))
-    evaluation = score_predictions(config, path, images, STRATEGIES["greedy"])
+    evaluation = score_predictions(config, path, images, Decoding())
     assert evaluation.coco["AP"] == pytest.approx(1)
 
 
-def test_diagnosis_on_the_console_names_the_reading_that_it_is_of(tmp_path, capsys):
-    """A run has several readings, and the way mended for one need not be that of another."""
+def test_diagnosis_on_the_console_names_the_decoding_that_it_is_of(tmp_path, capsys):
+    """A run has several decodings, and the way mended for one need not be that of another."""
     boxes = [[0.05, 0.1 * n, 0.3, 0.1 * n + 0.4] for n in range(5)]
     lines, answers = [], []
     for n, box in enumerate(boxes):
@@ -52,7 +53,7 @@ def test_diagnosis_on_the_console_names_the_reading_that_it_is_of(tmp_path, caps
         answers.append(record | {"text": f"<obj_start>cat{swapped}<obj_end>", "finish_reason": "stop"})
     for name, rows in (("a.jsonl", lines), ("predictions.jsonl", answers)):
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
-    images = load_annotated(tmp_path / "a.jsonl", None, "heldout", strict=True)
-    score_predictions(tiny_config(), tmp_path / "predictions.jsonl", images, STRATEGIES["greedy"])
+    images = load_annotated(tmp_path / "a.jsonl", ReadingRules(strict=True), name="heldout")
+    score_predictions(tiny_config(), tmp_path / "predictions.jsonl", images, Decoding())
     told = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("diagnosis:")]
-    assert len(told) > 1 and all(line.endswith(" (greedy)") for line in told)
+    assert len(told) > 1 and all(line.endswith(f" ({Decoding().name})") for line in told)

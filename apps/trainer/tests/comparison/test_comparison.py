@@ -16,16 +16,16 @@ from coord_codec import InputError
 from coord_trainer.checkpoints import mark_complete
 from coord_trainer.comparison import run as comparison
 from coord_trainer.comparison.plan import default_base, differing_settings, plan_groups, plan_runs, read_seeds
-from coord_trainer.comparison.report import difference_table
+from coord_trainer.comparison.report import difference_table, summary_lines
 from coord_trainer.comparison.results import GroupComparison, ScoredRun, mean_and_interval, paired_difference
 from coord_trainer.comparison.run import why_not_kept
-from coord_trainer.config.decoding import strategies_for
+from coord_trainer.config.decoding import COMPARED, Decoding, supported
 
 ROOT = Path(__file__).parents[4]
 PHASE1 = ROOT / "configs" / "phase1"
 A, SOFT = PHASE1 / "a.yaml", PHASE1 / "soft.yaml"
 DIGESTS = {"train": "1", "heldout": "2"}
-READINGS = strategies_for("box", tokens=True, noise=False)
+DECODINGS = supported(COMPARED, "box", tokens=True, noise=False)
 
 
 def plan(tmp_path, words=(), seeds=1, files=(A, SOFT)):
@@ -53,7 +53,7 @@ def test_plan_goes_seed_by_seed_under_one_setting(tmp_path):
     assert runs[0].group.question.startswith("A: is plain cross-entropy")
     groups = [run.group for run in runs[:2]]
     assert set(differing_settings(groups)) == {"custom.coord_objective.use_coord_ce", "custom.coord_soft_ce_w1.enabled"}
-    assert groups[0].config.evaluation.readings == tuple(READINGS)
+    assert groups[0].config.evaluation.decoding == tuple(DECODINGS)
 
 
 def test_finished_run_is_kept_only_when_settings_and_data_are_the_same(tmp_path):
@@ -68,7 +68,7 @@ def test_finished_run_is_kept_only_when_settings_and_data_are_the_same(tmp_path)
     told = why_not_kept(other, DIGESTS)
     assert "1.0 there and 0.5 now" in told and "1 further" in told
     # Where a run lies, how many threads carry it out and what else its checkpoint is asked change no training.
-    (same, _) = plan(tmp_path, ["run.threads=2", "evaluation.overlays=3", "evaluation.readings=[greedy]"])
+    (same, _) = plan(tmp_path, ["run.threads=2", "evaluation.overlays=3", "evaluation.decoding={}"])
     assert why_not_kept(same, DIGESTS) is None
     (run.folder / "config.yaml").write_text("nonsense: 1")
     assert "cannot be read" in why_not_kept(run, DIGESTS)
@@ -77,7 +77,7 @@ def test_finished_run_is_kept_only_when_settings_and_data_are_the_same(tmp_path)
 @pytest.mark.parametrize(
     ("files", "sweep", "word", "told"),
     [
-        ([A, ROOT / "configs" / "memorise.yaml"], None, "run.threads=1", "evaluation.pictures"),
+        ([A, ROOT / "configs" / "memorise.yaml"], None, "run.threads=1", "evaluation.images"),
         ([A, A], None, "run.threads=1", "two configs are called a"),
         ([], None, "run.threads=1", "at least one config"),
         ([A], "d: {x: [a.b=1]}", "run.threads=1", "none of them is among the configs"),
@@ -104,6 +104,24 @@ def test_comparison_refuses_what_cannot_be_compared(tmp_path, files, sweep, word
     assert not (tmp_path / "out").exists()
 
 
+def test_dry_run_names_data_and_checkpoints_that_do_not_exist(run, tmp_path):
+    words = ["data.annotations=gone.json", "data.heldout_annotations=lost.json", "model.path=nowhere"]
+    code, told, _ = run("compare", A, SOFT, "--dry-run", "--out", tmp_path / "out", *words)
+    assert code == 2 and "Traceback" not in told
+    named = {line.partition(":")[0] for line in told.splitlines()[1:]}
+    assert named == {"data.annotations", "data.heldout_annotations", "model.path"}
+    assert not (tmp_path / "out").exists()
+
+
+def test_printed_table_has_the_mean_of_every_group_and_decoding():
+    groups, scored = [SimpleNamespace(name="a"), SimpleNamespace(name="b")], {}
+    for group, ap in (("a", 0.25), ("b", 0.5)):
+        evaluation = SimpleNamespace(coco={"AP": ap, "AP50": 2 * ap}, mean_iou=ap)
+        scored[group, Decoding()] = [ScoredRun(evaluation, {}, np.array([]), np.array([]))]
+    rows = [line.split() for line in summary_lines(GroupComparison(groups, [], scored, {}, {}, 0))]
+    assert rows[1:] == [["a", "none", "0.250", "0.500", "0.250"], ["b", "none", "0.500", "1.000", "0.500"]]
+
+
 def test_question_is_the_first_line_also_after_a_byte_order_mark(tmp_path):
     (tmp_path / "a.yaml").write_text(A.read_text(), "utf-8-sig")
     (group,) = plan_groups([tmp_path / "a.yaml"], default_base([A]), [], None)
@@ -119,7 +137,7 @@ def test_comparison_into_a_file_is_refused_in_one_line(run, tmp_path, place):
 
 def test_missing_answers_come_from_the_checkpoint_that_gave_the_others(tmp_path, monkeypatch):
     """That with the highest AP during training, not the last one."""
-    (planned, _) = plan(tmp_path, ["evaluation.readings=[greedy]"])
+    (planned, _) = plan(tmp_path, ["evaluation.decoding={}"])
     checkpoints = planned.folder / "checkpoints"
     for step in (1, 2):
         (checkpoints / f"checkpoint-{step}").mkdir(parents=True)
@@ -158,12 +176,12 @@ def test_differences_are_paired_by_seed_and_by_image():
             draws = {"AP": ap + pictures, "AP_any_label": any_label + pictures}
             entries.append(ScoredRun(evaluation, draws, np.array([]), np.array([])))
             runs.append(SimpleNamespace(group=SimpleNamespace(name=group), seed=seed))
-        scored[group, "greedy"] = entries
-    found = paired_difference(GroupComparison(groups, runs, scored, {}, {}, 400), "b", "greedy")
+        scored[group, Decoding()] = entries
+    found = paired_difference(GroupComparison(groups, runs, scored, {}, {}, 400), "b", Decoding())
     assert found.mean == pytest.approx(0.05)
     assert found.over_seeds == pytest.approx(0, abs=1e-12)  # seeds 1 and 2, that both have
     assert (found.low, found.high) == pytest.approx((0.05, 0.05))
-    assert paired_difference(GroupComparison(groups, runs, scored, {}, {}, 400), "a", "greedy") is None
+    assert paired_difference(GroupComparison(groups, runs, scored, {}, {}, 400), "a", Decoding()) is None
     table = difference_table(GroupComparison(groups, runs, scored, {}, {}, 400))
     assert re.findall(r">([+-][.\d]+) ± ", table) == ["+0.050", "+0.100"]
     assert re.findall(r">\[(.*?)\]", table) == ["+0.050, +0.050", "+0.100, +0.100"]
@@ -197,21 +215,21 @@ def test_comparison_of_two_groups_leaves_one_report_and_keeps_everything_the_sec
 
     assert run().count("started") == 2
     rows = json.loads((out / "comparison.json").read_text())["rows"]
-    assert {(row["group"], row["reading"]) for row in rows} == {
-        (group, reading) for group in "ab" for reading in READINGS
+    assert {(row["group"], row["decoding"]) for row in rows} == {
+        (group, decoding.name) for group in "ab" for decoding in DECODINGS
     }
     for group in "ab":  # under the grammar even a model that has learnt nothing answers in whole objects
-        health = json.loads((out / group / "seed-0/readings/grammar/evaluation.json").read_text())["format"]
+        health = json.loads((out / group / "seed-0/decodings/markers/evaluation.json").read_text())["format"]
         assert health["truncated"] == 0 and set(health["dropped"]) <= {"no_area"}
     first = [json.loads((out / g / "seed-0" / "manifest.json").read_text()) for g in "ab"]
     assert first[0]["first_batches"] == first[1]["first_batches"] != {}
     steps = json.loads((out / "a" / "seed-0" / "convergence.json").read_text())
-    assert [(row["step"], row["reading"]) for row in steps] == [
-        (step, reading) for step in (2, 4) for reading in ("greedy", "grammar")
+    assert [(row["step"], row["decoding"]) for row in steps] == [
+        (step, decoding) for step in (2, 4) for decoding in ("none", "markers")
     ]
     page = re.sub(r' xmlns(:\w+)?="[^"]*"', "", (out / "report.html").read_text())  # names, fetched by nobody
     assert page.count("<svg") > 20 and "http://" not in page and "https://" not in page
-    lost = out / "b" / "seed-0" / "readings" / "names" / "predictions.jsonl"
+    lost = out / "b" / "seed-0" / "decodings" / "names" / "predictions.jsonl"
     answers = lost.read_text()
     lost.unlink()
     text = run()

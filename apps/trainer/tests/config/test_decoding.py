@@ -1,16 +1,73 @@
-"""The table of decoding strategies."""
+"""The three settings of a decoding, and the names that they had before."""
 
-from coord_trainer.config.decoding import STRATEGIES, prediction_files
+import pytest
+
+from coord_codec import InputError
+from coord_trainer.config.decoding import COMPARED, OLD_NAMES, WITHOUT_FEEDBACK, Decoding, prediction_files
+from coord_trainer.config.run_config import load_run_config
+
+SOFT = "custom.coord_soft_ce_w1.enabled=true"
 
 
-def test_free_answers_are_those_of_greedy_decoding_whatever_boxes_are_taken_from_them():
-    free = [strategy for strategy in STRATEGIES.values() if not strategy.grammar]
-    assert [strategy.name for strategy in free] == ["greedy", "best-iou"]
-    assert len({strategy.generation for strategy in free}) == 1
-    assert [strategy.needs_tokens for strategy in free] == [False, True]
+def decodings(*words):
+    return load_run_config(None, [SOFT, *words]).evaluation.decoding
 
 
-def test_first_strategy_writes_into_the_run_folder_itself(tmp_path):
-    files = prediction_files(["names", "greedy"], tmp_path)
-    assert files[0] == (STRATEGIES["names"], tmp_path / "predictions.jsonl")
-    assert files[1] == (STRATEGIES["greedy"], tmp_path / "readings" / "greedy" / "predictions.jsonl")
+def test_free_answers_are_the_same_whatever_boxes_are_taken_from_them():
+    free = [decoding for decoding in COMPARED if decoding.grammar == "none"]
+    assert len(free) > 1 and {decoding.generation for decoding in free} == {Decoding()}
+    assert {decoding.boxes for decoding in free if decoding.needs_tokens} == {"best_iou"}
+
+
+def test_names_tell_decodings_apart():
+    assert len({decoding.name for decoding in COMPARED}) == len({d.meaning for d in COMPARED}) == len(COMPARED)
+
+
+def test_first_decoding_writes_into_the_run_folder_itself(tmp_path):
+    names, free = Decoding(grammar="names"), Decoding()
+    files = dict(prediction_files([names, free], tmp_path))
+    assert files[names] == tmp_path / "predictions.jsonl"
+    assert files[free] == tmp_path / "decodings" / "none" / "predictions.jsonl"
+
+
+def test_settings_of_one_decoding_replace_a_list_and_add_up(tmp_path):
+    file = tmp_path / "base.yaml"
+    file.write_text("evaluation: {decoding: [{grammar: none}, {grammar: names}]}\n")
+    words = ["evaluation.decoding.grammar=markers", "evaluation.decoding.boxes=median"]
+    config = load_run_config(file, [SOFT, *words])
+    assert config.evaluation.decoding == (Decoding(grammar="markers", boxes="median"),)
+
+
+@pytest.mark.parametrize("name", OLD_NAMES)
+def test_former_name_gives_its_settings_and_names_the_present_key(name, capsys):
+    noise = ["data.noise_objects=3", "data.max_objects=3"] if "filled" in OLD_NAMES[name] else []
+    assert decodings(f"evaluation.readings=[{name}]", *noise) == (Decoding(**OLD_NAMES[name]),)
+    from coord_trainer.console import say_once
+
+    say_once.cache_clear()
+    decodings(f"evaluation.readings=[{name}]", *noise)
+    assert "evaluation.decoding" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", WITHOUT_FEEDBACK)
+def test_decoding_that_fed_the_expectation_back_is_refused_with_what_to_use(name):
+    with pytest.raises(InputError, match=r"evaluation\.decoding=\{grammar: \w+, boxes: expectation\}"):
+        decodings(f"evaluation.readings=[{name}]")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluation.readings=[wish]"],
+        ["evaluation.readings=[]"],
+        ["evaluation.decoding=[]"],
+        ["evaluation.decoding=markers"],
+        ["evaluation.decoding=[{},{grammar: none}]"],
+        ["evaluation.decoding.grammar=wish"],
+        ["evaluation.decoding.filled=true"],
+    ],
+)
+def test_wrong_decodings_are_refused_by_their_key(words):
+    _, key, *setting = words[0].partition("=")[0].split(".")
+    with pytest.raises(InputError, match=".*".join((rf"evaluation\.{key}\b", *setting))):
+        decodings(*words)

@@ -91,7 +91,7 @@ def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path, forked):
         "model": {"tiny": TINY},
         "training": BASE["training"] | {"max_steps": 2},
         "custom": {"coord_objective": terms},
-        "evaluation": {"pictures": "train", "limit": 2, "max_new_tokens": 24},
+        "evaluation": {"images": "train", "limit": 2, "max_new_tokens": 24},
     }
     (tmp_path / "my.yaml").write_text(json.dumps(config))
     done = forked(Path(__file__).parents[2], "train", "-c", "my.yaml", "run.dir=out", cwd=tmp_path)

@@ -135,11 +135,10 @@ def test_custom_switches_resolve_or_name_both_sides_in_every_combination(tmp_pat
     ("sections", "named"),
     [
         (
-            {"evaluation": {"readings": ["greedy", "names"]}, "custom": {"coord_tokens": {"enabled": False}}},
-            ("evaluation.readings", "custom.coord_tokens.enabled"),
+            {"evaluation": {"decoding": {"grammar": "names"}}, "custom": {"coord_tokens": {"enabled": False}}},
+            ("evaluation.decoding", "custom.coord_tokens.enabled"),
         ),
-        ({"evaluation": {"readings": ["wish"]}}, ("evaluation.readings", "grammar-expectation")),
-        ({"evaluation": {"readings": []}}, ("evaluation.readings", "greedy")),
+        ({"training": {"max_steps": 3, "num_train_epochs": 2}}, ("training.max_steps", "training.num_train_epochs")),
         (
             {"run": {"gradient_norms": True}, "training": {"gradient_checkpointing": True}},
             ("run.gradient_norms", "training.gradient_checkpointing"),
@@ -298,3 +297,30 @@ def test_flash_attention_is_replaced_where_it_cannot_run(capsys, monkeypatch):
     plain = resolve()
     assert checkpoint.with_usable_attention(plain) is plain
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(("first", "later"), [("max_steps", "num_train_epochs"), ("num_train_epochs", "max_steps")])
+def test_later_word_says_where_training_ends(tmp_path, first, later, capsys):
+    file = tmp_path / "a.yaml"
+    file.write_text(f"custom: {{coord_soft_ce_w1: {{enabled: true}}}}\ntraining: {{{first}: 7}}\n")
+    config = load_run_config(file, [f"training.{later}=3"])
+    assert config.training == {later: 3}
+    told = capsys.readouterr().out
+    assert f"training.{later}" in told and f"training.{first}=7" in told
+    child = tmp_path / "b.yaml"
+    child.write_text(f"extends: a.yaml\ntraining: {{{later}: 3}}\n")
+    assert load_run_config(child, []).training == {later: 3}
+
+
+def test_setting_that_a_file_leaves_open_has_to_be_given(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        "custom: {coord_soft_ce_w1: {enabled: true}}\ndata: {annotations: ???}\nevaluation: {images: none}\n"
+    )
+    with pytest.raises(InputError, match=r"own\.yaml: data\.annotations has to be given"):
+        load_run_config(file, [], needs_data=True)
+    assert load_run_config(file, []).data.annotations is None  # inference needs no data
+    given = load_run_config(file, ["data.annotations=a.json"], needs_data=True)
+    assert given.data.annotations == Path("a.json")
+    sources = load_run_config(file, ["data.sources=[{annotations: b.json}]"], needs_data=True)
+    assert sources.data.annotations is None and len(sources.data.sources) == 1

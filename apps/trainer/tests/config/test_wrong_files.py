@@ -2,7 +2,6 @@
 
 import copy
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
         ({"custom": {"coord_offset": {"enabled": True, "embed_lr": "fast"}}}, "coord_offset.embed_lr"),
         ({"custom": {"coord_offset": {"enabled": True, "embed_lr": float("inf")}}}, "coord_offset.embed_lr"),
         ({"custom": {"coord_offset": {"enabled": True, "head_lr": float("nan")}}}, "coord_offset.head_lr"),
-        ({"evaluation": {"pictures": False}}, "found False, which is how YAML reads no and off"),
+        ({"evaluation": {"images": False}}, "found False, which is how YAML reads no and off"),
     ],
     ids=str,
 )
@@ -107,8 +106,6 @@ def test_names_of_the_specification_are_answered_by_where_they_live():
     with pytest.raises(InputError, match="packages/coord-codec"):
         load_run_config(Path("src/coord_tokens/offset.yaml"), [])
     assert pointer("trian") == ""
-    script = subprocess.run([ROOT / "scripts" / "merge_coord.sh"], capture_output=True, text=True, check=False)
-    assert script.returncode == 2 and "uv run apps/exporter merge" in script.stderr
     page = (ROOT / "docs" / "guides" / "from-elsewhere.md").read_text()
     assert all(name in page for name in ELSEWHERE)
 
@@ -140,17 +137,17 @@ def test_coco_fields_of_a_wrong_type_are_problems_or_input_errors(tmp_path):
 
 
 def test_check_model_path_refuses_a_folder_without_a_checkpoint(tmp_path):
-    from coord_trainer.model.tiny import check_model_path
+    from coord_trainer.checkpoints import check_model_path
 
     config = check_run_config({"custom": SOFT, "model": {"path": str(tmp_path)}}, "test")
     with pytest.raises(InputError, match=r"config\.json"):
-        check_model_path(config)
+        check_model_path(config.model)
     for text in ("{", "[]"):
         (tmp_path / "config.json").write_text(text)
         with pytest.raises(InputError, match=r"config\.json"):
-            check_model_path(config)
+            check_model_path(config.model)
     (tmp_path / "config.json").write_text("{}")
-    check_model_path(config)
+    check_model_path(config.model)
 
 
 def test_more_ranks_than_images_are_refused_before_anything_is_made(tmp_path, monkeypatch):

@@ -5,12 +5,13 @@ import pytest
 from PIL import Image
 
 from coord_codec import Instance, write_instances
+from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection
-from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.data.augment import augment
 from coord_trainer.data.load import load_training
-from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.mixture import Mixture
+from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter
 
 COLOURS = {"red": (250, 0, 0), "green": (0, 250, 0), "blue": (0, 0, 250)}
@@ -125,8 +126,8 @@ def test_what_names_a_side_is_not_mirrored_and_counted(tmp_path, query, desc, mi
     write_instances(tmp_path / "a.jsonl", [record])
     for flip, counted in ((0, False), (1, not mirrored)):
         data = {"annotations": tmp_path / "a.jsonl", "augment": {"flip": flip}}
-        values = {"data": data, "evaluation": {"pictures": "train"}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
-        told = load_training(check_run_config(values, "test")).parts[0].content.told
+        values = {"data": data, "evaluation": {"images": "train"}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
+        told = load_training(check_run_config(values, "test")).sources[0].content.told
         assert ("1 records contain left or right and are not mirrored (augment.flip)" in told) is counted
 
 
@@ -145,8 +146,9 @@ def test_crop_keeps_what_a_phrase_asks_for(query):
 @pytest.mark.parametrize("augments", [True, False])
 def test_training_samples_alone_are_augmented_anew_in_each_epoch(augments):
     data = DataSection(augment={"flip": 0.5, "colour": 0.5})
-    samples = SampleSet(
-        Images(), lambda record, **_: record | {"labels": []}, TargetWriter(data, True, 0, None), None, augments
+    writer = TargetWriter(data, True, 0, None)
+    samples = Samples(
+        Mixture.of_one(Images(), data), lambda record, **_: record | {"labels": []}, [writer], None, augments
     )
     assert not samples.kept
     pixels = set()
@@ -157,5 +159,5 @@ def test_training_samples_alone_are_augmented_anew_in_each_epoch(augments):
 
 def test_augmented_samples_cannot_be_kept_encoded():
     values = {"data": {"augment": {"flip": 0.5}, "preload": True}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
-    with pytest.raises(ValueError, match=r"data\.augment is on"):
+    with pytest.raises(ValueError, match=r"data\.preload is true but data\.augment"):
         check_run_config(values, "test")

@@ -83,6 +83,7 @@ def test_folder_of_folders_says_where_annotations_are(place, run):
 def test_link_out_of_the_folder_is_refused_unless_allowed(place, run):
     from coord_codec import InputError
     from coord_data.image_set import load_annotated
+    from coord_data.rules import ReadingRules
     from coord_trainer.config.sections import DataSection
 
     (place / "secret").mkdir()
@@ -91,13 +92,13 @@ def test_link_out_of_the_folder_is_refused_unless_allowed(place, run):
     (place / "linked").symlink_to(place / "images")
     (place / "a.json").write_text(coco())
     with pytest.raises(InputError, match="lies outside the folder of the images"):
-        load_annotated(place / "a.json", place / "images", "train", False)
+        load_annotated(place / "a.json", ReadingRules(images=place / "images"))
     with pytest.raises(InputError, match="lies outside the folder of the images"):
-        load_annotated(place / "a.json", place / "linked", "train", False)
+        load_annotated(place / "a.json", ReadingRules(images=place / "linked"))
     code, error, _ = run("prepare", "a.json", "images", "--out", "out")
     assert code == 2 and "prepare: --allow-outside" in error
     code, _, told = run("prepare", "a.json", "images", "--out", "out", "--allow-outside")
     assert code == 0 and "1 records" in told and "set data.allow_outside=true wherever this is read" in told
     allowed = DataSection(allow_outside=True)
-    assert len(load_annotated(place / "out", None, "train", False, allowed)) == 1
-    assert len(load_annotated(place / "a.json", place / "images", "train", False, allowed)) == 1
+    assert len(load_annotated(place / "out", allowed)) == 1
+    assert len(load_annotated(place / "a.json", allowed.model_copy(update={"images": place / "images"}))) == 1

@@ -11,9 +11,9 @@ from coord_codec import CoordVocab, InputError, Instance, Object, coordinates_of
 from coord_data.formats.registry import read_source
 from coord_data.large.records import Records, row_of, write_records
 from coord_trainer.answers.summary import shape_line
+from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection, ShapesConfig
-from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.data.augment import augment
 from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.shapes import draw_shapes
@@ -32,13 +32,13 @@ def config(**sections):
     ("sections", "told"),
     [
         (
-            {"data": {"geometry": "polygon"}, "evaluation": {"readings": ["grammar-median"]}},
-            "evaluation.readings names grammar-median",
+            {"data": {"geometry": "polygon"}, "evaluation": {"decoding": {"grammar": "markers", "boxes": "median"}}},
+            "evaluation.decoding has markers-median but data.geometry",
         ),
         ({"data": {"geometry": "keypoints"}}, "data.geometry is keypoints but data.annotations"),
         (
             {"data": {"geometry": "point"}, "custom": {"coord_objective": {"matching": "hungarian"}}},
-            "matches boxes only",
+            "matches boxes alone",
         ),
         ({"data": {"geometry": "point"}, "custom": {"coord_objective": {"shape_boxes": True}}}, "no box around"),
         ({"custom": {"coord_objective": {"shape_boxes": True}}}, "data.geometry is box"),

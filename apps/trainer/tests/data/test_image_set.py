@@ -8,9 +8,10 @@ from tiny_run import tiny_config
 
 from coord_codec import InputError, RunError
 from coord_data.image_set import load_annotated
+from coord_data.rules import ReadingRules
 from coord_eval import load_ground_truth
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.data.load import load_sets, report_sets
+from coord_trainer.data.load import load_data, report_sets
 
 NAN = float("nan")
 
@@ -114,7 +115,7 @@ def write_coco(path, kinds, good=GOOD):
 
 def check_left_out(path, root, told):
     """Training and scoring have the three good images, and the problem is listed."""
-    found = load_annotated(path, root, "train", strict=False)
+    found = load_annotated(path, ReadingRules(images=root))
     assert [instance.image for instance in found.instances] == ["1.png", "2.png", "3.png"]
     assert [len(instance.targets) for instance in found.instances] == [1, 1, 1]
     truth = load_ground_truth(found.ground_truth())
@@ -125,7 +126,7 @@ def check_left_out(path, root, told):
     listed = [json.loads(line) for line in (path.parent / "problems.jsonl").read_text().splitlines()]
     assert [(line["where"], line["message"]) for line in listed] == [(p.where, p.message) for p in found.problems]
     with pytest.raises(InputError, match=r"data\.strict is on"):
-        load_annotated(path, root, "train", strict=True)
+        load_annotated(path, ReadingRules(images=root, strict=True))
     return found
 
 
@@ -155,7 +156,7 @@ def test_instance_line_that_is_no_json_is_listed(image_folder, tmp_path):
 
 def test_overshoot_by_rounding_is_clipped_and_counted(folder):
     path = folder(coco([{"bbox": [100.4, 0, 100, 100]}]))
-    found = load_annotated(path, path.parent, "train", strict=True)
+    found = load_annotated(path, ReadingRules(images=path.parent, strict=True))
     assert found.instances[0].objects[0].bbox == pytest.approx((0.502, 0, 1, 1))
     assert found.annotations.notes == {"boxes clipped by at most 1 pixel": 1}
 
@@ -163,7 +164,7 @@ def test_overshoot_by_rounding_is_clipped_and_counted(folder):
 def test_crowd_region_is_no_target_but_stands_in_the_ground_truth(folder):
     crowd = {"bbox": [0, 0, 50, 50], "iscrowd": 1}
     path = folder(coco([{"bbox": [20, 10, 100, 50]}, crowd]))
-    found = load_annotated(path, path.parent, "train", strict=True)
+    found = load_annotated(path, ReadingRules(images=path.parent, strict=True))
     assert len(found.instances[0].targets) == 1
     assert sorted(load_ground_truth(found.ground_truth()).crowd_N.tolist()) == [False, True]
     assert list(found.annotations.notes.values()) == [1]
@@ -172,13 +173,13 @@ def test_crowd_region_is_no_target_but_stands_in_the_ground_truth(folder):
 def test_size_that_the_annotations_do_not_state_is_the_images(folder):
     document = coco([{"bbox": [20, 10, 100, 50]}], [{"id": 7, "file_name": "a.png"}])
     path = folder(document)
-    found = load_annotated(path, path.parent, "train", strict=True)
+    found = load_annotated(path, ReadingRules(images=path.parent, strict=True))
     assert found.instances[0].objects[0].bbox == pytest.approx((0.1, 0.1, 0.6, 0.6), abs=1e-12)
 
 
 def test_boxes_that_the_grid_cannot_show_are_left_out_alone(folder, tmp_path):
     path = folder(coco([{"bbox": [20, 10, 0.05, 50]}, {"bbox": [20, 10, 10, 50]}]))
-    found = load_annotated(path, tmp_path, "train", strict=False)
+    found = load_annotated(path, ReadingRules(images=tmp_path))
     assert [o.bbox for o in found.instances[0].objects] == [pytest.approx((0.1, 0.1, 0.15, 0.6))]
     assert len(load_ground_truth(found.ground_truth()).category_N) == 1
     assert [p.message.partition(": ")[2][:32] for p in found.problems] == ["the box is thinner than a bin, w"]
@@ -195,19 +196,19 @@ def test_no_usable_image_is_an_error(folder, tmp_path):
 def test_paths_in_instance_jsonl_are_relative_to_the_file(folder, tmp_path):
     record = {"image": "a.png", "width": 200, "height": 100, "objects": [BOX]}
     (tmp_path / "x.jsonl").write_text(json.dumps(record) + "\n")
-    found = load_annotated(tmp_path / "x.jsonl", None, "train", strict=False)
+    found = load_annotated(tmp_path / "x.jsonl")
     assert len(found) == 1 and found.image(0).size == (200, 100)
 
 
 def test_digest_follows_content_and_the_same_data_cannot_be_held_out(folder, tmp_path):
     path = folder(coco([{"bbox": [20, 10, 100, 50]}]))
-    first = load_annotated(path, tmp_path, "train", strict=False).digest
+    first = load_annotated(path, ReadingRules(images=tmp_path)).digest
     places = {"annotations": path, "images": tmp_path, "heldout_annotations": path, "heldout_images": tmp_path}
     custom = {"coord_soft_ce_w1": {"enabled": True}}
     with pytest.raises(InputError, match="same data"):
-        load_sets(RunConfig.model_validate({"data": places, "custom": custom}))
+        load_data(RunConfig.model_validate({"data": places, "custom": custom}), tmp_path)
     Image.new("RGB", (200, 100), (10, 20, 31)).save(tmp_path / "a.png")
-    assert load_annotated(path, tmp_path, "train", strict=False).digest != first
+    assert load_annotated(path, ReadingRules(images=tmp_path)).digest != first
 
 
 def test_run_with_every_bad_record_reaches_its_report(image_folder, tmp_path):

@@ -10,20 +10,20 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_data.image_set import load_annotated
+from coord_data.rules import ReadingRules
 from coord_trainer.config.run_config import RunConfig, check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.conversations import load_conversations
-from coord_trainer.data.load import load_sets, load_training
-from coord_trainer.data.mixed import ConversationSamples, MixedSamples
+from coord_trainer.data.load import load_data, load_training
 from coord_trainer.data.mixture import Mixture, Plan
-from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter
 
 SOFT = {"coord_soft_ce_w1": {"enabled": True}}
 
 
 def config(sources, **more):
-    values = {"data": {"sources": sources} | more, "custom": SOFT, "evaluation": {"pictures": "none"}}
+    values = {"data": {"sources": sources} | more, "custom": SOFT, "evaluation": {"images": "none"}}
     return check_run_config(values, "test")
 
 
@@ -89,13 +89,10 @@ def test_share_of_less_than_a_sample_is_refused():
 
 def test_every_source_has_its_own_prompt_classes_root_and_augmentation(tmp_path):
     mixture = load_training(config(write_sources(tmp_path)))
-    assert [part.name for part in mixture.parts] == ["a", "dogs", "talk"]
+    assert [source.name for source in mixture.sources] == ["a", "dogs", "talk"]
     data = DataSection()
-    parts = [
-        SampleSet(p.content, given, TargetWriter(p.data, True, 0, None, p.content.classes), None, augments=True)
-        for p in mixture.parts[:2]
-    ]
-    samples = MixedSamples(mixture, [*parts, ConversationSamples(mixture.parts[2].content, given)])
+    writers = [TargetWriter(s.data, True, 0, None, s.content.classes) for s in mixture.sources[:2]]
+    samples = Samples(mixture, given, [*writers, None], None, augments=True)
     found = {0: set(), 1: set(), 2: set()}
     flipped = set()
     for epoch in range(8):
@@ -124,7 +121,11 @@ def test_annotations_alone_are_the_case_of_one_source(tmp_path):
     path = write_sources(tmp_path)[0]["annotations"]
     one = load_training(check_run_config({"data": {"annotations": path}, "custom": SOFT, "evaluation": NONE}, "test"))
     other = load_training(config([{"annotations": path}]))
-    assert one.digest == other.digest == load_annotated(tmp_path / "big/a.jsonl", None, "x", True).digest
+    assert (
+        one.digest
+        == other.digest
+        == load_annotated(tmp_path / "big/a.jsonl", ReadingRules(strict=True), name="x").digest
+    )
     assert one.plan == replace(other.plan, seed=one.plan.seed) and one.only is not None
     assert other.only is not None and list(one.only.instances) == list(other.only.instances)
 
@@ -132,10 +133,10 @@ def test_annotations_alone_are_the_case_of_one_source(tmp_path):
 def test_limit_takes_the_first_images_of_each_source_and_says_so(tmp_path):
     sources = write_sources(tmp_path)
     every = load_training(config(sources))
-    assert [len(part.content) for part in every.parts] == [5, 3, 2]
+    assert [len(source.content) for source in every.sources] == [5, 3, 2]
     sources[1]["limit"] = 1
     found = load_training(config(sources, limit=2))
-    assert [len(part.content) for part in found.parts] == [2, 1, 2]
+    assert [len(source.content) for source in found.sources] == [2, 1, 2]
     for mine, whole, count in zip(found.image_sets, every.image_sets, (2, 1), strict=True):
         assert list(mine.instances) == list(whole.instances)[:count]
         assert (
@@ -144,14 +145,14 @@ def test_limit_takes_the_first_images_of_each_source_and_says_so(tmp_path):
         )
     # What is scored when the training set is answered is what was trained on.
     path = sources[0]["annotations"]
-    values = {"data": {"annotations": path, "limit": 1}, "custom": SOFT, "evaluation": {"pictures": "train"}}
+    values = {"data": {"annotations": path, "limit": 1}, "custom": SOFT, "evaluation": {"images": "train"}}
     (alone,) = load_training(check_run_config(values, "test")).image_sets
     assert len(alone) == len(alone.ground_truth().instances) == 1
     with pytest.raises(InputError, match=r"data\.limit: the number of generated shapes"):
         check_run_config({"data": {"limit": 3}, "custom": SOFT}, "test")
 
 
-NONE = {"pictures": "none"}
+NONE = {"images": "none"}
 
 
 def test_manifest_has_proportions_and_digests(tmp_path):
@@ -174,7 +175,7 @@ def test_sources_of_the_same_name_are_numbered(tmp_path):
     sources = write_sources(tmp_path)
     for source in sources:
         source.pop("name", None)
-    assert [part.name for part in load_training(config(sources)).parts] == ["a-1", "a-2", "talk"]
+    assert [source.name for source in load_training(config(sources)).sources] == ["a-1", "a-2", "talk"]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_wrong_source_is_named(tmp_path, change, told):
     [
         ({"annotations": "a.json"}, r"data\.sources and data\.annotations are both given"),
         ({"images": "a"}, r"data\.sources and data\.images are both given"),
-        ({"preload": True}, r"data\.preload is true but data\.augment is on"),
+        ({"preload": True}, r"data\.preload is true but data\.sources"),
     ],
 )
 def test_both_forms_are_refused(tmp_path, data, told):
@@ -229,9 +230,9 @@ def test_held_out_set_must_not_be_one_of_the_sources(tmp_path):
     sources = write_sources(tmp_path)
     values = {"data": {"sources": sources, "heldout_annotations": sources[0]["annotations"]}, "custom": SOFT}
     with pytest.raises(InputError, match="hold the same data"):
-        load_sets(RunConfig.model_validate(values))
-    with pytest.raises(InputError, match=r"evaluation\.pictures is train but data\.sources has 3 sources"):
-        check_run_config({"data": {"sources": sources}, "custom": SOFT, "evaluation": {"pictures": "train"}}, "test")
+        load_data(RunConfig.model_validate(values), tmp_path)
+    with pytest.raises(InputError, match=r"evaluation\.images is train but data\.sources has"):
+        check_run_config({"data": {"sources": sources}, "custom": SOFT, "evaluation": {"images": "train"}}, "test")
 
 
 def test_missing_file_of_a_source_is_one_line_and_exit_2(run, tmp_path):
@@ -240,13 +241,13 @@ def test_missing_file_of_a_source_is_one_line_and_exit_2(run, tmp_path):
         wrong = [dict(source) for source in sources]
         wrong[number][key] = "gone"
         word = f"data.sources={json.dumps(wrong)}"
-        code, told, _ = run("train", word, "evaluation.pictures=none", "custom.coord_soft_ce_w1.enabled=true")
+        code, told, _ = run("train", word, "evaluation.images=none", "custom.coord_soft_ce_w1.enabled=true")
         assert code == 2 and "gone" in told and "Traceback" not in told
 
 
 def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp_path):
     word = f"data.sources={json.dumps(write_sources(tmp_path))}"
-    code, error, told = run("inspect", word, "evaluation.pictures=none", "--out", tmp_path / "found")
+    code, error, told = run("inspect", word, "evaluation.images=none", "--out", tmp_path / "found")
     assert code == 1, error
     assert f"{tmp_path / 'talk.jsonl'}: conversations have no boxes to examine" in told
     assert {path.parent.name for path in (tmp_path / "found").glob("*/findings.json")} == {"a", "dogs"}
@@ -255,17 +256,17 @@ def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp
 def test_inspect_shows_a_conversation_token_by_token(run, tmp_path):
     pytest.importorskip("swift")
     word = f"data.sources={json.dumps(write_sources(tmp_path))}"
-    sizes = [len(part.content) for part in load_training(config(write_sources(tmp_path))).parts]
+    sizes = [len(source.content) for source in load_training(config(write_sources(tmp_path))).sources]
     at = sum(sizes[:2])
     wanted = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=True, allow_outside=False).record(0)
-    code, error, told = run("inspect", word, "evaluation.pictures=none", "--sample", at)
+    code, error, told = run("inspect", word, "evaluation.images=none", "--sample", at)
     assert code == 0, error
     assert f"conversation 1 of {tmp_path / 'talk.jsonl'}, {len(wanted['images'])} images" in told
     assert all(repr(message["content"]) in told for message in wanted["messages"])
     rows = [line.split() for line in told.splitlines() if line.split()[2:3] in (["yes"], ["-"])]
     answer = "".join(row[-1].strip("'") for row in rows if row[2] == "yes").replace("\u0120", " ")
     assert wanted["messages"][-1]["content"] in answer
-    code, told, _ = run("inspect", word, "evaluation.pictures=none", "--sample", sum(sizes))
+    code, told, _ = run("inspect", word, "evaluation.images=none", "--sample", sum(sizes))
     assert code == 2 and f"--sample: expected 0 to {sum(sizes) - 1}, found {sum(sizes)}" in told
 
 
@@ -279,7 +280,7 @@ def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     }
     write_sources(tmp_path)
     (tmp_path / "a.json").write_text(json.dumps(coco))
-    found = load_annotated(tmp_path / "a.json", None, "train", True, DataSection(classes=("dog", "bird")))
+    found = load_annotated(tmp_path / "a.json", DataSection(classes=("dog", "bird"), strict=True))
     assert [(category.id, category.name) for category in found.annotations.categories] == [(7, "dog"), (8, "bird")]
     assert found.classes == ("dog", "bird") and found.target_counts.tolist() == [2]
     assert found.told == ("data.classes names a class that these annotations do not have: bird",)
@@ -287,7 +288,7 @@ def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     with pytest.raises(
         InputError, match=r"data\.classes: expected classes of these annotations \(cat, dog\), found bird"
     ):
-        load_annotated(tmp_path / "a.json", None, "train", True, DataSection(classes=("bird",)))
+        load_annotated(tmp_path / "a.json", DataSection(classes=("bird",), strict=True))
 
 
 def test_one_mixture_is_a_mixture(tmp_path):

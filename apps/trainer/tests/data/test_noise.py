@@ -8,9 +8,9 @@ import torch
 
 from coord_codec import InputError, Instance
 from coord_trainer.answers.generate import StepRecorder
-from coord_trainer.answers.room import answer_room
 from coord_trainer.answers.score import score_predictions
-from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.answers.token_limit import token_limit
+from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.noise import NOISE, noise_objects
@@ -82,8 +82,8 @@ COORDS = {"coord_tokens": {"enabled": True}, "coord_soft_ce_w1": {"enabled": Tru
         ({"data": {"noise_objects": 31}}, "data.noise_objects is 31 but data.max_objects is 30"),
         ({"data": {"noise_objects": 3}, "custom": {"coord_tokens": {"enabled": False}}}, "digits of noise boxes"),
         ({"data": {"noise_objects": 3}, "training": {"truncation_strategy": "left"}}, "truncation_strategy is left"),
-        ({"evaluation": {"readings": ["names-filled"]}}, "names-filled but data.noise_objects is not set"),
-        ({"data": {"noise_objects": 3, "preload": True}}, "data.preload is true but data.noise_objects is set"),
+        ({"evaluation": {"decoding": {"grammar": "names", "filled": True}}}, "data.noise_objects is not set"),
+        ({"data": {"noise_objects": 3, "preload": True}}, "data.preload is true but data.noise_objects is 3"),
     ],
 )
 def test_settings_that_do_not_go_with_noise_are_refused(settings, told):
@@ -94,7 +94,7 @@ def test_settings_that_do_not_go_with_noise_are_refused(settings, told):
 def test_room_for_answers_holds_the_noise(opened_run):
     config, opened, *_ = opened_run
     tokenizer = opened.processor.tokenizer
-    one = answer_room(with_noise(config, 9), tokenizer, ["x"]) - answer_room(with_noise(config, 8), tokenizer, ["x"])
+    one = token_limit(with_noise(config, 9), tokenizer, ["x"]) - token_limit(with_noise(config, 8), tokenizer, ["x"])
     assert one == len(tokenizer("<obj_start>x<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>")["input_ids"])
 
 
@@ -105,13 +105,13 @@ def test_noise_in_answers_is_left_out_and_counted(opened_run):
         {"image_id": i.image_id, "image": i.image, "text": writer.text(i), "finish_reason": "stop"}
         for i in train.instances
     ]
-    greedy = STRATEGIES["greedy"]
-    found = score_predictions(with_noise(config, 4), records, train, greedy).to_dict()
+    free = Decoding()
+    found = score_predictions(with_noise(config, 4), records, train, free).to_dict()
     objects = sum(len(i.objects) for i in train.instances)
     assert found["format"]["dropped"]["ignored_label"] == 4 * len(records) - objects > 0
     assert found["counts"]["detections"] == objects and found["coco"]["AP"] > 0.95
     assert found["format"]["parsed"] == len(records)
-    plain = score_predictions(config, records, train, greedy).to_dict()
+    plain = score_predictions(config, records, train, free).to_dict()
     assert plain["counts"]["unknown_label_detections"] == 4 * len(records) - objects
 
 

@@ -7,7 +7,9 @@ import pytest
 from PIL import Image
 
 from coord_data.image_set import load_annotated
-from coord_trainer.data.samples import SampleSet
+from coord_data.rules import ReadingRules
+from coord_trainer.data.mixture import Mixture
+from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter
 
 RAMP = np.add.outer(np.arange(48), np.arange(64)).astype(np.uint8)
@@ -55,9 +57,9 @@ def read(opened_run, tmp_path_factory):
             json.dumps({"image": f"{n}.png", "width": width, "height": height, "objects": objects, "id": kind})
         )
     (folder / "a.jsonl").write_text("\n".join(lines))
-    images = load_annotated(folder / "a.jsonl", None, "train", strict=True)
+    images = load_annotated(folder / "a.jsonl", ReadingRules(strict=True))
     writer = TargetWriter(config.data, True, 0, opened.vocab)
-    return opened, images, SampleSet(images, opened.encode, writer, opened.markers)
+    return opened, images, Samples(Mixture.of_one(images, config.data), opened.encode, [writer], opened.markers)
 
 
 @pytest.mark.parametrize("kind", KINDS)

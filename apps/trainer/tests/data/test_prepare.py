@@ -15,6 +15,7 @@ from coord_codec import InputError, read_instances
 from coord_data.duplicates import near_duplicates, perceptual_hash
 from coord_data.image_set import load_annotated
 from coord_data.preparation import prepare
+from coord_data.rules import ReadingRules
 from coord_trainer.config.sections import DataSection
 
 RNG = np.random.default_rng(5)
@@ -44,8 +45,8 @@ def test_prepared_folder_is_read_back_as_the_same_set(coco, capsys):
     out = coco / "out" / "prepared"
     prepare([coco / "a.json", coco / "images"], out, DataSection())
     assert {p.name for p in out.iterdir()} == {"instances.jsonl", "instances.summary.json", "problems.jsonl"}
-    before = load_annotated(coco / "a.json", coco / "images", "train", False)
-    after = load_annotated(out, None, "train", False)
+    before = load_annotated(coco / "a.json", ReadingRules(images=coco / "images"))
+    after = load_annotated(out)
     assert [(i.image_id, i.objects) for i in after.instances] == [(i.image_id, i.objects) for i in before.instances]
     assert after.image(7).tobytes() == picture(7 + 1).tobytes()  # the image of record 3 went with its box
     listed = [json.loads(line) for line in (out / "problems.jsonl").read_text().splitlines()]
@@ -60,7 +61,7 @@ def test_prepared_folder_is_read_back_as_the_same_set(coco, capsys):
 def test_old_form_writes_a_file(coco):
     prepare([coco / "a.json", coco / "images"], coco / "x" / "a.jsonl", DataSection())
     assert {p.name for p in (coco / "x").iterdir()} == {"a.jsonl", "a.summary.json", "a.problems.jsonl"}
-    assert len(load_annotated(coco / "x" / "a.jsonl", None, "train", False)) == 39
+    assert len(load_annotated(coco / "x" / "a.jsonl")) == 39
 
 
 def test_last_source_that_is_not_there_is_named(coco):

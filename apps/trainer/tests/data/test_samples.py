@@ -10,12 +10,14 @@ from PIL import Image
 from coord_codec import Instance, RunError, read_annotations
 from coord_data import processes
 from coord_data.image_set import ImageSet, load_annotated
+from coord_data.rules import ReadingRules
 from coord_trainer.config.sections import DataSection
-from coord_trainer.data.samples import SampleSet, WholeRounds
+from coord_trainer.data.mixture import Mixture
+from coord_trainer.data.samples import Samples, WholeRounds
 from coord_trainer.data.targets import TargetWriter
 
 
-class Samples:
+class FiveSamples:
     def __len__(self):
         return 5
 
@@ -26,7 +28,7 @@ class Samples:
 
 @pytest.mark.parametrize(("number", "length"), [(1, 5), (2, 6), (3, 6), (5, 5), (8, 8)])
 def test_whole_rounds_give_every_rank_as_many_samples_and_added_ones_are_not_learned(number, length):
-    rounds = WholeRounds(Samples(), number)
+    rounds = WholeRounds(FiveSamples(), number)
     assert len(rounds) == length and length % number == 0
     for index in range(length):
         learned = [label for label in rounds[index]["labels"] if label != -100]
@@ -34,14 +36,18 @@ def test_whole_rounds_give_every_rank_as_many_samples_and_added_ones_are_not_lea
     assert all(rounds[index]["coord_layout"].objects == () for index in range(5, length))
 
 
+def samples_of(images, encode, writer):
+    return Samples(Mixture.of_one(images, writer.data), encode, [writer], None)
+
+
 @pytest.mark.parametrize("change", ["vanishes", "is cut"])
 def test_image_that_changes_during_the_run_is_named(tmp_path, change):
     file = tmp_path / "1.png"
     Image.effect_noise((60, 40), 50).save(file)
     (tmp_path / "a.jsonl").write_text(json.dumps({"image": "1.png", "width": 60, "height": 40, "objects": []}))
-    images = load_annotated(tmp_path / "a.jsonl", None, "train", strict=True)
+    images = load_annotated(tmp_path / "a.jsonl", ReadingRules(strict=True))
     writer = TargetWriter(DataSection(preload=False), True, 0, None)
-    samples = SampleSet(images, lambda sample, return_length: {"labels": [1]}, writer, None)
+    samples = samples_of(images, lambda sample, return_length: {"labels": [1]}, writer)
     assert samples[0]["coord_sample"] == "1.png"
     if change == "vanishes":
         file.unlink()
@@ -72,7 +78,7 @@ def test_samples_encoded_by_several_processes_are_those_of_one(many, monkeypatch
     found = {}
     for cores in (1, 2):
         monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
-        samples = SampleSet(many, encoded, writer, None)
+        samples = samples_of(many, encoded, writer)
         found[cores] = [samples[index] for index in range(len(samples))]
         by = {sample.pop("process") for sample in found[cores]}
         assert (os.getpid() in by) == (cores == 1 or piece > 150 * 1536)  # a single piece needs no process
@@ -88,4 +94,4 @@ def test_image_that_cannot_be_encoded_ends_the_run_by_name(many, monkeypatch):
     monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})
     del many.held_in_memory["140.png"]
     with pytest.raises(RunError, match=r"140\.png: became unreadable during the run"):
-        SampleSet(many, encoded, TargetWriter(DataSection(preload=True), True, 0, None), None)
+        samples_of(many, encoded, TargetWriter(DataSection(preload=True), True, 0, None))

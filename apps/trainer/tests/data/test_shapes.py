@@ -37,12 +37,13 @@ def test_shape_boxes_use_the_whole_grid_of_bins():
 
 def test_ground_truth_of_the_shapes_stands_in_the_run_folder(tmp_path):
     from coord_data.image_set import load_annotated
+    from coord_data.rules import ReadingRules
     from coord_trainer.config.run_config import check_run_config
     from coord_trainer.data.shapes import draw_sets
 
     values = {"data": {"shapes": {"train": 3, "heldout": 2}}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
     train, heldout = draw_sets(check_run_config(values, "test"), tmp_path / "data")
-    read = load_annotated(tmp_path / "data" / "heldout.jsonl", None, "heldout", strict=True)
+    read = load_annotated(tmp_path / "data" / "heldout.jsonl", ReadingRules(strict=True), name="heldout")
     assert read.instances == heldout.instances
     assert read.image(1).tobytes() == heldout.image(1).tobytes()
     assert len((tmp_path / "data" / "train.jsonl").read_text().splitlines()) == len(train) == 3

@@ -12,8 +12,8 @@ import pytest
 from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
 
 from coord_trainer.detect import command
+from coord_trainer.detect.image_sources import find_sources
 from coord_trainer.detect.session import answer_sources
-from coord_trainer.detect.sources import find_sources
 
 TRAINER = Path(__file__).parents[2]
 
@@ -46,7 +46,7 @@ def annotated(folder, *names):
 
 def test_answers_without_probabilities_have_the_boxes_that_they_say_and_this_is_told(tmp_path, capsys):
     """A reading by quantiles, and an engine that states none, as a server without log-probabilities does."""
-    ready = detector(None, "evaluation.readings=[best-iou]")
+    ready = detector(None, "evaluation.decoding.boxes=best_iou")
     finish(ready, tmp_path, annotated(tmp_path / "data", "a"))
     told = capsys.readouterr().out
     assert "1 answers came without the probabilities of their coordinates: their boxes are as generated" in told
@@ -57,7 +57,7 @@ def test_answers_without_probabilities_have_the_boxes_that_they_say_and_this_is_
 
 def test_boxes_without_a_score_of_their_own_are_told(tmp_path, capsys):
     """Boxes as written need no probabilities, but their scores do: all of them would be 1 without a word."""
-    finish(detector(None, "evaluation.readings=[greedy]"), tmp_path, annotated(tmp_path / "data", "a", "b"))
+    finish(detector(None, "evaluation.decoding.boxes=tokens"), tmp_path, annotated(tmp_path / "data", "a", "b"))
     assert "2 answers came without probabilities: the score of their boxes is 1" in capsys.readouterr().out
     scored = {"text": TEXT, "coord_logprobs": [0.0] * 4}
     engine = Scripted()
@@ -72,7 +72,7 @@ def test_one_answer_without_probabilities_does_not_change_how_the_others_are_sco
     shifted = TEXT.replace("<|coord_250|>", "<|coord_700|>")  # the tokens say another box than the quantiles
     stated = {"text": shifted, "coord_quantiles": right, "coord_expected": BOX, "coord_spread": [0.0] * 4}
     engine.script = [stated, {"text": TEXT}]
-    finish(detector(engine, "evaluation.readings=[best-iou]"), tmp_path, annotated(tmp_path / "data", "a", "b"))
+    finish(detector(engine, "evaluation.decoding.boxes=best_iou"), tmp_path, annotated(tmp_path / "data", "a", "b"))
     assert "1 answers came without the probabilities" in capsys.readouterr().out
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert evaluation["coco"]["AP"] > 0.99
@@ -265,8 +265,8 @@ def test_server_that_cannot_be_asked_is_told_at_once(run, tmp_path, monkeypatch,
     [
         (["--timeout", "inf"], "--timeout: expected at most"),
         (["--timeout", "nan"], "'--timeout'"),
-        (["evaluation.readings=[grammar]"], "decodes under one with --grammar"),
-        (["evaluation.readings=[greedy,best-iou]"], "answered by one decoding strategy"),
+        (["evaluation.decoding.grammar=markers"], "decodes under one with --grammar"),
+        (["evaluation.decoding=[{},{boxes: best_iou}]"], "answered by one decoding"),
     ],
 )
 def test_setting_that_does_nothing_for_a_server_is_refused(run, tmp_path, words, told):
@@ -285,5 +285,5 @@ def test_wrong_server_leaves_a_folder_that_the_right_one_is_taken_for(run, tmp_p
     with served(lambda number, request: (200, chat_reply(TEXT))) as (url, _):
         assert run(*words, url)[0] == 0
         assert run(*words, f"{url}/")[0] == 0
-        code, error, _ = run(*words, url, "evaluation.readings=[best-iou]")
-    assert code == 2 and "made with decoding 'server greedy', now it is 'server best-iou'" in error
+        code, error, _ = run(*words, url, "evaluation.decoding.boxes=best_iou")
+    assert code == 2 and "made with decoding 'server none', now it is 'server none-best_iou'" in error

@@ -14,14 +14,14 @@ from tiny_run import tiny_config
 from coord_codec import InputError
 from coord_trainer import Detector
 from coord_trainer.answers.generate import predict_images
-from coord_trainer.answers.room import answer_room
+from coord_trainer.answers.token_limit import token_limit
+from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.detect import local
-from coord_trainer.model.locate import locate_model
 from coord_trainer.model.tiny import base_checkpoint
 
-CONFIG = tiny_config(evaluation={"pictures": "heldout", "batch_size": 2, "max_new_tokens": 24})
+CONFIG = tiny_config(evaluation={"images": "heldout", "batch_size": 2, "max_new_tokens": 24})
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +110,8 @@ def test_what_cannot_be_asked_for_is_named(asked, prompt, labels, told):
         asked[-1].asking(prompt, labels)
 
 
-def test_answers_held_to_labels_keep_the_boxes_of_the_reading(asked):
-    words = ["data.markers=obj", "evaluation.max_new_tokens=24", "evaluation.readings=[best-iou]"]
+def test_answers_held_to_labels_keep_the_boxes_of_the_decoding(asked):
+    words = ["data.markers=obj", "evaluation.max_new_tokens=24", "evaluation.decoding.boxes=best_iou"]
     free = Detector.load(asked[1], load_run_config(None, words, trains=False))
     held = free.asking(labels=["red circle"])
     assert held.reading["boxes"] == "best_iou" and {o.label for o in held(asked[2].image(0))} <= {"red circle"}
@@ -140,9 +140,9 @@ def test_truncated_and_closed_images_are_named(asked, tmp_path):
 def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):
     tokenizer = asked[-1].engine.checkpoint.processor.tokenizer
     few, many = (load_run_config(None, [f"data.shapes.max_objects={n}"], trains=False) for n in (1, 5))
-    short, long = (answer_room(few, tokenizer, [name]) for name in ("cat", "cat " * 9))
-    assert short < long < answer_room(many, tokenizer, ["cat " * 9])
-    assert (answer_room(many, tokenizer, ["cat"]) - 16) == 5 * (short - 16)
+    short, long = (token_limit(few, tokenizer, [name]) for name in ("cat", "cat " * 9))
+    assert short < long < token_limit(many, tokenizer, ["cat " * 9])
+    assert (token_limit(many, tokenizer, ["cat"]) - 16) == 5 * (short - 16)
 
 
 def test_room_of_any_image_is_not_that_of_generated_shapes(asked):

@@ -10,7 +10,7 @@ SETTINGS = {
     "custom": {"coord_soft_ce_w1": {"enabled": True}, "coord_offset": {"enabled": True}},
     "run": {"threads": 1},
     "model": {"tiny": TINY},
-    "evaluation": {"pictures": "none"},
+    "evaluation": {"images": "none"},
     "training": {
         "tuner_type": "lora",
         "target_modules": ["all-linear"],

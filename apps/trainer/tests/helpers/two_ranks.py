@@ -12,11 +12,12 @@ from pathlib import Path
 from tiny_run import TINY, read_lines, tiny_config
 
 from coord_codec import SequenceLayout
-from coord_trainer import run as story
+from coord_trainer import train as stage
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.console import leave_process_group, rank
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.model.tiny import base_checkpoint
+from coord_trainer.run import train_and_score
 
 OBJECTIVES = {
     "mixed": {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"use_coord_ce": True}},
@@ -73,17 +74,18 @@ def run_cut(config, base, folder):
     instances = list(train.instances)
     for index in EMPTY:
         instances[index] = instances[index].model_copy(update={"objects": ()})
-    checkpoint, _ = story.train_model(config, folder, base, train.select(instances), heldout)
+    checkpoint = stage.train_model(config, folder, base, train.select(instances), heldout).checkpoint
     return checkpoint, {(line["step"], name): value for line in read_lines(folder) for name, value in line.items()}
 
 
 def with_an_unlearnt_sample(sample_set):
-    """Wrap `run.sample_set`: nothing of one training sample is supervised."""
+    """Wrap `train.sample_set`: nothing of one training sample is supervised."""
 
     def wrapped(config, opened, images, **more):
         samples = sample_set(config, opened, images, **more)
-        if images.name == "train":
-            sample = samples._kept[UNLEARNT]
+        source = samples.mixture.sources[0]
+        if source.name == "train":
+            sample = samples._kept[0][UNLEARNT]
             sample["labels"] = [-100] * len(sample["labels"])
             sample["coord_layout"] = SequenceLayout((), (), (), (), ())
         return samples
@@ -119,7 +121,7 @@ def lora_config(batch, packing=False, **training):
 def run_lora(config, base, folder):
     """Four steps on 12 images; returns checkpoint and training log lines."""
     train, _ = draw_sets(config, folder / "data")
-    checkpoint, _ = story.train_model(config, folder, base, train, None)
+    checkpoint = stage.train_model(config, folder, base, train, None).checkpoint
     return checkpoint, [line for line in read_lines(folder) if "train_total_loss" in line]
 
 
@@ -186,17 +188,17 @@ def resume(out):
     settings = json.loads((out / "resumed.json").read_text())
     for name, goes_on in (("whole", False), ("killed", True)):
         of_run = {**settings["run"], "resume": goes_on}
-        story.train_and_score(check_run_config({**settings, "run": of_run}, "test"), out / name)
+        train_and_score(check_run_config({**settings, "run": of_run}, "test"), out / name)
 
 
 def main(cut_base, lora_base, out):
     without_compiling()
-    sample_set = story.sample_set
-    story.sample_set = with_an_unlearnt_sample(sample_set)
+    sample_set = stage.sample_set
+    stage.sample_set = with_an_unlearnt_sample(sample_set)
     for objective in OBJECTIVES:
         for name, training in CUTS.items():
             run_cut(cut_config(objective, training), cut_base, out / f"{objective}-{name}")
-    story.sample_set = sample_set
+    stage.sample_set = sample_set
     scored_run(cut_base, out / "scored")
     count_optimizer_state()
     for way, changed in WAYS.items():

@@ -160,34 +160,12 @@ def test_inspect_draws_thin_images_too(inspect, tmp_path):
     assert 'viewBox="0 0 480 1"' in (tmp_path / "runs/inspect/inspect.html").read_text()
 
 
-def test_inspect_shows_only_images_that_it_has_read(inspect, clean, tmp_path, monkeypatch):
-    """Of a large set a part is read; the other images may be missing, and their sizes are those of the file."""
-    from coord_data.inspection import examine
-
-    monkeypatch.setattr(examine, "FULL_CHECK_LIMIT", 3)
-    monkeypatch.setattr(examine, "SAMPLE", 3)
-    monkeypatch.setattr(examine, "IN_A_ROW", 1)
-    source = replace(clean, coco=True).write(tmp_path / "data")
-    real = examine.look_at_all
-
-    def remove_the_others(root, names, chosen, kept):
-        files = real(root, names, chosen, kept)
-        for k in set(range(len(names))) - set(chosen):
-            (root / names[k]).unlink()
-        return files
-
-    monkeypatch.setattr(examine, "look_at_all", remove_the_others)
-    code, err, out = inspect(source.annotations, "--images", source.images)
-    assert "page: " in out and "Traceback" not in err and code in (0, 1)
-    assert (tmp_path / "runs/inspect/inspect.html").is_file()
-
-
 def _config(source, *more):
     from coord_trainer.config.run_config import load_run_config
 
     words = [
         "custom.coord_soft_ce_w1.enabled=true",
-        "evaluation.pictures=train",
+        "evaluation.images=train",
         f"data.annotations={source.annotations}",
     ]
     return load_run_config(None, [*words, *([f"data.images={source.images}"] if source.images else []), *more])
@@ -200,21 +178,21 @@ def _set(digest):
 @pytest.mark.parametrize("coco", [True, False])
 def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys, monkeypatch, coco):
     from coord_data.image_set import load_annotated
-    from coord_data.large import part, store
+    from coord_data.large import part
     from coord_trainer.inspection import report
 
-    monkeypatch.setattr(store, "LARGE_BYTES", 0)
+    monkeypatch.setattr("coord_data.source.LARGE_BYTES", 0)
     monkeypatch.setattr(part, "PART", 40)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     for name, plant in (("clean", lambda d: d), ("mirrored", COCO["mirrored"])):
         source = plant(replace(clean, coco=coco)).write(tmp_path / name)
         config = _config(source)
-        train = load_annotated(source.annotations, source.images, "train", False, config.data)
+        train = load_annotated(source.annotations, config.data.model_copy(update={"images": source.images}))
         assert train.part is not None and len(train) == len(clean.images)
         told = {f.code for f in report.check_before_training(config, train, None, tmp_path / "cache")}
         assert told == ({"mirrored"} & {name})
         assert "is large: only an evenly spaced part of it was examined" in capsys.readouterr().out
-        again = load_annotated(source.annotations, source.images, "train", False, config.data)
+        again = load_annotated(source.annotations, config.data.model_copy(update={"images": source.images}))
         assert again.part == train.part and again.part.read_text() == train.part.read_text()
 
 

@@ -9,7 +9,7 @@ from PIL import ImageOps
 from planted import shapes
 
 from coord_data.inspection.examine import examine
-from coord_trainer.config.sources import AugmentConfig
+from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.inspection.page import write_page
 from coord_trainer.inspection.report import ceilings, token_findings
 from coord_trainer.inspection.shown import ModelView, Shown, Token, loss_weights, with_model, without_model

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from coord_codec import CoordVocab, InputError
+from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.model.card import CARD_FILE, follow_card, make_card, read_card, system_text
 
@@ -17,7 +18,7 @@ def trained(**sections):
     """The configuration of a training; its card has nothing of the defaults."""
     data = {"prompt": "Where?", "markers": "obj", "order": "size", "max_objects": 7}
     values = {"custom": SOFT, "data": data, "training": {"system": "You see."}}
-    return check_run_config(values | {"evaluation": {"readings": ["grammar", "greedy"]}} | sections, "test")
+    return check_run_config(values | {"evaluation": {"decoding": [{"grammar": "markers"}, {}]}} | sections, "test")
 
 
 def asked(**sections):
@@ -45,7 +46,7 @@ def test_card_of_a_run_is_read_as_it_was_written(folder):
         "order": "size",
         "max_objects": 7,
         "pixels": {"min": 1024, "max": 9216},
-        "decoding": "grammar",
+        "decoding": "markers",
         "grid": {"bins": 1000, "scale": 1000},
         "fingerprint": FINGERPRINT,
     }
@@ -60,9 +61,28 @@ def test_settings_that_were_not_given_come_from_the_card(folder):
     assert data.max_objects == 7
     assert (data.min_pixels, data.max_pixels) == (1024, 9216)
     assert config.custom.coord_tokens.enabled
-    assert config.evaluation.readings == ("grammar",)
-    kept = follow_card(asked(evaluation={"readings": ["greedy"], "limit": 3}), read_card(folder), folder)
-    assert (kept.evaluation.readings, kept.evaluation.limit) == (("greedy",), 3)
+    assert config.evaluation.decoding == (Decoding(grammar="markers"),)
+    kept = follow_card(asked(evaluation={"decoding": {}, "limit": 3}), read_card(folder), folder)
+    assert (kept.evaluation.decoding, kept.evaluation.limit) == ((Decoding(),), 3)
+
+
+@pytest.mark.parametrize(
+    ("written", "decoding"),
+    [
+        ("grammar", Decoding(grammar="markers")),
+        ("names-filled", None),
+        ("grammar-feedback", Decoding(grammar="markers", boxes="expectation")),
+        ("none-best_iou", Decoding(boxes="best_iou")),
+    ],
+)
+def test_decoding_of_an_older_card_is_understood(folder, written, decoding):
+    values = json.loads((folder / CARD_FILE).read_text()) | {"decoding": written}
+    (folder / CARD_FILE).write_text(json.dumps(values))
+    if decoding is None:  # the card states no noise objects
+        with pytest.raises(InputError, match=r"evaluation\.decoding"):
+            follow_card(asked(), read_card(folder), folder)
+        return
+    assert follow_card(asked(), read_card(folder), folder).evaluation.decoding == (decoding,)
 
 
 def test_card_of_plain_numbers_asks_for_plain_numbers(tmp_path):
@@ -113,8 +133,8 @@ def test_every_disagreement_is_named(folder):
 
 def test_decoding_that_does_not_fit_the_card_is_told(tmp_path):
     make_card(trained(data={"style": "json"}, evaluation={}), SIZES, FINGERPRINT).write(tmp_path)
-    grammar = follow_card(asked(evaluation={"readings": ["grammar"]}), read_card(tmp_path), tmp_path)
-    assert (grammar.data.style, grammar.evaluation.readings) == ("json", ("grammar",))
+    grammar = follow_card(asked(evaluation={"decoding": {"grammar": "markers"}}), read_card(tmp_path), tmp_path)
+    assert (grammar.data.style, grammar.evaluation.decoding) == ("json", (Decoding(grammar="markers"),))
     # JSON has no markers: which ones the configuration names says nothing.
     assert follow_card(asked(data={"markers": "obj"}), read_card(tmp_path), tmp_path).data.style == "json"
 

@@ -1,6 +1,7 @@
 """Loading a checkpoint for inference: damaged files, and adapters of another base."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -10,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from tiny_run import tiny_config
 from transformers import AutoModelForImageTextToText
 
-from coord_codec import InputError
-from coord_trainer.model.checkpoint import open_checkpoint
+from coord_codec import CoordVocab, InputError
+from coord_trainer.model.checkpoint import offset_ids, open_checkpoint
 
 
 @pytest.mark.parametrize("content", [None, b"\x08\x00"], ids=["missing", "truncated"])
@@ -72,3 +73,25 @@ def test_missing_base_of_an_adapter_is_named_with_the_remedy(adapter, tmp_path):
     (adapter / "adapter_config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=r"gone', and there is no such folder here; move the base back, or"):
         open_checkpoint(adapter, tiny_config())
+
+
+@pytest.mark.parametrize(
+    ("ids", "markers", "count", "told"),
+    [
+        (None, "qwen", 1000, None),
+        (None, "obj", 1002, "1,002 rows are trained, 1,000 coordinates"),
+        ({"start": 101, "end": 1100}, "qwen", 1000, None),
+        ({"start": 100, "end": 1100}, "qwen", 1001, "1 of 1,001 ids are no coordinates .* the first 100 .*wildcard"),
+        ({"start": 90, "end": 1100}, "qwen", 1011, "11 of 1,011 ids are no coordinates .* the first 90;"),
+    ],
+)
+def test_rows_that_are_no_coordinates_are_told(capsys, ids, markers, count, told):
+    data = {"markers": markers}
+    config = tiny_config(data=data, custom={"coord_offset": {"enabled": True, "ids": ids}})
+    found = offset_ids(config, CoordVocab(101), (7, 8), 1200)
+    assert len(found) == count
+    said = capsys.readouterr()
+    if told is None:
+        assert "coord_offset" not in said.out + said.err
+    else:
+        assert re.search(told, (said.out + said.err).replace("\n", " "))

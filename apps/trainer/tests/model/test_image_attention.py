@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import Qwen3VLForConditionalGeneration
 
-from coord_trainer.model import image_attention
-from coord_trainer.model.image_attention import attend_to_images_together
+from coord_trainer.model import vision_tower
+from coord_trainer.model.vision_tower import attend_to_images_together
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,8 @@ def test_outputs_and_gradients_are_those_of_one_image_after_another(plain, monke
     assert layers == len(plain.model.visual.blocks)
     expected = patches_of(plain, grids)
     seen = []
-    attend = image_attention.sdpa_attention_forward
-    monkeypatch.setattr(image_attention, "sdpa_attention_forward", lambda *a, **k: seen.append(1) or attend(*a, **k))
+    attend = vision_tower.sdpa_attention_forward
+    monkeypatch.setattr(vision_tower, "sdpa_attention_forward", lambda *a, **k: seen.append(1) or attend(*a, **k))
     found = patches_of(together, grids)
     assert len(seen) == calls * layers
     for one, other in zip(found, expected, strict=True):
@@ -68,8 +68,8 @@ def test_attention_that_is_chosen_afterwards_is_the_one_used(plain):
 def test_a_run_is_opened_with_it(opened_run, monkeypatch):
     _, run, _, samples = opened_run
     seen = []
-    attend = image_attention.sdpa_attention_forward
-    monkeypatch.setattr(image_attention, "sdpa_attention_forward", lambda *a, **k: seen.append(1) or attend(*a, **k))
+    attend = vision_tower.sdpa_attention_forward
+    monkeypatch.setattr(vision_tower, "sdpa_attention_forward", lambda *a, **k: seen.append(1) or attend(*a, **k))
     run.model.set_attn_implementation({"vision_config": "sdpa_images_together"})  # which other tests may have changed
     batch = run.collate([samples[index] for index in range(3)])
     run.model.model.visual(batch["pixel_values"], grid_thw=batch["image_grid_thw"])

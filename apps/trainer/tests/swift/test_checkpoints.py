@@ -52,7 +52,7 @@ def test_model_of_experts_is_trained_and_saved_as_one(tmp_path, run, tiny_model,
         "training.learning_rate=0.01",
         "training.logging_steps=1",
     ]
-    words += [f"model.path={base}", f"model.dtype={dtype}", "run.dir=run", "evaluation.pictures=none", "run.threads=1"]
+    words += [f"model.path={base}", f"model.dtype={dtype}", "run.dir=run", "evaluation.images=none", "run.threads=1"]
     code, told, _ = run("train", *words)
     assert code == 0, told
     assert all(line["loss"] > 0 for line in read_lines(Path("run")) if "loss" in line)

@@ -43,9 +43,9 @@ def observe(tmp_path_factory):
     """Train the tiny model; returns what was seen of the run."""
     from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
-    from coord_trainer.run import train_model
     from coord_trainer.swift.open_run import OpenRun
     from coord_trainer.swift.trainer import CoordTrainer
+    from coord_trainer.train import train_model
 
     place = tmp_path_factory.mktemp("forwarded")
     plain = tiny_config(data={"shapes": {"train": 9, "heldout": 3}})
@@ -83,7 +83,7 @@ def observe(tmp_path_factory):
             patch.setattr(CoordTrainer, "train", started)
             patch.setattr(OpenRun, "train", opened)
             patch.setattr("transformers.trainer.clear_device_cache", lambda *words: found.cleared.append(words))
-            found.checkpoint, _ = train_model(config, found.folder, base, train, heldout)
+            found.checkpoint = train_model(config, found.folder, base, train, heldout).checkpoint
         found.deterministic = torch.are_deterministic_algorithms_enabled()
         torch.use_deterministic_algorithms(False)
         found.files = {str(path.relative_to(found.folder)) for path in found.folder.rglob("*")}

@@ -10,8 +10,10 @@ from tiny_run import HELPERS, read_lines
 
 from coord_losses import CoordObjective, ObjectiveConfig
 from coord_trainer.config.run_config import check_run_config
+from coord_trainer.config.sections import DataSection
 from coord_trainer.data.conversations import load_conversations
-from coord_trainer.data.mixed import ConversationSamples
+from coord_trainer.data.mixture import Mixture
+from coord_trainer.data.samples import Samples
 from coord_trainer.training.head import RowHead, row_selecting_head
 
 pytest.importorskip("swift")
@@ -22,7 +24,7 @@ FORWARD = ("input_ids", "attention_mask", "pixel_values", "image_grid_thw", "mm_
 def talk(opened_run, tmp_path):
     write_sources(tmp_path)
     found = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=True, allow_outside=False)
-    return ConversationSamples(found, opened_run[1].encode)
+    return Samples(Mixture.of_one(found, DataSection()), opened_run[1].encode, [None], None)
 
 
 def terms(run, batch):
@@ -67,7 +69,7 @@ def test_all_answers_of_a_conversation_are_learnt_and_nothing_else(opened_run, t
             for m in record["messages"]
         )
         assert len(sample.get("image_grid_thw", ())) == len(record.get("images", ()))
-        assert opened_run[1].length(talk.conversations.raw(index)) == len(sample["input_ids"])
+        assert opened_run[1].length(talk.mixture.sources[0].content.raw(index)) == len(sample["input_ids"])
 
 
 @pytest.mark.parametrize("packing", [False, True])

@@ -122,7 +122,7 @@ def test_truncated_samples_keep_the_true_boxes_of_what_is_left(opened_run, templ
     assert 0 < kept < len(boxes)
     slots = run.collate([sample])["coord_slots"]
     expected = boxes[-kept:] if side == "left" else boxes[:kept]
-    torch.testing.assert_close(slots.boxes_M4, torch.tensor(expected))
+    torch.testing.assert_close(slots.boxes_M4, torch.tensor(expected, dtype=torch.float64))
     assert slots.fallbacks == 0
 
 
@@ -144,7 +144,7 @@ def test_normalize_bbox_leaves_boxes_alone_unless_told_otherwise(template, skip)
 @pytest.fixture(scope="module")
 def one_step(opened_run, tmp_path_factory):
     """Run one optimizer step with a batch of 4 cut as asked; returns the log line and the new weights."""
-    from coord_trainer.run import train_model
+    from coord_trainer.train import train_model
 
     _, _, train, _ = opened_run
 
@@ -162,7 +162,7 @@ def one_step(opened_run, tmp_path_factory):
                 "learning_rate": 0.05,
             },
         )
-        checkpoint, _ = train_model(config, folder, base_checkpoint(config, folder, train), train, None)
+        checkpoint = train_model(config, folder, base_checkpoint(config, folder, train), train, None).checkpoint
         return read_lines(folder)[0], load_file(checkpoint / "model.safetensors")
 
     return step
@@ -216,7 +216,7 @@ def test_packed_sample_has_the_logits_it_has_alone(opened_run, attention):
             assert packed["labels"][0, start] == -100
             start += len(expected)
     boxes = [box for i in range(3) for box in samples[i]["coord_boxes"]]
-    torch.testing.assert_close(packed["coord_slots"].boxes_M4, torch.tensor(boxes))
+    torch.testing.assert_close(packed["coord_slots"].boxes_M4, torch.tensor(boxes, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ CONFIG = tiny_config(
 def test_run_without_offsets_is_plain_swift_bit_for_bit(tmp_path, monkeypatch):
     from safetensors.torch import load_file
 
-    from coord_trainer import run
+    from coord_trainer import train as stage
     from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.swift.pipeline import swift_arguments
@@ -53,16 +53,16 @@ def test_run_without_offsets_is_plain_swift_bit_for_bit(tmp_path, monkeypatch):
         def on_train_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
             groups.extend(groups_of(model, optimizer))
 
-    def keep_samples(*words, make=run.sample_set, **more):
+    def keep_samples(*words, make=stage.sample_set, **more):
         samples = make(*words, **more)
         encoded = [{k: v for k, v in s.items() if not k.startswith("coord_")} for s in samples]
         torch.save(encoded, plain / "samples.pt")
         return samples
 
-    monkeypatch.setattr(run, "sample_set", keep_samples)
-    monkeypatch.setattr(run, "TrainingProgress", Record)
-    checkpoint, facts = run.train_model(CONFIG, ours, base, train, None)
-    assert facts["parameters"]["offsets"] == 0
+    monkeypatch.setattr(stage, "sample_set", keep_samples)
+    monkeypatch.setattr(stage, "TrainingProgress", Record)
+    result = stage.train_model(CONFIG, ours, base, train, None)
+    assert result.new["parameters"]["offsets"] == 0
 
     arguments = swift_arguments(CONFIG, plain, base, "qwen3_vl_coord", evaluates=False)
     (plain / "arguments.json").write_text(json.dumps(arguments))
@@ -74,7 +74,7 @@ def test_run_without_offsets_is_plain_swift_bit_for_bit(tmp_path, monkeypatch):
     assert [list(group) for group in groups] == json.loads((plain / "groups.json").read_text())
     assert {group[0] for group in groups} == {1e-2, 3e-3, 5e-3}
     expected = load_file(plain / "checkpoints" / "checkpoint-5" / "adapter_model.safetensors")
-    found = load_file(checkpoint / "adapter_model.safetensors")
+    found = load_file(result.checkpoint / "adapter_model.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     losses = [line["loss"] for line in read_lines(ours) if "loss" in line]

@@ -51,7 +51,7 @@ def two_ranks(jobs, bases, tmp_path_factory, forked):
 @pytest.mark.parametrize("objective", ["mixed", "b"])
 def test_ranks_and_accumulation_change_nothing(jobs, bases, two_ranks, objective, monkeypatch, tmp_path):
     folder, _ = two_ranks
-    monkeypatch.setattr(jobs.story, "sample_set", jobs.with_an_unlearnt_sample(jobs.story.sample_set))
+    monkeypatch.setattr(jobs.stage, "sample_set", jobs.with_an_unlearnt_sample(jobs.stage.sample_set))
     checkpoint, expected = jobs.run_cut(jobs.cut_config(objective), bases["cut"], tmp_path)
     weights = load_file(checkpoint / "model.safetensors")
     start = load_file(Path(bases["cut"]) / "model.safetensors")
@@ -146,11 +146,11 @@ def test_two_ranks_under_deepspeed_killed_while_saving_go_on_bit_for_bit(two_ran
 
 FAILING = """
 import os, sys
-from coord_trainer import cli, run
+from coord_trainer import cli, train
 if os.environ["RANK"] == "1":
     def fail(*_, **__):
         raise RuntimeError("the second rank breaks")
-    run.sample_set = fail
+    train.sample_set = fail
 sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
 cli.main()
 """
@@ -234,7 +234,7 @@ def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_re
 
 
 def test_mistake_is_printed_once_and_all_ranks_stop(tmp_path, forked):
-    words = [*SMALL, "data.annotations=gone.json", f"data.images={tmp_path}", "evaluation.pictures=train"]
+    words = [*SMALL, "data.annotations=gone.json", f"data.images={tmp_path}", "evaluation.images=train"]
     done = forked(HELPERS / "forked_ranks.py", 2, APP, "train", *words, **ON_THE_CPU)
     assert done.returncode != 0
     assert done.stderr.count("error: gone.json") == 1

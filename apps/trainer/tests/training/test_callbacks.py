@@ -90,12 +90,12 @@ def test_run_logs_sparser_lines_of_all_steps_and_says_so(tmp_path, monkeypatch, 
 
     def train(name, **training):
         settings = {"max_steps": 8, "save_steps": 4, "eval_strategy": "no", "learning_rate": 0.0, "report_to": []}
-        config = tiny_config(evaluation={"pictures": "none"}, training=settings | training)
+        config = tiny_config(evaluation={"images": "none"}, training=settings | training)
         run.train_and_score(config, tmp_path / name)
         return [line for line in read_lines(tmp_path / name) if "train_total_loss" in line]
 
     every = train("every")
-    monkeypatch.setattr(run, "SparserLogs", partial(SparserLogs, 2))
+    monkeypatch.setattr("coord_trainer.train.SparserLogs", partial(SparserLogs, 2))
     sparser = train("sparser")
     assert [line["step"] for line in every] == list(range(1, 9))
     assert [line["step"] for line in sparser] == [1, 2, 4, 6, 8]

@@ -59,7 +59,7 @@ def runs(tmp_path_factory):
         folder = tmp_path_factory.getbasetemp() / "evaluations" / name
         settings = settings.model_copy(update={"run": settings.run.model_copy(update={"resume": resume})})
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("coord_trainer.run.SubsetScorer", Scripted)
+            patch.setattr("coord_trainer.train.SubsetScorer", Scripted)
             result = train_and_score(settings, folder)
         return result, json.loads((folder / "manifest.json").read_text()), list(asked)
 
@@ -140,7 +140,7 @@ def test_metric_that_no_evaluation_measures_is_refused_before_the_first_step(run
     ("evaluation", "training", "told"),
     [
         ({"ap_patience": 2}, {}, "evaluation.ap_steps is not"),
-        ({"ap_steps": 2, "pictures": "none"}, {}, "evaluation.pictures is none"),
+        ({"ap_steps": 2, "images": "none"}, {}, "evaluation.images is none"),
         ({"ap_steps": 2}, {"metric_for_best_model": "loss"}, "training.metric_for_best_model"),
         ({"ap_steps": 2}, {"early_stop_interval": 2}, "evaluation.ap_patience"),
         ({"ap_steps": 2}, {"deepspeed": "zero3"}, "training.deepspeed"),

@@ -103,11 +103,11 @@ def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy
 
     from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
-    from coord_trainer.run import train_model
+    from coord_trainer.train import train_model
     from coord_trainer.training.head import RowHead
 
     training = {"max_steps": 2, "save_steps": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
-    config = tiny_config(run={"on_nan": policy}, training=training, evaluation={"pictures": "none"})
+    config = tiny_config(run={"on_nan": policy}, training=training, evaluation={"images": "none"})
     train, _ = draw_sets(config, tmp_path / "data")
     base = base_checkpoint(config, tmp_path, train)
     total, seen = RowHead.total, []

@@ -31,8 +31,8 @@ class CoordOffsetConfig(BaseModel):
 
     Attributes:
         enabled: whether offsets are trained; if false, no parameters are created
-        ids: token ids of the rows to train: None for the tokenizer's coordinates, a list, or a range including both
-            ends
+        ids: token ids of the rows to train: None for the tokenizer's 1,000 coordinates and, with `data.markers: obj`,
+            the two markers (1,002 rows), a list, or a range including both ends
         tie_head: whether embedding and head share one table; if false, two tables are trained
         embed_lr: learning rate of the embedding's table, or of the shared table; None for the run's learning rate
         head_lr: learning rate of the head's table; None for the run's learning rate

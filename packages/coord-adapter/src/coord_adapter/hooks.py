@@ -9,13 +9,13 @@ import contextlib
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
 from coord_adapter.format import MODULE_NAME
-from coord_adapter.peft import active_copy, check_adapters, has_dora, has_lora, is_wrapped, plain_layer
+from coord_adapter.peft import active_copy, check_adapters, embedding_scale, has_dora, has_lora, is_wrapped, plain_layer
 
 FUSED_HEAD_PACKAGES = ("liger_kernel", "cut_cross_entropy")
 """Packages whose patched `forward` reads `lm_head.weight` and never calls the head."""
@@ -107,7 +107,9 @@ class EmbeddingHook(OwnerHook):
     ) -> Tensor | None:
         """Return the embeddings with offsets [..., H], or None to leave the output unchanged."""
         adapter = active_adapter(self.owner)
-        return None if adapter is None else adapter(_first_input(args, kwargs), embeds_BTH, "embed")
+        if adapter is None:
+            return None
+        return cast(Tensor, adapter(_first_input(args, kwargs), embeds_BTH, "embed", embedding_scale(module)))
 
 
 class HeadHook(OwnerHook):

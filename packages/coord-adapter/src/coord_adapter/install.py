@@ -9,7 +9,7 @@ from torch import nn
 
 from coord_adapter.format import GUARD_NAME, MODULE_NAME
 from coord_adapter.hooks import attach_hooks, check_placement, detach_hooks, find_owner
-from coord_adapter.peft import OffsetGuard, deepspeed_keeps_master, has_adapters, is_wrapped
+from coord_adapter.peft import OffsetGuard, deepspeed_keeps_master, embedding_scale, has_adapters, is_wrapped
 from coord_adapter.tables import CoordOffsetAdapter, moved_rows
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -171,15 +171,28 @@ def _check_layers(model: Any) -> None:
         ("input embedding", model.get_input_embeddings(), nn.Embedding, "look rows up"),
         ("output head", model.get_output_embeddings(), nn.Linear, "multiply by its weight"),
     ):
-        if type(layer).forward is not plain.forward:
+        if type(layer).forward is not plain.forward and not _only_scales(layer):
             raise ValueError(
-                f"the {site} is a {type(layer).__name__}, which does more than {operation} (it may scale or "
-                "dequantize), so an offset would differ from a changed row. If it is quantized, leave it unquantized."
+                f"the {site} is a {type(layer).__name__}, which does more than {operation} (it may scale without an "
+                "embed_scale, or dequantize), so an offset would differ from a changed row. If it is quantized, leave "
+                "it unquantized."
             )
         if not layer.weight.is_floating_point():
             raise ValueError(
                 f"the {site} holds {layer.weight.dtype}: its rows cannot be changed; leave it out of the quantization."
             )
+
+
+def _only_scales(layer: Any) -> bool:
+    """Return whether an embedding looks rows up and multiplies them by its `embed_scale`, as Gemma's do."""
+    scale = embedding_scale(layer) if isinstance(layer, nn.Embedding) else None
+    if scale is None:
+        return False
+    if layer.weight.is_meta or not layer.weight.numel():  # partitioned by ZeRO-3: no row to try it with
+        return True
+    first = torch.zeros(1, dtype=torch.long, device=layer.weight.device)
+    with torch.no_grad():
+        return torch.equal(type(layer).forward(layer, first), layer.weight[:1] * scale)
 
 
 def _whole_numbers(coord_ids: Iterable[Any]) -> list[int]:

@@ -23,6 +23,7 @@ No other file of the package uses a private name of the two libraries:
 | `peft_config` of a model                | the configurations of its adapters  | a forgotten `modules_to_save`     |
 |                                         |                                     | would pass unnoticed              |
 | `token_adapter.trainable_tokens_delta`  | key of the rows in a vanilla file   | no `save_as_trainable_tokens`     |
+| `embed_scale` of an embedding           | factor of its rows in Gemma         | offsets would be added unscaled   |
 | `transformers.integrations.deepspeed`   |                                     |                                   |
 | - `deepspeed_config`                    | tells whether DeepSpeed keeps a     | `dtype="auto"` would always mean  |
 |                                         | float32 master                      | float32                           |
@@ -32,7 +33,7 @@ import copy
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from peft import PeftConfig, PeftModel
@@ -161,6 +162,12 @@ def plain_layer(layer: nn.Module) -> nn.Module:
             layer = layer.get_base_layer()
         else:
             return layer
+
+
+def embedding_scale(layer: nn.Module) -> torch.Tensor | None:
+    """Return the factor [] by which an embedding multiplies its rows, as Gemma's do; None without one."""
+    scale, weight = getattr(layer, "embed_scale", None), cast(torch.Tensor, layer.weight)
+    return None if scale is None else torch.as_tensor(scale).to(weight)
 
 
 def has_lora(layer: nn.Module) -> bool:

@@ -77,7 +77,11 @@ class CoordOffsetAdapter(nn.Module):
         return f"rows={self.token_ids.numel()}, hidden_size={self.hidden_size}, tied={self.tied}"
 
     def forward(
-        self, inputs: Tensor | None, outputs: Tensor | None, site: Literal["embed", "head", "head_table"]
+        self,
+        inputs: Tensor | None,
+        outputs: Tensor | None,
+        site: Literal["embed", "head", "head_table"],
+        scale: Tensor | None = None,
     ) -> Tensor:
         """Add the offsets at one site.
 
@@ -85,6 +89,7 @@ class CoordOffsetAdapter(nn.Module):
             inputs: input of the embedding (ids [...]) or of the head (hidden states [..., H])
             outputs: its output: embeddings [..., H], or logits [..., V], which are changed in place
             site: "embed", "head", or "head_table", for which the tensors are None
+            scale: factor [] of the embedding's rows; None for 1
 
         Returns:
             The outputs with offsets; for "head_table" a copy of the head's table [K, H].
@@ -93,14 +98,15 @@ class CoordOffsetAdapter(nn.Module):
             return self.head_table.clone()
         assert inputs is not None and outputs is not None
         if site == "embed":
-            return self._add_to_embeddings(inputs, outputs)
+            return self._add_to_embeddings(inputs, outputs, scale)
         return self._add_to_logits(inputs, outputs)
 
-    def _add_to_embeddings(self, ids_BT: Tensor, embeds_BTH: Tensor) -> Tensor:
+    def _add_to_embeddings(self, ids_BT: Tensor, embeds_BTH: Tensor, scale: Tensor | None) -> Tensor:
         sorted_ids, order = self.token_ids.sort()
         index_BT = torch.searchsorted(sorted_ids, ids_BT.contiguous()).clamp_(max=len(sorted_ids) - 1)
         has_offset_BT1 = (sorted_ids[index_BT] == ids_BT).unsqueeze(-1)
         offset_BTH = embedding(order[index_BT], self.embed_offset)
+        offset_BTH = offset_BTH if scale is None else offset_BTH * scale
         return torch.where(has_offset_BT1, moved_rows(embeds_BTH, offset_BTH), embeds_BTH)
 
     def _add_to_logits(self, hidden_BTH: Tensor, logits_BTV: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from coord_codec.annotate import annotate_coord_tokens
 from coord_codec.files import InputError, RunError
-from coord_codec.geometry import GEOMETRIES, Geometry, Shape, geometry_of, shape_of
+from coord_codec.geometry import GEOMETRIES, Geometry, Shape, geometry_of, register_geometry, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.layout import ObjectLayout, Omission, Reason, SequenceLayout, find_layout
 from coord_codec.target import Form, Order, Style, coordinates_of, encode_target, order_objects, select_objects
@@ -67,6 +67,7 @@ __all__ = [
     "order_objects",
     "read_annotations",
     "read_instances",
+    "register_geometry",
     "select_objects",
     "shape_of",
     "token_to_int",

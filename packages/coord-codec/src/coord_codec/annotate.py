@@ -6,8 +6,7 @@ import numbers
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from coord_codec.geometry.base import Geometry
-from coord_codec.geometry.kinds import GEOMETRIES
+from coord_codec.geometry import GEOMETRIES, Geometry
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import ints_to_tokens, tokens_to_ints
 
@@ -76,7 +75,8 @@ def _read_bins(values: Any, in_bins: bool, kind: Geometry) -> list[int] | None:
         bins = [_DEFAULT_GRID.check_bin(int(v)) for v in values]
     else:
         return None
-    if not kind.fits(len(bins)):
-        expected = "four coordinates x1, y1, x2, y2" if kind.name == "box" else f"the coordinates of a {kind.name}"
-        raise ValueError(f"expected {expected}, found {len(bins)}: {list(values)!r}")
+    try:
+        kind.check_count(bins)
+    except ValueError as error:
+        raise ValueError(f"{error}: {list(values)!r}") from None
     return bins

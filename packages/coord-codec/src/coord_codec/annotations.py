@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.document import is_coco, read_coco
 from coord_codec.coco.shapes import in_place_of
 from coord_codec.coco.tables import Category, CocoTables
-from coord_codec.files import BACKSLASHES, InputError, name_on_disk, numbered_lines, parse_json_line, read_json
+from coord_codec.files import BACKSLASHES, InputError, name_on_disk, parse_json_line
 from coord_codec.geometry import Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
+from coord_codec.json_file import JsonFile
 from coord_codec.records import Instance, Object, Problem, parse_objects, parse_record, raise_for, with_uncertain
 
 _GRID = CoordGrid()
@@ -44,6 +45,7 @@ class AnnotationSet:
         notes: counts of events that are not faults, such as clipped boxes and crowd regions
         root: folder that image paths are relative to; None if unknown
         tables: rows of a COCO file in pixels; None for instance records
+        stated: all valid rows of a COCO file, also those that `tables` lacks; None for instance records
     """
 
     instances: Sequence[Instance]
@@ -52,6 +54,7 @@ class AnnotationSet:
     notes: Mapping[str, int] = field(default_factory=dict)
     root: Path | None = None
     tables: CocoTables | None = None
+    stated: CocoTables | None = field(default=None, repr=False)
 
     def select(self, instances: Sequence[Instance]) -> AnnotationSet:
         """Return the subset with these images, as training uses them.
@@ -79,7 +82,7 @@ class AnnotationSet:
 
 
 def read_annotations(
-    source: str | os.PathLike[str] | Mapping[str, Any] | Sequence[Instance],
+    source: str | os.PathLike[str] | JsonFile | Mapping[str, Any] | Sequence[Instance],
     images: str | os.PathLike[str] | None = None,
     *,
     strict: bool = False,
@@ -93,8 +96,8 @@ def read_annotations(
     at most one pixel is clipped and counted; a record with any other fault is left out, an image with its annotations.
 
     Args:
-        source: path of COCO JSON, of instance JSONL or of a JSON list of instance records; a COCO dictionary; or
-            instances
+        source: path of COCO JSON, of instance JSONL or of a JSON list of instance records, or a `JsonFile` of it; a
+            COCO dictionary; or instances
         images: folder that image paths are relative to; the file's own folder if None
         strict: raise an error instead of leaving anything out
         image_size: looks up the size of images that have none in the file
@@ -125,12 +128,14 @@ def read_annotations(
         found = "a file" if Path(images).exists() else "nothing there"
         raise InputError(f"{images}: expected a folder of images, found {found}")
     root = None if images is None else Path(images)
-    kind = None if geometry_of(geometry).name == "box" else geometry_of(geometry)
+    kind = None if geometry_of(geometry).is_box else geometry_of(geometry)
+    if isinstance(source, (str, os.PathLike)):
+        source = JsonFile(source)
     if isinstance(source, Mapping):
         annotations = _from_coco(source, "annotations", image_size, on_bad_box, kind, root)
-    elif isinstance(source, (str, os.PathLike)):
-        root = root or Path(source).parent
-        annotations = _read_file(Path(source), image_size, on_bad_box, kind, root)
+    elif isinstance(source, JsonFile):
+        root = root or source.path.parent
+        annotations = _read_file(source, image_size, on_bad_box, kind, root)
     else:
         annotations = _from_records(source, on_bad_box, kind)
     annotations = replace(annotations if annotations.tables else _with_existing_names(annotations, root), root=root)
@@ -153,21 +158,24 @@ def _with_existing_names(annotations: AnnotationSet, folder: Path | None) -> Ann
 
 
 def _read_file(
-    path: Path, image_size: ImageSize | None, on_bad_box: OnBadBox | None, kind: Geometry | None, root: Path
+    file: JsonFile, image_size: ImageSize | None, on_bad_box: OnBadBox | None, kind: Geometry | None, root: Path
 ) -> AnnotationSet:
+    path = file.path
     if path.is_dir():
         raise InputError(f"{path}: expected a file of annotations, found a folder")
-    first_line, is_only_line = _first_line(path)
+    lines = file.lines()
+    _, first_line = next(lines, (0, b""))
+    is_only_line = next(lines, None) is None
     record = _json_object(first_line)
     if record is None:
-        is_json_lines = not first_line or (path.suffix == ".jsonl" and not _is_list(path, first_line))
+        is_json_lines = not first_line or (path.suffix == ".jsonl" and not _is_list(file, first_line))
     else:
         is_json_lines = not (is_only_line and is_coco(record))
         if is_json_lines and is_only_line and not record.keys() & {"image", "objects"}:
             raise InputError(f"{path}: {_EXPECTED}, found an object with the keys {sorted(record)[:8]}")
     if is_json_lines:
-        return _collect(((line, f"{path}:{number}") for number, line in numbered_lines(path)), on_bad_box, kind)
-    document = read_json(path) if record is None else record
+        return _collect(_rows_of(file), on_bad_box, kind)
+    document = file.document if record is None else record
     if isinstance(document, dict):
         return _from_coco(document, str(path), image_size, on_bad_box, kind, root)
     if isinstance(document, list) and (not document or any(isinstance(r, dict) and "objects" in r for r in document)):
@@ -176,14 +184,11 @@ def _read_file(
     raise InputError(f"{path}: {_EXPECTED}, found a JSON {type(document).__name__}{hint}")
 
 
-def _first_line(path: Path) -> tuple[bytes, bool]:
-    """Return the first non-blank line, empty if there is none, and whether it is the only one."""
-    lines = numbered_lines(path)
-    try:
-        _, line = next(lines, (0, b""))
-        return line, next(lines, None) is None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+def _rows_of(file: JsonFile) -> Iterator[tuple[Any, str]]:
+    """Yield the record, or the problem, of each line and its place."""
+    for number, row in file.rows:
+        where = f"{file.path}:{number}"
+        yield Problem(where, "", row) if isinstance(row, str) else row, where
 
 
 def _json_object(line: bytes) -> dict[str, Any] | None:
@@ -193,10 +198,10 @@ def _json_object(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _is_list(path: Path, first_line: bytes) -> bool:
+def _is_list(file: JsonFile, first_line: bytes) -> bool:
     """Return whether the whole file is one JSON list."""
     try:
-        return first_line.lstrip()[:1] == b"[" and isinstance(read_json(path), list)
+        return first_line.lstrip()[:1] == b"[" and isinstance(file.document, list)
     except InputError:
         return False
 
@@ -212,7 +217,7 @@ def _from_coco(
     if not is_coco(document):
         raise InputError(f"{source}: {_EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
     instances, problems, notes, categories, tables = read_coco(document, source, image_size, on_bad_box, kind, root)
-    annotations = AnnotationSet(instances, problems, categories, notes, None, tables)
+    annotations = AnnotationSet(instances, problems, categories, notes, None, tables, tables)
     return annotations.select(instances) if on_bad_box else annotations
 
 
@@ -223,13 +228,16 @@ def _from_records(
 
 
 def _collect(records: Iterable[tuple[Any, str]], on_bad_box: OnBadBox | None, kind: Geometry | None) -> AnnotationSet:
-    """Return the set of records in the form of `parse_objects`, each with its place in the source."""
+    """Return the set of records in the form of `parse_objects`, or problems, each with its place in the source."""
     instances: list[Instance] = []
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
     names: set[str] = set()
     first_uses: dict[int | str, str] = {}  # where each image id first occurs
     for record, where in records:
+        if isinstance(record, Problem):
+            problems.append(record)
+            continue
         if on_bad_box:
             instance, faults = parse_objects(record, where, on_bad_box)
         else:
@@ -270,7 +278,7 @@ def with_shapes(
         >>> found.instances[0].objects[0].geometry.coordinates, *found.notes
         ((0.2, 0.4), 'objects without a point geometry: the centre of the box is used')
     """
-    if geometry is None or geometry_of(geometry).name == "box":
+    if geometry is None or geometry_of(geometry).is_box:
         return annotations
     kind = geometry_of(geometry)
     notes, problems, kept = Counter(annotations.notes), list(annotations.problems), []

@@ -45,10 +45,33 @@ def read_text(path: str | os.PathLike[str]) -> str:
     Raises:
         InputError: if the file is missing, unreadable or not UTF-8
     """
+    return decode_text(read_bytes(path), path)
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Read a file.
+
+    Raises:
+        InputError: if the file is missing or unreadable
+    """
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_bytes()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+
+
+def decode_text(content: bytes, path: str | os.PathLike[str]) -> str:
+    r"""Return the text of a UTF-8 file, with or without byte order mark; every line ends in `\n`.
+
+    Args:
+        content: bytes of the file
+        path: its path, for messages
+
+    Raises:
+        InputError: if the content is not UTF-8
+    """
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         is_archive = error.object.startswith(ARCHIVE_PREFIXES)
         fault = ARCHIVE_MESSAGE if is_archive else f"not UTF-8 text (byte {error.start}); save the file as UTF-8"
@@ -66,15 +89,26 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     Raises:
         InputError: if the file cannot be read or is not JSON, naming the line
     """
+    return parse_json(read_text(path), path)
+
+
+def parse_json(text: str, path: str | os.PathLike[str]) -> Any:
+    """Return the value of a JSON file.
+
+    Args:
+        text: content of the file
+        path: its path, for messages
+
+    Raises:
+        InputError: if the text is not JSON, naming the line
+    """
     try:
-        return decode_json(read_text(path))
+        return decode_json(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: not JSON ({error.msg}); repair the file") from error
     except RecursionError as error:
         raise InputError(f"{path}: JSON nested too deeply; repair the file") from error
     except ValueError as error:  # an integer with more digits than Python converts
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{path}: not usable JSON ({error}); repair the file") from error
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from coord_codec.geometry import Geometry
+
 _ONE_LINE = 60
 """Longest text of a table cell that is not broken into lines."""
 
@@ -64,16 +66,16 @@ def columns(*parts: str) -> str:
     return f'<div class="columns">{"".join(parts)}</div>'
 
 
-def scaled(coordinates: Sequence[float], size: tuple[float, float]) -> list[tuple[float, float]]:
-    """Scale coordinates in [0, 1] to points of a drawing of this size."""
-    return [(x * size[0], y * size[1]) for x, y in zip(coordinates[::2], coordinates[1::2], strict=True)]
+def outline_svg(points: Sequence[tuple[float, float]], kind: Geometry) -> str:
+    """Return the start of an SVG element: a closed outline, or a cross at each labelled point.
 
-
-def outline_svg(points: Sequence[tuple[float, float]], as_points: bool) -> str:
-    """Return the start of an SVG element: an outline, or a cross at each point other than 0, 0, which is unlabelled."""
-    if not as_points:
+    Args:
+        points: points of `kind.outline` in units of the drawing
+        kind: the geometry
+    """
+    if kind.closed:
         return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"'
-    crosses = "".join(f"M{x - 5:.1f},{y:.1f}h10M{x:.1f},{y - 5:.1f}v10" for x, y in points if (x, y) != (0, 0))
+    crosses = "".join(f"M{x - 5:.1f},{y:.1f}h10M{x:.1f},{y - 5:.1f}v10" for x, y in kind.placed(points))
     return f'<path d="{crosses}"'
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,11 @@ MAX_PIXELS = 178_956_970
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF", "TGA")
 _ORIENTATION = 0x0112
 _SWAPS_SIDES = range(5, 9)
+_HEAD = 4096
+
+
+ImageSource = str | os.PathLike[str] | bytes
+"""Path of an image file, or its content."""
 
 
 class ImageError(ValueError):
@@ -48,30 +54,33 @@ class ImageFacts:
         size: width and height in pixels, upright
         stored_size: width and height before the EXIF orientation is applied
         notes: what decoding changes: orientation, bit depth, transparency, further frames
+        orientation: EXIF orientation, 1 for an image that is stored upright
     """
 
     size: tuple[int, int]
     stored_size: tuple[int, int]
     notes: tuple[str, ...] = ()
+    orientation: int = 1
 
 
-def image_facts(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -> ImageFacts:
+def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFacts:
     """Read the header of an image without decoding pixels.
 
     Args:
-        path: the file
+        source: path or content of the file
         max_pixels: refuse larger images
 
     Raises:
         ImageError: if the file is not an image that can be decoded
     """
-    plain = _plain_jpeg_size(path)
+    plain = _plain_jpeg_size(source)
     if plain is not None and plain[0] * plain[1] <= max_pixels:
         return ImageFacts(plain, plain)
-    with _opened(path, max_pixels) as stored:
+    with _opened(source, max_pixels) as stored:
         orientation = stored.getexif().get(_ORIENTATION, 1)
         notes = []
-        if orientation in range(2, 9):
+        orientation = orientation if orientation in range(1, 9) else 1
+        if orientation != 1:
             notes.append("images rotated upright by their EXIF orientation")
         if stored.format != "MPO" and getattr(stored, "n_frames", 1) > 1:
             notes.append("animated images or several pages in a file, of which the first is used")
@@ -81,7 +90,7 @@ def image_facts(path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS) -
             notes.append("images with transparency, laid over white")
         width, height = _stored_size(stored)
         size = (height, width) if orientation in _SWAPS_SIDES else (width, height)
-        return ImageFacts(size, (width, height), tuple(notes))
+        return ImageFacts(size, (width, height), tuple(notes), orientation)
 
 
 def _stored_size(image: Image.Image) -> tuple[int, int]:
@@ -97,16 +106,19 @@ _SKIPPED = {0xDB, 0xC4, 0xDD, 0xFE, 0xE0}
 """JPEG segments that do not affect size or orientation: tables, restart interval, comment, JFIF."""
 
 
-def _plain_jpeg_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+def _plain_jpeg_size(source: ImageSource) -> tuple[int, int] | None:
     """Return width and height of a grey or colour JPEG without EXIF or other unusual segments; else None.
 
     Most photographs of large data sets are such files. Pillow takes ten times as long, since it reads all tables.
     """
-    try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see `_opened`
-            head = file.read(4096)
-    except (OSError, ValueError):
-        return None
+    if isinstance(source, bytes):
+        head = source[:_HEAD]
+    else:
+        try:
+            with open(source, "rb", buffering=0) as file:  # noqa: PTH123 - see `_opened`
+                head = file.read(_HEAD)
+        except (OSError, ValueError):
+            return None
     if head[:3] != b"\xff\xd8\xff":
         return None
     position, size = 2, None
@@ -126,12 +138,12 @@ def _plain_jpeg_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
 
 
 def decode_image(
-    path: str | os.PathLike[str], *, max_pixels: int = MAX_PIXELS, at_most: tuple[int, int] | None = None
+    source: ImageSource, *, max_pixels: int = MAX_PIXELS, at_most: tuple[int, int] | None = None
 ) -> Image.Image:
     """Return an image upright, as 8-bit RGB.
 
     Args:
-        path: the file
+        source: path or content of the file
         max_pixels: refuse larger images; with `at_most` the reduced size counts
         at_most: width and height; a JPEG may be decoded at a reduced size of at least these
 
@@ -140,7 +152,7 @@ def decode_image(
     """
     from PIL import ImageOps
 
-    with _opened(path, max_pixels, at_most) as stored:
+    with _opened(source, max_pixels, at_most) as stored:
         return to_rgb(ImageOps.exif_transpose(stored))
 
 
@@ -185,19 +197,18 @@ def _formats() -> tuple[str, ...]:
 
 
 @contextmanager
-def _opened(
-    path: str | os.PathLike[str], max_pixels: int, at_most: tuple[int, int] | None = None
-) -> Iterator[Image.Image]:
+def _opened(source: ImageSource, max_pixels: int, at_most: tuple[int, int] | None = None) -> Iterator[Image.Image]:
     """Open an image of at most `max_pixels` pixels; errors of decoders become an `ImageError`."""
     from PIL import Image, UnidentifiedImageError
 
     # os.path instead of Path: a Path takes as long as opening the file, which matters for a million images.
-    if not os.path.isfile(path):  # noqa: PTH113
-        raise ImageError("is no file" if os.path.exists(path) else "the file does not exist")  # noqa: PTH110
+    if not isinstance(source, bytes) and not os.path.isfile(source):  # noqa: PTH113
+        raise ImageError("is no file" if os.path.exists(source) else "the file does not exist")  # noqa: PTH110
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is checked below
-            with Image.open(path, formats=_formats()) as stored:
+            content = BytesIO(source) if isinstance(source, bytes) else source
+            with Image.open(content, formats=_formats()) as stored:
                 if at_most is not None:
                     is_turned = stored.getexif().get(_ORIENTATION, 1) in _SWAPS_SIDES
                     stored.draft("RGB", at_most[::-1] if is_turned else at_most)
@@ -210,9 +221,10 @@ def _opened(
     except ImageError:
         raise
     except UnidentifiedImageError:
-        if not os.path.getsize(path):  # noqa: PTH202
+        if not (len(source) if isinstance(source, bytes) else os.path.getsize(source)):  # noqa: PTH202
             raise ImageError("the file is empty") from None
         raise ImageError(f"cannot be decoded (expected {', '.join(_formats())}; convert other kinds)") from None
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:  # what decoders raise
-        reason = (getattr(error, "strerror", None) or str(error)).replace(str(path), "the file")
+        reason = getattr(error, "strerror", None) or str(error)
+        reason = reason if isinstance(source, bytes) else reason.replace(str(source), "the file")
         raise ImageError(f"cannot be decoded ({reason[:80] or type(error).__name__})") from error

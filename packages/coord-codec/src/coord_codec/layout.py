@@ -9,8 +9,7 @@ from enum import Enum, auto
 from itertools import groupby, pairwise
 from typing import Any
 
-from coord_codec.geometry.base import Geometry
-from coord_codec.geometry.kinds import geometry_of
+from coord_codec.geometry import Geometry, geometry_of
 from coord_codec.vocab import CoordVocab
 
 _MIN_COORDS = 4  # if no geometry is given
@@ -21,7 +20,7 @@ class ObjectLayout:
     """The positions of one object in a sequence.
 
     Attributes:
-        coord_positions: positions of its coordinate tokens, alternating x and y
+        coord_positions: positions of its coordinate tokens, in the order of its geometry
         desc_positions: positions of its description; empty in JSON text
         bins: the bins at `coord_positions`
     """

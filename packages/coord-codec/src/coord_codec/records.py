@@ -22,7 +22,7 @@ from pydantic import (
 
 from coord_codec.boxes import Bins, OnBadBox, SmallBoxError, check_shown, read_box, widened
 from coord_codec.files import InputError, parse_json_line
-from coord_codec.geometry import Shape
+from coord_codec.geometry import Shape, geometry_of
 from coord_codec.geometry.shape import InBins, read_shape
 from coord_codec.vocab import find_control_token
 
@@ -107,7 +107,9 @@ class Object(BaseModel):
     @classmethod
     def _check_geometry(cls, value: Any, info: ValidationInfo) -> Shape | None:
         shape = None if value is None else read_shape(value)
-        if shape is not None and shape.type == "box" and shape.coordinates != info.data.get("bbox", shape.coordinates):
+        if shape is None or not geometry_of(shape.type).is_box:
+            return shape
+        if shape.coordinates != info.data.get("bbox", shape.coordinates):
             raise ValueError(f"expected the same box as in bbox, found {list(shape.coordinates)}: leave one out")
         return shape
 

@@ -9,8 +9,9 @@ The text of one object, `cat` with bins 12, 34, 56, 78, is
     json, tokens:           [{"desc": "cat", "bbox": [<|coord_12|>, ..., <|coord_78|>]}]
     json, numbers:          [{"bbox_2d": [12, 34, 56, 78], "label": "cat"}]
 
-Other geometries than the box have their own number of coordinates (`coord_codec.geometry`), alternating x and y: a
-point is (12,34), a polygon (12,34),(56,34),(56,78); JSON uses the keys of the geometry.
+Other geometries than the box have their own number of coordinates (`coord_codec.geometry`): a point is (12,34), a
+polygon (12,34),(56,34),(56,78), and the numbers of a geometry that does not consist of points are in one bracket. JSON
+uses the keys of the geometry.
 
 Objects are not separated, or by `, ` in JSON. The text of an image without objects is empty, or `[]`. The forms
 "qwen, numbers" and "json, numbers" are those of the Qwen-VL models.
@@ -23,9 +24,7 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
-from coord_codec.geometry.base import Coordinates, Geometry
-from coord_codec.geometry.kinds import geometry_of
-from coord_codec.geometry.shape import shape_of
+from coord_codec.geometry import Coordinates, Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import ints_to_tokens
 from coord_codec.vocab import MarkerFamily, marker_family
@@ -185,13 +184,18 @@ def coordinates_of(obj: Object, geometry: str | Geometry = "box", grid: CoordGri
 
 def _marked_object(obj: Object, kind: Geometry, family: MarkerFamily, form: Form, grid: CoordGrid) -> str:
     bins = kind.to_bins(shape_of(obj, kind).coordinates, grid)
-    points = zip(bins[::2], bins[1::2], strict=True)
-    box = "".join(ints_to_tokens(bins, grid)) if form == "tokens" else ",".join(f"({x},{y})" for x, y in points)
+    box = "".join(ints_to_tokens(bins, grid)) if form == "tokens" else _in_brackets(bins, kind.step)
     if len(family.tokens) == 2:
         start, end = family.tokens
         return f"{start}{obj.desc}{box}{end}"
     ref_start, ref_end, box_start, box_end = family.tokens
     return f"{ref_start}{obj.desc}{ref_end}{box_start}{box}{box_end}"
+
+
+def _in_brackets(bins: list[int], step: int) -> str:
+    """Return plain numbers as text, the numbers of each point, or of the whole shape, in one bracket."""
+    groups = [bins[start : start + step] for start in range(0, len(bins), step)]
+    return ",".join(f"({','.join(map(str, group))})" for group in groups)
 
 
 def _json_object(obj: Object, kind: Geometry, form: Form, grid: CoordGrid) -> str:

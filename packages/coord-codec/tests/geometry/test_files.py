@@ -71,7 +71,7 @@ def test_shape_in_bins_and_in_tokens():
     assert Object(desc="a", geometry=tokens).geometry.coordinates == (0.25, 0.5)
     assert annotate_coord_tokens(record)
     assert record["objects"][0]["_coord_token_ints"] == {"point": [250, 500]}
-    with pytest.raises(ValueError, match=r"geometry\.coordinates: expected the coordinates of a point"):
+    with pytest.raises(ValueError, match=r"geometry\.coordinates: expected 2 coordinates of the geometry point"):
         annotate_coord_tokens({"objects": [{"geometry": {"type": "point", "coordinates": ints_to_tokens([1])}}]})
     assert not annotate_coord_tokens({"objects": [{"geometry": {"type": ["point"], "coordinates": [1, 2]}}]})
 

@@ -6,23 +6,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coord_data.image_set import ImageSet, load_annotated
+    from coord_data.formats.registry import open_source
+    from coord_data.image_file import ImageFile, look_at
+    from coord_data.image_set import Evidence, ImageSet, gather_evidence, load_annotated
     from coord_data.inspection.examine import Examination, examine
-    from coord_data.inspection.numbers.findings import Finding
+    from coord_data.inspection.finding import Finding
     from coord_data.preparation import prepare
     from coord_data.rules import ReadingRules
+    from coord_data.source import Source
 
 # Modules are imported on first use, so that a command line shows its help and refuses a typing error at once.
 _MODULES = {
-    "coord_data.image_set": ("ImageSet", "load_annotated"),
+    "coord_data.formats.registry": ("open_source",),
+    "coord_data.image_file": ("ImageFile", "look_at"),
+    "coord_data.image_set": ("Evidence", "ImageSet", "gather_evidence", "load_annotated"),
     "coord_data.inspection.examine": ("Examination", "examine"),
-    "coord_data.inspection.numbers.findings": ("Finding",),
+    "coord_data.inspection.finding": ("Finding",),
     "coord_data.preparation": ("prepare",),
     "coord_data.rules": ("ReadingRules",),
+    "coord_data.source": ("Source",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
-__all__ = ["Examination", "Finding", "ImageSet", "ReadingRules", "examine", "load_annotated", "prepare"]
+__all__ = [
+    "Evidence",
+    "Examination",
+    "Finding",
+    "ImageFile",
+    "ImageSet",
+    "ReadingRules",
+    "Source",
+    "examine",
+    "gather_evidence",
+    "load_annotated",
+    "look_at",
+    "open_source",
+    "prepare",
+]
 
 
 def __getattr__(name: str) -> Any:

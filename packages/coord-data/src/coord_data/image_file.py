@@ -1,19 +1,40 @@
-"""Checks whether an image can be trained on: it lies in its folder, can be opened and has the annotated size."""
+"""Looks at image files, each of which is opened once: size, orientation, faults, digest, thumbnail, perceptual hash."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
 
 from coord_codec import InputError, Problem
 from coord_codec.files import path_inside
-from coord_codec.images import ImageError, ImageFacts, decode_image, image_facts
+from coord_codec.images import ImageError, decode_image, image_facts
+from coord_data.duplicates import grey_fields, perceptual_hash
 from coord_data.formats.images import IMAGE_SUFFIXES
+
+FULL_CHECK_LIMIT = 5000
+"""Number of images whose pixels are decoded; of a larger set the headers of the others are read, and it is hashed by
+names and sizes, since decoding 118k images takes minutes."""
+
+THUMBNAIL = 320
+"""Longest side of the thumbnails that are compared with boxes."""
+
+ROTATED = 60
+"""Number of rotated images whose thumbnails are kept, to compare their orientation with their boxes."""
+
+_BAR: dict[str, Any] = {"unit": "img", "leave": False, "mininterval": 0.5}
 
 MISSING = "the file does not exist"
 """Message of `coord_codec` for an image file that does not exist."""
@@ -25,58 +46,164 @@ MAX_ASPECT_RATIO = 200
 """Maximum ratio of the longer to the shorter side; above it Qwen's image processor would raise during training."""
 
 
-def look_at(
-    root: Path, base: Path | None, name: str, stated: tuple[int | None, int | None], decode: bool, notes: Counter[str]
-) -> Problem | None:
-    """Return the problem of an image, if any, and count notes on its decoding.
+@dataclass(frozen=True)
+class ImageFile:
+    """What a look at an image file told.
+
+    Attributes:
+        size: width and height in pixels after EXIF rotation; None if the file was not read or cannot be decoded
+        fault: why the file cannot be used
+        orientation: EXIF orientation, 1 for an image that is stored upright
+        stored_size: width and height before EXIF rotation
+        notes: what decoding changes, see `coord_codec.images.ImageFacts`
+        digest: SHA-256 of the file; empty if only its header was read
+        look: perceptual hash, which hardly changes when an image is resized or compressed again
+        grey: mean grey values of a coarse grid, which distinguish copies from images that only look alike
+        small: thumbnail with at most `THUMBNAIL` pixels a side, if requested
+    """
+
+    size: tuple[int, int] | None
+    fault: str | None = None
+    orientation: int = 1
+    stored_size: tuple[int, int] | None = None
+    notes: tuple[str, ...] = ()
+    digest: str = ""
+    look: np.ndarray | None = field(default=None, repr=False)
+    grey: np.ndarray | None = field(default=None, repr=False)
+    small: Image.Image | None = field(default=None, repr=False)
+
+
+def look_at(path: Path, *, decode: bool = True, keep: bool = False) -> ImageFile:
+    """Open an image file once, and return all that is asked of it.
 
     Args:
-        root: folder that `name` is relative to
-        base: folder that the image must lie in; None for any
-        name: path of the image
+        path: the file
+        decode: decode the pixels as well, for faults in them, the digest and the perceptual hash
+        keep: keep the thumbnail of a decoded image
+    """
+    try:
+        content = path.read_bytes() if decode and path.is_file() else None
+    except OSError as error:
+        return ImageFile(None, f"cannot be decoded ({error.strerror or error})")
+    try:
+        facts = image_facts(path if content is None else content)
+        if content is None:
+            return ImageFile(facts.size, None, facts.orientation, facts.stored_size, facts.notes)
+        small = decode_image(content, at_most=(THUMBNAIL, THUMBNAIL))
+    except ImageError as error:
+        return ImageFile(None, str(error))
+    small.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
+    return ImageFile(
+        facts.size,
+        None,
+        facts.orientation,
+        facts.stored_size,
+        facts.notes,
+        hashlib.sha256(content).hexdigest(),
+        perceptual_hash(small),
+        grey_fields(small),
+        small if keep else None,
+    )
+
+
+def look_inside(path: Path, base: Path | None, *, decode: bool = True, keep: bool = False) -> ImageFile:
+    """Return what a look at an image file tells, without opening it if it lies outside the folder `base`."""
+    if base is not None and is_outside(path, base):
+        return ImageFile(None, outside_message(base))
+    return look_at(path, decode=decode, keep=keep)
+
+
+class ImageFolder:
+    """The images of a folder: each file is opened once, however many readers and checks ask for it.
+
+    Args:
+        root: folder that image paths are relative to
+        decode: whether to decode the pixels of an image that is asked for alone
+    """
+
+    def __init__(self, root: Path, *, decode: bool = True) -> None:
+        self.root, self.decode = root, decode
+        self._files: dict[str, ImageFile] = {}
+
+    def size(self, name: str) -> tuple[int, int] | None:
+        """Return width and height of an image in pixels; None if it cannot be opened."""
+        return self.look_at(name).size
+
+    def look_at(self, name: str) -> ImageFile:
+        """Return what a look at an image tells; its thumbnail is kept, until `look_at_all` selects those to keep."""
+        key = self._key(name)
+        if key not in self._files:
+            self._files[key] = look_at(self.root / name, decode=self.decode, keep=True)
+        return self._files[key]
+
+    def look_at_all(
+        self, names: Sequence[str], kept: Collection[int] = (), base: Path | None = None, label: str = "images"
+    ) -> list[ImageFile]:
+        """Return what a look at each image tells, with the thumbnails of some.
+
+        Of more than `FULL_CHECK_LIMIT` images the pixels of an evenly spaced part are decoded.
+
+        Args:
+            names: paths of the images
+            kept: indices of images whose thumbnails are kept; those of `ROTATED` rotated images are kept as well
+            base: folder that images must lie in; None for any
+            label: name of the images, for the progress bar
+        """
+        step = -(-len(names) // FULL_CHECK_LIMIT) or 1
+        keys = [self._key(name) for name in names]
+        decoded = {key for i, key in enumerate(keys) if i % step == 0} | (kept_keys := {keys[i] for i in kept})
+        rotated = 0
+
+        def look(key: str) -> ImageFile:
+            known = self._files.get(key)
+            if known is None or (key in decoded and not known.digest and known.fault is None):
+                return look_inside(Path(key), base, decode=key in decoded, keep=True)
+            is_foreign = base is not None and is_outside(Path(key), base)
+            return ImageFile(None, outside_message(base)) if base is not None and is_foreign else known
+
+        distinct = list(dict.fromkeys(keys))
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow releases the GIL while it decodes
+            looks = tqdm(pool.map(look, distinct), f"checking {label}", len(distinct), **_BAR)
+            for key, file in zip(distinct, looks, strict=True):
+                rotated += file.orientation != 1
+                is_kept = key in kept_keys or (file.orientation != 1 and rotated <= ROTATED)
+                self._files[key] = file if is_kept or file.small is None else replace(file, small=None)
+        return [self._files[key] for key in keys]
+
+    def _key(self, name: str) -> str:
+        return os.path.normpath(self.root / name)
+
+
+def problem_of(
+    file: ImageFile, path: Path, stated: tuple[int | None, int | None], notes: Counter[str]
+) -> Problem | None:
+    """Return why an image cannot be trained on, if it cannot; else count the notes on its decoding.
+
+    Args:
+        file: what a look at it told
+        path: its path
         stated: width and height in the annotations
-        decode: whether to decode the pixels as well
         notes: updated with counts of notes
     """
-    try:
-        notes.update(_check_image(root, base, name, stated, decode).notes)
-    except InputError as error:
-        field, _, message = str(error).partition(": ")
-        return Problem(str(root / name), field, message)
+    if file.size is None:
+        hint = _similar_hint(path) if file.fault == MISSING else ""
+        return Problem(str(path), "image", f"{file.fault}{hint}")
+    width, height = file.size
+    if max(file.size) > MAX_ASPECT_RATIO * min(file.size):
+        return Problem(
+            str(path),
+            "width, height",
+            f"the file has {width} x {height} pixels; Qwen's image processor refuses sides whose ratio exceeds "
+            f"{MAX_ASPECT_RATIO}",
+        )
+    if None not in stated and stated != file.size:
+        message = f"the annotations say {stated[0]} x {stated[1]} pixels, the file has {width} x {height}"
+        if stated == file.stored_size:
+            message += "; that is its size before the EXIF orientation is applied, which training does: remove the "
+            message += "orientation from the file, or draw boxes on the upright image"
+        return Problem(str(path), "width, height", message)
+    notes.update(file.notes)
     return None
-
-
-def _check_image(
-    root: Path, base: Path | None, name: str, stated: tuple[int | None, int | None], decode: bool
-) -> ImageFacts:
-    """Return the facts in the header of an image.
-
-    Raises:
-        InputError: `field: message`, if the image cannot be trained on.
-    """
-    path = root / name
-    if base is not None and is_outside(path, base):
-        raise InputError(f"image: {outside_message(base)}")
-    try:
-        facts = image_facts(path)
-        if decode:
-            decode_image(path)
-    except ImageError as error:
-        raise InputError(f"image: {error}{_similar_hint(path) if str(error) == MISSING else ''}") from None
-    size = facts.size
-    if max(size) > MAX_ASPECT_RATIO * min(size):
-        raise InputError(
-            f"width, height: the file has {size[0]} x {size[1]} pixels; Qwen's image processor refuses sides whose "
-            f"ratio exceeds {MAX_ASPECT_RATIO}"
-        )
-    if None not in stated and stated != size:
-        exif_hint = "; that is its size before the EXIF orientation is applied"
-        exif_hint += ", which training does: remove the orientation from the file, or draw boxes on the upright image"
-        raise InputError(
-            f"width, height: the annotations say {stated[0]} x {stated[1]} pixels, the file has {size[0]} x {size[1]}"
-            + (exif_hint if stated == facts.stored_size else "")
-        )
-    return facts
 
 
 def _similar_hint(path: Path) -> str:

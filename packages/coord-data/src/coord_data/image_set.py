@@ -1,6 +1,6 @@
 """A named, checked set of annotated images that training and scoring both use.
 
-`data.formats` reads the annotations once. Images that cannot be decoded, that differ in size from the annotations or
+`formats` reads the annotations once. Images that cannot be decoded, that differ in size from the annotations or
 that lie outside their folder are added to the problems. Training and scoring leave out the same records.
 """
 
@@ -17,23 +17,46 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
 from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, RunError
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import phrase_of, raise_for
 from coord_data.classes import absent_classes, class_categories, select_classes
-from coord_data.formats.registry import base_of, read_source
-from coord_data.image_file import MISSING, look_at, where_it_is
+from coord_data.formats.registry import base_of, open_source, read_source
+from coord_data.image_file import FULL_CHECK_LIMIT, MISSING, ImageFile, ImageFolder, problem_of, where_it_is
 from coord_data.large.check import Rules
 from coord_data.large.records import Records
-from coord_data.large.store import Stream, is_large, keep_records
+from coord_data.large.store import Stream, keep_records, streams
+from coord_data.raw_boxes import RawBoxes
 from coord_data.rules import ReadingRules
+from coord_data.source import Source
 
 _LOG = logging.getLogger(__name__)
 
-FULL_CHECK_LIMIT = 5000
-"""In larger sets images are checked by their headers and hashed by name and size, since decoding 118k is slow."""
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a set was read from, so that it can be examined without reading anything again.
+
+    Attributes:
+        named: the file or folder that the user named
+        annotations: the records as read, before images were checked
+        raw: the numbers as the file states them
+        files: what a look at each image of `raw` told
+        root: folder that image paths are relative to
+        base: folder that images must lie in
+        notes: notes for the user on how the annotations were read
+        folder: the images that were opened
+    """
+
+    named: Path
+    annotations: AnnotationSet
+    raw: RawBoxes
+    files: tuple[ImageFile, ...] = field(repr=False)
+    root: Path
+    base: Path
+    notes: tuple[str, ...]
+    folder: ImageFolder = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -49,6 +72,7 @@ class ImageSet:
         told: notes for the user on how the annotations were read
         base: folder that images must lie in; `root` if None
         part: file with an evenly drawn subset of the unchanged records of a large file
+        evidence: what the set was read from; None for large files, for generated images, and once it was dropped
     """
 
     name: str
@@ -59,6 +83,7 @@ class ImageSet:
     told: tuple[str, ...] = ()
     base: Path | None = None
     part: Path | None = None
+    evidence: Evidence | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.annotations.instances)
@@ -103,13 +128,21 @@ class ImageSet:
         """Return the set with these instances only."""
         return replace(self, annotations=self.annotations.select(instances))
 
+    def without_evidence(self) -> ImageSet:
+        """Return the set without what only its examination needs, such as thumbnails."""
+        return replace(self, evidence=None)
+
     def first(self, count: int | None) -> ImageSet:
         """Return the set with its first `count` images only and a note that says so; all images if `count` is None."""
         if count is None or count >= len(self):
             return self
         chosen = self.instances[:count]
         told = (*self.told, f"the first {count} of {len(self)} images are used (data.limit is {count})")
-        return replace(self.select(chosen), digest=_digest(chosen, self.root), told=told)
+        if self.evidence is not None:
+            digest = _digest(chosen, self.evidence.folder)
+        else:
+            digest = hashlib.sha256(f"{self.digest} {count}".encode()).hexdigest()[:16]
+        return replace(self.select(chosen), digest=digest, told=told)
 
     def ground_truth(self, limit: int | None = None) -> AnnotationSet:
         """Return the ground truth of the first `limit` images: training targets and crowd regions."""
@@ -131,48 +164,72 @@ class ImageSet:
 
 
 def load_annotated(
-    annotations: Path,
-    images: Path | None,
-    name: str,
-    strict: bool,
-    data: ReadingRules | None = None,
-    scored: bool = False,
+    source: Path | Source, rules: ReadingRules | None = None, *, name: str = "train", scored: bool = False
 ) -> ImageSet:
     """Read annotations of any format and check every image.
 
     Args:
-        annotations: a file or a folder
-        images: folder that image paths are relative to; derived from the format if None
+        source: a file or a folder, or what `open_source` returned for it
+        rules: how to read them; the defaults of `ReadingRules` if None
         name: name of the set
-        strict: treat any problem as an error
-        data: `format`, `on_bad_box`, `allow_outside` and `classes`; their defaults if None
         scored: keep the pixel boxes of a COCO file in memory for scoring, however large the file is
 
     Raises:
-        InputError: the annotations are unreadable, no image is usable, or (if `strict`) there is a problem.
+        InputError: the annotations are unreadable, no image is usable, or (`rules.strict`) there is a problem.
+
+    Example:
+        >>> import json, pathlib, tempfile
+        >>> from PIL import Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> Image.new("RGB", (64, 48)).save(folder / "a.png")
+        >>> record = {"image": "a.png", "objects": [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}]}
+        >>> _ = (folder / "a.jsonl").write_text(json.dumps(record))
+        >>> images = load_annotated(folder / "a.jsonl")
+        >>> images.instances[0].objects[0].desc, images.evidence.files[0].size
+        ('cat', (64, 48))
     """
-    data = data or ReadingRules()
-    large = is_large(annotations, data)
-    if large is not None and not (scored and large[1] == "coco"):
-        _LOG.info(f"{name}: reading {large[0]} ({large[0].stat().st_size / 1e6:,.0f} MB)")
-        return _load_large(*large, images, name, strict, data)
-    source = read_source(annotations, images, data.format, data.on_bad_box, data.geometry)
-    loaded, base = source.annotations, None if data.allow_outside else source.base
-    root = loaded.root or source.base
-    decode = len(loaded.instances) <= FULL_CHECK_LIMIT
+    rules = rules or ReadingRules()
+    source = open_source(source, rules.format)
+    if streams(source, rules) and not (scored and source.format == "coco"):
+        _LOG.info(f"{name}: reading {source.path} ({source.size / 1e6:,.0f} MB)")
+        return _load_large(source, name, rules)
+    evidence = gather_evidence(source, rules, name)
+    loaded, root = evidence.annotations, evidence.root
     notes = Counter(loaded.notes)
-    bar = tqdm(loaded.instances, desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5)
-    checked = [
-        (instance, look_at(root, base, instance.image, (instance.width, instance.height), decode, notes))
-        for instance in bar
-    ]
-    good = [instance for instance, fault in checked if fault is None]
-    problems = (*loaded.problems, *(fault for _, fault in checked if fault is not None))
-    _refuse(annotations, problems, len(good), strict, root, named=images is not None)
-    usable = select_classes(loaded.select(good), data.classes, str(annotations), notes)
-    usable = replace(usable, problems=problems, notes=dict(+notes))
-    told = (*source.notes, *_note_repeated(usable.instances), *absent_classes(loaded.categories, data.classes))
-    return ImageSet(name, usable, root, _digest(usable.instances, root), told=told, base=source.base)
+    file_of = dict(zip(evidence.raw.files, evidence.files, strict=True))
+    problems, good = list(loaded.problems), []
+    for instance in loaded.instances:
+        file = file_of.get(instance.image) or evidence.folder.look_at(instance.image)
+        stated = instance.width, instance.height
+        if problem := problem_of(file, root / instance.image, stated, notes):
+            problems.append(problem)
+        else:
+            good.append(instance)
+    _refuse(source.named, problems, len(good), rules, root)
+    usable = select_classes(loaded.select(good), rules.classes, str(source.named), notes)
+    usable = replace(usable, problems=tuple(problems), notes=dict(+notes))
+    told = (*evidence.notes, *_note_repeated(usable.instances), *absent_classes(loaded.categories, rules.classes))
+    digest = _digest(usable.instances, evidence.folder)
+    return ImageSet(name, usable, root, digest, told=told, base=evidence.base, evidence=evidence)
+
+
+def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "train") -> Evidence:
+    """Read annotations of any format and look at every image, without leaving any image out.
+
+    Args:
+        source: a file or a folder, or what `open_source` returned for it
+        rules: how to read them
+        name: name of the set
+
+    Raises:
+        InputError: the annotations are unreadable.
+    """
+    found = read_source(source, rules.images, rules.format, rules.on_bad_box, rules.geometry)
+    base = None if rules.allow_outside else found.base
+    files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")
+    return Evidence(
+        found.named, found.annotations, found.raw, tuple(files), found.root, found.base, found.notes, found.folder
+    )
 
 
 def _note_repeated(instances: Sequence[Instance]) -> tuple[str, ...]:
@@ -188,42 +245,44 @@ def _note_repeated(instances: Sequence[Instance]) -> tuple[str, ...]:
     return (f"{images} several records, such as {repeated[0]}: merge them into one record per image",)
 
 
-def _refuse(annotations: Path, problems: Sequence[Problem], good: int, strict: bool, root: Path, named: bool) -> None:
+def _refuse(annotations: Path, problems: Sequence[Problem], good: int, rules: ReadingRules, root: Path) -> None:
     """Raise an `InputError` if `strict` is set and there are problems, or if no usable image is left."""
-    if problems and strict:
+    if problems and rules.strict:
         raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
     if not good:
         reason = f"; the first problem: {problems[0]}" if problems else ", as there are no records"
         missing = [problem.where for problem in problems if (problem.field, problem.message) == ("image", MISSING)]
         where = where_it_is(os.path.relpath(missing[0], root), annotations) if missing else ""
-        if missing and (where or not named):
+        if missing and (where or rules.images is None):
             where = f"; data.images (--images) names the folder that its paths are relative to{where}"
         raise InputError(f"{annotations}: no usable image is left{reason}{where}")
 
 
-def _load_large(path: Path, kind: str, images: Path | None, name: str, strict: bool, data: ReadingRules) -> ImageSet:
+def _load_large(source: Source, name: str, rules: ReadingRules) -> ImageSet:
     """Stream a file into an Arrow file, or use the one cached for the same file and images."""
-    root, base = images or path.parent, images or base_of(path)
-    rules = Rules(root, None if data.allow_outside else base, data.on_bad_box, data.classes)
-    settings = (kind, str(root.resolve()), str(base.resolve()), data.on_bad_box, data.allow_outside, data.classes)
-    store = keep_records(path, root, settings, Stream(path, kind, rules, name))
+    path = source.path
+    root, base = rules.images or path.parent, rules.images or base_of(path)
+    checks = Rules(root, None if rules.allow_outside else base, rules.on_bad_box, rules.classes)
+    settings = (source.format, str(root.resolve()), str(base.resolve()), rules.on_bad_box, rules.allow_outside)
+    store = keep_records(path, root, (*settings, rules.classes), Stream(path, source.format, checks, name))
     problems = tuple(Problem(**fault) for fault in store.facts["problems"])
-    if data.on_bad_box == "error":
+    if rules.on_bad_box == "error":
         refused = [problem for problem in problems if problem.is_box]
         raise_for(refused, f"{len(refused)} objects are refused; data.on_bad_box is error")
-    _refuse(path, problems, len(store.records), strict, root, named=images is not None)
+    _refuse(path, problems, len(store.records), rules, root)
     stated = [Category(*row) for row in store.facts["categories"]]
-    categories = class_categories(stated, data.classes, str(path))
+    categories = class_categories(stated, rules.classes, str(path))
     loaded = AnnotationSet(store.records, problems, categories, store.facts["notes"], root)
-    told = (*_note_repeated(store.records), *absent_classes(stated, data.classes))
+    told = (*_note_repeated(store.records), *absent_classes(stated, rules.classes))
     return ImageSet(name, loaded, root, store.digest, told=told, base=base, part=store.part)
 
 
-def _digest(instances: Sequence[Instance], root: Path) -> str:
+def _digest(instances: Sequence[Instance], folder: ImageFolder) -> str:
+    """Return a hash of records and of the content of their images, or of their sizes if there are too many images."""
     content = len(instances) <= FULL_CHECK_LIMIT
     sha = hashlib.sha256(b"content" if content else b"listing")
     for instance in instances:
         sha.update(instance.model_dump_json(exclude_unset=True).encode())
-        path = root / instance.image
-        sha.update(path.read_bytes() if content else str(path.stat().st_size).encode())
+        size = 0 if content else (folder.root / instance.image).stat().st_size
+        sha.update((folder.look_at(instance.image).digest if content else str(size)).encode())
     return sha.hexdigest()[:16]

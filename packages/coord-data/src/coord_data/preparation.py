@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -18,22 +17,24 @@ from pathlib import Path
 
 from coord_codec import InputError, Instance, RunError, write_instances
 from coord_codec.files import write_text
-from coord_codec.images import decode_image
-from coord_data.duplicates import near_duplicates, perceptual_hash
+from coord_data.duplicates import is_same, near_duplicates
 from coord_data.formats.images import image_files, is_hidden
-from coord_data.formats.registry import SUMMARY, recognise
+from coord_data.formats.registry import SUMMARY, open_source
+from coord_data.image_file import ImageFile, look_at
 from coord_data.image_set import ImageSet, load_annotated
 from coord_data.rules import ReadingRules
+from coord_data.source import Source
 
 _LOG = logging.getLogger(__name__)
 _SHOWN = 5
 
 
-def prepare(sources: Sequence[Path], out: Path, data: ReadingRules, split: float | None = None) -> None:
+def prepare(sources: Sequence[Path | Source], out: Path, data: ReadingRules, split: float | None = None) -> None:
     """Write the usable records of `sources`, with image paths relative to the written files.
 
     Args:
-        sources: files or folders of annotations; the last one may be the folder of their images
+        sources: files or folders of annotations, or what `open_source` returned for them; the last one may be the
+            folder of their images
         out: a new folder, or a new file if its name ends in .jsonl
         data: `images`, `format`, `on_bad_box`, `allow_outside` and `strict`
         split: share of the images that go to val.jsonl, chosen by a hash of their content
@@ -45,22 +46,22 @@ def prepare(sources: Sequence[Path], out: Path, data: ReadingRules, split: float
     single = out.suffix == ".jsonl"
     if single and split is not None:
         raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
-    chosen = _images_of(sources, data.images)
-    sets = [load_annotated(path, images, str(path), data.strict, data) for path, images in chosen]
+    sets = [
+        load_annotated(path, data.model_copy(update={"images": images}), name=str(_named(path)))
+        for path, images in _images_of(sources, data.images)
+    ]
     folder = (out.parent if single else out).resolve()
     instances = list(_instances(sets, folder))
     parts = {out.name if single else "instances.jsonl": instances}
     near: list[dict[str, object]] = []
     if split is not None:
-        parts, near = _split(instances, folder, split)
+        parts, near = _split(instances, [file for loaded in sets for file in _looks(loaded)], split)
     listed = "".join(json.dumps(asdict(problem)) + "\n" for loaded in sets for problem in loaded.problems)
     base = os.path.commonpath([(loaded.base or loaded.root).resolve() for loaded in sets])
     shared_notes = _note_shared(sets)
     facts = {
         "images": os.path.relpath(base, folder),
-        "sources": [
-            {"path": str(path), "digest": loaded.digest} for (path, _), loaded in zip(chosen, sets, strict=True)
-        ],
+        "sources": [{"path": loaded.name, "digest": loaded.digest} for loaded in sets],
         "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
         "told": [*(line for loaded in sets for line in loaded.told), *shared_notes],
         "problems": sum(len(loaded.problems) for loaded in sets),
@@ -116,24 +117,32 @@ def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict
         _LOG.info(f"{len(faults)} problems in all, see {problems}")
 
 
-def _images_of(sources: Sequence[Path], images: Path | None) -> list[tuple[Path, Path | None]]:
+def _images_of(sources: Sequence[Path | Source], images: Path | None) -> list[tuple[Path | Source, Path | None]]:
     """Return the annotations with their image folders; the last source may be the image folder of all others."""
-    if missing := next((path for path in sources[1:] if not path.exists()), None):
+    paths = [_named(source) for source in sources]
+    if missing := next((path for path in paths[1:] if not path.exists()), None):
         raise InputError(f"{missing}: expected annotations, or a folder of images, found nothing there; check the path")
-    *others, last = sources
+    *others, last = paths
     if images is None and others and last.is_dir():
         contains_images = [path.is_dir() and last.resolve().is_relative_to(path.resolve()) for path in others]
         if others[0].is_dir() and any(contains_images):
-            return [(path, last if contains else None) for path, contains in zip(others, contains_images, strict=True)]
+            return [
+                (source, last if contains else None)
+                for source, contains in zip(sources[:-1], contains_images, strict=True)
+            ]
         if not others[0].is_dir() or _is_of_images(last, others[0]):
-            return [(path, last) for path in others]
-    return [(path, images) for path in sources]
+            return [(source, last) for source in sources[:-1]]
+    return [(source, images) for source in sources]
+
+
+def _named(source: Path | Source) -> Path:
+    return source.named if isinstance(source, Source) else source
 
 
 def _is_of_images(folder: Path, annotations: Path) -> bool:
     """Return whether a folder has no annotations, or only images while the annotations' folder has none."""
     try:
-        recognise(folder)
+        open_source(folder)
     except InputError:
         return True
     files = [path for path in folder.rglob("*") if path.is_file() and not is_hidden(path, folder)]
@@ -166,34 +175,54 @@ def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
             yield instance.model_copy(update=values)
 
 
-def _split(
-    instances: Sequence[Instance], folder: Path, share: float
-) -> tuple[dict[str, list[Instance]], list[dict[str, object]]]:
-    """Return the instances of both splits, and the images of val that are near-duplicates of one in train.
+def _looks(loaded: ImageSet) -> Iterator[ImageFile]:
+    """Yield what a look at each image of a set told; the images of a large set are looked at here."""
+    for instance in loaded.instances:
+        if loaded.evidence is not None and (file := loaded.evidence.folder.look_at(instance.image)).digest:
+            yield file
+        else:
+            yield look_at(loaded.root / instance.image)
 
-    The split of an image depends on its content: copies stay together, and adding images moves none.
+
+def _split(
+    instances: Sequence[Instance], files: Sequence[ImageFile], share: float
+) -> tuple[dict[str, list[Instance]], list[dict[str, object]]]:
+    """Return the instances of both splits, and the images of val that look like one in train.
+
+    The split of an image depends on its content: copies, at any size and quality, stay together.
+
+    Args:
+        instances: the records
+        files: what a look at the image of each told
+        share: share of the images that go to val.jsonl
     """
-    splits: dict[str, list[Instance]] = {"train.jsonl": [], "val.jsonl": []}
-    for instance in instances:
-        digest = hashlib.sha256(_path(folder, instance).read_bytes()).digest()
-        in_val = int.from_bytes(digest[:8], "big") < share * 2**64
-        splits["val.jsonl" if in_val else "train.jsonl"].append(instance)
+    hashes = [file.look for file in files if file.look is not None]
+    greys = [file.grey for file in files if file.grey is not None]
+    assert len(hashes) == len(greys) == len(files)  # images that cannot be decoded are left out
+    pairs = [(i, j, bits) for i, j, bits in near_duplicates(hashes, hashes) if i < j]
+    group = list(range(len(files)))
+    for i, j, _ in pairs:
+        if is_same(greys[i], greys[j]):
+            old, new = sorted((group[i], group[j]), key=lambda at: files[at].digest, reverse=True)
+            group = [new if at == old else at for at in group]
+    in_val = [int(files[at].digest[:16], 16) < share * 2**64 for at in group]
+    splits = {
+        "train.jsonl": [instance for instance, is_val in zip(instances, in_val, strict=True) if not is_val],
+        "val.jsonl": [instance for instance, is_val in zip(instances, in_val, strict=True) if is_val],
+    }
     for name, part in splits.items():
         if not part:
             raise InputError(f"--split {share:g}: no image was assigned to {name}; choose another share, or add images")
-    train, val = ([perceptual_hash(decode_image(_path(folder, i))) for i in part] for part in splits.values())
-    pairs = near_duplicates(val, train)
-    first = {i: (j, bits) for i, j, bits in reversed(pairs)}
-    near = [
-        {"val": splits["val.jsonl"][i].image, "train": splits["train.jsonl"][j].image, "bits": bits}
-        for i, (j, bits) in sorted(first.items())
+    near: dict[int, tuple[int, int]] = {}
+    for i, j, bits in pairs:
+        if in_val[i] != in_val[j]:
+            val, train = (i, j) if in_val[i] else (j, i)
+            near.setdefault(val, (train, bits))
+    listed: list[dict[str, object]] = [
+        {"val": instances[val].image, "train": instances[train].image, "bits": bits}
+        for val, (train, bits) in sorted(near.items())
     ]
-    return splits, near
-
-
-def _path(folder: Path, instance: Instance) -> Path:
-    """Return the normalised path of an image, since `..` cannot be resolved in a folder that does not exist yet."""
-    return Path(os.path.normpath(folder / instance.image))
+    return splits, listed
 
 
 @contextmanager

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from coord_codec.boxes import OnBadBox
-from coord_codec.geometry import GeometryName
+from coord_codec.geometry import GeometryName, geometry_of
 from coord_codec.records import check_description
 
-Format = Literal[
-    "auto", "coco", "jsonl", "lvis", "voc", "yolo", "csv", "vg", "openimages", "refcoco", "swift", "qwen", "qwen-pixels"
-]
-"""The annotation formats that can be read; `coord_data.formats` has a module for each."""
+
+def _format_name(value: str) -> str:
+    from coord_data.formats.registry import FORMATS  # the readers, which only a stated format needs here
+
+    if value != "auto" and value not in FORMATS:
+        raise ValueError(f"expected auto or one of {', '.join(FORMATS)}, found {value!r}")
+    return value
+
+
+Format = Annotated[str, AfterValidator(_format_name)]
+"""Name of an annotation format, a row of `coord_data.formats.table.FORMATS`, or `auto`."""
 
 
 def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -57,7 +64,7 @@ class ReadingRules(BaseModel):
         description="the only descriptions that are trained, scored and queried, others are left out and counted; all "
         "in the annotations when not given",
     )
-    geometry: GeometryName = Field(
+    geometry: Annotated[GeometryName, AfterValidator(lambda name: geometry_of(name).name)] = Field(
         "box",
         description="geometry of the targets: box, point, polygon, oriented box of four corners, or keypoints; read "
         "from `segmentation` and `keypoints` of COCO files, else derived from the box",

@@ -4,6 +4,7 @@ import pytest
 
 from coord_codec import InputError
 from coord_data.formats.class_names import classes_of, find_classes, read_data_yaml
+from coord_data.source import Source
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from coord_data.formats.class_names import classes_of, find_classes, read_data_y
 )
 def test_names_are_those_written_and_a_class_without_one_shifts_no_other(tmp_path, file, text, names):
     (tmp_path / file).write_text(text)
-    assert find_classes(tmp_path)[0].names == names
+    assert find_classes(Source(tmp_path))[0].names == names
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_names_that_are_none_are_refused(tmp_path, names, message):
     path = tmp_path / "data.yaml"
     path.write_text(f"names: {names}")
     with pytest.raises(InputError, match=f"data.yaml: names: {message}"):
-        classes_of(read_data_yaml(path), path)
+        classes_of(read_data_yaml(Source(path)), path)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +55,7 @@ def test_classes_are_named_by_the_nearest_file(tmp_path, files, named_by):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(f"names: [{file}]" if file.endswith("yaml") else file)
     (tmp_path / "ds").mkdir(exist_ok=True)
-    classes, path = find_classes(tmp_path / "ds")
+    classes, path = find_classes(Source(tmp_path / "ds"))
     assert classes.names == {0: named_by} and path == tmp_path / named_by
 
 
@@ -63,7 +64,7 @@ def test_classes_beside_the_labels_name_those_of_the_folder_of_images(tmp_path, 
     for place in (file, "ds/images/a"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text("cat")
-    assert find_classes(tmp_path / "ds" / "images")[1] == tmp_path / file
+    assert find_classes(Source(tmp_path / "ds" / "images"))[1] == tmp_path / file
 
 
 def test_two_folders_of_labels_that_name_other_classes_are_refused(tmp_path):
@@ -71,4 +72,4 @@ def test_two_folders_of_labels_that_name_other_classes_are_refused(tmp_path):
         (tmp_path / "labels" / split).mkdir(parents=True)
         (tmp_path / "labels" / split / "classes.txt").write_text(split)
     with pytest.raises(InputError, match=r"train/classes.txt and .*val/classes.txt name different classes"):
-        find_classes(tmp_path)
+        find_classes(Source(tmp_path))

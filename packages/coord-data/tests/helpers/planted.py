@@ -1,7 +1,8 @@
-"""Sets of generated images with planted faults, as the doctor's benchmark makes them, and what is found about them."""
+"""Generated images with planted faults, as the benchmark makes them, and what is found about them."""
 
 import json
 import os
+import re
 import runpy
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import numpy as np
 from coord_data.inspection.examine import examine
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
+from coord_data.read_as import ReadAs
 
-BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "doctor.py"))
+BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "planted_faults.py"))
 COCO, JSONL, Draft, shapes = (BENCHMARK[name] for name in ("COCO", "JSONL", "Draft", "shapes"))
 centred, padded, read, sized = (BENCHMARK[name] for name in ("_centred", "padded", "read", "_sized"))
 SHARED_DATA = Path(os.environ.get("COORDEXP_SHARED", Path(__file__).parents[5] / "shared")) / "data"
@@ -28,6 +30,11 @@ def told_of_boxes(draft):
     raw, maps = draft.raw(), EdgeMaps.of(draft.images.values())
     found, meaning = examine_geometry(raw, raw.stated_I2, Sample(maps, np.arange(len(raw)), raw.image_N))
     return {finding.code: finding for finding in found}, meaning
+
+
+def told_reading(finding):
+    """Return the reading that the command of a finding names."""
+    return ReadAs.parse(re.search(r"--read-as (\S+?)(?:,? |$)", finding.fix)[1])
 
 
 def edit_records(source, change):

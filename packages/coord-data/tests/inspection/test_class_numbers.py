@@ -7,8 +7,9 @@ import pytest
 from planted import centred, shapes, told
 from yolo_files import write_yolo
 
-from coord_data.inspection.numbers.class_numbers import ClassNumbers, of_coco, shifted_classes
+from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.inspection.numbers.raw import DataSource
+from coord_data.raw_boxes import ClassNumbers, class_numbers_of_coco
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_coco_categories_of_other_numbers_are_named_where_all_are_shifted(used, 
         "categories": [{"id": n, "name": f"c{n}"} for n in ids],
         "annotations": [{"category_id": n} for n, count in used.items() for _ in range(count)],
     }
-    found = shifted_classes(of_coco(document))
+    found = shifted_classes(class_numbers_of_coco(document))
     assert [f"one too {way}" in f.message for f in found] == [True] * (way is not None)
     assert all("the category_id of each annotation" in f.fix for f in found)
 

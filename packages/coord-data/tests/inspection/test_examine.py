@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from planted import COCO, JSONL, SHARED_DATA, edit_records, read, shapes, told
 
-from coord_data.inspection.numbers.edges import inflate
+from coord_data.read_as import inflate
 
 PHOTOGRAPHS = SHARED_DATA / "coco_permissive33"
 

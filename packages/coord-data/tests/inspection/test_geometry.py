@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
-from planted import COCO, SHARED_DATA, Draft, centred, padded, read, shapes, sized, told_of_boxes
+from planted import COCO, SHARED_DATA, Draft, centred, padded, read, shapes, sized, told_of_boxes, told_reading
 
-from coord_data.inspection.numbers.edges import EdgeMaps, Sample, inflate
+from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
 from coord_data.inspection.records import one_off
+from coord_data.read_as import inflate
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +143,8 @@ def test_boxes_that_are_shifted_out_of_their_images_are_moved_back(clean, step, 
     assert {f.code for f in found.values() if f.severity == "error"} == {"shifted"}
     assert np.abs(meaning.boxes_N4 - np.concatenate(clean.corners)).max() < 0.03
     assert meaning.shift.in_pixels
-    assert found["shifted"].fix.count(" / W") == 2 * (not coco and step[0] != 0)
+    changes = told_reading(found["shifted"]).changes
+    assert len(changes) == np.count_nonzero(step) and all(change.in_pixels for change in changes)
 
 
 BCCD = SHARED_DATA / "bccd"
@@ -162,8 +164,9 @@ def cells():
 def test_scale_of_boxes_with_a_margin_is_told_to_the_per_cent(cells, factor):
     found, _ = told_of_boxes(cells.moved(lambda b: b * factor))
     assert {f.code for f in found.values() if f.severity != "note"} == {"resized"}
-    (zoom,) = set(map(float, re.findall(r"x (?:/|\*) ([\d.]+)", found["resized"].fix)))
-    assert (zoom if zoom < 1 else 1 / zoom) == pytest.approx(factor, abs=0.01)
+    reading = told_reading(found["resized"])
+    zoom = reading.unit.value if reading.unit else reading.changes[0].value
+    assert zoom == pytest.approx(factor, abs=0.01)
 
 
 @pytest.mark.shared
@@ -171,8 +174,9 @@ def test_scale_of_boxes_with_a_margin_is_told_to_the_per_cent(cells, factor):
 def test_shift_of_boxes_with_a_margin_is_told_to_some_pixels(cells, step):
     found, _ = told_of_boxes(cells.moved(lambda b: np.add(b, (step, 0, step, 0))))
     assert {f.code for f in found.values() if f.severity != "note"} == {"shifted"}
-    sign, back = re.search(r"`x ([-+]) ([\d.]+) \* W", found["shifted"].fix).groups()
-    assert float(sign + back) == pytest.approx(-step, abs=0.006)
+    (change,) = told_reading(found["shifted"]).changes
+    assert change.name == ("moved-right" if step > 0 else "moved-left") and not change.in_pixels
+    assert change.value == pytest.approx(abs(step), abs=0.006)
 
 
 @pytest.mark.shared

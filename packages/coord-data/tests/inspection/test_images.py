@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from coord_data.inspection.images import alike_images, look_at
-from coord_data.inspection.numbers.raw import RawBoxes
+from coord_data.image_file import look_at
+from coord_data.inspection.images import alike_images
 from coord_data.inspection.records import duplicate_images, leakage
+from coord_data.raw_boxes import RawBoxes
 
 
 def form(seed):

@@ -7,11 +7,10 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data import processes
+from coord_data import processes, source
 from coord_data.image_file import is_outside
 from coord_data.image_set import load_annotated
 from coord_data.large import check
-from coord_data.large import store as large
 from coord_data.large.records import Records
 from coord_data.rules import ReadingRules
 
@@ -41,7 +40,7 @@ def path(tmp_path, monkeypatch):
 @pytest.fixture
 def many(monkeypatch):
     """Every instance file counts as a large one."""
-    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    monkeypatch.setattr(source, "LARGE_BYTES", 0)
 
 
 def dumped(instances):
@@ -49,9 +48,9 @@ def dumped(instances):
 
 
 def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
-    small = load_annotated(path, None, "train", False)
-    monkeypatch.setattr(large, "LARGE_BYTES", 0)
-    found = load_annotated(path, None, "train", False)
+    small = load_annotated(path)
+    monkeypatch.setattr(source, "LARGE_BYTES", 0)
+    found = load_annotated(path)
     assert isinstance(found.instances, Records)
     assert dumped(found.instances) == dumped(small.instances) and len(found) == 5
     assert dumped([found.instances[-1], *found.instances[1:3]]) == dumped([small.instances[-1], *small.instances[1:3]])
@@ -71,9 +70,9 @@ def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
     lines[7]["objects"] = others[:1]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     data = ReadingRules(classes=["a1", "a2", "a9"])
-    small = load_annotated(path, None, "train", False, data)
-    monkeypatch.setattr(large, "LARGE_BYTES", 0)
-    found = load_annotated(path, None, "train", False, data)
+    small = load_annotated(path, data)
+    monkeypatch.setattr(source, "LARGE_BYTES", 0)
+    found = load_annotated(path, data)
     assert dumped(found.instances) == dumped(small.instances) and found.target_counts.tolist() == [0, 4, 0, 0, 0]
     assert dict(found.annotations.notes) == dict(small.annotations.notes)
     assert found.told == small.told == ("data.classes names a class that these annotations do not have: a9",)
@@ -135,15 +134,15 @@ def test_large_coco_file_is_the_same_set_as_a_small_one(tmp_path, coco, monkeypa
         document["categories"] = coco["categories"][:2]
     (tmp_path / "a.json").write_text("\ufeff" * (first == "images") + json.dumps(document, indent=1))
     data = ReadingRules(on_bad_box=on_bad_box, classes=classes)
-    small = load_annotated(tmp_path / "a.json", None, "train", False, data)
-    monkeypatch.setattr(large, "LARGE_BYTES", 0)
-    found = load_annotated(tmp_path / "a.json", None, "train", False, data)
+    small = load_annotated(tmp_path / "a.json", data)
+    monkeypatch.setattr(source, "LARGE_BYTES", 0)
+    found = load_annotated(tmp_path / "a.json", data)
     assert isinstance(found.instances, Records) and not isinstance(small.instances, Records)
     assert dumped(found.instances) == dumped(small.instances) and len(found) > 1 and found.target_counts.sum() > 2
     assert found.problems == small.problems and len(found.problems) > 4
     assert dict(found.annotations.notes) == dict(small.annotations.notes)
     assert found.annotations.categories == small.annotations.categories and found.classes == small.classes
-    again = load_annotated(tmp_path / "a.json", None, "train", False, data)
+    again = load_annotated(tmp_path / "a.json", data)
     assert (
         dumped(again.instances) == dumped(small.instances)
         and again.annotations.categories == small.annotations.categories
@@ -155,13 +154,13 @@ def test_large_coco_file_whose_annotations_have_no_image_is_an_error(tmp_path, c
         row["image_id"] = f"{row['image_id']}.png"
     (tmp_path / "a.json").write_text(json.dumps(coco))
     with pytest.raises(InputError, match=r"\.png' is not the id .*; no other annotation"):
-        load_annotated(tmp_path / "a.json", None, "train", False)
+        load_annotated(tmp_path / "a.json")
 
 
 def test_large_coco_file_that_is_scored_keeps_its_rows(tmp_path, coco, many):
     coco["annotations"] = coco["annotations"][:2]
     (tmp_path / "a.json").write_text(json.dumps(coco))
-    found = load_annotated(tmp_path / "a.json", None, "heldout", False, ReadingRules(), scored=True)
+    found = load_annotated(tmp_path / "a.json", name="heldout", scored=True)
     assert found.annotations.tables is not None
 
 
@@ -177,15 +176,17 @@ def test_broken_large_coco_file_is_named(tmp_path, many, text, told, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(InputError, match=told) as error:
-        load_annotated(tmp_path / "a.json", None, "train", False)
+        load_annotated(tmp_path / "a.json")
     assert "a.json" in str(error.value)
 
 
-def test_checked_file_is_taken_from_the_cache_until_anything_changes(path, many, capsys, tmp_path):
-    first = load_annotated(path, None, "train", False)
-    assert "checked before" not in capsys.readouterr().out
-    again = load_annotated(path, None, "train", False)
-    assert "checked before" in capsys.readouterr().out
+def test_checked_file_is_taken_from_the_cache_until_anything_changes(path, many, caplog, tmp_path):
+    caplog.set_level("INFO")
+    first = load_annotated(path)
+    assert "checked before" not in caplog.text
+    again = load_annotated(path)
+    assert "checked before" in caplog.text
+    caplog.clear()
     assert dumped(again.instances) == dumped(first.instances) and again.digest == first.digest
     assert again.problems == first.problems
     for change in ("image", "file", "setting"):
@@ -194,24 +195,24 @@ def test_checked_file_is_taken_from_the_cache_until_anything_changes(path, many,
             Image.new("RGB", (40, 20), (99, 9, 9)).resize((41, 21)).resize((40, 20)).save(tmp_path / "0.png")
         elif change == "file":
             path.write_text(path.read_text() + "\n")
-        other = load_annotated(path, None, "train", False, data)
-        assert "checked before" not in capsys.readouterr().out, change
+        other = load_annotated(path, data)
+        assert "checked before" not in caplog.text, change
         assert other.digest != first.digest
     assert not list((tmp_path / "cache").rglob("*.tmp"))
 
 
 def test_refused_objects_of_a_large_file_are_an_error_when_asked(path, many):
     with pytest.raises(InputError, match=r"2 objects are refused; data\.on_bad_box is error"):
-        load_annotated(path, None, "train", False, ReadingRules(on_bad_box="error"))
+        load_annotated(path, ReadingRules(on_bad_box="error"))
     with pytest.raises(InputError, match=r"data\.strict is on"):
-        load_annotated(path, None, "train", True)
+        load_annotated(path, ReadingRules(strict=True))
 
 
 def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monkeypatch):
     document = coco | {"annotations": [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]}
     (tmp_path / "a.json").write_text(json.dumps(document | {"categories": coco["categories"][:2]}))
-    wanted = [load_annotated(file, None, "train", False) for file in (path, tmp_path / "a.json")]
-    monkeypatch.setattr(large, "LARGE_BYTES", 0)
+    wanted = [load_annotated(file) for file in (path, tmp_path / "a.json")]
+    monkeypatch.setattr(source, "LARGE_BYTES", 0)
     monkeypatch.setattr(check, "PIECE", 1)
     monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})
     forked = []
@@ -221,7 +222,7 @@ def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monk
     )
     for small, file in zip(wanted, (path, tmp_path / "a.json"), strict=True):
         forked.clear()
-        found = load_annotated(file, None, "train", False)
+        found = load_annotated(file)
         assert len(forked) > 2 and dumped(found.instances) == dumped(small.instances)
         assert sorted(map(str, found.problems)) == sorted(map(str, small.problems))
         assert dict(found.annotations.notes) == dict(small.annotations.notes) and found.classes == small.classes
@@ -230,17 +231,17 @@ def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monk
 @pytest.mark.parametrize("annotations", [[], [None]])
 def test_large_coco_file_without_annotations_is_the_same_set(tmp_path, coco, monkeypatch, annotations):
     (tmp_path / "a.json").write_text(json.dumps(coco | {"annotations": annotations}))
-    wanted = load_annotated(tmp_path / "a.json", None, "train", False).problems
-    monkeypatch.setattr(large, "LARGE_BYTES", 0)
-    assert load_annotated(tmp_path / "a.json", None, "train", False).problems == wanted
+    wanted = load_annotated(tmp_path / "a.json").problems
+    monkeypatch.setattr(source, "LARGE_BYTES", 0)
+    assert load_annotated(tmp_path / "a.json").problems == wanted
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_images_of_several_records_are_said_unless_they_ask_for_phrases(path, monkeypatch, size):
-    monkeypatch.setattr(large, "LARGE_BYTES", 0 if size == "large" else 1_000_000)
+    monkeypatch.setattr(source, "LARGE_BYTES", 0 if size == "large" else 1_000_000)
     one, phrase = {"image": "0.png", "objects": [BOX]}, {"image": "2.png", "query": "the cat", "objects": [BOX]}
     path.write_text("".join(json.dumps(line) + "\n" for line in [one, one, {**one, "image": "1.png"}, phrase, phrase]))
-    found = load_annotated(path, None, "train", strict=True)
+    found = load_annotated(path, ReadingRules(strict=True))
     assert isinstance(found.instances, Records) is (size == "large")
     assert found.told == ("1 image has several records, such as 0.png: merge them into one record per image",)
 
@@ -248,5 +249,5 @@ def test_images_of_several_records_are_said_unless_they_ask_for_phrases(path, mo
 def test_large_list_of_records_is_no_lines(path, many):
     records = [{"image": f"{n}.png", "objects": [BOX]} for n in range(3)]
     path.write_text("[\n" + ",\n".join(map(json.dumps, records)) + "\n]")
-    found = load_annotated(path, None, "train", strict=True)
+    found = load_annotated(path, ReadingRules(strict=True))
     assert [instance.image for instance in found.instances] == ["0.png", "1.png", "2.png"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import CoordGrid
+from coord_codec import CoordGrid, geometry_of
 from coord_codec.html import safe, table
 from coord_eval.ceiling import CeilingSettings
 from coord_eval.computed import computed
@@ -125,7 +125,7 @@ class Evaluation(Scored):
     @property
     def has_boxes(self) -> bool:
         """Whether scores of boxes are meaningful, which they are not for the boxes around points."""
-        return bool(self.shapes.get("geometry") != "point")
+        return not self.shapes or geometry_of(self.shapes["geometry"]).has_extent
 
     def point(self, name: str) -> Any:
         """Return the values of a metric's measure with each image counted once."""

@@ -23,7 +23,7 @@ from coord_codec import (
     read_annotations,
     shape_of,
 )
-from coord_eval.parse.scalars import plain_tables
+from coord_eval.predictions import plain_record
 
 ImageId = int | str
 
@@ -135,7 +135,7 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
         notes.append(f"{len(left_out)} faults in the ground truth, their records are left out: {first}")
     if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
         notes.append(f"{zero_area} ground-truth boxes have zero area and cannot be matched")
-    has_shapes = geometry_of(geometry).name != "box"
+    has_shapes = not geometry_of(geometry).is_box
     return GroundTruth(
         **{**values, "sizes_I2": np.array(values["sizes_I2"], dtype=np.float64).reshape(-1, 2)},
         categories=tuple(category.name for category in annotations.categories),
@@ -207,3 +207,12 @@ def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) 
         "rows": rows,
         "notes": [f"{unsized} images state no size: no metrics by object size"] if unsized else [],
     }
+
+
+def plain_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a COCO dictionary with `plain_record` applied to its records."""
+    return {key: _plain_rows(rows) if isinstance(rows, list) else rows for key, rows in document.items()}
+
+
+def _plain_rows(rows: Sequence[Any]) -> list[Any]:
+    return [plain_record(row) if isinstance(row, Mapping) else row for row in rows]

@@ -21,7 +21,8 @@ class ScoredObject(NamedTuple):
         box: `(x1, y1, x2, y2)` in [0, 1]
         score: in (0, 1]
         repairs: names of the repairs made, see `ParsedObject`
-        points: the vertices in [0, 1] of a shape other than a box, else empty
+        points: the points in [0, 1] that draw a shape other than a box (`Geometry.outline`), else empty
+        coordinates: the numbers in [0, 1] of a shape other than a box, else empty
     """
 
     desc: str
@@ -29,6 +30,7 @@ class ScoredObject(NamedTuple):
     score: float
     repairs: tuple[str, ...]
     points: tuple[tuple[float, float], ...] = ()
+    coordinates: tuple[float, ...] = ()
 
 
 def scored_objects(
@@ -80,4 +82,7 @@ def scored_objects(
     for drop in answer.dropped:
         dropped[drop.reason] = dropped.get(drop.reason, 0) + 1
     scores = object_scores(source, answer, prediction)
-    return [ScoredObject(o.desc, o.box, s, o.repairs, o.points) for o, s in zip(answer, scores, strict=True)], dropped
+    objects = [
+        ScoredObject(o.desc, o.box, s, o.repairs, o.points, o.coordinates) for o, s in zip(answer, scores, strict=True)
+    ]
+    return objects, dropped

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coord_codec.files import InputError, finite_numbers, identifier, read_json, read_json_lines
-from coord_eval.parse.scalars import plain, plain_record
+from coord_eval.parse.parser import plain
 
 _FIVE_FLOATS = [float] * 5
 FINISH_REASONS = ("stop", "length", "error")
@@ -208,6 +208,16 @@ def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, 
         raise InputError(f"{where}, desc_token_counts: they add up to {sum(lengths)}, desc_logprobs has {len(flat)}")
     ends = accumulate(lengths)
     return tuple(flat[end - n : end] for n, end in zip(lengths, ends, strict=True))
+
+
+_PLAIN = frozenset({int, float, str, bool, list, dict, tuple, type(None)})
+
+
+def plain_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record with `plain` values; the record itself if its values are plain already."""
+    if _PLAIN.issuperset(map(type, record.values())):
+        return record
+    return {key: plain(value) for key, value in record.items()}
 
 
 def _plain_result(record: Mapping[str, Any]) -> CocoResult | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coord_codec import geometry_of
 from coord_codec.files import write_text
 from coord_codec.html import columns, number, page, safe, section, table
 from coord_eval.metric_table import all_metrics, headline
@@ -135,7 +136,8 @@ def _shape_table(shapes: Mapping[str, Any]) -> str:
         f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "
         f"{ceiling['simplified']} outlines simplified."
     )
-    note = " The sections below are about the bounding boxes of the shapes." if shapes["geometry"] != "point" else ""
+    has_extent = geometry_of(shapes["geometry"]).has_extent
+    note = " The sections below are about the bounding boxes of the shapes." if has_extent else ""
     return f"{text}{note}</p>{table(('', 'score', 'ceiling'), rows)}"
 
 

@@ -62,7 +62,7 @@ def test_json_truncated_only_if_cut_off():
         ("label desc description name category class ref text_content", '"{}": "cat", "bbox_2d": [100, 200, 300, 400]'),
         ("bbox_2d bbox box bounding_box", '"label": "cat", "{}": [100, 200, 300, 400]'),
         ("poly polygon polygon_2d", '"label": "cat", "{}": [100, 200, 300, 400, 100, 400]'),
-        ("point_2d point", '"label": "cat", "{}": [100, 200]'),
+        ("point_2d points", '"label": "cat", "{}": [100, 200]'),
     ],
 )
 def test_json_key_names(keys):

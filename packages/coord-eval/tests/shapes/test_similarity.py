@@ -7,7 +7,7 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from coord_eval.shapes.similarity import COCO_SIGMAS, keypoint_similarity, mask_iou, nearness, oriented_iou
+from coord_eval.shapes.similarity import COCO_SIGMAS, keypoint_similarity, mask_iou, nearness, outline_iou
 
 
 def rectangle(x1, y1, x2, y2):
@@ -46,23 +46,23 @@ CASES = [
 @pytest.mark.parametrize(("one", "other"), CASES)
 def test_iou_is_the_share_of_random_points(one, other):
     expected = sampled_iou(one, other, (64, 64))
-    assert oriented_iou([one], [other])[0, 0] == pytest.approx(expected, abs=0.01)
+    assert outline_iou([one], [other])[0, 0] == pytest.approx(expected, abs=0.01)
     assert mask_iou([one], [other], (64, 64))[0, 0] == pytest.approx(expected, abs=0.01)
 
 
 def test_iou_of_boxes_that_are_not_turned():
-    found = oriented_iou([rectangle(0, 0, 2, 2), rectangle(5, 5, 6, 6)], [rectangle(1, 0, 3, 2), rectangle(0, 0, 2, 2)])
+    found = outline_iou([rectangle(0, 0, 2, 2), rectangle(5, 5, 6, 6)], [rectangle(1, 0, 3, 2), rectangle(0, 0, 2, 2)])
     assert found.tolist() == [[pytest.approx(1 / 3), 1], [0, 0]]
 
 
 def test_oriented_box_that_crosses_itself_has_no_iou():
     crossed = [(0, 0), (2, 2), (2, 0), (0, 2)]
-    assert oriented_iou([crossed], [rectangle(0, 0, 2, 2)]).tolist() == [[0]]
+    assert outline_iou([crossed], [rectangle(0, 0, 2, 2)]).tolist() == [[0]]
 
 
 def test_nothing_is_compared_with_nothing():
     square = rectangle(0, 0, 1, 1)
-    assert mask_iou([], [square], (9, 9)).shape == oriented_iou([], [square]).shape == (0, 1)
+    assert mask_iou([], [square], (9, 9)).shape == outline_iou([], [square]).shape == (0, 1)
 
 
 def test_nearness_of_points():

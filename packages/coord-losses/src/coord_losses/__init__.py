@@ -2,7 +2,7 @@
 
 from importlib.metadata import version as _version
 
-import coord_losses.table  # noqa: F401  # registers the built-in terms
+import coord_losses.builtin_terms  # noqa: F401  # registers the built-in terms
 from coord_codec import InputError
 from coord_losses.batch import supervised_rows
 from coord_losses.config import ObjectiveConfig

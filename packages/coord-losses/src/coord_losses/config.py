@@ -1,39 +1,44 @@
 """The configuration of an objective: loss term weights, temperatures and soft targets."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from coord_losses.terms.object_weights import ObjectWeights
 from coord_losses.terms.registry import Term, registered_terms
+from coord_losses.terms.weights import TermWeights, Weight
 
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class ObjectiveConfig(BaseModel):
+PresetT = TypeVar("PresetT", bound=Callable[..., Any])
+_PRESETS: dict[str, str] = {}
+
+
+def _listed(preset: PresetT) -> PresetT:
+    """Add a preset to `ObjectiveConfig.presets`."""
+    _PRESETS[preset.__name__] = (preset.__doc__ or "").splitlines()[0]
+    return preset
+
+
+class ObjectiveConfig(TermWeights):
     """Weights and options of the loss terms; a term of weight zero is not computed.
 
+    The weights with a field of their own are those of `TermWeights`: `text_weight` (1 by default), `coord_ce_weight`,
+    `soft_ce_weight`, `w1_weight`, `gate_weight`, `box_weight` and `z_loss_weight` (0 by default).
+
     Attributes:
-        text_weight: weight of the cross-entropy of text tokens (full vocabulary, no temperature)
-        coord_ce_weight: weight of the cross-entropy of coordinate tokens (full vocabulary, no temperature)
-        soft_ce_weight: weight of the soft cross-entropy over the coordinate tokens
-        w1_weight: weight of Wasserstein-1 over the coordinate tokens
-        gate_weight: weight of the vocabulary gate at coordinate positions
-        box_weight: weight of the box loss on expected coordinates; for other shapes than boxes four times their mean L1
         alpha_l1: weight of L1 in the box loss (sum over the four sides)
         beta_giou: weight of 1 - GIoU in the box loss
         temperature: softmax temperature of soft CE, W1 and gate
         expectation_temperature: softmax temperature of the expected coordinates in the box loss
         target_sigma: standard deviation of the soft targets, in bins
         target_truncate: half width of the soft targets, in bins
-        z_loss_weight: weight of the squared logsumexp of all logits, which keeps them from drifting
         label_smoothing: share of the cross-entropies' targets that is spread over the full vocabulary
-        extra_weights: weights of the terms without a field here: `dfl`, `huber`, `diou`, `ciou` and custom terms
-            (`register_term`)
+        extra_weights: weights of the terms without a field, built in (`registered_terms`) or custom (`register_term`)
         term_options: keyword arguments for the function of each term
         object_weights: factor of each object in its coordinate and box terms: 0.2 / side, within [1/4, 4]
             ("inverse_size"), or 1 / the number of objects in its image ("inverse_count")
@@ -53,13 +58,6 @@ class ObjectiveConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    text_weight: Weight = 1.0
-    coord_ce_weight: Weight = 0.0
-    soft_ce_weight: Weight = 0.0
-    w1_weight: Weight = 0.0
-    gate_weight: Weight = 0.0
-    box_weight: Weight = 0.0
-    z_loss_weight: Weight = 0.0
     alpha_l1: Weight = 1.0
     beta_giou: Weight = 1.0
     temperature: Positive = 1.0
@@ -78,7 +76,7 @@ class ObjectiveConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_terms(self) -> "ObjectiveConfig":
-        terms = registered_terms()
+        terms = {name: term for name, term in registered_terms().items() if term.trainable}
         for field in ("extra_weights", "term_options"):
             for name in getattr(self, field):
                 if name not in terms:
@@ -97,7 +95,8 @@ class ObjectiveConfig(BaseModel):
     @model_validator(mode="after")
     def _check_any_weight(self) -> "ObjectiveConfig":
         if not self.weights:
-            raise ValueError("every weight is zero, from text_weight to z_loss_weight: nothing would be trained")
+            names = ", ".join([*TermWeights.model_fields, "extra_weights"])
+            raise ValueError(f"every weight is zero ({names}): nothing would be trained")
         if self.box_weight and not (self.alpha_l1 or self.beta_giou):
             raise ValueError("box_weight is positive but alpha_l1 and beta_giou are both zero")
         return self
@@ -116,26 +115,41 @@ class ObjectiveConfig(BaseModel):
         }
 
     @classmethod
+    def presets(cls) -> dict[str, str]:
+        """Return the names of the presets, which are methods of this class, and what each trains.
+
+        Example:
+            >>> ObjectiveConfig.presets()["group_a"]
+            "Text CE + coordinate CE: plain language modelling, Hugging Face's loss."
+        """
+        return dict(_PRESETS)
+
+    @classmethod
+    @_listed
     def soft(cls, **changes: Any) -> "ObjectiveConfig":
         """Text CE + soft CE + W1 + gate: coordinates are learnt as distributions, without hard CE."""
         return cls(**{"soft_ce_weight": 1.0, "w1_weight": 1.0, "gate_weight": 1.0, **changes})
 
     @classmethod
+    @_listed
     def group_a(cls, **changes: Any) -> "ObjectiveConfig":
         """Text CE + coordinate CE: plain language modelling, Hugging Face's loss."""
         return cls(**{"coord_ce_weight": 1.0, **changes})
 
     @classmethod
+    @_listed
     def group_b(cls, **changes: Any) -> "ObjectiveConfig":
         """Text CE + box loss on expected coordinates; nothing teaches the model to emit them (see `vocab_gate`)."""
         return cls(**{"box_weight": 1.0, **changes})
 
     @classmethod
+    @_listed
     def group_c(cls, **changes: Any) -> "ObjectiveConfig":
         """Text CE + coordinate CE + box loss."""
         return cls(**{"coord_ce_weight": 1.0, "box_weight": 1.0, **changes})
 
     @classmethod
+    @_listed
     def mixed(cls, **changes: Any) -> "ObjectiveConfig":
         """Text CE + coordinate CE + soft CE + W1 + gate."""
         return cls.soft(**{"coord_ce_weight": 1.0, **changes})

@@ -7,7 +7,7 @@ Shapes: T text rows, C rows whose target is a coordinate, K coordinate tokens, M
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 
 import torch
@@ -20,13 +20,11 @@ from coord_losses.matching import hungarian_pairs
 from coord_losses.terms.expectation import expectation
 from coord_losses.terms.loss_term import LossTerm
 from coord_losses.terms.object_weights import inverse_count, inverse_size
-from coord_losses.terms.registry import Need, Term, registered_terms
-from coord_losses.terms.shape import boxes_around
+from coord_losses.terms.registry import INPUTS, Need, Term, registered_terms
+from coord_losses.terms.shape import boxes_of_shapes
 from coord_losses.terms.soft_targets import checked_soft_targets
 
 _FROM_COORD_LOGITS: tuple[Need, ...] = ("coord_logits", "expectation", "box")
-_ALL_TOKENS: frozenset[Need] = frozenset({"text_rows", "log_z", "margin"})
-"""Inputs that text tokens have too: object weights do not apply to them, and diagnostics do not compute them."""
 
 
 class TermError(ValueError):
@@ -64,6 +62,11 @@ class TermInputs:
     grid: CoordGrid
     batch: Batch
     given: Mapping[Need, Tensor]
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The dtype of all that is computed: that of the logits, float32 or better; ground truth is converted to it."""
+        return reduce(torch.promote_types, (x.dtype for x in self.given.values()), torch.float32)
 
     def _get(self, need: Need) -> Tensor:
         if need not in self.given:
@@ -121,11 +124,10 @@ class TermInputs:
     def true_C(self) -> Tensor:
         """Ground-truth coordinates: of the object's box or shape if the row decodes one, else of the target bin."""
         objects = self.batch.objects
-        wide = torch.promote_types(objects.boxes_M4.dtype, torch.float32)
-        true_C = self.bins_C.to(wide) / self.grid.scale
+        true_C = self.bins_C.to(self.dtype) / self.grid.scale
         coords, boxes = objects.coords, (objects.rows_M4.flatten(), objects.boxes_M4.flatten())
         rows, values = boxes if coords is None else (coords.rows_P, coords.true_P)
-        return true_C.index_put((rows,), values.to(wide))
+        return true_C.index_put((rows,), values.to(self.dtype))
 
     @property
     def true_bins_C(self) -> Tensor:
@@ -150,13 +152,13 @@ class TermInputs:
         """Expected boxes with unsorted corners; for other geometries the boxes around the expected coordinates."""
         objects = self.batch.objects
         if (coords := objects.coords) is not None:
-            return boxes_around(self.expected_C[coords.rows_P], coords.is_x_P, coords.object_P, len(objects))
+            return boxes_of_shapes(self.expected_C[coords.rows_P], coords, len(objects))
         return self.expected_C[objects.rows_M4.flatten()].view(-1, 4)
 
     @property
     def boxes_M4(self) -> Tensor:
         """Ground-truth boxes in the order of the expected boxes they are compared with (`config.matching`)."""
-        boxes_M4 = self.batch.objects.boxes_M4
+        boxes_M4 = self.batch.objects.boxes_M4.to(self.dtype)
         return boxes_M4 if self.pairs_M is None else boxes_M4[self.pairs_M]
 
     @cached_property
@@ -180,12 +182,14 @@ class TermInputs:
     @cached_property
     def object_weights_M(self) -> Tensor | None:
         """The weight of each object by `config.object_weights` and `ObjectSlots.weights_M`; None for 1."""
-        objects = self.batch.objects
-        weights_M = objects.weights_M
-        if self.config.object_weights == "none":
+        objects, kind = self.batch.objects, self.config.object_weights
+        weights_M = None if objects.weights_M is None else objects.weights_M.to(self.dtype)
+        if kind == "none":
             return weights_M
-        is_by_size = self.config.object_weights == "inverse_size"
-        factors_M = inverse_size(objects.boxes_M4) if is_by_size else inverse_count(objects.image_M)
+        if kind == "inverse_size":
+            factors_M = inverse_size(objects.boxes_M4.to(self.dtype))
+        else:
+            factors_M = inverse_count(objects.image_M, self.dtype)
         return factors_M if weights_M is None else weights_M * factors_M
 
     def loss_term(self, term: Term, weighted: bool = True) -> LossTerm:
@@ -198,39 +202,47 @@ class TermInputs:
         Raises:
             TermError: if the function fails, or does not return one loss per element
         """
-        options = self.config.term_options.get(term.name, {})
-        try:
-            values = term.function(self, **options)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            raise TermError(
-                f"term {term.name!r}{f' with options {dict(options)}' * bool(options)} raises {type(error).__name__}: "
-                f"{error} ({Path(frame.filename).name}, line {frame.lineno})"
-            ) from error
-        num_text, num_coords, objects = len(self.batch.text_rows), len(self.bins_C), self.batch.objects
-        sizes = {"text_rows": num_text, "box": len(objects)}
-        sizes |= {"log_z": num_text + num_coords, "margin": num_text + num_coords}
-        expected = sizes.get(term.needs[0], num_coords)
-        shape = getattr(values, "shape", None)
+        values = self._call(term)
+        shape, expected = getattr(values, "shape", None), self._num_elements(term)
         if shape != (expected,):
             raise TermError(
                 f"term {term.name!r} must return [{expected}], one loss per element of {term.needs[0]!r}, got "
                 f"{type(values).__name__ if shape is None else list(shape)}"
             )
-        weights_M = self.object_weights_M if weighted and term.needs[0] not in _ALL_TOKENS else None
-        if weights_M is not None and term.needs[0] == "box":
-            weights_M = weights_M if self.pairs_M is None else weights_M[self.pairs_M]
-            values = values * weights_M.to(values.dtype)
-        elif weights_M is not None:
-            coords, weights_M = objects.coords, weights_M.to(values.dtype)
-            if coords is None:
-                rows, factors = objects.rows_M4.flatten(), weights_M.repeat_interleave(4)
-            else:
-                rows, factors = coords.rows_P, weights_M[coords.object_P]
-            values = values * torch.ones_like(values).index_put((rows,), factors)
+        weights_M = self.object_weights_M if weighted else None
+        if weights_M is not None and term.element == "object":
+            values = values * (weights_M if self.pairs_M is None else weights_M[self.pairs_M])
+        elif weights_M is not None and term.element == "coordinate":
+            values = values * self._of_coordinates(weights_M).to(values.dtype)
         return LossTerm.of(values)
+
+    def _call(self, term: Term) -> Tensor:
+        options = self.config.term_options.get(term.name, {})
+        try:
+            return term.function(self, **options)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            with_options = f" with options {dict(options)}" if options else ""
+            raise TermError(
+                f"term {term.name!r}{with_options} raises {type(error).__name__}: {error} "
+                f"({Path(frame.filename).name}, line {frame.lineno})"
+            ) from error
+
+    def _num_elements(self, term: Term) -> int:
+        num_text, num_coords = len(self.batch.text_rows), len(self.bins_C)
+        sizes = {"text token": num_text, "token": num_text + num_coords, "object": len(self.batch.objects)}
+        return sizes.get(term.element, num_coords)
+
+    def _of_coordinates(self, weights_M: Tensor) -> Tensor:
+        """Return the weight of the object of each coordinate token [C]; 1 for tokens of no object."""
+        objects = self.batch.objects
+        if objects.coords is None:
+            rows, factors = objects.rows_M4.flatten(), weights_M.repeat_interleave(4)
+        else:
+            rows, factors = objects.coords.rows_P, weights_M[objects.coords.object_P]
+        return weights_M.new_ones(len(self.bins_C)).index_put((rows,), factors)
 
 
 def needs_coord_logits(needs: set[Need]) -> bool:
@@ -244,15 +256,11 @@ def needs_of(config: ObjectiveConfig) -> set[Need]:
     return needs | {"margin"} if config.label_smoothing and needs & {"text_rows", "coord_rows"} else needs
 
 
-def diagnostic_terms(inputs: TermInputs, mass_C: Tensor) -> dict[str, LossTerm]:
-    """Return all terms registered as diagnostics; entropy and expected error are computed at temperature 1."""
-    p_CK = inputs.coord_logits_CK.softmax(dim=1)
-    distance_CK = (torch.arange(p_CK.shape[1], device=p_CK.device) - inputs.bins_C[:, None]).abs()
-    terms = [t for t in registered_terms().values() if t.diagnostic and _ALL_TOKENS.isdisjoint(t.needs)]
+def diagnostic_terms(inputs: TermInputs) -> dict[str, LossTerm]:
+    """Return all terms registered as diagnostics that coordinate tokens or objects have, without object weights."""
+    measured = (term for term in registered_terms().values() if term.diagnostic)
     return {
-        **{term.name: inputs.loss_term(term, weighted=False) for term in terms},
-        "coord_vocab_mass": LossTerm.of(mass_C),
-        "coord_entropy": LossTerm.of(torch.special.entr(p_CK).sum(dim=1)),
-        "coord_error_bins": LossTerm.of((p_CK * distance_CK).sum(dim=1)),
-        "coord_token_ce": LossTerm.of(inputs.coord_nll_C),
+        term.name: inputs.loss_term(term, weighted=False)
+        for term in measured
+        if all(INPUTS[need].element in ("coordinate", "object") for need in term.needs)
     }

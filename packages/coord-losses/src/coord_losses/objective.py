@@ -5,7 +5,7 @@ Shapes: N supervised rows, V vocabulary, H hidden, K coordinate tokens, C rows w
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Literal, ParamSpec
+from typing import ParamSpec
 
 import torch
 from torch import Tensor
@@ -13,17 +13,9 @@ from torch import Tensor
 from coord_codec import CoordGrid, CoordVocab
 from coord_losses.batch import Batch
 from coord_losses.config import ObjectiveConfig
-from coord_losses.from_hidden import from_hidden, of_all_rows
+from coord_losses.fused.gather import full_logits, full_weight
 from coord_losses.fused.head import LinearHead
-from coord_losses.fused.sharded import (
-    ShardedHead,
-    copy_to_ranks,
-    gather_logits,
-    gathered,
-    is_dtensor,
-    local_part,
-    shard_range,
-)
+from coord_losses.fused.quantities import HiddenQuantities
 from coord_losses.inputs import TermInputs, diagnostic_terms, needs_coord_logits, needs_of
 from coord_losses.output import ObjectiveOutput
 from coord_losses.slots import ObjectSlots
@@ -32,9 +24,6 @@ from coord_losses.terms.expectation import coord_columns, coord_range
 from coord_losses.terms.gate import vocab_gate_per_row
 from coord_losses.terms.loss_term import LossTerm, at_least_float32
 from coord_losses.terms.registry import Need, registered_terms
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 P = ParamSpec("P")
 
@@ -76,36 +65,28 @@ class CoordObjective:
 
     def __init__(self, config: ObjectiveConfig, vocab: CoordVocab | None) -> None:
         terms = registered_terms()
-        coord = [name for name in sorted(config.weights) if not {"text_rows", "log_z"}.issuperset(terms[name].needs)]
+        every_token = {"text_rows", "log_z", "margin"}
+        coord = [name for name in sorted(config.weights) if not every_token.issuperset(terms[name].needs)]
         if vocab is None and coord:
             raise ValueError(f"vocab is None, but {coord[0]} has a weight: it needs coordinate tokens")
         self.config = config
         self.vocab = vocab
 
     @_not_compiled
-    def __call__(
-        self,
-        logits_NV: Tensor,
-        targets_N: Tensor,
-        objects: ObjectSlots | None = None,
-        *,
-        vocab_group: "ProcessGroup | None" = None,
-    ) -> ObjectiveOutput:
+    def __call__(self, logits_NV: Tensor, targets_N: Tensor, objects: ObjectSlots | None = None) -> ObjectiveOutput:
         """Compute the terms in the readable form, from the logits of the supervised rows (`supervised_rows`).
 
         Args:
-            logits_NV: logits of shifted rows; bfloat16 and float16 are computed in float32
+            logits_NV: logits of shifted rows; bfloat16 and float16 are computed in float32, and a `DTensor` is
+                gathered
             targets_N: the target token id of each row; none is ignored
             objects: the objects for the box term; None for no objects
-            vocab_group: the ranks over which the vocabulary is sharded: every rank has its own columns of `logits_NV`,
-                in order of rank, for the same rows, and they are gathered. A `DTensor` is gathered without it
 
         Raises:
             ValueError: if shapes disagree, a target lies outside the vocabulary, the vocabulary does not include
                 the coordinate tokens, or the target of an object's row is not a coordinate
         """
-        if vocab_group is not None or is_dtensor(logits_NV):
-            logits_NV = gather_logits(logits_NV, vocab_group)
+        logits_NV = full_logits(logits_NV)
         if logits_NV.dim() != 2:
             raise ValueError(
                 f"logits_NV must be [N, V], one row per target, got {list(logits_NV.shape)}; "
@@ -137,13 +118,12 @@ class CoordObjective:
 
         def diagnose() -> dict[str, LossTerm]:
             coord_CV = at_least_float32(detached_NV[batch.coord_rows_C])
-            results: dict[Need, Tensor] = {
+            measured: dict[Need, Tensor] = {
                 "coord_logits": coord_columns(coord_CV, vocab),
                 "gate": vocab_gate_per_row(coord_CV, vocab.ids, self.config.temperature),
                 "coord_rows": token_nll(coord_CV, coord_targets_C),
             }
-            mass_C = coord_columns(coord_CV.softmax(1), vocab).sum(dim=1)
-            return diagnostic_terms(TermInputs(self.config, vocab.grid, batch, results), mass_C)
+            return diagnostic_terms(TermInputs(self.config, vocab.grid, batch, measured))
 
         return self._output(quantities, batch, diagnose)
 
@@ -163,16 +143,14 @@ class CoordObjective:
         logit_scale: float = 1.0,
         softcap: float | None = None,
         denominators: Mapping[str, Tensor | float] | None = None,
-        kernel: Literal["torch", "triton"] = "torch",
-        gradient_filter: float = 0.0,
-        vocab_group: "ProcessGroup | None" = None,
     ) -> ObjectiveOutput:
         """Compute the same terms from hidden states, with the logits of one block of the vocabulary at a time.
 
         Terms, totals and gradients equal those of the readable form on `hidden · weightᵀ` (+ offsets). With a frozen
         weight everything is computed in the forward pass and the weight is not needed again; with a trained weight
         (`head_weight_VH.requires_grad`) the backward pass computes the logits a second time. Under autocast the
-        matrix products use its dtype. `diagnostics()` applies the head again.
+        matrix products use its dtype. `diagnostics()` applies the head again. Weights that are a `DTensor` (FSDP2) are
+        gathered, and their gradient is averaged over the ranks.
 
         Args:
             hidden_NH: input of the head, rows selected and shifted (see `supervised_rows`)
@@ -189,50 +167,29 @@ class CoordObjective:
             softcap: cap of the logits, `softcap · tanh(logits / softcap)` (Gemma 2); None for no cap
             denominators: the argument that `total` will get, if it is already known; saves a trained head one of four
                 matrix products. Gradients are exact even if `total` gets other values
-            kernel: "triton" keeps logits out of the device's memory; it uses atomic additions, so the last digits of
-                gradients differ from run to run. It is compiled for GPUs and tested in Triton's interpreter, but has
-                not been run on a GPU yet
-            gradient_filter: with "triton", skip tiles of logits whose gradients are all below this value; the error of
-                a row's gradient is less than `gradient_filter` times the sum of the norms of the weight's rows. 0 skips
-                none
-            vocab_group: the ranks over which the vocabulary is sharded: each has its own rows of weight and bias, in
-                order of rank, and everything else is the same on all ranks. All ranks must call this method and
-                `diagnostics`; they get the same values and the full gradients of hidden states and offsets. Without
-                it a `DTensor` is gathered, for ranks with different batches (FSDP2), and its gradient is averaged
 
         Raises:
             ValueError: as in the readable form, or if the shapes of the head's parts do not match
         """
-        vocab, token_range = self.vocab, None
-        if vocab_group is None:
-            weight_VH, bias_V, offsets_KH = gathered(head_weight_VH), gathered(bias_V), gathered(offsets_KH)
-            size = len(weight_VH)
-        else:
-            weight_VH, bias_V = local_part(head_weight_VH), local_part(bias_V)
-            token_range, size = shard_range(len(weight_VH), vocab_group, weight_VH.device)
-            hidden_NH, offsets_KH = copy_to_ranks(hidden_NH, vocab_group), copy_to_ranks(offsets_KH, vocab_group)
+        vocab = self.vocab
+        weight_VH, bias_V = full_weight(head_weight_VH), full_weight(bias_V)
         if hidden_NH.shape[1:] != weight_VH.shape[1:]:
             raise ValueError(
                 f"hidden_NH is {list(hidden_NH.shape)}, head_weight_VH {list(weight_VH.shape)}: "
                 "two dimensions each, the last dimension must agree; supervised_rows(hidden, labels) selects the rows"
             )
-        coord = slice(0, 0) if vocab is None else coord_range(vocab, size)
+        coord = slice(0, 0) if vocab is None else coord_range(vocab, len(weight_VH))
         if logit_scale != 1:
             hidden_NH = hidden_NH * logit_scale
             bias_V = None if bias_V is None else bias_V * logit_scale
-        options = chunk_rows, chunk_vocab, bias_V, softcap, kernel, gradient_filter
-        if token_range is None or vocab_group is None:
-            head = LinearHead(coord, weight_VH, offsets_KH, offset_ids_K, *options)
-        else:
-            head = ShardedHead(token_range, size, vocab_group, coord, weight_VH, offsets_KH, offset_ids_K, *options)
-        batch = Batch.sort(targets_N, objects, vocab, len(hidden_NH), size)
-        needs = needs_of(self.config)
-        if vocab is None:
-            empty = hidden_NH[:0]
-            nll_N = head.apply(hidden_NH, targets_N, empty, empty)[0]
-            quantities = {"text_rows": nll_N, **of_all_rows(needs, head, hidden_NH, targets_N, nll_N)}
-            return self._output(quantities, batch, dict)
-        return self._output(*from_hidden(needs, self.config, vocab, head, hidden_NH, targets_N, batch, denominators))
+        head = LinearHead(
+            coord, weight_VH, full_weight(offsets_KH), offset_ids_K, chunk_rows, chunk_vocab, bias_V, softcap
+        )
+        batch = Batch.sort(targets_N, objects, vocab, len(hidden_NH), len(weight_VH))
+        grid = CoordGrid() if vocab is None else vocab.grid
+        inputs = HiddenQuantities(self.config, grid, head, hidden_NH, targets_N, batch)
+        quantities = inputs.compute(denominators)
+        return self._output(quantities, batch, dict if vocab is None else inputs.diagnose)
 
     def _output(
         self, quantities: Mapping[Need, Tensor], batch: Batch, diagnose: Callable[[], dict[str, LossTerm]]

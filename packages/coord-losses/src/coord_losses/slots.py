@@ -3,26 +3,35 @@
 Shapes: N supervised rows, M objects, P coordinates of all objects.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from coord_codec import CoordVocab, Geometry, SequenceLayout, geometry_of
+from coord_codec import GEOMETRIES, CoordVocab, Geometry, SequenceLayout, geometry_of
+from coord_losses.places import Place, SampleRows, agree, join
 
 Box = Sequence[float]
 
 
+def _move(x: Tensor, device: torch.device | str, non_blocking: bool) -> Tensor:
+    if torch.device(device).type == "mps" and x.dtype == torch.float64:  # Apple's GPUs have no float64
+        x = x.float()
+    return x.to(device, non_blocking=non_blocking)
+
+
 @dataclass(frozen=True)
 class CoordRows:
-    """The coordinates of shapes other than boxes, sorted by object, alternating x and y.
+    """The coordinates of shapes other than boxes, sorted by object, in the order of their geometry.
 
     Attributes:
         rows_P: int64, the row that predicts each coordinate
         true_P: the ground-truth coordinates in [0, 1], not quantised
         object_P: int64, the object of each coordinate, ascending
+        geometry: the geometry of the objects, by default one of alternating x and y
 
     Example:
         >>> import torch
@@ -33,6 +42,7 @@ class CoordRows:
     rows_P: Tensor
     true_P: Tensor
     object_P: Tensor
+    geometry: Geometry = GEOMETRIES["polygon"]
 
     def __post_init__(self) -> None:
         if not self.rows_P.shape == self.true_P.shape == self.object_P.shape or self.rows_P.dim() != 1:
@@ -43,13 +53,29 @@ class CoordRows:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "CoordRows":
         """Return a copy on another device."""
-        tensors = (self.rows_P, self.true_P, self.object_P)
-        return CoordRows(*(tensor.to(device, non_blocking=non_blocking) for tensor in tensors))
+        rows_P, true_P, object_P = (
+            _move(tensor, device, non_blocking) for tensor in (self.rows_P, self.true_P, self.object_P)
+        )
+        return CoordRows(rows_P, true_P, object_P, self.geometry)
 
     @property
     def is_x_P(self) -> Tensor:  # noqa: N802  (shape suffix)
-        """Whether each coordinate is an x [P]; every object has an even number of coordinates."""
-        return torch.arange(len(self.rows_P), device=self.rows_P.device) % 2 == 0
+        """Whether each coordinate is an x [P]."""
+        return self._is("x")
+
+    @property
+    def is_angle_P(self) -> Tensor:  # noqa: N802  (shape suffix)
+        """Whether each coordinate is an angle [P]."""
+        return self._is("angle")
+
+    def _is(self, number: str) -> Tensor:
+        numbers = torch.tensor([name == number for name in self.geometry.numbers], device=self.rows_P.device)
+        # Objects are sorted, and begin where the object changes; without a loop, and without waiting for the device.
+        place_P = torch.arange(len(self.rows_P), device=self.rows_P.device)
+        begins_P = torch.ones_like(self.object_P, dtype=torch.bool)
+        begins_P[1:] = self.object_P[1:] != self.object_P[:-1]
+        first_P = (place_P * begins_P).cummax(0).values if len(place_P) else place_P
+        return numbers[(place_P - first_P) % len(numbers)]
 
 
 @dataclass(frozen=True)
@@ -58,14 +84,15 @@ class ObjectSlots:
 
     Attributes:
         rows_M4: int64, rows of `supervised_rows` that predict x1, y1, x2, y2 of each object; for other geometries the
-            rows of the vertices at these sides of its ground-truth box
-        boxes_M4: ground-truth boxes in [0, 1], not quantised; for other geometries the boxes around the shapes
+            rows of the vertices at these sides of its ground-truth box, or of the first x and y if it has none there
+        boxes_M4: ground-truth boxes in [0, 1], not quantised, float64 where the device has it (the losses convert them
+            to the dtype of the logits); for other geometries the boxes around the shapes
         image_M: int64, the sample that contains each object
         weights_M: factor of each object in the terms of its box and its coordinates; None for 1. Denominators are
             still plain counts
         fallbacks: number of objects whose box is the dequantised label, since no usable ground-truth box was given
         skipped: number of objects left out: cut off or malformed in the sequence (the layout's omissions), with a
-            wrong number of coordinates, or with a coordinate that is not supervised
+            wrong number of coordinates, or with only some of their coordinates supervised
         coords: all coordinates of shapes other than boxes; None for boxes
         said_M: int64 id of each object's description in the text, equal for equal descriptions; None if layouts have
             no descriptions (JSON)
@@ -79,7 +106,7 @@ class ObjectSlots:
         >>> layout = find_layout(labels[0].tolist(), vocab, markers=(1, 2))
         >>> slots = ObjectSlots.from_layouts([layout], labels, [[[0.11, 0.19, 0.5, 0.6]]], vocab)
         >>> slots.rows_M4, slots.boxes_M4
-        (tensor([[2, 3, 4, 5]]), tensor([[0.1100, 0.1900, 0.5000, 0.6000]]))
+        (tensor([[2, 3, 4, 5]]), tensor([[0.1100, 0.1900, 0.5000, 0.6000]], dtype=torch.float64))
     """
 
     rows_M4: Tensor
@@ -107,10 +134,11 @@ class ObjectSlots:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "ObjectSlots":
         """Return a copy on another device."""
-        names = ("rows_M4", "boxes_M4", "image_M", "weights_M", "coords", "said_M", "label_M")
-        return replace(
-            self, **{n: x.to(device, non_blocking=non_blocking) for n in names if (x := getattr(self, n)) is not None}
-        )
+        names = ("rows_M4", "boxes_M4", "image_M", "weights_M", "said_M", "label_M")
+        moved: dict[str, Any] = {
+            name: _move(x, device, non_blocking) for name in names if (x := getattr(self, name)) is not None
+        }
+        return replace(self, coords=None if self.coords is None else self.coords.to(device, non_blocking), **moved)
 
     @classmethod
     def from_layouts(
@@ -121,6 +149,7 @@ class ObjectSlots:
         vocab: CoordVocab,
         *,
         weights: Sequence[Sequence[float] | None] | None = None,
+        ids_BT: Tensor | None = None,
         batch_rows: Sequence[int] | None = None,
         starts: Sequence[int] | None = None,
         ignore_index: int = -100,
@@ -128,18 +157,19 @@ class ObjectSlots:
     ) -> "ObjectSlots":
         """Find the rows of every object and its ground-truth box.
 
-        A sequence that was cut off contains a run of consecutive objects from anywhere in the list of boxes. If there
-        are more boxes than objects, the first position in the list is used at which most boxes lie within a bin of
-        the labels. For an object whose box still does not agree, the labels are used instead (`fallbacks`), which
-        reveals boxes in another order than the text.
+        Boxes and weights belong to the objects by their place in the text. If their number differs from that of the
+        places, since the sequence was cut off at either end or objects are masked, they keep their order, and those
+        belong together of which most boxes lie within a bin of the labels. For an object whose box still does not
+        agree, the labels are used instead (`fallbacks`), which reveals boxes in another order than the text.
 
         Args:
-            layouts: one per sample, from the label ids of that sample
+            layouts: one per sample, from its token ids or its labels; only ids show the place of masked objects
             labels_BT: labels of the batch as passed to the model, padded or packed
             boxes: ground-truth boxes of each sample in the order of the target text, or None; for other geometries
                 the coordinates in the order of the text (`coord_codec.coordinates_of`)
             vocab: the coordinate tokens
             weights: for each sample a factor for each object in the order of the target text, or None for 1
+            ids_BT: token ids of the batch, for the descriptions of objects that are not supervised; None for the labels
             batch_rows: the row of `labels_BT` that contains each sample; by default sample i is in row i
             starts: the column at which each sample begins in that row (left padding, packing); by default 0
             ignore_index: the label of positions that are not supervised
@@ -149,6 +179,7 @@ class ObjectSlots:
             ValueError: if the lists differ in length, or a layout and the labels disagree on the positions of
                 coordinates
         """
+        # One entry per sample in every list
         batch_rows = range(len(layouts)) if batch_rows is None else batch_rows
         starts = [0] * len(layouts) if starts is None else starts
         factors: Sequence[Sequence[float] | None] = [None] * len(layouts) if weights is None else weights
@@ -158,102 +189,106 @@ class ObjectSlots:
                 "layouts, boxes, weights, batch_rows and starts need one entry per sample, got "
                 + ", ".join(map(str, sizes))
             )
-        labels = labels_BT.tolist()
-        # The row number of each position in `supervised_rows`; -1 if the label it predicts is not supervised.
-        mask_BS = labels_BT[:, 1:] != ignore_index
-        row_numbers = torch.where(mask_BS, mask_BS.flatten().cumsum(0).view(mask_BS.shape) - 1, -1).tolist()
+
+        # The objects of every sample, with the ground truth and the weight that belong to their place in the text
         kind = geometry_of(geometry)
-        rows, true_boxes, images, object_weights, fallbacks, skipped = [], [], [], [], 0, 0
-        names: dict[tuple[int, ...], int] = {}
-        description_ids: list[int] = []
-        for image, (layout, image_boxes, image_factors, b, start) in enumerate(
-            zip(layouts, boxes, factors, batch_rows, starts, strict=True)
-        ):
-            skipped += len(layout.reasons)
-            if image_factors is not None and len(image_factors) < len(layout.objects):
-                raise ValueError(
-                    f"sample {image}: {len(image_factors)} weights for {len(layout.objects)} objects; give one for each"
-                )
-            # For each object: the rows that predict it, its dequantised labels and its name; None if it is left out.
-            entries: list[tuple[list[int], list[float], int] | None] = []
-            for obj in layout.objects:
-                columns = [start + position for position in obj.coord_positions]
-                _check_columns(labels[b], columns, vocab, image)
-                own_rows = [row_numbers[b][column - 1] if column else -1 for column in columns]
-                fits = kind.fits(len(columns)) and -1 not in own_rows
-                bins = [vocab.id_to_bin(labels[b][column]) for column in columns] if fits else []
-                words = tuple(labels[b][start + position] for position in obj.desc_positions)
-                name = names.setdefault(words, len(names))
-                entries.append((own_rows, [vocab.grid.dequantize(k) for k in bins], name) if fits else None)
-            first = _best_start(() if image_boxes is None else image_boxes, [e and e[1] for e in entries], vocab)
-            for index, entry in enumerate(entries, start=first):
-                if entry is None:
-                    skipped += 1
-                    continue
-                own_rows, decoded, name = entry
-                true_box = image_boxes[index] if image_boxes is not None and index < len(image_boxes) else None
-                if true_box is None or not _agree(true_box, decoded, vocab):
-                    true_box = decoded
-                    fallbacks += 1
-                rows.append(own_rows)
-                true_boxes.append(list(true_box))
-                description_ids.append(name)
-                images.append(image)
-                object_weights.append(1.0 if image_factors is None else image_factors[index])
-        said_M = None if () in names else torch.tensor(description_ids, dtype=torch.long)
-        fields = {} if kind.name == "box" else _shape_fields(kind, rows, true_boxes)
+        rows_BT = _rows_of(labels_BT, ignore_index)
+        labels, rows, ids = (x.tolist() for x in (labels_BT, rows_BT, labels_BT if ids_BT is None else ids_BT))
+        found: list[_Found] = []
+        skipped = strays = 0
+        for image, (b, start) in enumerate(zip(batch_rows, starts, strict=True)):
+            sample = SampleRows(image, start, labels[b], ids[b], rows[b])
+            places = sample.places(layouts[image], vocab, kind)
+            whole = sum(place.usable or place.hidden for place in places)
+            skipped += len(layouts[image].reasons) + len(layouts[image].objects) - whole
+            if not places:
+                strays += sum(rows[b][start + position] >= 0 for position in layouts[image].coord_positions)
+            own_boxes, own_weights = boxes[image], factors[image]
+            joined = join(places, own_boxes, None if own_weights is None else len(own_weights), vocab, image)
+            for place, index in zip(places, joined, strict=True):
+                if place.usable:
+                    found.append(_Found.of(image, place, index, own_boxes, own_weights, vocab))
+        if strays and not found:
+            warnings.warn(
+                f"{strays} coordinate tokens of the batch are supervised, but none of them belongs to an object, and "
+                "the box loss is 0: make the layouts of the token ids instead of the labels if markers and "
+                "descriptions are masked, or find_layout(markers=...) of what the text is written with",
+                stacklevel=2,
+            )
+        return cls._of(found, kind, skipped, weighted=weights is not None)
+
+    @classmethod
+    def _of(cls, found: Sequence["_Found"], kind: Geometry, skipped: int, weighted: bool) -> "ObjectSlots":
+        names = {words: name for name, words in enumerate(dict.fromkeys(entry.words for entry in found))}
+        said_M = None if () in names else torch.tensor([names[entry.words] for entry in found], dtype=torch.long)
+        rows, true = [list(entry.rows) for entry in found], [list(entry.true) for entry in found]
+        fields = {} if kind.is_box else _shape_fields(kind, rows, true)
         return cls(
             torch.tensor(fields.get("sides", rows), dtype=torch.long).view(-1, 4),
-            torch.tensor(fields.get("boxes", true_boxes), dtype=torch.float32).view(-1, 4),
-            torch.tensor(images, dtype=torch.long),
-            fallbacks=fallbacks,
+            torch.tensor(fields.get("boxes", true), dtype=torch.float64).view(-1, 4),
+            torch.tensor([entry.image for entry in found], dtype=torch.long),
+            fallbacks=sum(entry.is_fallback for entry in found),
             skipped=skipped,
-            weights_M=None if weights is None else torch.tensor(object_weights, dtype=torch.float32),
+            weights_M=torch.tensor([entry.weight for entry in found], dtype=torch.float64) if weighted else None,
             coords=fields.get("coords"),
             said_M=said_M,
             label_M=said_M,
         )
 
 
+class _Found(NamedTuple):
+    """An object that is trained on, with its ground truth: the dequantised labels if no usable one was given."""
+
+    image: int
+    rows: tuple[int, ...]
+    words: tuple[int, ...]
+    true: Sequence[float]
+    is_fallback: bool
+    weight: float
+
+    @classmethod
+    def of(
+        cls,
+        image: int,
+        place: Place,
+        index: int | None,
+        boxes: Sequence[Box] | None,
+        weights: Sequence[float] | None,
+        vocab: CoordVocab,
+    ) -> "_Found":
+        box = None if boxes is None or index is None else boxes[index]
+        is_fallback = box is None or not agree(box, place.decoded, vocab)
+        true = place.decoded if box is None or is_fallback else box
+        weight = 1.0 if weights is None or index is None else weights[index]
+        return cls(image, place.rows, place.words, true, is_fallback, weight)
+
+
+def _rows_of(labels_BT: Tensor, ignore_index: int) -> Tensor:
+    """Return the row of `supervised_rows` that predicts the token at each position [B, T]; -1 for none."""
+    mask_BT = labels_BT != ignore_index
+    mask_BT[:, :1] = False  # nothing precedes the first token
+    return torch.where(mask_BT, mask_BT.flatten().cumsum(0).view(mask_BT.shape) - 1, -1)
+
+
 def _shape_fields(kind: Geometry, rows: list[list[int]], shapes: list[list[float]]) -> dict[str, Any]:
     """Return the boxes around ground-truth shapes, the rows at their sides, and all coordinates with their objects."""
     boxes = [kind.to_box(tuple(shape)) for shape in shapes]
     sides = [
-        [shape_rows[next(i for i in range(axis % 2, len(shape_rows), 2) if shape[i] == box[axis])] for axis in range(4)]
+        [shape_rows[_at_side(kind, shape, box, side)] for side in range(4)]
         for shape_rows, shape, box in zip(rows, shapes, boxes, strict=True)
     ]
     counts = torch.tensor([len(shape_rows) for shape_rows in rows], dtype=torch.long)
     coords = CoordRows(
         torch.tensor([row for shape_rows in rows for row in shape_rows], dtype=torch.long),
-        torch.tensor([c for shape in shapes for c in shape], dtype=torch.float32),
+        torch.tensor([c for shape in shapes for c in shape], dtype=torch.float64),
         torch.arange(len(rows)).repeat_interleave(counts),
+        kind,
     )
     return {"boxes": boxes, "sides": sides, "coords": coords}
 
 
-def _check_columns(labels: list[int], columns: list[int], vocab: CoordVocab, sample: int) -> None:
-    for column in columns:
-        label = labels[column] if 0 <= column < len(labels) else None
-        if label is None or (label >= 0 and label not in vocab.ids):
-            raise ValueError(
-                f"sample {sample}: the layout has a coordinate in column {column}, the label there is {label}; "
-                "do batch_rows and starts say where the sample lies in labels_BT, and was it cut off afterwards?"
-            )
-
-
-def _best_start(boxes: Sequence[Box], decoded: Sequence[list[float] | None], vocab: CoordVocab) -> int:
-    """Return the index in `boxes` of the first object of a sequence: 0 unless more boxes agree at another index."""
-    spare = max(len(boxes) - len(decoded), 0)
-
-    def num_agreeing(first: int) -> int:
-        pairs = zip(boxes[first:], decoded, strict=False)
-        return sum(label is not None and _agree(box, label, vocab) for box, label in pairs)
-
-    return max(range(spare + 1), key=num_agreeing) if spare else 0
-
-
-def _agree(true_box: Box, decoded: list[float], vocab: CoordVocab) -> bool:
-    # Rounding changes a coordinate by at most half a bin, clamping at the upper end by a whole bin.
-    return len(true_box) == len(decoded) and all(
-        abs(true - label) * vocab.grid.scale < 1.5 for true, label in zip(true_box, decoded, strict=True)
-    )
+def _at_side(kind: Geometry, shape: list[float], box: Box, side: int) -> int:
+    """Return the index of the coordinate that lies at a side of the box; of an outline without vertices the first."""
+    axis = "y" if side % 2 else "x"
+    along = [i for i in range(len(shape)) if kind.number_at(i) == axis]
+    return next((i for i in along if shape[i] == box[side]), along[0])

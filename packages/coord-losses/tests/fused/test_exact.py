@@ -11,10 +11,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from coord_codec import CoordGrid, CoordVocab
-from coord_losses import CoordObjective, ObjectiveConfig
+from coord_losses import CoordObjective, ObjectiveConfig, registered_terms
 from coord_losses.fused import autograd, blocks
 
-TERMS = ("text_weight", "coord_ce_weight", "soft_ce_weight", "w1_weight", "gate_weight", "box_weight")
+TRAINABLE = [term for term in registered_terms().values() if term.trainable]
+FIELDS = [term.weight_field for term in TRAINABLE if term.weight_field]
+EXTRA = [term.name for term in TRAINABLE if not term.weight_field]
 
 
 @st.composite
@@ -23,7 +25,7 @@ def cases(draw):
     first = draw(st.integers(0, 9))
     vocab = CoordVocab(first, CoordGrid(bins, draw(st.integers(bins, bins + 1))))
     vocab_size = first + bins + draw(st.integers(0, 7))
-    weights = {name: draw(st.sampled_from([0.0, 0.7, 1.0])) for name in TERMS}
+    weights = {name: draw(st.sampled_from([0.0, 0.7, 1.0])) for name in FIELDS}
     if not any(weights.values()):
         weights["text_weight"] = 1.0
     return {
@@ -35,9 +37,7 @@ def cases(draw):
             target_truncate=3,
             alpha_l1=draw(st.sampled_from([0.0, 1.5])),
             beta_giou=0.8,
-            extra_weights=draw(
-                st.dictionaries(st.sampled_from(["dfl", "huber", "diou", "ciou"]), st.just(0.9), max_size=4)
-            ),
+            extra_weights=draw(st.dictionaries(st.sampled_from(EXTRA), st.just(0.9), max_size=4)),
             label_smoothing=draw(st.sampled_from([0.0, 0.0, 0.2])),
             object_weights=draw(st.sampled_from(["none", "inverse_size", "inverse_count"])),
         ),
@@ -108,7 +108,7 @@ def test_fused_values_and_gradients_equal_the_readable_form(case):
     assert found.counts == expected.counts
 
     inputs = (hidden, weight, offsets, bias)
-    factors = torch.rand(10, generator=rng, dtype=F64).tolist()
+    factors = torch.rand(len(TRAINABLE), generator=rng, dtype=F64).tolist()
     for g, e in zip(gradients(found, inputs, factors), gradients(expected, inputs, factors), strict=True):
         torch.testing.assert_close(g, e, **close)
     diagnostics = found.diagnostics()

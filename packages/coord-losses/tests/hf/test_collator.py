@@ -24,7 +24,7 @@ def test_collator_pads_and_finds_the_objects(side):
         assert (batch["labels"][row] == -100).sum() == longest - length + 2
     objects = batch["objects"]
     boxes = [box for sample in samples for box in sample["boxes"]]
-    torch.testing.assert_close(objects.boxes_M4, torch.tensor(boxes))
+    torch.testing.assert_close(objects.boxes_M4, torch.tensor(boxes, dtype=torch.float64))
     assert (objects.fallbacks, objects.skipped) == (0, 0)
     _, targets = supervised_rows(batch["labels"][..., None], batch["labels"])
     expected = [[tiny_models.VOCAB.bin_to_id(tiny_models.VOCAB.grid.quantize(c)) for c in box] for box in boxes]

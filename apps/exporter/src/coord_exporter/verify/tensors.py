@@ -8,15 +8,15 @@ and their names, ranks, scales and order. Peak memory is a few times that of the
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from coord_adapter.format import MODULE_NAME, is_guard
+from coord_adapter.format import MODULE_NAME, is_guard, offset_part
 from coord_exporter.adapter import Adapter
 from coord_exporter.checkpoint.modules import empty_model, named_as_modules
-from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
+from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo
 from coord_exporter.checkpoint.recipe import read_float, read_rows, torch_dtype
 from coord_exporter.checkpoint.staging import ExportError
 from coord_exporter.verify import comparing
@@ -32,12 +32,12 @@ _OF_EFFECT, _OF_VALUE = 1e-3, 4e-6
 _INNER = (".base_layer", ".token_adapter", ".original_module", ".modules_to_save.default")
 
 
-def verify_tensors(base: StoredCheckpoint, adapters: Sequence[tuple[Adapter, float]], out: StoredCheckpoint) -> dict:
+def verify_tensors(base: StoredCheckpoint, adapter: Adapter, out: StoredCheckpoint) -> dict:
     """Compare each tensor of an export with PEFT's, and the tensors that no adapter changes with the base's.
 
     Args:
         base: the base
-        adapters: adapters, each with the factor of its changes
+        adapter: its adapter
         out: the export
 
     Returns:
@@ -49,58 +49,50 @@ def verify_tensors(base: StoredCheckpoint, adapters: Sequence[tuple[Adapter, flo
     """
     import torch
 
+    # Both are read under the names of transformers' modules; a new head has one that the base's map lacks.
+    stored_head = find_tables(base).head
     with comparing():
-        names = named_as_modules(base).modules
-    base, out = (replace(checkpoint, modules=names) for checkpoint in (base, out))
+        base = named_as_modules(base)
     tables = find_tables(base)
+    out = replace(out, modules={stored_head: tables.head} | base.modules)
+
     compared, vanished, largest = set(), [], 0.0
     untouched = set(out.tensors)
     with warnings.catch_warnings(), torch.inference_mode(), comparing():
         warnings.simplefilter("ignore")
-        layers = [(_layers(base, adapter, empty_model(base)), weight) for adapter, weight in adapters]
-        for path in dict.fromkeys(path for found, _ in layers for path in found):
-            for name, expected in _weighted(base, tables, [(f[path](), w) for f, w in layers if path in f]):
-                if (stored := out.tensors.get(name)) is None:
-                    if name != tables.head:
-                        raise ExportError(f"verify: {name} is missing in the export; nothing was written")
-                    stored = out.tensors[tables.embed]
-                untouched.discard(name)
-                error, effect, changed = _compare(expected, tables.source(base, name), stored)
-                if effect:
-                    compared.add(stored.name)
-                    largest = max(largest, error / effect)
-                    vanished += [] if changed else [stored.name]
+        layers = _layers(base, adapter, empty_model(base))
+        for name, expected in (item for merge_layer in layers.values() for item in merge_layer().items()):
+            if (stored := out.tensors.get(name)) is None:
+                if name != tables.head:
+                    raise ExportError(f"verify: {name} is missing in the export; nothing was written")
+                stored = out.tensors[tables.embed]
+            untouched.discard(name)
+            error, effect, changed = _compare(expected, tables.source(base, name), stored)
+            if effect:
+                compared.add(stored.name)
+                largest = max(largest, error / effect)
+                vanished += [] if changed else [stored.name]
     for name in untouched:
-        before, after = tables.source(base, name), out.tensors[name]
-        for lo, hi in after.blocks():
-            if before.dtype == after.dtype:
-                same = before.read(lo, hi) == after.read(lo, hi)
-            else:
-                same = torch.equal(
-                    read_rows(before, lo, hi).to(torch_dtype(after.dtype)).float(), read_rows(after, lo, hi)
-                )
-            if not same:
-                raise ExportError(
-                    f"verify: {name} differs from the base's, which PEFT does not change; nothing was written"
-                )
+        if not _is_copy(tables.source(base, name), out.tensors[name]):
+            raise ExportError(
+                f"verify: {name} differs from the base's, which PEFT does not change; nothing was written"
+            )
     return {"compared": len(compared), "largest_error": largest, "vanished": vanished}
 
 
-def _weighted(
-    base: StoredCheckpoint, tables: Tables, merged: list[tuple[dict[str, torch.Tensor], float]]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield each tensor of a layer: the base's plus the weighted changes of all adapters."""
-    if [weight for _, weight in merged] == [1]:
-        yield from merged[0][0].items()
-        return
-    for name in dict.fromkeys(name for values, _ in merged for name in values):
-        before = read_float(tables.source(base, name))
-        total = before.clone()
-        for values, weight in merged:
-            if name in values:
-                value = values[name].mT if values[name].shape != before.shape else values[name]
-                total += weight * (value - before)
-        yield name, total
+def _is_copy(before: TensorInfo, after: TensorInfo) -> bool:
+    """Return whether a tensor has the base's bytes or, in another dtype, its values rounded once."""
+    import torch
+
+    for lo, hi in after.blocks():
+        if before.dtype == after.dtype:
+            same = before.read(lo, hi) == after.read(lo, hi)
+        else:
+            rounded = read_rows(before, lo, hi).to(torch_dtype(after.dtype)).float()
+            same = torch.equal(rounded, read_rows(after, lo, hi))
+        if not same:
+            return False
+    return True
 
 
 def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> dict:
@@ -148,7 +140,7 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
 
     Each function may be called once, and returns the layer's float32 tensors by name. Keys are the paths of layers.
     """
-    from peft import PeftConfig, PeftModel
+    from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
 
@@ -159,7 +151,12 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
         config.modules_to_save = [name for name in config.modules_to_save or () if name != MODULE_NAME] or None
     hollow, tables = _hollow_out(model), find_tables(base)
     tied = {tables.embed, tables.head} if tables.tied else set()
-    peft_model = PeftModel.from_pretrained(model, str(adapter.folder), config=config, low_cpu_mem_usage=True)
+    # In float32: beside its factors PEFT stores an adapted table in 16 bits, and would merge both in those.
+    stored = {tensor.name: tensor for tensor in adapter.file.tensors if offset_part(tensor.name) is None}
+    state = {name: read_float(tensor) for name, tensor in stored.items() if tensor.dtype in FLOATS}
+    config.inference_mode = True
+    peft_model = get_peft_model(model, config, low_cpu_mem_usage=True)
+    set_peft_model_state_dict(peft_model, state, low_cpu_mem_usage=True)
     inner, rows = peft_model.base_model.model, _offset_rows(adapter, tables.embed, tables.head)
     layers: dict[str, Callable[[], dict[str, torch.Tensor]]] = {}
 
@@ -223,8 +220,7 @@ def _merge(
             full = full.replace(part, "")
         if hollow(value) and (full in base.tensors or full == tables.head):
             owner = module.get_submodule(name.rpartition(".")[0])
-            stored = tables.source(base, full)
-            weight = read_float(stored)
+            weight = read_float(tables.source(base, full))
             if weight.shape != value.shape:
                 weight = weight.mT.contiguous()
             setattr(owner, name.rpartition(".")[2], torch.nn.Parameter(weight, requires_grad=False))

@@ -12,10 +12,9 @@ from transformers import TrainerCallback
 from coord_codec import CoordVocab
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.generate import predict
-from coord_trainer.answers.room import answer_room
 from coord_trainer.answers.score import headline, score_predictions
+from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import AP, answer_scores, scores_since_best
-from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.model.card import system_text
@@ -24,7 +23,7 @@ from coord_trainer.model.packed_attention import attend_by_sample
 
 
 class SubsetScorer:
-    """Generates answers with the run's first decoding strategy, and scores them as the finished run is scored.
+    """Generates answers with the run's first decoding, and scores them as the finished run is scored.
 
     Args:
         config: of the run
@@ -38,8 +37,8 @@ class SubsetScorer:
         total = min(len(images), section.limit or len(images))
         count = min(total, section.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
-        self._config, self._strategy = config, STRATEGIES[section.readings[0]]
-        self._max_new_tokens = section.max_new_tokens or answer_room(config, processor.tokenizer, images.words)
+        self._config, self._decoding = config, section.decoding[0]
+        self._max_new_tokens = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
         self._without_model = LoadedCheckpoint(None, processor, used, system_text(config))
 
@@ -48,11 +47,11 @@ class SubsetScorer:
         checkpoint = replace(self._without_model, model=model)
         share = range(rank, len(self.images), ranks)
         with _unpacked_attention(model, self._config):
-            return list(predict(checkpoint, self._config, self.images, self._strategy, self._max_new_tokens, share))
+            return list(predict(checkpoint, self._config, self.images, self._decoding, self._max_new_tokens, share))
 
     def score(self, answers: list[dict[str, Any]]) -> dict[str, float]:
         """Return AP and AP50 of the answers; see `headline`."""
-        return headline(score_predictions(self._config, answers, self.images, self._strategy))
+        return headline(score_predictions(self._config, answers, self.images, self._decoding))
 
 
 @contextmanager

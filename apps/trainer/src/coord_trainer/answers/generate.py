@@ -19,13 +19,13 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from coord_codec import CoordVocab, InputError
 from coord_data.image_set import ImageSet
-from coord_trainer.answers.appended import append_answers, make_folder
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
-from coord_trainer.answers.room import answer_room
+from coord_trainer.answers.resumable_file import append_answers, make_folder
+from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import weight_files
-from coord_trainer.config.decoding import QUANTILE_LEVELS, DecodingStrategy, prediction_files
+from coord_trainer.config.decoding import QUANTILE_LEVELS, Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.targets import marker_ids
@@ -39,33 +39,33 @@ _ANSWER_SETTINGS = {
 
 
 def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: Path) -> int:
-    """Generate answers to `images` with every decoding strategy that `config` names; returns the number of images.
+    """Generate answers to `images` with every decoding that `config` names; returns the number of images.
 
-    The first strategy's predictions.jsonl is `out`; the others are in folders of their own beside it. A later
+    The first decoding's predictions.jsonl is `out`; the others are in folders of their own beside it. A later
     call continues what an interrupted one left unfinished.
     """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
-    max_new_tokens = config.evaluation.max_new_tokens or answer_room(config, tokenizer, images.words)
-    written: dict[tuple[bool, ...], Path] = {}
+    max_new_tokens = config.evaluation.max_new_tokens or token_limit(config, tokenizer, images.words)
+    written: dict[Decoding, Path] = {}
     count = 0
-    (first, _), *others = prediction_files(config.evaluation.readings, out.parent)
-    for strategy, path in ((first, out), *others):
+    (first, _), *others = prediction_files(config.evaluation.decoding, out.parent)
+    for decoding, path in ((first, out), *others):
         make_folder(path.parent)
-        source = written.setdefault(strategy.generation, path)
+        source = written.setdefault(decoding.generation, path)
         if source != path:
             shutil.copyfile(source, path)  # the same answers; only their boxes are computed in another way
             continue
         depends_on = {
             "weights": weight_files(checkpoint),
             "images": [images.digest, config.evaluation.limit],
-            "asked": [strategy.name, max_new_tokens, opened.system, config.model.dtype],
+            "asked": [decoding.name, max_new_tokens, opened.system, config.model.dtype],
             "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
         }
 
-        def answer_from(start: int, strategy: DecodingStrategy = strategy) -> Iterator[dict[str, Any]]:
+        def answer_from(start: int, decoding: Decoding = decoding) -> Iterator[dict[str, Any]]:
             chosen = range(len(images))[: config.evaluation.limit][start:]
-            return predict(opened, config, images, strategy, max_new_tokens, chosen)
+            return predict(opened, config, images, decoding, max_new_tokens, chosen)
 
         count = append_answers(path, depends_on, answer_from)
     return count
@@ -75,19 +75,19 @@ def predict(
     checkpoint: LoadedCheckpoint,
     config: RunConfig,
     images: ImageSet,
-    strategy: DecodingStrategy,
+    decoding: Decoding,
     max_new_tokens: int,
     chosen: Sequence[int] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the record of predictions.jsonl for each image, or for the `chosen` indices alone; see `answer_images`."""
     chosen = range(len(images))[: config.evaluation.limit] if chosen is None else chosen
     batch_size = config.evaluation.batch_size
-    names = images.words if strategy.known_names else None
-    bar = tqdm(total=len(chosen), desc=f"generating ({strategy.name})", unit="img", mininterval=0.5, leave=None)
+    names = images.words if decoding.grammar == "names" else None
+    bar = tqdm(total=len(chosen), desc=f"generating ({decoding.name})", unit="img", mininterval=0.5, leave=None)
     for start in range(0, len(chosen), batch_size):
         indices = chosen[start : start + batch_size]
         answers = answer_images(
-            checkpoint, [images.image(i) for i in indices], config.data, strategy, max_new_tokens, names
+            checkpoint, [images.image(i) for i in indices], config.data, decoding, max_new_tokens, names
         )
         for index, answer in zip(indices, answers, strict=True):
             instance = images.instances[index]
@@ -107,7 +107,7 @@ def answer_images(
     checkpoint: LoadedCheckpoint,
     images: Sequence[Image.Image],
     data: DataSection,
-    strategy: DecodingStrategy,
+    decoding: Decoding,
     max_new_tokens: int,
     names: set[str] | None = None,
 ) -> list[dict[str, Any]]:
@@ -120,25 +120,25 @@ def answer_images(
         checkpoint: the model
         images: upright and RGB
         data: prompt and markers
-        strategy: how to decode
-        max_new_tokens: see `room.answer_room`
-        names: the only allowed descriptions, if the strategy limits them
+        decoding: how to decode
+        max_new_tokens: see `token_limit`
+        names: the only allowed descriptions, if the decoding limits them
 
     Raises:
-        InputError: the strategy limits names and there are none.
+        InputError: the decoding limits names and there are none.
     """
     tokenizer = checkpoint.processor.tokenizer
-    if strategy.known_names and not names:
+    if decoding.grammar == "names" and not names:
         raise InputError(
-            f"evaluation.readings: {strategy.name} limits answers to the names in the annotations; there are none"
+            "evaluation.decoding.grammar: names limits answers to the names in the annotations; there are none"
         )
     markers = marker_ids(data, tokenizer)
     inputs = prompt_inputs(checkpoint, list(images), data.prompt)
     prompt_length = inputs["input_ids"].shape[1]
     grammar: LogitsProcessor | None = None
-    if strategy.grammar:
-        allowed_names = names if strategy.known_names else None
-        filled_to = data.noise_objects if strategy.filled else None
+    if decoding.grammar != "none":
+        allowed_names = names if decoding.grammar == "names" else None
+        filled_to = data.noise_objects if decoding.filled else None
         shared = {"max_objects": filled_to or data.max_objects, "min_objects": filled_to or 0, "geometry": data.shape}
         if data.style == "json":
             form = AnswerForm.for_tokenizer(tokenizer, data.markers, style="json", names=allowed_names, **shared)
@@ -152,7 +152,7 @@ def answer_images(
                 descriptions=allowed_names,
                 **shared,
             )
-    recorder = StepRecorder(checkpoint.vocab, grammar, strategy.feed_expectation, free_scores=strategy.filled)
+    recorder = StepRecorder(checkpoint.vocab, grammar, free_scores=decoding.filled)
     ids_BT = checkpoint.model.generate(
         **inputs,
         max_new_tokens=max_new_tokens,
@@ -186,7 +186,6 @@ class StepRecorder(LogitsProcessor):
     Args:
         vocab: the coordinate tokens; None records `log_p` alone
         grammar: applied first; `log_p` is then normalised over the tokens that it allows
-        feed_expectation: where a coordinate would be generated, generate the allowed bin nearest to the expectation
         free_scores: compute `log_p` from the logits before the grammar
 
     Attributes:
@@ -199,13 +198,11 @@ class StepRecorder(LogitsProcessor):
     """
 
     def __init__(
-        self,
-        vocab: CoordVocab | None,
-        grammar: LogitsProcessor | None = None,
-        feed_expectation: bool = False,
-        free_scores: bool = False,
+        self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None, free_scores: bool = False
     ) -> None:
-        self._vocab, self._grammar, self._feed, self._free = vocab, grammar, feed_expectation, free_scores
+        self._vocab = vocab
+        self._grammar = grammar
+        self._free = free_scores
         self._levels_BQ: torch.Tensor | None = None
         self.log_p, self.expected, self.spread, self.quantiles, self.mass = ([] for _ in range(5))
 
@@ -215,27 +212,13 @@ class StepRecorder(LogitsProcessor):
         logits_BV = raw_BV if self._grammar is None else self._grammar(input_ids, raw_BV)
         next_B = logits_BV.argmax(dim=1)
         if self._vocab is not None:
-            mean_bin_B = self._record_coordinate(raw_BV, self._vocab)
-            if self._feed:
-                next_B = torch.where(
-                    self._vocab.mask(next_B), self._nearest(mean_bin_B, logits_BV, self._vocab), next_B
-                )
+            self._record_coordinate(raw_BV, self._vocab)
         scored_BV = raw_BV if self._free else logits_BV
         self.log_p.append(scored_BV.gather(1, next_B[:, None])[:, 0] - scored_BV.logsumexp(dim=1))
-        if not self._feed:
-            return scores if self._grammar is None else logits_BV
-        return torch.full_like(logits_BV, -torch.inf).scatter(1, next_B[:, None], 0.0)
+        return scores if self._grammar is None else logits_BV
 
-    @staticmethod
-    def _nearest(mean_bin_B: torch.Tensor, logits_BV: torch.Tensor, vocab: CoordVocab) -> torch.Tensor:
-        """Return the allowed coordinate token [B] whose bin is nearest to the expectation."""
-        coord_BK = logits_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
-        bins_K = torch.arange(coord_BK.shape[1], device=coord_BK.device)
-        distance_BK = (bins_K - mean_bin_B[:, None]).abs().masked_fill(coord_BK.isneginf(), torch.inf)
-        return distance_BK.argmin(dim=1) + vocab.first_id
-
-    def _record_coordinate(self, raw_BV: torch.Tensor, vocab: CoordVocab) -> torch.Tensor:
-        """Record expectation, spread, quantiles and mass; returns the expected bin [B]."""
+    def _record_coordinate(self, raw_BV: torch.Tensor, vocab: CoordVocab) -> None:
+        """Record expectation, spread, quantiles and mass."""
         coord_BK = raw_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
         p_BK = coord_BK.softmax(dim=1)
         bins_K = torch.arange(p_BK.shape[1], device=p_BK.device, dtype=p_BK.dtype)
@@ -248,7 +231,6 @@ class StepRecorder(LogitsProcessor):
         bin_BQ = torch.searchsorted(p_BK.cumsum(dim=1), self._levels_BQ).clamp(max=p_BK.shape[1] - 1)
         self.quantiles.append(bin_BQ / vocab.grid.scale)
         self.mass.append((coord_BK.logsumexp(dim=1) - raw_BV.logsumexp(dim=1)).exp())
-        return mean_B
 
 
 def answer_record(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +18,12 @@ from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, ReportSection, score
 from coord_eval.diagnosis import diagnose
 from coord_eval.html import line_chart, safe, table
-from coord_trainer.answers.appended import make_folder, unfinished
+from coord_losses import registered_terms
 from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.resumable_file import make_folder, unfinished
 from coord_trainer.answers.summary import LEFT_OUT
 from coord_trainer.checkpoints import answer_scores, is_complete, steps_of
-from coord_trainer.config.decoding import DecodingStrategy, prediction_files
+from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.data.load import load_scored, report_sets
@@ -79,29 +80,31 @@ def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evalu
 
 
 def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
-    """Score the predictions of every strategy; evaluation.json and report.html of the first are in `folder`."""
+    """Score the predictions of every decoding; evaluation.json and report.html of the first are in `folder`."""
     if config.evaluation.each_checkpoint and (checkpoints := _checkpoints_in(folder)):
         _score_checkpoints(config, folder, images, checkpoints)
-    (main, answers), *others = prediction_files(config.evaluation.readings, folder)
-    for strategy, path in others:
-        evaluation = score_predictions(config, path, images, strategy)
+    (main, answers), *others = prediction_files(config.evaluation.decoding, folder)
+    for decoding, path in others:
+        evaluation = score_predictions(config, path, images, decoding)
         place = path.with_name("evaluation.json")
         write_text(place, evaluation.to_json())
-        say(f"{strategy.name}: AP {headline(evaluation)['AP']:.3f}, {place}")
+        say(f"{decoding.name}: AP {headline(evaluation)['AP']:.3f} ({decoding.meaning}), {place}")
+    if others:
+        say(f"{main.name}, the run's own decoding ({main.meaning}):")
     evaluation = score_predictions(config, answers, images, main)
     what = {"train": "memorised: scored on the training images", "heldout": "scored on held-out images"}
     evaluation.write_report(
         folder,
         image_root=images.root,
-        title=f"{len(images)} images, {what[config.evaluation.pictures]}",
-        sections=run_sections(folder, config.evaluation.overfitting_after),
+        title=f"{len(images)} images, {what[config.evaluation.images]}",
+        sections=run_sections(folder, config.evaluation.overfitting_after, trained_keys(config)),
         max_overlays=config.evaluation.overlays,
     )
     return evaluation
 
 
 def score_predictions(
-    config: RunConfig, predictions: Path | list[dict[str, Any]], images: ImageSet, strategy: DecodingStrategy
+    config: RunConfig, predictions: Path | list[dict[str, Any]], images: ImageSet, decoding: Decoding
 ) -> Evaluation:
     """Score predictions, a file or its records, against `images` with the options that the run was trained with.
 
@@ -111,7 +114,7 @@ def score_predictions(
     evaluation = score(
         images.ground_truth(config.evaluation.limit),
         predictions,
-        boxes=strategy.boxes,
+        boxes=decoding.score_boxes,
         # A run without coordinate tokens learns to write numbers from 0 to the grid's scale.
         scale=None if config.custom.coord_tokens.enabled else float(CoordGrid().scale),
         markers=config.data.markers,
@@ -122,19 +125,20 @@ def score_predictions(
     left_out = _left_out(config, images)
     lines = diagnose(evaluation, predictions, ignored_labels=ignored) if isinstance(predictions, Path) else []
     for line in lines:
-        say(f"{line} ({strategy.name})")
+        say(f"{line} ({decoding.name})")
     return replace(evaluation, notes=(*left_out, *evaluation.notes, *lines))
 
 
 def headline(evaluation: Evaluation) -> dict[str, float]:
     """Return the AP by which checkpoints are compared, and AP50; for shapes with the similarity of their geometry.
 
-    Points have no AP50; the AP within .05 of the diagonal is returned instead.
+    A measure without an AP50 has another in its place: for points the AP within .05 of the diagonal.
     """
     if not evaluation.shapes:
         return {name: evaluation.coco[name] for name in ("AP", "AP50")}
     shapes = evaluation.shapes
-    return {"AP": shapes["AP"], "AP50": shapes.get("AP50", shapes.get("AP@.05"))}
+    last = [name for name in shapes if name.startswith("AP")][-1]
+    return {"AP": shapes["AP"], "AP50": shapes["AP50" if "AP50" in shapes else last]}
 
 
 def _left_out(config: RunConfig, images: ImageSet) -> list[str]:
@@ -157,23 +161,25 @@ def _checkpoints_in(folder: Path) -> list[Path]:
 def _score_checkpoints(config: RunConfig, folder: Path, images: ImageSet, checkpoints: Sequence[Path]) -> None:
     """Generate and score the answers of each checkpoint, and write convergence.json.
 
-    Each of its rows holds step, reading (the run's first strategy, and `grammar` if the run uses it) and scores.
+    Each of its rows holds step, decoding (the run's first one, and `grammar: markers` if the run uses it) and scores.
     """
-    readings = config.evaluation.readings
-    chosen = tuple(dict.fromkeys((readings[0], *(name for name in readings if name == "grammar"))))
-    section = config.evaluation.model_copy(update={"readings": chosen})
+    first, *others = config.evaluation.decoding
+    chosen = (first, *(decoding for decoding in others if decoding == Decoding(grammar="markers")))
+    section = config.evaluation.model_copy(update={"decoding": chosen})
     config = config.model_copy(update={"evaluation": section})
     rows = []
     for checkpoint in checkpoints:
         out = folder / "steps" / str(steps_of(checkpoint))
         predict_images(config, checkpoint, images, out / "predictions.jsonl")
-        for strategy, path in prediction_files(chosen, out):
-            evaluation = score_predictions(config, path, images, strategy)
+        for decoding, path in prediction_files(chosen, out):
+            evaluation = score_predictions(config, path, images, decoding)
             scores = headline(evaluation) | {"AP75": evaluation.coco["AP75"], "mean_iou": evaluation.mean_iou}
-            rows.append({"step": steps_of(checkpoint), "reading": strategy.name, **scores})
-        say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['reading']})")
+            # `reading` is the former name of `decoding`, which is kept until 0.3.
+            named = {"decoding": decoding.name, "reading": decoding.name}
+            rows.append({"step": steps_of(checkpoint), **named, **scores})
+        say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['decoding']})")
     write_text(folder / CHECKPOINT_SCORES, json.dumps(rows, indent=2) + "\n")
-    say(best_checkpoint([row for row in rows if row["reading"] == chosen[0]]))
+    say(best_checkpoint([row for row in rows if row["decoding"] == first.name]))
 
 
 def best_checkpoint(rows: list[dict[str, Any]]) -> str:
@@ -184,25 +190,45 @@ def best_checkpoint(rows: list[dict[str, Any]]) -> str:
     return f"best checkpoint by AP: checkpoint-{best['step']}, {best['AP']:.3f}; the last one has {last['AP']:.3f}"
 
 
-def run_sections(folder: Path, overfitting_after: int = 3) -> list[ReportSection]:
-    """Return the trainer's sections of a report: loss curves from metrics.jsonl, facts from manifest.json."""
+def trained_keys(config: RunConfig) -> set[str]:
+    """Return the names, in metrics.jsonl after `coord_diag/`, of the loss terms that have a weight."""
+    terms = registered_terms()
+    return {terms[name].log_key for name in config.custom.objective.weights}
+
+
+def run_sections(
+    folder: Path, overfitting_after: int = 3, trained: Collection[str] | None = None
+) -> list[ReportSection]:
+    """Return the trainer's sections of a report: loss curves from metrics.jsonl, facts from manifest.json.
+
+    Args:
+        folder: the run folder
+        overfitting_after: evaluations without a lower loss until the warning
+        trained: the terms with a weight, see `trained_keys`; None for all that are logged
+    """
     sections = []
     metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"
     if metrics.exists():
         lines = [line for _, line in read_json_lines(metrics)]
         warning = find_overfitting(lines, overfitting_after)
         warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
-        sections.append(ReportSection("Training", warning + _curves(lines) + _scores_during_training(lines)))
+        sections.append(ReportSection("Training", warning + _curves(lines, trained) + _scores_during_training(lines)))
     if manifest.exists():
         sections.append(ReportSection("Run", _facts(read_json(manifest))))
     return sections
 
 
-def _curves(lines: list[dict[str, Any]]) -> str:
+def _curves(lines: list[dict[str, Any]], trained: Collection[str] | None = None) -> str:
     terms = {key: key.removeprefix("coord_diag/") for line in lines for key in line if key.startswith("coord_diag/")}
     terms = {key: name for key, name in terms.items() if key not in _NO_TERMS}
+    measured = {key: name for key, name in terms.items() if trained is not None and name not in trained}
+    shown = {
+        "Loss curves": _CURVES,
+        "Loss terms, without their weights": {key: name for key, name in terms.items() if key not in measured},
+        "Terms of weight 0: measured, not trained": measured,
+    }
     charts = []
-    for title, curves in {"Loss curves": _CURVES, "Loss terms, without their weights": terms}.items():
+    for title, curves in shown.items():
         logged = {name: [(line["step"], line[key]) for line in lines if line.get(key)] for key, name in curves.items()}
         series = {name: tuple(zip(*points, strict=True)) for name, points in logged.items() if len(points) > 1}
         if series:
@@ -234,7 +260,7 @@ def _facts(manifest: dict[str, Any]) -> str:
     if parameters := manifest.get("parameters"):
         share = parameters["trained"] / max(parameters["all"], 1)
         trained = f"{parameters['trained']:,} of {parameters['all']:,} ({share:.1%})"
-        offsets = f", {parameters['offsets']:,} of them coordinate offsets" * bool(parameters["offsets"])
+        offsets = f", {parameters['offsets']:,} of them coordinate offsets" if parameters["offsets"] else ""
         rows.append(("trained parameters", trained + offsets))
     if "steps" in manifest:
         earlier = manifest.get("resumed_from")
@@ -244,7 +270,7 @@ def _facts(manifest: dict[str, Any]) -> str:
     if terms := manifest.get("loss_terms"):
         rows.append(("loss terms and their weights", terms))
     for name, data in manifest.get("data", {}).items():
-        left_out = f"; {data['problems']:,} records left out, see problems.jsonl" * bool(data.get("problems"))
+        left_out = f"; {data['problems']:,} records left out, see problems.jsonl" if data.get("problems") else ""
         rows.append((f"images, {name}", f"{data['images']:,}, digest {data['digest']}{left_out}"))
         if len(sources := data.get("sources", ())) > 1:
             rows += [(f"source {source['name']}", _source(source, manifest)) for source in sources]
@@ -253,6 +279,7 @@ def _facts(manifest: dict[str, Any]) -> str:
     if manifest.get("fingerprint"):
         rows.append(("fingerprint of the vocabulary", manifest["fingerprint"]))
     if revision := (manifest.get("git") or {}).get("revision"):
-        rows.append(("revision", revision[:12] + " with changes" * bool(manifest["git"]["changed"])))
+        changes = " with changes" if manifest["git"]["changed"] else ""
+        rows.append(("revision", f"{revision[:12]}{changes}"))
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     return table(("", ""), rows) + f"<p>{safe(versions)}</p>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coord_codec import geometry_of
 from coord_eval import Evaluation
 
 LEFT_OUT = "beside the ceiling: "
@@ -16,7 +17,7 @@ def summary(evaluation: Evaluation) -> list[str]:
     coco, ceiling, form = values["coco"], values["ceiling"], values["format"]
     share = form["parsed"] / max(form["answers"], 1)
     lines = [shape_line(values["shapes"])] if "shapes" in values else []
-    if values.get("shapes", {}).get("geometry") != "point":  # boxes around points have no area
+    if "shapes" not in values or geometry_of(values["shapes"]["geometry"]).has_extent:
         around = "of the boxes around: " * bool(lines)
         lines.append(
             f"{around}AP {coco['AP']:.3f} (quantisation ceiling {ceiling['AP']:.3f})   AP50 {coco['AP50']:.3f}   "

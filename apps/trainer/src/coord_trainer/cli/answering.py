@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from coord_codec import InputError
-from coord_trainer.answers.appended import unfinished
+from coord_trainer.answers.resumable_file import unfinished
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import (
     Checkpoint,
@@ -39,7 +39,7 @@ def evaluate(
     config: ConfigFile = None,
     strict: Strict = False,
 ) -> None:
-    """Generate answers for the images selected by evaluation.pictures with a checkpoint, score them, write a report.
+    """Generate answers for the images selected by evaluation.images with a checkpoint, score them, write a report.
 
     A call that was stopped, or that failed, is continued with the same --out.
 
@@ -105,8 +105,9 @@ def predict(
 
     Without SRC it writes answers to the images of the configuration to the file --out, as `evaluate` does, unscored.
     """
+    from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.words import check_options, check_settings, split_words
+    from coord_trainer.detect.arguments import check_options, check_settings, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
     options = {"--endpoint": endpoint, "--model": name, "--concurrency": concurrency, "--timeout": timeout}
@@ -119,8 +120,10 @@ def predict(
         _predict_configured(model, out, settings, config, strict)
         return
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
-    check_settings(settings, endpoint is not None)
+    check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
     if endpoint is None:
+        if model is not None:
+            locate_model(model)
         load_libraries()
     from coord_trainer.detect.command import Request, answer_request
     from coord_trainer.detect.detector import check_labels
@@ -158,10 +161,10 @@ def grammar(
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
     from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
+    from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.detect.arguments import check_settings
     from coord_trainer.detect.detector import as_trained, check_labels
-    from coord_trainer.detect.words import check_settings
-    from coord_trainer.model.locate import locate_model
 
     folder = locate_model(model)
     resolved = load_run_config(None, overrides or [], trains=False)
@@ -199,13 +202,15 @@ def demo(
     """
     from importlib.util import find_spec
 
+    from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.words import check_settings
+    from coord_trainer.detect.arguments import check_settings
 
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
     resolved = load_run_config(config, overrides or [], trains=False)
-    check_settings(overrides or [], endpoint=False)
+    check_settings(overrides or [], endpoint=False, decodings=len(resolved.evaluation.decoding))
+    locate_model(model)
     load_libraries()
     from coord_trainer.detect.demo import serve_demo
     from coord_trainer.detect.detector import Detector

@@ -154,7 +154,7 @@ def _split_words(words: Sequence[str], images: Path | None, model: str | None) -
     if images is None and file.is_file() and (file.parent / "images").is_dir() and not _states_folder(file):
         images = file.parent / "images"  # the layout of many data sets
     settings.append(_setting("data.annotations", path))
-    settings.append(_setting("evaluation.pictures", "train" if heldout is None else "heldout"))
+    settings.append(_setting("evaluation.images", "train" if heldout is None else "heldout"))
     if images is not None:
         settings.append(_setting("data.images", images))
     if heldout is not None:

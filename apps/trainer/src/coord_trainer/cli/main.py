@@ -47,7 +47,7 @@ Examples:
 
   uv run apps/trainer data.shapes.train=500 run.dir=small
 
-  uv run apps/trainer train -c configs/dlora/coord_offset.yaml
+  uv run apps/trainer train -c configs/dlora/coord_offset.yaml data.annotations=a.json
 
   uv run apps/trainer compare configs/phase1/*.yaml --seeds 3
 

@@ -52,11 +52,14 @@ def resolve_config(
     config: Path | None, overrides: list[str] | None, strict: bool, checkpoint: Path | None = None
 ) -> RunConfig:
     """Return the checked configuration; settings that the user did not set are taken from `checkpoint`."""
+    from coord_trainer.checkpoints import check_model_path
     from coord_trainer.config.run_config import load_run_config
 
     words = [*(overrides or []), *(["data.strict=true"] if strict else [])]
-    resolved = load_run_config(config, words, trains=checkpoint is None)
-    if checkpoint is not None:
+    resolved = load_run_config(config, words, trains=checkpoint is None, needs_data=True)
+    if checkpoint is None:
+        check_model_path(resolved.model)
+    else:
         resolved = _as_trained(resolved, checkpoint)
     if resolved.model.download:
         os.environ["HF_HUB_OFFLINE"] = "0"  # read when Hugging Face's libraries are imported
@@ -69,9 +72,9 @@ def resolve_config(
 
 def find_model_and_config(model: Path, config: Path | None) -> tuple[Path, Path | None]:
     """Return the checkpoint that `model` names, and `config` or else the configuration of its run."""
-    from coord_trainer.checkpoints import find_checkpoint
+    from coord_trainer.checkpoints import locate_model
 
-    checkpoint = find_checkpoint(model)
+    checkpoint = locate_model(model)
     of_run = model / "config.yaml"
     if checkpoint != model:
         say(f"{model}: a run folder; its {checkpoint.name} is used")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from coord_eval.html import INK, box_rows, chart, safe
-from coord_trainer.comparison.results import SCALE, GroupComparison, best_strategies, corners, edge_errors
+from coord_trainer.comparison.results import SCALE, GroupComparison, best_decodings, corners, edge_errors
 
 _SIDES = ("x1", "y1", "x2", "y2")
 _TRUTH_COLOUR = "#1c2430"
@@ -70,8 +70,8 @@ def _curve_chart(series: Mapping[str, list], colours: Mapping[str, str], title: 
 
 def distributions(comparison: GroupComparison, colours: Mapping[str, str]) -> str:
     """Draw IoU histograms, the bins of answers against those of the ground truth, and signed errors of each side."""
-    strategy = best_strategies(comparison)
-    scored = {g: [entry.evaluation for entry in comparison.scored[g, strategy[g]]] for g in strategy}
+    best = best_decodings(comparison)
+    scored = {g: [entry.evaluation for entry in comparison.scored[g, best[g]]] for g in best}
     edges = np.linspace(0, 1, 21)
     ious = {g: _share([e.matches.iou_N[~e.truth.crowd_N] for e in seeds], edges) for g, seeds in scored.items()}
     drawn = _outlines(edges, ious, colours, "IoU", "share of objects")
@@ -94,9 +94,9 @@ def distributions(comparison: GroupComparison, colours: Mapping[str, str]) -> st
         )
         for side, name in enumerate(_SIDES)
     ]
-    used = ", ".join(f"{group} {name}" for group, name in strategy.items())
+    used = ", ".join(f"{group} {decoding.name}" for group, decoding in best.items())
     return (
-        f"<p>All seeds together, each group under the decoding strategy with its highest AP: {safe(used)}. Last "
+        f"<p>All seeds together, each group under the decoding with its highest AP: {safe(used)}. Last "
         "charts: the line goes from 5 to 95 %, the bar covers the middle half, the stroke is the median; each row "
         f'gives the mean and the number of pairs.</p><div class="charts">{"".join(charts)}</div>'
         f'<div class="charts four" style="margin-top:22px">{"".join(sides)}</div>'

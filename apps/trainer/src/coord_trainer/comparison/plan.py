@@ -10,13 +10,13 @@ from typing import Any
 
 from coord_codec import InputError
 from coord_codec.files import read_text
-from coord_trainer.config.decoding import strategies_for
+from coord_trainer.config.decoding import COMPARED, supported
 from coord_trainer.config.run_config import RunConfig, flat_settings, load_run_config, read_yaml
 
 _PER_RUN = {"run.seed": "--seeds", "run.dir": "--out", "run.resume": "--out"}
 """Settings that the comparison sets for each run, with the option that decides them."""
-_NO_RESULT = {"run": {"dir", "threads", "resume", "profile"}, "evaluation": {"overlays", "readings"}}
-"""Settings that do not change a run's results. Of `readings` too, since the answers of a further decoding strategy are
+_NO_RESULT = {"run": {"dir", "threads", "resume", "profile"}, "evaluation": {"overlays", "decoding"}}
+"""Settings that do not change a run's results. Of `decoding` too, since the answers of a further decoding are
 generated from the checkpoint of the finished run."""
 
 
@@ -141,12 +141,13 @@ def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
 
 
 def _resolve(file: Path, words: Sequence[str], base: Path | None) -> RunConfig:
-    config = load_run_config(file, words, base)
-    if "readings" in config.evaluation.model_fields_set:
+    config = load_run_config(file, words, base, needs_data=True)
+    if "decoding" in config.evaluation.model_fields_set:
         return config
     markers = config.custom.coord_tokens.enabled and config.data.style == "markers"
-    names = strategies_for(config.data.geometry, markers, config.data.noise_objects is not None)
-    return load_run_config(file, [*words, f"evaluation.readings=[{','.join(names)}]"], base)
+    decodings = tuple(supported(COMPARED, config.data.shape, markers, config.data.noise_objects is not None))
+    section = config.evaluation.model_copy(update={"decoding": decodings})
+    return config.model_copy(update={"evaluation": section})
 
 
 def _question(file: Path) -> str:

@@ -20,17 +20,18 @@ from coord_trainer.comparison.results import (
     METRICS,
     GroupComparison,
     ScoredRun,
-    best_strategies,
+    best_decodings,
     image_f1,
     mean_and_interval,
     paired_difference,
 )
-from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.config.decoding import Decoding
+from coord_trainer.console import counted
 
 _SHOWN_IMAGES = 6
 _HELD_OUT = {
-    "AP/greedy": "AP of free answers",
-    "AP/grammar": "AP under the grammar",
+    "AP/none": "AP of free answers",
+    "AP/markers": "AP under the grammar",
     "eval_coord_diag/coord_token_ce": "CE per coordinate token, held out (nats, full vocabulary)",
     "eval_coord_diag/coord_error_bins": "expected distance from the true bin, held out",
     "eval_coord_diag/coord_vocab_mass": "mass on coordinate tokens, held out",
@@ -81,11 +82,12 @@ def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -
 def _numbers(comparison: GroupComparison) -> dict[str, Any]:
     """Return the values of all tables, unrounded."""
 
-    def row(group: str, strategy: str, entries: Sequence[ScoredRun]) -> dict[str, Any]:
-        paired = {name: paired_difference(comparison, group, strategy, name) for name in BOOTSTRAPPED}
+    def row(group: str, decoding: Decoding, entries: Sequence[ScoredRun]) -> dict[str, Any]:
+        paired = {name: paired_difference(comparison, group, decoding, name) for name in BOOTSTRAPPED}
         return {
             "group": group,
-            "reading": strategy,
+            "decoding": decoding.name,
+            "reading": decoding.name,  # the former key, until 0.3
             "seeds": [run.seed for run in comparison.runs if run.group.name == group],
             "score_sources": sorted({entry.evaluation.score_source for entry in entries}),
             "metrics": {name: [f(e.evaluation) for e in entries] for name, f in METRICS.items()},
@@ -125,12 +127,18 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1, r
 
 
 def _with_interval(mean: float, half: float | None, sign: str = "") -> str:
+    mean = round(mean, 3) + 0.0  # so that a difference of nothing is not shown as -0.000
     return f"{mean:{sign}.3f}" + (f" ± {half:.3f}" if half is not None else "")
 
 
+def _decodings(comparison: GroupComparison) -> list[Decoding]:
+    """Return every decoding of the comparison once, in the order of the groups' settings."""
+    return list(dict.fromkeys(decoding for _, decoding in comparison.scored))
+
+
 def _metric_table(comparison: GroupComparison) -> str:
-    """Return the table of every metric's mean and interval over seeds, for every group and decoding strategy."""
-    used = [name for name in STRATEGIES if any(strategy == name for _, strategy in comparison.scored)]
+    """Return the table of every metric's mean and interval over seeds, for every group and decoding."""
+    used = _decodings(comparison)
     summaries = {
         (key, name): mean_and_interval([figure(entry.evaluation) for entry in entries])
         for key, entries in comparison.scored.items()
@@ -138,44 +146,63 @@ def _metric_table(comparison: GroupComparison) -> str:
     }
     rows = []
     for group in comparison.groups:
-        own_strategies = [strategy for strategy in used if (group.name, strategy) in comparison.scored]
-        for place, strategy in enumerate(own_strategies):
-            row: list[Any] = [group.name if not place else "", strategy]
+        own_decodings = [decoding for decoding in used if (group.name, decoding) in comparison.scored]
+        for place, decoding in enumerate(own_decodings):
+            row: list[Any] = ["" if place else group.name, decoding.name]
             for name in METRICS:
-                mean, half = summaries[(group.name, strategy), name]
+                mean, half = summaries[(group.name, decoding), name]
                 if name == "parsed":
                     row.append(f"{mean:.1%}")
                     continue
-                rivals = [m for ((_, s), n), (m, _) in summaries.items() if (s, n) == (strategy, name)]
+                if mean < 0:  # COCO's value where there is no object of this size
+                    row.append("n/a")
+                    continue
+                rivals = [m for ((_, d), n), (m, _) in summaries.items() if (d, n) == (decoding, name)]
                 best = len(comparison.groups) > 1 and mean == max(rivals)
                 row.append((_with_interval(mean, half), "best" if best else ""))
             rows.append(row)
     seeds = max(len(entries) for entries in comparison.scored.values())
-    meanings = "<br>".join(f"<b>{safe(name)}</b>: {safe(STRATEGIES[name].meaning)}" for name in used)
+    meanings = "<br>".join(f"<b>{safe(decoding.name)}</b>: {safe(decoding.meaning)}" for decoding in used)
     return (
-        f"<p>Mean over {seeds} seed{'s' * (seeds > 1)} ± half the 95 % interval of that mean (Student's t). "
-        "Answers are ranked by their own probabilities if they have them; these are not comparable between decoding "
-        "strategies, which the constant score does not depend on. Bold: the best mean of a strategy. "
+        f"<p>Mean over {counted(seeds, 'seed')} ± half the 95 % interval of that mean (Student's t). "
+        "Answers are ranked by their own probabilities if they have them; these are not comparable between "
+        "decodings, which the constant score does not depend on. Bold: the best mean of a decoding. "
         "<i>Any label</i>: localisation without class.</p>"
         + _table(["group", "decoding", *METRICS], rows, words=2, ruled=True)
         + f"<p>{meanings}</p>"
     )
 
 
+def summary_lines(comparison: GroupComparison) -> list[str]:
+    """Return the table that is printed at the end: for every group and decoding AP, AP50 and mean IoU over seeds."""
+    rows = [("group", "decoding", "AP", "AP50", "mean IoU")]
+    for group in comparison.groups:
+        for decoding in _decodings(comparison):
+            if (entries := comparison.scored.get((group.name, decoding))) is None:
+                continue
+            means = [
+                _with_interval(*mean_and_interval([METRICS[name](entry.evaluation) for entry in entries]))
+                for name in rows[0][2:]
+            ]
+            rows.append((group.name, decoding.name, *means))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
 def difference_table(comparison: GroupComparison) -> str:
-    """Return the table of AP differences from the first group, by strategy; empty if no runs can be paired."""
+    """Return the table of AP differences from the first group, by decoding; empty if no runs can be paired."""
     rows = []
     for group in comparison.groups[1:]:
-        for strategy in STRATEGIES:
-            pair = [paired_difference(comparison, group.name, strategy, m) for m in ("AP", "AP_any_label")]
+        for decoding in _decodings(comparison):
+            pair = [paired_difference(comparison, group.name, decoding, m) for m in ("AP", "AP_any_label")]
             if None not in pair:
                 cells = ((_with_interval(d.mean, d.over_seeds, "+"), f"[{d.low:+.3f}, {d.high:+.3f}]") for d in pair)
-                rows.append([group.name, strategy, *(text for texts in cells for text in texts)])
+                rows.append([group.name, decoding.name, *(text for texts in cells for text in texts)])
     if not rows:
         return ""
     head = ["group", "decoding", "AP, by seed", "over images", "AP any label, by seed", "over images"]
     return (
-        f"<p>Each group minus <b>{safe(comparison.groups[0].name)}</b> under the same decoding strategy: seed by "
+        f"<p>Each group minus <b>{safe(comparison.groups[0].name)}</b> under the same decoding: seed by "
         f"seed, and over {comparison.resamples} resamples of the same images with seeds averaged. If an interval "
         "contains 0, the difference is not significant.</p>" + _table(head, rows, words=2)
     )
@@ -187,21 +214,21 @@ def _mass_table(comparison: GroupComparison) -> str:
     def shown(values: Sequence[float], form: str, statistic: Callable = np.mean) -> str:
         return form.format(statistic(values)) if len(values) else "n/a"
 
-    rows = []
+    rows, used = [], _decodings(comparison)
     for group in comparison.groups:
         key = "eval_coord_diag/coord_vocab_mass"
         last = [values[-1] for log in comparison.logs[group.name] if (values := _values(log, key))]
         row = [group.name, shown(last, "{:.1%}")]
-        for strategy in ("greedy", "grammar"):
-            entries = comparison.scored.get((group.name, strategy), [])
+        for grammar in ("none", "markers"):
+            entries = comparison.scored.get((group.name, Decoding(grammar=grammar)), [])
             mass, spread = ([v for e in entries for v in getattr(e, name)] for name in ("mass", "spread"))
             row += [shown(mass, "{:.1%}"), shown(1000 * np.array(spread), "{:.1f}", np.median)]
-        for strategy in STRATEGIES:
-            entries = comparison.scored.get((group.name, strategy), [])
+        for decoding in used:
+            entries = comparison.scored.get((group.name, decoding), [])
             row.append(shown([entry.evaluation.coco["AP"] for entry in entries], "{:.3f}"))
         rows.append(row)
     free = ("mass where the ground truth has a coordinate", "free: mass where one was generated", "spread, bins")
-    head = ["group", *free, "grammar: mass", "spread, bins", *(f"AP {strategy}" for strategy in STRATEGIES)]
+    head = ["group", *free, "grammar: mass", "spread, bins", *(f"AP {decoding.name}" for decoding in used)]
     return (
         "<p>Mass is the total probability of all coordinate tokens. A group that is never trained on when to generate "
         "coordinates can localise a box and still generate a word in place of its coordinates: free answers then "
@@ -236,8 +263,8 @@ def _settings_table(comparison: GroupComparison) -> str:
 
 def _same_images(comparison: GroupComparison, images: ImageSet) -> str:
     """Show ground truth and answers on the same images, from the hardest to the easiest for the first group."""
-    strategy = best_strategies(comparison)
-    shown = {g: comparison.scored[g, strategy[g]][0].evaluation for g in strategy}
+    best = best_decodings(comparison)
+    shown = {group: comparison.scored[group, best[group]][0].evaluation for group in best}
     f1 = {group: image_f1(evaluation) for group, evaluation in shown.items()}
     order = np.argsort(next(iter(f1.values())), kind="stable")
     places = np.unique(np.linspace(0, len(order) - 1, _SHOWN_IMAGES).round().astype(int))

@@ -1,4 +1,4 @@
-"""Scores a comparison's finished runs by decoding strategy, with intervals over seeds and over images."""
+"""Scores a comparison's finished runs by decoding, with intervals over seeds and over images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, resample
 from coord_trainer.answers.score import CHECKPOINT_SCORES, score_predictions
 from coord_trainer.comparison.plan import Group, Run
-from coord_trainer.config.decoding import DecodingStrategy, prediction_files
+from coord_trainer.config.decoding import Decoding, prediction_files
 
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
 """Two-sided 95 % quantiles of Student's t by degrees of freedom; the last is used for more than it lists."""
@@ -27,6 +27,9 @@ METRICS = {
     "AP": lambda e: e.coco["AP"],
     "AP50": lambda e: e.coco["AP50"],
     "AP75": lambda e: e.coco["AP75"],
+    "AP small": lambda e: e.coco["APs"],
+    "AP medium": lambda e: e.coco["APm"],
+    "AP large": lambda e: e.coco["APl"],
     "AP, constant score": lambda e: e.coco_constant_score["AP"],
     "mean IoU": lambda e: e.mean_iou,
     "AP any label": lambda e: e.coco_class_agnostic["AP"],
@@ -34,14 +37,14 @@ METRICS = {
     "mean IoU any label": lambda e: e.mean_iou_class_agnostic,
     "parsed": lambda e: e.format["parsed"] / max(e.format["answers"], 1),
 }
-"""Columns of the metric table, with the function that reads each metric from an evaluation."""
+"""Columns of the metric table, with the function that reads each metric from an evaluation; -1 is no value."""
 BOOTSTRAPPED = {"AP": "AP", "AP50": "AP50", "AP_any_label": "AP any label", "mean_iou": "mean IoU"}
 """Metrics with an interval over resampled images, by their name in `coord_eval.resample`, and their column."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredRun:
-    """One run under one decoding strategy.
+    """One run under one decoding.
 
     Attributes:
         evaluation: its scores.
@@ -63,7 +66,7 @@ class GroupComparison:
     Attributes:
         groups: with a finished run; the others are compared with the first.
         runs: the finished ones.
-        scored: (group name, strategy name) -> one entry per finished seed.
+        scored: (group name, decoding) -> one entry per finished seed.
         logs: group name -> the lines of metrics.jsonl of each finished seed.
         manifests: group name -> the manifest of each finished seed.
         resamples: number of resamples of the images.
@@ -71,7 +74,7 @@ class GroupComparison:
 
     groups: Sequence[Group]
     runs: Sequence[Run]
-    scored: dict[tuple[str, str], list[ScoredRun]]
+    scored: dict[tuple[str, Decoding], list[ScoredRun]]
     logs: dict[str, list[list[dict[str, Any]]]]
     manifests: dict[str, list[dict[str, Any]]]
     resamples: int
@@ -79,15 +82,15 @@ class GroupComparison:
 
 
 def collect(groups: Sequence[Group], runs: Sequence[Run], images: ImageSet, resamples: int) -> GroupComparison:
-    """Score the answers of every finished run under each of its strategies, and resample the images."""
+    """Score the answers of every finished run under each of its decodings, and resample the images."""
     kept = [group for group in groups if any(run.group is group for run in runs)]
-    scored: dict[tuple[str, str], list[ScoredRun]] = {}
+    scored: dict[tuple[str, Decoding], list[ScoredRun]] = {}
     logs: dict[str, list] = {group.name: [] for group in kept}
     manifests: dict[str, list] = {group.name: [] for group in kept}
     for run in tqdm(runs, desc="scoring", unit="run", mininterval=0.5):
-        for strategy, path in prediction_files(run.config.evaluation.readings, run.folder):
-            entry = _score(run, strategy, path, images, resamples)
-            scored.setdefault((run.group.name, strategy.name), []).append(entry)
+        for decoding, path in prediction_files(run.config.evaluation.decoding, run.folder):
+            entry = _score(run, decoding, path, images, resamples)
+            scored.setdefault((run.group.name, decoding), []).append(entry)
         logs[run.group.name].append(_log(run))
         manifests[run.group.name].append(read_json(run.folder / "manifest.json"))
     return GroupComparison(kept, runs, scored, logs, manifests, resamples, _notes(groups, kept, manifests))
@@ -97,12 +100,12 @@ def _log(run: Run) -> list[dict[str, Any]]:
     """Return the lines of metrics.jsonl, and the APs of convergence.json if checkpoints were scored."""
     path = run.folder / CHECKPOINT_SCORES
     scored = read_json(path) if path.exists() else []
-    checkpoint_scores = [{"step": row["step"], f"AP/{row['reading']}": row["AP"]} for row in scored]
+    checkpoint_scores = [{"step": row["step"], f"AP/{row['decoding']}": row["AP"]} for row in scored]
     return [*(line for _, line in read_json_lines(run.folder / "metrics.jsonl")), *checkpoint_scores]
 
 
-def _score(run: Run, strategy: DecodingStrategy, path: Path, images: ImageSet, resamples: int) -> ScoredRun:
-    evaluation = score_predictions(run.config, path, images, strategy)
+def _score(run: Run, decoding: Decoding, path: Path, images: ImageSet, resamples: int) -> ScoredRun:
+    evaluation = score_predictions(run.config, path, images, decoding)
     drawn = resample(evaluation, resamples, metrics=tuple(BOOTSTRAPPED)) if resamples else None
     draws = {name: drawn.draws[name] for name in BOOTSTRAPPED} if drawn is not None else {}
     records = [record for _, record in read_json_lines(path)]
@@ -123,13 +126,13 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
     return mean, _T95[min(n - 1, len(_T95)) - 1] * deviation / math.sqrt(n)
 
 
-def best_strategies(comparison: GroupComparison) -> dict[str, str]:
-    """Return each group's decoding strategy with the highest mean AP, since free answers can be empty."""
+def best_decodings(comparison: GroupComparison) -> dict[str, Decoding]:
+    """Return each group's decoding with the highest mean AP, since free answers can be empty."""
     means = {
         key: np.mean([entry.evaluation.coco["AP"] for entry in entries]) for key, entries in comparison.scored.items()
     }
     return {
-        group.name: max((s for g, s in means if g == group.name), key=lambda s, g=group.name: means[g, s])
+        group.name: max((d for g, d in means if g == group.name), key=lambda d, g=group.name: means[g, d])
         for group in comparison.groups
     }
 
@@ -152,11 +155,11 @@ class PairedDifference:
 
 
 def paired_difference(
-    comparison: GroupComparison, group: str, strategy: str, metric: str = "AP"
+    comparison: GroupComparison, group: str, decoding: Decoding, metric: str = "AP"
 ) -> PairedDifference | None:
-    """Compare a group with the first one under the same strategy; None if they have no runs to pair."""
+    """Compare a group with the first one under the same decoding; None if they have no runs to pair."""
     reference = comparison.groups[0].name
-    both = [comparison.scored.get((name, strategy)) for name in (group, reference)]
+    both = [comparison.scored.get((name, decoding)) for name in (group, reference)]
     if group == reference or None in both or not comparison.resamples:
         return None
     seeds = [[run.seed for run in comparison.runs if run.group.name == name] for name in (group, reference)]

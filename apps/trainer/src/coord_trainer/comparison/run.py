@@ -15,17 +15,16 @@ import yaml
 from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
 from coord_data.image_set import ImageSet
-from coord_trainer.answers.appended import make_folder
 from coord_trainer.answers.generate import predict_images
-from coord_trainer.checkpoints import find_checkpoint
+from coord_trainer.answers.resumable_file import make_folder
+from coord_trainer.checkpoints import check_model_path, find_checkpoint
 from coord_trainer.comparison.plan import Group, Run, differing_settings, plan_groups, plan_runs, result_settings
-from coord_trainer.comparison.report import write_comparison
+from coord_trainer.comparison.report import summary_lines, write_comparison
 from coord_trainer.comparison.results import collect
 from coord_trainer.config.decoding import prediction_files
 from coord_trainer.config.run_config import changed_settings, check_run_config, read_yaml
 from coord_trainer.console import say
-from coord_trainer.data.load import scored_set, sets_of
-from coord_trainer.model.tiny import check_model_path
+from coord_trainer.data.load import load_data
 
 _DATA_FIELDS = ("annotations", "images", "heldout_annotations", "heldout_images", "shapes", "strict")
 """The settings that select images, which have to be equal; other settings of `data` may differ between groups."""
@@ -70,9 +69,10 @@ def compare_configs(
     if dry_run:
         for run in runs:
             say(f"  {run.group.name} seed {run.seed}: {why_not_kept(run, None) or 'finished, would be kept'}")
+        _refuse_missing(groups)
         return None
     for group in groups:
-        check_model_path(group.config)
+        check_model_path(group.config.model)
     make_folder(out)
     images, digests = _scored_images(groups[0], out / "data")
     waiting = _to_train(runs, digests)
@@ -84,7 +84,10 @@ def compare_configs(
     report = None
     if finished:
         say("scoring")
-        report = write_comparison(out, collect(groups, finished, images, resamples), images)
+        comparison = collect(groups, finished, images, resamples)
+        report = write_comparison(out, comparison, images)
+        for line in summary_lines(comparison):
+            say(line)
     if failed:
         run, last_lines = failed[0]
         raise RunError(
@@ -104,19 +107,39 @@ def _check_comparable(groups: Sequence[Group]) -> None:
                     f"data.{name} is {expected} in {first.name} and {value} in {group.name}: groups are compared on "
                     "the same images; put the data into --base"
                 )
-        if group.config.evaluation.pictures != first.config.evaluation.pictures:
+        if group.config.evaluation.images != first.config.evaluation.images:
             raise InputError(
-                f"evaluation.pictures is {first.config.evaluation.pictures} in {first.name} and "
-                f"{group.config.evaluation.pictures} in {group.name}; groups are scored on the same images"
+                f"evaluation.images is {first.config.evaluation.images} in {first.name} and "
+                f"{group.config.evaluation.images} in {group.name}; groups are scored on the same images"
             )
-    if first.config.evaluation.pictures == "none":
-        raise InputError("evaluation.pictures is none: there is nothing to compare; set heldout or train")
+    if first.config.evaluation.images == "none":
+        raise InputError("evaluation.images is none: there is nothing to compare; set heldout or train")
+
+
+def _refuse_missing(groups: Sequence[Group]) -> None:
+    """Raise an `InputError` that names the data and checkpoints which do not exist; nothing is read."""
+    missing: list[str] = []
+    for group in groups:
+        data = group.config.data
+        named = {
+            f"data.{name}": getattr(data, name)
+            for name in ("annotations", "images", "heldout_annotations", "heldout_images")
+        }
+        for number, source in enumerate(data.sources):
+            named |= {f"data.sources.{number}": source.path, f"data.sources.{number}.images": source.images}
+        missing += [f"{key}: nothing at {path}" for key, path in named.items() if path and not path.exists()]
+        try:
+            check_model_path(group.config.model)
+        except InputError as error:
+            missing.append(str(error))
+    if missing:
+        raise InputError("the comparison could not start:\n" + "\n".join(dict.fromkeys(missing)))
 
 
 def _print_plan(groups: Sequence[Group], runs: Sequence[Run], out: Path) -> None:
     say(f"{len(groups)} groups x {len(runs) // len(groups)} seeds = {len(runs)} runs, in {out}")
     for group in groups:
-        decoding = ", ".join(group.config.evaluation.readings)
+        decoding = ", ".join(decoding.name for decoding in group.config.evaluation.decoding)
         say(f"  {group.name}: {group.config.custom.loss_in_words}; decoding: {decoding}")
     others = [name for name in differing_settings(groups) if not name.startswith("custom.")]
     if others:
@@ -124,9 +147,9 @@ def _print_plan(groups: Sequence[Group], runs: Sequence[Run], out: Path) -> None
 
 
 def _scored_images(group: Group, folder: Path) -> tuple[ImageSet, dict[str, str]]:
-    train, heldout = sets_of(group.config, folder)
-    digests = {"train": train.digest} | ({heldout.name: heldout.digest} if heldout is not None else {})
-    return scored_set(group.config, train, heldout), digests
+    data = load_data(group.config, folder)
+    data.keep_generated()
+    return data.scored, {name: facts["digest"] for name, facts in data.facts().items()}
 
 
 def _to_train(runs: Sequence[Run], digests: dict[str, str]) -> list[Run]:
@@ -208,12 +231,12 @@ def _train_all(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
 
 
 def _answer_missing(run: Run, images: ImageSet) -> None:
-    """Generate the missing answers of a finished run from its checkpoint, for each further decoding strategy."""
-    for strategy, path in prediction_files(run.config.evaluation.readings, run.folder):
+    """Generate the missing answers of a finished run from its checkpoint, for each further decoding."""
+    for decoding, path in prediction_files(run.config.evaluation.decoding, run.folder):
         if path.exists():
             continue
-        say(f"{_name(run)} answers are missing: {strategy.name}")
-        section = run.config.evaluation.model_copy(update={"readings": (strategy.name,)})
+        say(f"{_name(run)} answers are missing: {decoding.name}")
+        section = run.config.evaluation.model_copy(update={"decoding": (decoding,)})
         config = run.config.model_copy(update={"evaluation": section})
         predict_images(config, find_checkpoint(run.folder), images, path)
 

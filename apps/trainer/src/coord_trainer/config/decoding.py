@@ -1,133 +1,174 @@
-"""Decoding strategies: how an answer is generated and how boxes are read from it."""
+"""Decoding: how an answer is generated (`grammar`, `filled`) and how boxes are read from it (`boxes`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from coord_codec import Geometry, geometry_of
+from coord_trainer.config.base import Section
 
 QUANTILE_LEVELS = tuple((i + 0.5) / 7 for i in range(7))
 """Probabilities of the recorded quantiles of a coordinate: the midpoints of seven equal shares; the middle is .5."""
 
+_GRAMMARS = {
+    "none": "free: the likeliest token of all",
+    "markers": "the likeliest token of a well-formed answer",
+    "names": "the likeliest token of a well-formed answer with only the names in the annotations",
+}
+_BOXES = {
+    "tokens": "boxes as generated",
+    "median": "each side is the median of the coordinate tokens",
+    "best_iou": "each box is the one with the highest expected IoU over the coordinates' quantiles",
+    "expectation": "each side is the expectation over the coordinate tokens",
+}
 
-@dataclass(frozen=True)
-class DecodingStrategy:
-    """One way of decoding answers.
 
-    Attributes:
-        name: in configs and reports.
-        grammar: whether a grammar limits answers to well-formed ones.
-        feed_expectation: whether the bin nearest to the expectation is generated instead of the likeliest one. It
-            is then part of the context of the next side; a bin that was never trained can derail what follows.
-        boxes: `"tokens"`: the generated bins; `"expected"`, `"median"`: expectation or median of the same
-            coordinates, unrounded; `"best_iou"`: the box with the highest expected IoU.
-        meaning: one line for readers of a report.
-        known_names: whether descriptions are limited to those in the annotations. Each then ends when it is complete,
-            even if the model was never taught where a name ends, as with two markers and no cross-entropy on
-            coordinates.
-        filled: whether answers continue until they have `data.noise_objects` objects, none of which may be called
-            noise. A label's probability is the one before that restriction.
-    """
+class Decoding(Section):
+    """How answers are generated and how boxes are read from them."""
 
-    name: str
-    grammar: bool
-    feed_expectation: bool
-    boxes: str
-    meaning: str
-    known_names: bool = False
-    filled: bool = False
+    grammar: Literal["none", "markers", "names"] = Field(
+        "none",
+        description="what limits an answer: nothing, the form of targets (markers, or JSON with `data.style: json`), "
+        "or that form with only the names in the annotations",
+    )
+    boxes: Literal["tokens", "median", "best_iou", "expectation"] = Field(
+        "tokens",
+        description="boxes: the generated bins; median or expectation of each coordinate, unrounded; or the box with "
+        "the highest expected IoU",
+    )
+    filled: bool = Field(
+        False,
+        description="continue each answer until it has `data.noise_objects` objects, none of which may be called "
+        "noise; their labels are ranked by the probabilities before that restriction; needs `grammar: names`",
+    )
+
+    @model_validator(mode="after")
+    def _filled_with_names(self) -> Decoding:
+        if self.filled and self.grammar != "names":
+            raise ValueError(
+                f"evaluation.decoding.filled is true but evaluation.decoding.grammar is {self.grammar}: only known "
+                "names keep an answer from naming noise; set grammar: names"
+            )
+        return self
 
     @property
     def needs_tokens(self) -> bool:
-        """Whether the strategy requires coordinate tokens."""
-        return self.grammar or self.boxes != "tokens"
+        """Whether the answers have to consist of coordinate tokens."""
+        return self.grammar != "none" or self.boxes != "tokens"
 
     @property
-    def generation(self) -> tuple[bool, ...]:
-        """What the generated tokens depend on; strategies that are equal in this differ only in the boxes."""
-        return self.grammar, self.feed_expectation, self.known_names, self.filled
+    def generation(self) -> Decoding:
+        """The part that the generated tokens depend on; decodings that share it differ only in the boxes."""
+        return self.model_copy(update={"boxes": "tokens"})
+
+    @property
+    def name(self) -> str:
+        """The name in folders, files and tables: `none`, `markers-best_iou`, `names-filled`."""
+        parts = [self.grammar]
+        if self.boxes != "tokens":
+            parts.append(self.boxes)
+        if self.filled:
+            parts.append("filled")
+        return "-".join(parts)
+
+    @property
+    def meaning(self) -> str:
+        """One line for readers of a report."""
+        filled = ", up to data.noise_objects objects ranked by the probability of a label instead of noise"
+        return f"{_GRAMMARS[self.grammar]}{filled if self.filled else ''}; {_BOXES[self.boxes]}"
+
+    @property
+    def score_boxes(self) -> str:
+        """The value of `boxes` in `coord_eval.score`."""
+        return "expected" if self.boxes == "expectation" else self.boxes
+
+    def held_to_names(self, filled: bool) -> Decoding:
+        """Return the decoding that also limits answers to known names.
+
+        Args:
+            filled: whether the model was trained with noise objects, and so can be decoded to a fixed number of them
+        """
+        if self.grammar == "names":
+            return self
+        return self.model_copy(update={"grammar": "names", "filled": filled})
 
 
-_STRATEGIES = (
-    DecodingStrategy("greedy", False, False, "tokens", "free: the likeliest token of all, boxes as generated"),
-    DecodingStrategy(
-        *("best-iou", False, False, "best_iou"),
-        "the same answers; each box is the one with the highest expected IoU over the coordinates' quantiles",
-    ),
-    DecodingStrategy("grammar", True, False, "tokens", "the likeliest token that the grammar allows"),
-    DecodingStrategy(
-        *("grammar-expectation", True, False, "expected"),
-        "the same answers; each side is the expectation over the coordinate tokens",
-    ),
-    DecodingStrategy(
-        *("grammar-median", True, False, "median"), "the same answers; each side is the median of the coordinate tokens"
-    ),
-    DecodingStrategy(
-        *("grammar-best-iou", True, False, "best_iou"),
-        "the same answers; each box is the one with the highest expected IoU over the coordinates' quantiles",
-    ),
-    DecodingStrategy(
-        *("grammar-feedback", True, True, "expected"),
-        "as grammar-expectation, with the rounded expectation generated and fed back instead of the likeliest bin",
-    ),
-    DecodingStrategy("names", True, False, "tokens", "the grammar, with only the names in the annotations", True),
-    DecodingStrategy(
-        *("names-best-iou", True, False, "best_iou"),
-        "the same answers; each box is the one with the highest expected IoU over the coordinates' quantiles",
-        known_names=True,
-    ),
-    DecodingStrategy(
-        *("names-filled", True, False, "tokens"),
-        "the same up to data.noise_objects objects, ranked by the probability of each label instead of noise",
-        known_names=True,
-        filled=True,
-    ),
-    DecodingStrategy(
-        *("names-feedback", True, True, "expected"),
-        "the same, with the rounded expectation generated and fed back",
-        known_names=True,
-    ),
+COMPARED = (
+    Decoding(),
+    Decoding(boxes="best_iou"),
+    *(Decoding(grammar="markers", boxes=boxes) for boxes in ("tokens", "expectation", "median", "best_iou")),
+    Decoding(grammar="names"),
+    Decoding(grammar="names", boxes="best_iou"),
+    Decoding(grammar="names", filled=True),
 )
-STRATEGIES: Mapping[str, DecodingStrategy] = MappingProxyType({strategy.name: strategy for strategy in _STRATEGIES})
-"""Every strategy by its name in `evaluation.readings`."""
+"""The decodings that a comparison uses where its runs support them."""
 
 
-def held_to_names(reading: str, filled: bool) -> str:
-    """Return the decoding strategy with known names that is most similar to a given one.
-
-    Args:
-        reading: name of the given strategy
-        filled: whether targets were filled with noise objects
-    """
-    strategy = STRATEGIES[reading]
-    if strategy.known_names:
-        return reading
-    if filled:
-        return "names-filled"
-    if strategy.feed_expectation:
-        return "names-feedback"
-    return "names" if strategy.boxes == "tokens" else "names-best-iou"
-
-
-def strategies_for(geometry: str, tokens: bool, noise: bool) -> list[str]:
-    """Return the names of the decoding strategies that a run supports.
+def supported(decodings: Iterable[Decoding], geometry: str | Geometry, tokens: bool, noise: bool) -> list[Decoding]:
+    """Return the decodings that a run supports.
 
     Args:
+        decodings: to choose from
         geometry: of the targets
         tokens: whether answers consist of marked objects with coordinate tokens
         noise: whether targets are filled with noise objects
     """
     return [
-        name
-        for name, strategy in STRATEGIES.items()
-        if (tokens or not strategy.grammar)
-        and (strategy.boxes == "tokens" or (tokens and geometry == "box"))
-        and (noise or not strategy.filled)
+        decoding
+        for decoding in decodings
+        if (tokens or not decoding.needs_tokens)
+        and (decoding.boxes == "tokens" or geometry_of(geometry).is_box)
+        and (noise or not decoding.filled)
     ]
 
 
-def prediction_files(readings: Sequence[str], run: Path) -> list[tuple[DecodingStrategy, Path]]:
-    """Return a run's strategies with their predictions.jsonl; that of the first is in the run folder itself."""
-    folders = [run, *(run / "readings" / name for name in readings[1:])]
-    return [(STRATEGIES[name], folder / "predictions.jsonl") for name, folder in zip(readings, folders, strict=True)]
+def prediction_files(decodings: Sequence[Decoding], run: Path) -> list[tuple[Decoding, Path]]:
+    """Return a run's decodings with their predictions.jsonl; that of the first is in the run folder itself."""
+    first, *others = decodings
+    further = [(decoding, run / "decodings" / decoding.name / "predictions.jsonl") for decoding in others]
+    return [(first, run / "predictions.jsonl"), *further]
+
+
+OLD_NAMES: dict[str, dict[str, Any]] = {
+    "greedy": {"grammar": "none"},
+    "best-iou": {"grammar": "none", "boxes": "best_iou"},
+    "grammar": {"grammar": "markers"},
+    "grammar-expectation": {"grammar": "markers", "boxes": "expectation"},
+    "grammar-median": {"grammar": "markers", "boxes": "median"},
+    "grammar-best-iou": {"grammar": "markers", "boxes": "best_iou"},
+    "names": {"grammar": "names"},
+    "names-best-iou": {"grammar": "names", "boxes": "best_iou"},
+    "names-filled": {"grammar": "names", "filled": True},
+}
+"""The settings of each name of the former `evaluation.readings`; an alias until 0.3."""
+WITHOUT_FEEDBACK = {
+    "grammar-feedback": {"grammar": "markers", "boxes": "expectation"},
+    "names-feedback": {"grammar": "names", "boxes": "expectation"},
+}
+"""Decodings that no longer exist, since they generated the rounded expectation, with what to use instead."""
+
+
+def decoding_named(name: str) -> Decoding | None:
+    """Return the decoding of a name, today's or a former one; None if there is none.
+
+    Example:
+        >>> decoding_named("best-iou") == decoding_named("none-best_iou") == Decoding(boxes="best_iou")
+        True
+    """
+    if (settings := OLD_NAMES.get(name) or WITHOUT_FEEDBACK.get(name)) is not None:
+        return Decoding(**settings)
+    grammar, *rest = name.split("-")
+    filled = "filled" in rest
+    boxes = [part for part in rest if part != "filled"]
+    if grammar not in _GRAMMARS or len(boxes) > 1 or not set(boxes) <= set(_BOXES):
+        return None
+    return Decoding(grammar=grammar, boxes=boxes[0] if boxes else "tokens", filled=filled)
+
+
+def as_yaml(settings: dict[str, Any]) -> str:
+    """Return the settings of a decoding as they are written in a configuration."""
+    return "{" + ", ".join(f"{key}: {str(value).lower()}" for key, value in settings.items()) + "}"

@@ -10,6 +10,7 @@ from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
 from coord_trainer.config.base import Section
 from coord_trainer.config.plugins import import_plugins
+from coord_trainer.config.rules import Rule, first_contradiction
 
 if TYPE_CHECKING:
     from coord_losses import ObjectiveConfig
@@ -71,7 +72,9 @@ class CoordObjectiveConfig(Section):
         0.0, description="share of the cross-entropies' targets, of text and coordinates, spread over the vocabulary"
     )
     plugins: tuple[str, ...] = Field(
-        (), description="Python files or modules that are imported first and call `coord_losses.register_term`"
+        (),
+        description="Python files or modules that are imported first and call `coord_losses.register_term`, or "
+        "`coord_codec.register_geometry`",
     )
     extra_weights: dict[str, Weight] = Field(
         default_factory=dict,
@@ -125,56 +128,27 @@ class CustomConfig(Section):
     @model_validator(mode="after")
     def _flags_agree(self, info: ValidationInfo) -> CustomConfig:
         trains = (info.context or {}).get("trains", True)  # inference needs no objective
-        flags, soft, tokens = self.coord_objective, self.coord_soft_ce_w1, self.coord_tokens
-        if flags.use_geom_loss != flags.use_coordexp_loss:
-            on, off = sorted(("use_geom_loss", "use_coordexp_loss"), key=lambda name: not getattr(flags, name))
-            raise ValueError(
-                f"custom.coord_objective.{on} is true but custom.coord_objective.{off} is false: the box loss "
-                "needs the expected box, and the expected box has no other use; set both or neither"
-            )
-        enabled_terms = {
-            "custom.coord_soft_ce_w1.enabled": soft.enabled,
-            "custom.coord_objective.use_coord_ce": flags.use_coord_ce,
-            "custom.coord_objective.use_geom_loss": flags.use_geom_loss,
-            "custom.coord_objective.extra_weights": bool(flags.extra_weights),
-        }
-        need_tokens = enabled_terms | {"custom.coord_offset.enabled": self.coord_offset.enabled}
-        if trains and tokens.enabled and not any(enabled_terms.values()):
-            raise ValueError(
-                "custom.coord_tokens.enabled is true but nothing trains the coordinates: set "
-                "custom.coord_soft_ce_w1.enabled: true, or one of custom.coord_objective.use_coord_ce, extra_weights, "
-                "and use_geom_loss with use_coordexp_loss"
-            )
-        for name, on in need_tokens.items():
-            if on and not tokens.enabled:
-                raise ValueError(
-                    f"custom.coord_tokens.enabled is false but {name} is true: without coordinate tokens the "
-                    "numbers are plain text and only the text loss applies; change one of the two"
-                )
-        if trains and tokens.enabled and not self.trains_coordinates:
-            raise ValueError(
-                "custom.coord_tokens.enabled is true but every weight of the coordinate terms that are switched "
-                "on is 0 (custom.coord_objective.lambda_coord, lambda_coord_ce, "
-                "custom.coord_soft_ce_w1.*_weight): raise one of them"
-            )
-        if self._weights()["box_weight"] and not (flags.alpha_l1 or flags.beta_giou):
-            raise ValueError(
-                "custom.coord_objective.use_geom_loss is true but custom.coord_objective.alpha_l1 and beta_giou are "
-                "both 0: raise one of them, or switch the box loss off"
-            )
+        whole = {"custom": self}
+        if problem := first_contradiction(whole, _FLAG_RULES, _TRAINED_RULES if trains else (), _WEIGHT_RULES):
+            raise ValueError(problem)
         return self
 
     @property
     def trains_coordinates(self) -> bool:
         """Whether any coordinate term has a weight above 0."""
-        return any((self._weights() | self.coord_objective.extra_weights).values())
+        return any((self.weights | self.coord_objective.extra_weights).values())
 
-    def _weights(self) -> dict[str, float]:
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of every term that is switched on by a flag; 0 for those that are switched off."""
         flags, soft = self.coord_objective, self.coord_soft_ce_w1
         return {
             "coord_ce_weight": flags.lambda_coord_ce if flags.use_coord_ce else 0.0,
             "box_weight": flags.lambda_coord if flags.use_geom_loss else 0.0,
-            **{name: getattr(soft, name) * soft.enabled for name in ("soft_ce_weight", "w1_weight", "gate_weight")},
+            **{
+                name: getattr(soft, name) if soft.enabled else 0.0
+                for name in ("soft_ce_weight", "w1_weight", "gate_weight")
+            },
         }
 
     @property
@@ -191,7 +165,7 @@ class CustomConfig(Section):
         shared = flags.model_dump(include=flags.model_fields_set & ObjectiveConfig.model_fields.keys())
         of_soft_terms = soft.model_dump(include={"temperature", "target_sigma", "target_truncate"})
         try:
-            return ObjectiveConfig(**self._weights(), **shared, **of_soft_terms)
+            return ObjectiveConfig(**self.weights, **shared, **of_soft_terms)
         except ValidationError as error:
             wrong = error.errors()[0]["msg"].removeprefix("Value error, ")
             raise InputError(f"custom.coord_objective.{wrong}") from None
@@ -203,3 +177,89 @@ class CustomConfig(Section):
         terms = ", ".join(f"{name} {weight:g}" for name, weight in objective.weights.items())
         smoothing = objective.label_smoothing
         return terms + (f"; label smoothing {smoothing:g}" if smoothing else "")
+
+
+_TERM_FLAGS = {
+    "custom.coord_soft_ce_w1.enabled": lambda custom: custom.coord_soft_ce_w1.enabled,
+    "custom.coord_objective.use_coord_ce": lambda custom: custom.coord_objective.use_coord_ce,
+    "custom.coord_objective.use_geom_loss": lambda custom: custom.coord_objective.use_geom_loss,
+    "custom.coord_objective.extra_weights": lambda custom: bool(custom.coord_objective.extra_weights),
+}
+"""The keys that switch coordinate terms on."""
+_NEED_TOKENS = _TERM_FLAGS | {"custom.coord_offset.enabled": lambda custom: custom.coord_offset.enabled}
+
+_FLAG_RULES = (
+    *(
+        Rule(
+            lambda c, on=on, off=off: (
+                getattr(c["custom"].coord_objective, on) and not getattr(c["custom"].coord_objective, off)
+            ),
+            (f"custom.coord_objective.{on}", f"custom.coord_objective.{off}"),
+            "the box loss needs the expected box, and the expected box has no other use; set both or neither",
+        )
+        for on, off in (("use_geom_loss", "use_coordexp_loss"), ("use_coordexp_loss", "use_geom_loss"))
+    ),
+    *(
+        Rule(
+            lambda c, is_on=is_on: is_on(c["custom"]) and not c["custom"].coord_tokens.enabled,
+            ("custom.coord_tokens.enabled", key),
+            "without coordinate tokens the numbers are plain text and only the text loss applies; change one of the "
+            "two",
+        )
+        for key, is_on in _NEED_TOKENS.items()
+    ),
+)
+_TRAINED_RULES = (
+    Rule(
+        lambda c: c["custom"].coord_tokens.enabled and not any(on(c["custom"]) for on in _TERM_FLAGS.values()),
+        ("custom.coord_tokens.enabled", "custom.coord_soft_ce_w1.enabled"),
+        "nothing trains the coordinates; set custom.coord_soft_ce_w1.enabled: true, or one of "
+        "custom.coord_objective.use_coord_ce, extra_weights, and use_geom_loss with use_coordexp_loss",
+    ),
+    Rule(
+        lambda c: c["custom"].coord_tokens.enabled and not c["custom"].trains_coordinates,
+        ("custom.coord_tokens.enabled",),
+        "every weight of the coordinate terms that are switched on is 0 (custom.coord_objective.lambda_coord, "
+        "lambda_coord_ce, custom.coord_soft_ce_w1.*_weight); raise one of them",
+    ),
+)
+_WEIGHT_RULES = (
+    Rule(
+        lambda c: (
+            c["custom"].weights["box_weight"] > 0
+            and not (c["custom"].coord_objective.alpha_l1 or c["custom"].coord_objective.beta_giou)
+        ),
+        ("custom.coord_objective.use_geom_loss", "custom.coord_objective.alpha_l1", "custom.coord_objective.beta_giou"),
+        "raise one of the two weights, or switch the box loss off",
+    ),
+)
+
+CUSTOM_RULES = (
+    Rule(
+        lambda c: c.custom.coord_offset.enabled and c.training.get("tuner_type", "lora") != "lora",
+        ("custom.coord_offset.enabled", "training.tuner_type"),
+        "the offsets are part of a PEFT adapter; set training.tuner_type: lora, or switch the offsets off (full "
+        "training learns the rows)",
+    ),
+    Rule(
+        lambda c: c.training.get("optimizer") == "multimodal_coord_offset" and not c.custom.coord_offset.enabled,
+        ("training.optimizer", "custom.coord_offset.enabled"),
+        "there are no offsets to give a rate of their own; enable them or use multimodal",
+    ),
+    Rule(
+        lambda c: c.data.shape.is_box and c.custom.coord_objective.shape_boxes,
+        ("custom.coord_objective.shape_boxes", "data.geometry"),
+        "the box loss has GIoU already; remove shape_boxes",
+    ),
+    Rule(
+        lambda c: not c.data.shape.has_extent and c.custom.coord_objective.shape_boxes,
+        ("custom.coord_objective.shape_boxes", "data.geometry"),
+        "such a shape has no box around it; remove shape_boxes",
+    ),
+    Rule(
+        lambda c: not c.data.shape.is_box and c.custom.coord_objective.matching == "hungarian",
+        ("custom.coord_objective.matching", "data.geometry"),
+        "it matches boxes alone; set sequence",
+    ),
+)
+"""Contradictions of the section `custom` with others."""

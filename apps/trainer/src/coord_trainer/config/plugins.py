@@ -1,4 +1,4 @@
-"""Imports the files and modules in which users register their own loss terms."""
+"""Imports the files and modules in which users register their own loss terms and geometries."""
 
 import importlib
 import importlib.util
@@ -19,7 +19,7 @@ def plugin_digests(names: Iterable[str]) -> dict[str, str]:
 
 
 def import_plugins(names: Iterable[str]) -> None:
-    """Import each plugin once; it runs the user's own code, which registers terms with `coord_losses.register_term`.
+    """Import each plugin once; it runs the user's own code, which registers loss terms or geometries.
 
     Args:
         names: paths ending in `.py`, relative to the working folder, or dotted names of installed modules

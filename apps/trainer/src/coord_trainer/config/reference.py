@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from coord_codec import InputError
+from coord_codec.geometry.table import KnownGeometry
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.swift_arguments import argument_table, did_you_mean
 
@@ -109,6 +110,8 @@ def _type(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
         return "mapping"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "{" + ", ".join(annotation.model_fields) + "}"
+    if names := next((list(item) for item in metadata if isinstance(item, KnownGeometry)), None):
+        return ", ".join(names) + " or one of a plugin"
     return _NAMES[annotation] + _bounds(metadata)
 
 
@@ -126,7 +129,9 @@ def _bounds(metadata: list[Any] | tuple[Any, ...]) -> str:
 
 def _default(info: FieldInfo) -> str:
     value = info.get_default(call_default_factory=True)
-    return json.dumps(value) if not isinstance(value, Path) else str(value)
+    if isinstance(value, Path):
+        return str(value)
+    return json.dumps(value, default=lambda section: section.model_dump(mode="json"))
 
 
 def _cell(text: str) -> str:

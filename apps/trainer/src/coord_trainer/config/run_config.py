@@ -6,22 +6,33 @@ It is merged by OmegaConf from YAML files, each with at most one `extends`, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from coord_codec import InputError
+from coord_codec import GEOMETRIES, InputError
 from coord_codec.files import read_text
 from coord_trainer.config.base import Section
-from coord_trainer.config.decoding import STRATEGIES, strategies_for
-from coord_trainer.config.objective import CustomConfig
-from coord_trainer.config.sections import DataSection, EvaluationSection, ModelSection, RunSection
-from coord_trainer.config.swift_arguments import argument_table, check_training, did_you_mean, shards_weights, yaml_word
+from coord_trainer.config.former_keys import in_present_keys
+from coord_trainer.config.objective import CUSTOM_RULES, CustomConfig
+from coord_trainer.config.plugins import import_plugins
+from coord_trainer.config.rules import first_contradiction
+from coord_trainer.config.sections import (
+    DATA_RULES,
+    EVALUATION_RULES,
+    RUN_RULES,
+    DataSection,
+    EvaluationSection,
+    ModelSection,
+    RunSection,
+)
+from coord_trainer.config.swift_arguments import TRAINING_RULES, argument_table, check_training, did_you_mean, yaml_word
+from coord_trainer.console import say_once
 from coord_trainer.elsewhere import pointer
 
 _MERGE_ERRORS = (OmegaConfBaseException, TypeError)
@@ -48,145 +59,38 @@ class RunConfig(Section):
         custom = info.data.get("custom")
         return check_training(value, offsets=custom is not None and custom.coord_offset.enabled)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_its_geometry(cls, values: Any) -> Any:
+        """Import the plugins first if the geometry is none of those that are known, since one of them may add it."""
+        name, plugins = _at(values, "data", "geometry"), _at(values, "custom", "coord_objective", "plugins")
+        if not isinstance(name, str) or name in GEOMETRIES:
+            return values
+        if isinstance(plugins, (list, tuple)):
+            import_plugins(plugin for plugin in plugins if isinstance(plugin, str))
+        if name not in GEOMETRIES:
+            raise ValueError(
+                f"data.geometry: expected one of {', '.join(GEOMETRIES)}, found {name!r}; one of your own is added by "
+                "a file that calls coord_codec.register_geometry and is named in custom.coord_objective.plugins"
+            )
+        return values
+
     @model_validator(mode="after")
     def _sections_agree(self) -> RunConfig:
-        for problem in self._contradictions():
+        if problem := first_contradiction(self, CUSTOM_RULES, RUN_RULES, DATA_RULES, EVALUATION_RULES, TRAINING_RULES):
             raise ValueError(problem)
         return self
 
-    def _contradictions(self) -> Iterator[str]:
-        """Yield a message for each pair of settings that contradict each other, naming both."""
-        custom, training, data, evaluation = self.custom, self.training, self.data, self.evaluation
-        tuner = training.get("tuner_type", "lora")
-        if custom.coord_offset.enabled and tuner != "lora":
-            yield (
-                f"custom.coord_offset.enabled is true but training.tuner_type is {tuner}: the offsets are part of a "
-                "PEFT adapter; set training.tuner_type: lora, or switch the offsets off (full training learns the rows)"
-            )
-        if training.get("optimizer") == "multimodal_coord_offset" and not custom.coord_offset.enabled:
-            yield (
-                "training.optimizer is multimodal_coord_offset but custom.coord_offset.enabled is false: there are "
-                "no offsets to give a rate of their own; enable them or use multimodal"
-            )
-        for name in ("deepspeed", "gradient_checkpointing"):
-            if self.run.gradient_norms and training.get(name):
-                yield (
-                    f"run.gradient_norms is true but training.{name} is set: a term's own gradient cannot be computed "
-                    "under it; switch one of the two off"
-                )
-        if self.run.on_nan == "skip" and training.get("deepspeed"):
-            yield (
-                "run.on_nan is skip but training.deepspeed is set: DeepSpeed expects the same gradients of every "
-                "batch; set run.on_nan: stop"
-            )
-        if evaluation.ap_patience is not None and evaluation.ap_steps is None:
-            yield (
-                "evaluation.ap_patience is set but evaluation.ap_steps is not: early stopping needs AP during "
-                "training; set both or neither"
-            )
-        if evaluation.ap_steps is not None:
-            yield from self._ap_contradictions()
-        varies = [section.varies for section in (data, *map(data.of_source, data.sources)) if section.varies]
-        if data.preload and varies:
-            yield (
-                f"data.preload is true but {varies[0]}: samples differ in each epoch, so that encoded ones cannot be "
-                "kept; change one of the two"
-            )
-        needing_tokens = [name for name in evaluation.readings if STRATEGIES[name].needs_tokens]
-        if needing_tokens and not custom.coord_tokens.enabled:
-            yield (
-                f"evaluation.readings names {needing_tokens[0]} but custom.coord_tokens.enabled is false: grammar and "
-                "distributions require coordinate tokens; use [greedy] for such answers"
-            )
-        yield from self._noise_contradictions()
-        if data.geometry != "box":
-            yield from self._shape_contradictions()
-        elif custom.coord_objective.shape_boxes:
-            yield (
-                "custom.coord_objective.shape_boxes is true but data.geometry is box, whose box loss has GIoU already: "
-                "remove it"
-            )
-        targets = training.get("target_modules") or []
-        modules = {str(name).rsplit(".", 1)[-1] for name in ([targets] if isinstance(targets, str) else targets)}
-        of_vocabulary = sorted(modules & {"lm_head", "embed_tokens"})
-        if training.get("use_dora") and of_vocabulary:
-            yield (
-                f"training.use_dora is true and training.target_modules names {of_vocabulary[0]}: DoRA on the "
-                "vocabulary cannot be merged correctly; leave it out of target_modules (all-linear does), or train its "
-                "rows with custom.coord_offset"
-            )
-        if evaluation.pictures == "train" and len(data.sources) > 1:
-            yield (
-                f"evaluation.pictures is train but data.sources has {len(data.sources)} sources, each with its own "
-                "prompt; name data.heldout_annotations with evaluation.pictures: heldout, or set it to none"
-            )
-        if data.sources and not any(source.annotations for source in data.sources):
-            yield "data.sources: expected at least one source with annotations, found only conversations"
-        if evaluation.pictures == "heldout" and data.given and data.heldout_annotations is None:
-            yield (
-                "evaluation.pictures is heldout but data.heldout_annotations is not given: name it, or set "
-                "evaluation.pictures to train (memorising) or none"
-            )
 
-    def _noise_contradictions(self) -> Iterator[str]:
-        """Yield a message for each setting that contradicts `data.noise_objects`."""
-        data = self.data
-        count, noise = data.noise_objects, f"data.noise_objects is {data.noise_objects}"
-        if count is None:
-            if filled := [name for name in self.evaluation.readings if STRATEGIES[name].filled]:
-                yield (
-                    f"evaluation.readings names {filled[0]} but data.noise_objects is not set: only a model that was "
-                    "trained with noise objects can mark objects that do not exist; name another"
-                )
-            return
-        if not self.custom.coord_tokens.enabled:
-            yield f"{noise} but custom.coord_tokens.enabled is false: the digits of noise boxes would be learnt"
-        if count > data.max_objects:
-            yield f"{noise} but data.max_objects is {data.max_objects}: the first must not be above the second"
-        if data.geometry == "keypoints":
-            yield f"{noise} but data.geometry is keypoints: a random box has no keypoints"
-        if self.training.get("truncation_strategy") == "left":
-            yield (
-                f"{noise} but training.truncation_strategy is left: noise objects are identified by counting from the "
-                "first object; use right, or delete"
-            )
-
-    def _shape_contradictions(self) -> Iterator[str]:
-        """Yield a message for each setting that applies to boxes only."""
-        data, flags, geometry = self.data, self.custom.coord_objective, f"data.geometry is {self.data.geometry}"
-        allowed = strategies_for(data.geometry, self.custom.coord_tokens.enabled, data.noise_objects is not None)
-        if others := [name for name in self.evaluation.readings if name not in allowed]:
-            choices = ", ".join(allowed)
-            yield f"evaluation.readings names {others[0]} but {geometry}: it is for boxes only; name {choices}"
-        if flags.matching == "hungarian":
-            yield f"custom.coord_objective.matching is hungarian but {geometry}: it matches boxes only; set sequence"
-        if flags.shape_boxes and data.geometry == "point":
-            yield "custom.coord_objective.shape_boxes is true but data.geometry is point: a point has no box around it"
-        if data.geometry == "keypoints" and not data.given:
-            yield "data.geometry is keypoints but data.annotations is not given: generated shapes have no keypoints"
-
-    def _ap_contradictions(self) -> Iterator[str]:
-        if self.evaluation.pictures == "none":
-            yield (
-                "evaluation.ap_steps is set but evaluation.pictures is none: there are no images to score during "
-                "training; set evaluation.pictures to heldout or train"
-            )
-        for name, instead in (
-            ("metric_for_best_model", "the best checkpoint is then the one with the highest AP"),
-            ("greater_is_better", "the best checkpoint is then the one with the highest AP"),
-            ("early_stop_interval", "evaluation.ap_patience then decides when to stop"),
-        ):
-            if name in self.training:
-                yield (f"evaluation.ap_steps and training.{name} are both set: {instead}; leave one of the two out")
-        if shards_weights(self.training.get("deepspeed")):
-            yield (
-                "evaluation.ap_steps is set but training.deepspeed shards the weights (stage 3), and answers need a "
-                "complete model on each rank; use zero2, or score checkpoints afterwards (evaluation.each_checkpoint)"
-            )
+def _at(values: Any, *names: str) -> Any:
+    """Return a value of a configuration that is not validated yet; None if there is none."""
+    for name in names:
+        values = values.get(name) if isinstance(values, Mapping) else getattr(values, name, None)
+    return values
 
 
 def load_run_config(
-    file: Path | None, overrides: Sequence[str], base: Path | None = None, trains: bool = True
+    file: Path | None, overrides: Sequence[str], base: Path | None = None, trains: bool = True, needs_data: bool = False
 ) -> RunConfig:
     """Resolve a config file and overrides.
 
@@ -195,41 +99,83 @@ def load_run_config(
         overrides: words like `run.dir=out`, values in YAML
         base: another YAML that `file` overrides, as if its topmost parent extended it
         trains: false for inference, which needs no objective
+        needs_data: whether a setting that a file leaves open (`???`), such as `data.annotations`, has to be given
 
     Raises:
-        InputError: a setting is wrong; the message names file and field.
+        InputError: a setting is wrong or left open; the message names file and field.
     """
-    layers = [_read(path, ()) for path in (base, file) if path is not None]
-    try:
-        merged = OmegaConf.merge(*layers, {})
-    except _MERGE_ERRORS as error:
-        raise InputError(f"{file}: {_first_line(error)}") from None
+    merged = OmegaConf.create({})
+    for path in (base, file):
+        if path is not None:
+            merged = _override(merged, _read(path, ()), str(path))
     for word in overrides:
-        if "=" not in word or word.startswith(("-", "=")):
-            raise InputError(f"{word}: expected section.key=value, for example run.dir=out")
-        name, _, text = word.partition("=")
-        if not text:
-            raise InputError(
-                f"{word}: expected a value, found nothing; {word}null unsets it, {word}'\"\"' is empty text"
-            )
-        try:
-            if "#" in text and "#" not in str(yaml.safe_load(text)):
-                raise ValueError(f"what follows # is a comment in YAML; put the value in quotes: {name}='\"...\"'")
-            merged = OmegaConf.merge(merged, OmegaConf.from_dotlist([word]))
-        except (*_MERGE_ERRORS, yaml.YAMLError, ValueError) as error:
-            raise InputError(f"{word}: {_first_line(error)}") from None
+        merged = _override(merged, _settings_of(word), word)
     try:
         values = OmegaConf.to_container(merged, resolve=True)
     except OmegaConfBaseException as error:
         raise InputError(f"{file or 'command line'}: {_first_line(error)}") from None
-    source = " and ".join([str(file)] * (file is not None) + ["command line"] * (bool(overrides) or file is None))
-    return check_run_config(values, source, trains)
+    for name in [name for name, value in flat_settings(values).items() if value == _LEFT_OPEN]:
+        *path, key = name.split(".")
+        if needs_data and not (name == "data.annotations" and values["data"].get("sources")):
+            raise InputError(f"{file}: {name} has to be given, as this configuration is for own data: add {name}=PATH")
+        section = values
+        for part in path:
+            section = section[part]
+        section[key] = None
+    sources = [] if file is None else [str(file)]
+    if overrides or file is None:
+        sources.append("command line")
+    return check_run_config(values, " and ".join(sources), trains)
+
+
+def _settings_of(word: str) -> dict[str, Any]:
+    """Return the settings of a word `section.key=value`."""
+    if "=" not in word or word.startswith(("-", "=")):
+        raise InputError(f"{word}: expected section.key=value, for example run.dir=out")
+    name, _, text = word.partition("=")
+    if not text:
+        raise InputError(f"{word}: expected a value, found nothing; {word}null unsets it, {word}'\"\"' is empty text")
+    try:
+        if "#" in text and "#" not in str(yaml.safe_load(text)):
+            raise ValueError(f"what follows # is a comment in YAML; put the value in quotes: {name}='\"...\"'")
+        return OmegaConf.to_container(OmegaConf.from_dotlist([word]))
+    except (*_MERGE_ERRORS, yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{word}: {_first_line(error)}") from None
+
+
+_LEFT_OPEN = "???"
+"""The value of a setting that a file leaves to its user."""
+_ENDS = ("max_steps", "num_train_epochs")
+"""The two settings of `training` that end it, of which the later one counts."""
+
+
+def _override(earlier: DictConfig, later: dict[str, Any], source: str) -> DictConfig:
+    """Return settings that are overridden by those of a later file or word.
+
+    Raises:
+        InputError: they cannot be merged; the message names the source of the later ones.
+    """
+    later = in_present_keys(later)
+    try:
+        settings = OmegaConf.create(later)
+        decodings = [OmegaConf.select(part, "evaluation.decoding") for part in (earlier, settings)]
+        if None not in decodings and type(decodings[0]) is not type(decodings[1]):
+            earlier.evaluation.pop("decoding")  # a list of decodings, and the settings of a single one
+        training = later.get("training")
+        ends = [name for name in _ENDS if isinstance(training, dict) and training.get(name) is not None]
+        for name in _ENDS:
+            if ends and name not in ends and OmegaConf.select(earlier, f"training.{name}") is not None:
+                say_once(f"note: {source}: training.{ends[0]} replaces training.{name}={earlier.training.pop(name)}")
+        return OmegaConf.merge(earlier, settings)
+    except _MERGE_ERRORS as error:
+        raise InputError(f"{source}: {_first_line(error)}") from None
 
 
 def check_run_config(values: Any, source: str, trains: bool = True) -> RunConfig:
     """Validate a mapping; the error message has one line per fault, each with the field's dotted name."""
     try:
         if isinstance(values, dict):
+            values = in_present_keys(values)
             # A missing section would be validated without the context, and its fault would hide unknown keys.
             values = {"custom": {}} | values
         return RunConfig.model_validate(values, context={"trains": trains})
@@ -277,7 +223,9 @@ def _near(location: Sequence[Any]) -> str:
         elsewhere.append(f"training.{name}")
     if len(elsewhere) == 1:
         return f"; it belongs at {elsewhere[0]}"
-    return did_you_mean(name, keys) or f"; known here: {', '.join(keys)}" * bool(keys)
+    if hint := did_you_mean(name, keys):
+        return hint
+    return f"; known here: {', '.join(keys)}" if keys else ""
 
 
 def _paths(model: Any, prefix: str = "") -> Iterator[str]:
@@ -316,10 +264,7 @@ def _read(file: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
         raise InputError(f"{file}: extends: expected one file name, found {base!r}")
     beside = file.parent / base
     parent = _read(beside if beside.is_file() else Path(base), (*seen, file.resolve()))
-    try:
-        return OmegaConf.to_container(OmegaConf.merge(parent, values))
-    except _MERGE_ERRORS as error:
-        raise InputError(f"{file}: {_first_line(error)}") from None
+    return OmegaConf.to_container(_override(OmegaConf.create(parent), values, str(file)))
 
 
 def _first_line(error: Exception) -> str:

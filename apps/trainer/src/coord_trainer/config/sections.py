@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from coord_codec import MARKERS, Geometry, geometry_of
-from coord_codec.geometry.polygon import PolygonGeometry
 from coord_data.rules import ReadingRules
 from coord_trainer.config.base import Fraction, Probability, Section, Seed
-from coord_trainer.config.decoding import STRATEGIES
-from coord_trainer.config.sources import AugmentConfig, ClassPrompt, Prompt, Queries, SourceConfig
+from coord_trainer.config.data_sources import AugmentConfig, ClassPrompt, Prompt, Queries, SourceConfig
+from coord_trainer.config.decoding import Decoding, supported
+from coord_trainer.config.rules import Rule
+from coord_trainer.config.swift_arguments import shards_weights
 
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
 DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their bounding boxes: {classes}"
@@ -32,6 +33,24 @@ class RunSection(Section):
     gradient_norms: bool = Field(
         False, description="log each loss term's gradient norm on logging steps (one extra backward pass per term)"
     )
+
+
+RUN_RULES = (
+    *(
+        Rule(
+            lambda c, name=name: bool(c.run.gradient_norms and c.training.get(name)),
+            ("run.gradient_norms", f"training.{name}"),
+            "a term's own gradient cannot be computed under it; switch one of the two off",
+        )
+        for name in ("deepspeed", "gradient_checkpointing")
+    ),
+    Rule(
+        lambda c: bool(c.run.on_nan == "skip" and c.training.get("deepspeed")),
+        ("run.on_nan", "training.deepspeed"),
+        "DeepSpeed expects the same gradients of every batch; set run.on_nan: stop",
+    ),
+)
+"""Contradictions of the section `run` with others."""
 
 
 class TinyModelConfig(Section):
@@ -114,7 +133,7 @@ class DataSection(Section, ReadingRules):
         "not given",
     )
     heldout_annotations: Path | None = Field(
-        None, description="annotations of the images that are scored with `evaluation.pictures: heldout`"
+        None, description="annotations of the images that are scored with `evaluation.images: heldout`"
     )
     heldout_images: Path | None = Field(None, description="folder of the held-out images")
     shapes: ShapesConfig = Field(
@@ -164,7 +183,7 @@ class DataSection(Section, ReadingRules):
     noise_objects: PositiveInt | None = Field(
         None,
         description="number of objects up to which each target is filled with random boxes called noise, whose "
-        "coordinates are not supervised, so that answers do not stop too early; see the reading `names-filled`",
+        "coordinates are not supervised, so that answers do not stop too early; see `evaluation.decoding.filled`",
     )
     min_pixels: PositiveInt | None = Field(
         None, description="images with fewer pixels are enlarged; the checkpoint's own limit when not given"
@@ -189,18 +208,18 @@ class DataSection(Section, ReadingRules):
     @property
     def shape(self) -> Geometry:
         """The geometry of the targets."""
-        return PolygonGeometry(self.max_vertices) if self.geometry == "polygon" else geometry_of(self.geometry)
+        return geometry_of(self.geometry).with_max_vertices(self.max_vertices)
 
     @property
     def varies(self) -> str | None:
-        """The setting that makes samples differ between epochs, so that encoded ones cannot be kept; None if none."""
+        """The key that makes samples differ between epochs, so that encoded ones cannot be kept; None if none does."""
         if self.order == "random":
-            return "data.order is random"
+            return "data.order"
         if self.noise_objects:
-            return "data.noise_objects is set"
+            return "data.noise_objects"
         if self.augment.active:
-            return "data.augment is on"
-        return f"data.queries is {self.queries}" if self.queries != "all" else None
+            return "data.augment"
+        return "data.queries" if self.queries != "all" else None
 
     @property
     def given(self) -> bool:
@@ -238,6 +257,62 @@ class DataSection(Section, ReadingRules):
         return self
 
 
+def _varying(config: Any) -> str | None:
+    """Return the key of the setting that makes samples differ between epochs; None if none does."""
+    if config.data.varies:
+        return config.data.varies
+    return "data.sources" if any(config.data.of_source(source).varies for source in config.data.sources) else None
+
+
+DATA_RULES = (
+    *(
+        Rule(
+            lambda c, key=key: bool(c.data.preload) and _varying(c) == key,
+            ("data.preload", key),
+            "samples differ in each epoch, so that encoded ones cannot be kept; change one of the two",
+        )
+        for key in ("data.order", "data.noise_objects", "data.augment", "data.queries", "data.sources")
+    ),
+    Rule(
+        lambda c: bool(c.data.augment.crop) and not c.data.shape.survives_crops,
+        ("data.augment.crop", "data.geometry"),
+        "its lengths and angles differ in a crop of other proportions; leave crops out, or override transform in the "
+        "geometry",
+    ),
+    Rule(
+        lambda c: bool(c.data.noise_objects and not c.custom.coord_tokens.enabled),
+        ("data.noise_objects", "custom.coord_tokens.enabled"),
+        "the digits of noise boxes would be learnt",
+    ),
+    Rule(
+        lambda c: (c.data.noise_objects or 0) > c.data.max_objects,
+        ("data.noise_objects", "data.max_objects"),
+        "the first must not be above the second",
+    ),
+    Rule(
+        lambda c: bool(c.data.noise_objects) and not c.data.shape.derives_from_box,
+        ("data.noise_objects", "data.geometry"),
+        "a random box has no such shape",
+    ),
+    Rule(
+        lambda c: bool(c.data.noise_objects and c.training.get("truncation_strategy") == "left"),
+        ("data.noise_objects", "training.truncation_strategy"),
+        "noise objects are identified by counting from the first object; use right, or delete",
+    ),
+    Rule(
+        lambda c: not c.data.shape.derives_from_box and not c.data.given,
+        ("data.geometry", "data.annotations"),
+        "generated shapes have no such geometry",
+    ),
+    Rule(
+        lambda c: bool(c.data.sources) and not any(source.annotations for source in c.data.sources),
+        ("data.sources",),
+        "expected at least one source with annotations, found only conversations",
+    ),
+)
+"""Contradictions of the section `data` with others."""
+
+
 def _in_order(low_name: str, low: float | None, high_name: str, high: float | None) -> None:
     if low is not None and high is not None and low > high:
         raise ValueError(f"{low_name} is {low} but {high_name} is {high}: the first must not be above the second")
@@ -246,7 +321,7 @@ def _in_order(low_name: str, low: float | None, high_name: str, high: float | No
 class EvaluationSection(Section):
     """What is generated and scored after training."""
 
-    pictures: Literal["heldout", "train", "none"] = Field(
+    images: Literal["heldout", "train", "none"] = Field(
         "heldout",
         description="images to generate answers for and to score: held-out, the training set (memorising), or none",
     )
@@ -257,8 +332,10 @@ class EvaluationSection(Section):
         description="longest answer in tokens; enough for data.max_objects objects with the longest name if not given",
     )
     overlays: PositiveInt = Field(24, description="number of images that the report shows with their boxes")
-    readings: tuple[str, ...] = Field(
-        ("greedy",), description=f"decoding strategies, of which the first is the run's: {', '.join(STRATEGIES)}"
+    decoding: tuple[Decoding, ...] = Field(
+        (Decoding(),),
+        description="how answers are generated and read: one decoding, or a list of them, of which the first is the "
+        "run's",
     )
     overfitting_after: PositiveInt = Field(
         3, description="number of consecutive rises of the evaluation loss, while training's falls, until a warning"
@@ -277,9 +354,86 @@ class EvaluationSection(Section):
         False, description="generate and score answers of every saved checkpoint, not only of the last"
     )
 
-    @field_validator("readings")
+    @field_validator("decoding", mode="before")
     @classmethod
-    def _known_strategies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not value or len(set(value)) != len(value) or not set(value) <= set(STRATEGIES):
-            raise ValueError(f"expected one or more of {', '.join(STRATEGIES)}, each once")
+    def _one_or_several(cls, value: Any) -> Any:
+        values = list(value) if isinstance(value, list | tuple) else [value]
+        if wrong := [item for item in values if not isinstance(item, dict | Decoding)]:
+            raise ValueError(
+                f"evaluation.decoding: expected settings such as {{grammar: markers, boxes: best_iou}}, or a list of "
+                f"them, found {wrong[0]!r}"
+            )
+        return values
+
+    @field_validator("decoding")
+    @classmethod
+    def _each_once(cls, value: tuple[Decoding, ...]) -> tuple[Decoding, ...]:
+        if not value or len(set(value)) != len(value):
+            names = ", ".join(decoding.name for decoding in value) or "none"
+            raise ValueError(f"evaluation.decoding: expected one or more decodings, each once, found {names}")
         return value
+
+
+def _decodings_supported(config: Any) -> bool:
+    data, tokens = config.data, config.custom.coord_tokens.enabled
+    wanted = config.evaluation.decoding
+    return len(supported(wanted, data.shape, tokens, data.noise_objects is not None)) == len(wanted)
+
+
+_BEST_BY_AP = "the best checkpoint is then the one with the highest AP; leave one of the two out"
+EVALUATION_RULES = (
+    Rule(
+        lambda c: c.evaluation.ap_patience is not None and c.evaluation.ap_steps is None,
+        ("evaluation.ap_patience", "evaluation.ap_steps"),
+        "early stopping needs AP during training; set both or neither",
+    ),
+    Rule(
+        lambda c: c.evaluation.ap_steps is not None and c.evaluation.images == "none",
+        ("evaluation.ap_steps", "evaluation.images"),
+        "there are no images to score during training; set evaluation.images to heldout or train",
+    ),
+    *(
+        Rule(
+            lambda c, name=name: c.evaluation.ap_steps is not None and name in c.training,
+            ("evaluation.ap_steps", f"training.{name}"),
+            because,
+        )
+        for name, because in (
+            ("metric_for_best_model", _BEST_BY_AP),
+            ("greater_is_better", _BEST_BY_AP),
+            ("early_stop_interval", "evaluation.ap_patience then decides when to stop; leave one of the two out"),
+        )
+    ),
+    Rule(
+        lambda c: c.evaluation.ap_steps is not None and shards_weights(c.training.get("deepspeed")),
+        ("evaluation.ap_steps", "training.deepspeed"),
+        "it shards the weights (stage 3), and answers need a complete model on each rank; use zero2, or score "
+        "checkpoints afterwards (evaluation.each_checkpoint)",
+    ),
+    Rule(
+        lambda c: not c.custom.coord_tokens.enabled and any(d.needs_tokens for d in c.evaluation.decoding),
+        ("evaluation.decoding", "custom.coord_tokens.enabled"),
+        "grammar and distributions require coordinate tokens; use {grammar: none, boxes: tokens} for such answers",
+    ),
+    Rule(
+        lambda c: c.data.noise_objects is None and any(d.filled for d in c.evaluation.decoding),
+        ("evaluation.decoding", "data.noise_objects"),
+        "only a model that was trained with noise objects can mark objects that do not exist; leave filled out",
+    ),
+    Rule(
+        lambda c: not _decodings_supported(c),
+        ("evaluation.decoding", "data.geometry"),
+        "boxes other than tokens are for boxes alone; leave `boxes` out",
+    ),
+    Rule(
+        lambda c: c.evaluation.images == "train" and len(c.data.sources) > 1,
+        ("evaluation.images", "data.sources"),
+        "each has its own prompt; name data.heldout_annotations with evaluation.images: heldout, or set it to none",
+    ),
+    Rule(
+        lambda c: c.evaluation.images == "heldout" and c.data.given and c.data.heldout_annotations is None,
+        ("evaluation.images", "data.heldout_annotations"),
+        "name it, or set evaluation.images to train (memorising) or none",
+    ),
+)
+"""Contradictions of the section `evaluation` with others."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coord_codec.files import read_json
+from coord_trainer.config.rules import Rule
 
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 """Names of ms-swift's DeepSpeed configurations."""
@@ -212,8 +213,9 @@ def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> l
         needed, _, wanted = argument_table()[name].needs.partition("=")
         current = settings.get(needed)
         if value not in (False, 0, "", [], {}) and needed and (current != wanted if wanted else not current):
+            setting = f"training.{needed}: {wanted}" if wanted else f"training.{needed}"
             problems.append(
-                f"training.{name} has no effect without training.{needed}{f': {wanted}' * bool(wanted)}, which is "
+                f"training.{name} has no effect without {setting}, which is "
                 f"{'not given' if current is None else current}; set both or neither"
             )
     optimizer = values.get("optimizer")
@@ -326,3 +328,25 @@ def _is(value: Any, kind: str) -> bool:
     if kind == "list":
         return isinstance(value, (list, tuple)) and all(isinstance(item, (str, int, float)) for item in value)
     return isinstance(value, {"str": str, "dict": dict}.get(kind, ()))
+
+
+def _vocabulary_with_dora(config: Any) -> bool:
+    targets = config.training.get("target_modules") or []
+    names = {str(name).rsplit(".", 1)[-1] for name in ([targets] if isinstance(targets, str) else targets)}
+    return bool(config.training.get("use_dora")) and bool(names & {"lm_head", "embed_tokens"})
+
+
+TRAINING_RULES = (
+    Rule(
+        _vocabulary_with_dora,
+        ("training.use_dora", "training.target_modules"),
+        "DoRA on the vocabulary cannot be merged correctly; leave lm_head and embed_tokens out of target_modules "
+        "(all-linear does), or train its rows with custom.coord_offset",
+    ),
+    Rule(
+        lambda c: (c.training.get("max_steps") or 0) > 0 and "num_train_epochs" in c.training,
+        ("training.max_steps", "training.num_train_epochs"),
+        "only one of them can end training, and ms-swift would ignore the second; leave one of the two out",
+    ),
+)
+"""Contradictions of the section `training` with others, and of the two settings that end training."""

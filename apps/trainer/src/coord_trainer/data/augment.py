@@ -17,7 +17,7 @@ from torchvision.tv_tensors import BoundingBoxes, wrap
 
 from coord_codec import Instance, Object
 from coord_codec.records import phrase_of
-from coord_trainer.config.sources import AugmentConfig
+from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.data.queries import names_a_side
 
 _TRIES = 20

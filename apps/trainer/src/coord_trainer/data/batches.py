@@ -28,7 +28,7 @@ def collate_samples(
     """Collate samples and add the token positions of their objects.
 
     Args:
-        samples: samples of `SampleSet`; their `coord_*` keys are removed from them
+        samples: samples of `Samples`; their `coord_*` keys are removed from them
         collate: swift's collator
         vocab: the coordinate tokens; None if coordinates are written as text
         packing: pack the batch into one row

@@ -6,23 +6,24 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from coord_codec import InputError
 from coord_codec.files import write_text
 from coord_data.image_set import ImageSet, load_annotated
 from coord_data.large.store import is_large
 from coord_data.processes import Outcome, meanwhile
+from coord_trainer.config.data_sources import SourceConfig
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
-from coord_trainer.config.sources import SourceConfig
-from coord_trainer.console import is_first, say
+from coord_trainer.console import counted, is_first, say
 from coord_trainer.data.conversations import Conversations, load_conversations
-from coord_trainer.data.mixture import Mixture, Part
+from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.queries import names_a_side
-from coord_trainer.data.shapes import draw_set, draw_sets, keep
+from coord_trainer.data.shapes import draw_set, keep, sets_in
 
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
@@ -51,9 +52,9 @@ def preparing(config: RunConfig) -> Iterator[Outcome[Sequence[ImageSet]]]:
             yield drawn
         return
     data = config.data
-    scored = config.evaluation.pictures == "train"
+    scored = config.evaluation.images == "train"
     sets = [(name, single.data, scored) for name, single in source_configs(config)]
-    if data.heldout_annotations is not None and config.evaluation.pictures == "heldout":
+    if data.heldout_annotations is not None and config.evaluation.images == "heldout":
         heldout = {"annotations": data.heldout_annotations, "images": data.heldout_images}
         sets.append(("heldout", data.model_copy(update=heldout), True))
     large_sets = [named for named in sets if is_first() and is_large(named[1].annotations, named[1]) is not None]
@@ -67,7 +68,7 @@ def _draw(config: RunConfig) -> list[ImageSet]:
 
 def _check(sets: Sequence[tuple[str, DataSection, bool]]) -> None:
     for name, section, scored in sets:
-        load_annotated(section.annotations, section.images, name, section.strict, section, scored)
+        load_annotated(section.annotations, section, name=name, scored=scored)
 
 
 def load_training(config: RunConfig) -> Mixture:
@@ -76,33 +77,33 @@ def load_training(config: RunConfig) -> Mixture:
     Raises:
         InputError: the input is invalid; the message names the source.
     """
-    data, scored = config.data, config.evaluation.pictures == "train"
+    data, scored = config.data, config.evaluation.images == "train"
     if data.annotations is not None:
-        images = load_annotated(data.annotations, data.images, "train", data.strict, data, scored)
-        return Mixture.of([_part("train", images, data)], config.run.seed)
+        images = load_annotated(data.annotations, data, name="train", scored=scored)
+        return Mixture.of([_images_source("train", images, data)], config.run.seed)
     names = _names(data.sources)
-    parts = [_load(source, name, data, scored) for source, name in zip(data.sources, names, strict=True)]
-    return Mixture.of(parts, config.run.seed)
+    sources = [_load(source, name, data, scored) for source, name in zip(data.sources, names, strict=True)]
+    return Mixture.of(sources, config.run.seed)
 
 
-def _load(source: SourceConfig, name: str, data: DataSection, scored: bool) -> Part:
+def _load(source: SourceConfig, name: str, data: DataSection, scored: bool) -> MixtureSource:
     section = data.of_source(source)
     if source.conversations is not None:
         outside = section.allow_outside
         conversations = load_conversations(source.conversations, source.images, name, data.strict, outside)
-        return Part(name, conversations, section, source.weight)
-    images = load_annotated(source.path, section.images, name, data.strict, section, scored)
-    return _part(name, images, section, source.weight)
+        return MixtureSource(name, conversations, section, source.weight)
+    images = load_annotated(source.path, section.model_copy(update={"strict": data.strict}), name=name, scored=scored)
+    return _images_source(name, images, section, source.weight)
 
 
-def _part(name: str, images: ImageSet, section: DataSection, weight: float | None = None) -> Part:
+def _images_source(name: str, images: ImageSet, section: DataSection, weight: float | None = None) -> MixtureSource:
     """Return the first `limit` images of a source, with a note on how many of them are not mirrored."""
     selected = images.first(section.limit)
     with_sides = sum(map(names_a_side, selected.instances)) if section.augment.flip else 0
     if with_sides:
         note = f"{with_sides} records contain left or right and are not mirrored (augment.flip)"
         selected = replace(selected, told=(*selected.told, note))
-    return Part(name, selected, section, weight)
+    return MixtureSource(name, selected, section, weight)
 
 
 def _names(sources: Sequence[SourceConfig]) -> list[str]:
@@ -116,35 +117,87 @@ def _names(sources: Sequence[SourceConfig]) -> list[str]:
     return names
 
 
-def load_sets(config: RunConfig) -> tuple[Mixture, ImageSet | None]:
-    """Load the training data and, if it is scored, the held-out set.
+@dataclass(frozen=True)
+class RunData:
+    """The data of a run.
+
+    Attributes:
+        train: what is trained on
+        heldout: the held-out images, if they are scored
+        scored: the images to predict and score; None if there are none
+    """
+
+    train: Mixture
+    heldout: ImageSet | None
+    scored: ImageSet | None
+
+    def keep_generated(self) -> None:
+        """Write ground truth and held-out images of generated sets to their folder."""
+        sets = [*self.train.image_sets, *([] if self.heldout is None else [self.heldout])]
+        for images in sets:
+            if images.held_in_memory:
+                keep(images)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts for the manifest."""
+        contents = [source.content for source in self.train.sources]
+        facts: dict[str, Any] = {
+            "train": {
+                "digest": self.train.digest,
+                "images": sum(map(len, self.train.image_sets)),
+                "problems": sum(len(content.problems) for content in contents),
+                "sources": self.train.facts(),
+            }
+        }
+        if self.heldout is not None:
+            facts[self.heldout.name] = {
+                "digest": self.heldout.digest,
+                "images": len(self.heldout),
+                "problems": len(self.heldout.problems),
+            }
+        return facts
+
+    def write(self, folder: Path) -> None:
+        """Write generated images, print what was read and left out, and list every problem in `problems.jsonl`.
+
+        Args:
+            folder: the run folder
+        """
+        self.keep_generated()
+        report_mixture(self.train)
+        heldout = [] if self.heldout is None else [self.heldout]
+        report_sets(folder, [*(source.content for source in self.train.sources), *heldout])
+
+
+def load_data(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> RunData:
+    """Load the annotated data of a run, or generate shapes.
+
+    Args:
+        config: of the run
+        folder: the folder of generated images, to which nothing is written here (see `shapes.keep`)
+        drawn: the generated shapes, if they exist already
 
     Raises:
         InputError: the input is invalid, or the held-out set is also trained on.
     """
-    train = load_training(config)
-    if config.evaluation.pictures != "heldout":
-        return train, None
-    heldout = _load_heldout(config)
-    if heldout.digest in [images.digest for images in train.image_sets]:
-        raise InputError(
-            "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
-            "evaluation.pictures: train to measure memorising"
-        )
-    return train, heldout
+    if config.data.given:
+        train = load_training(config)
+        heldout = _load_heldout(config) if config.evaluation.images == "heldout" else None
+        if heldout is not None and heldout.digest in [images.digest for images in train.image_sets]:
+            raise InputError(
+                "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
+                "evaluation.images: train to measure memorising"
+            )
+    else:
+        shapes, heldout = sets_in(config, folder, drawn)
+        train = Mixture.of_one(shapes, config.data)
+    scored = {"heldout": heldout, "train": train.only, "none": None}[config.evaluation.images]
+    return RunData(train, heldout, scored)
 
 
 def _load_heldout(config: RunConfig) -> ImageSet:
-    data = config.data
-    return load_annotated(data.heldout_annotations, data.heldout_images, "heldout", data.strict, data, scored=True)
-
-
-def sets_of(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[Mixture, ImageSet | None]:
-    """Load or generate the sets, depending on the configuration."""
-    if config.data.given:
-        return load_sets(config)
-    train, heldout = draw_sets(config, folder, drawn)
-    return Mixture.of_one(train, config.data), heldout
+    rules = config.data.model_copy(update={"images": config.data.heldout_images})
+    return load_annotated(config.data.heldout_annotations, rules, name="heldout", scored=True)
 
 
 def train_of(config: RunConfig, folder: Path) -> Mixture:
@@ -154,20 +207,15 @@ def train_of(config: RunConfig, folder: Path) -> Mixture:
     return Mixture.of_one(keep(draw_set(config, "train", folder)), config.data)
 
 
-def scored_set(config: RunConfig, train: Mixture, heldout: ImageSet | None) -> ImageSet | None:
-    """Return the images to predict and score; None if there are none."""
-    return {"heldout": heldout, "train": train.only, "none": None}[config.evaluation.pictures]
-
-
 def load_scored(config: RunConfig, folder: Path) -> ImageSet:
-    """Load or generate only the images that `evaluation.pictures` names.
+    """Load or generate only the images that `evaluation.images` names.
 
     Raises:
-        InputError: the input is invalid, or `evaluation.pictures` is none.
+        InputError: the input is invalid, or `evaluation.images` is none.
     """
-    wanted = config.evaluation.pictures
+    wanted = config.evaluation.images
     if wanted == "none":
-        raise InputError("evaluation.pictures is none: set it to heldout or train")
+        raise InputError("evaluation.images is none: set it to heldout or train")
     if not config.data.given:
         return keep(draw_set(config, wanted, folder))
     return _load_heldout(config) if wanted == "heldout" else load_training(config).only
@@ -175,11 +223,11 @@ def load_scored(config: RunConfig, folder: Path) -> ImageSet:
 
 def report_mixture(train: Mixture) -> None:
     """Print the share of each source if there are several."""
-    if len(train.parts) == 1:
+    if len(train.sources) == 1:
         return
-    say(f"train: {len(train)} samples per epoch from {len(train.parts)} sources, digest {train.digest}")
-    for part, count in zip(train.parts, train.plan.counts, strict=True):
-        say(f"  {part.name}: {count:,} samples ({count / len(train):.1%})")
+    say(f"train: {len(train)} samples per epoch from {len(train.sources)} sources, digest {train.digest}")
+    for source, count in zip(train.sources, train.plan.counts, strict=True):
+        say(f"  {source.name}: {count:,} samples ({count / len(train):.1%})")
 
 
 def report_sets(folder: Path, sets: Sequence[ImageSet | Conversations]) -> None:
@@ -191,16 +239,19 @@ def report_sets(folder: Path, sets: Sequence[ImageSet | Conversations]) -> None:
     for data_set in sets:
         if isinstance(data_set, Conversations):
             images = sum(map(len, data_set.image_sizes))
-            say(f"{data_set.name}: {len(data_set)} conversations with {images} images, digest {data_set.digest}")
+            talks = f"{counted(len(data_set), 'conversation')} with {counted(images, 'image')}"
+            say(f"{data_set.name}: {talks}, digest {data_set.digest}")
         else:
             boxes = data_set.target_counts.sum()
-            say(f"{data_set.name}: {len(data_set)} images, {boxes} boxes, digest {data_set.digest}")
+            found = "1 box" if boxes == 1 else f"{boxes:,} boxes"
+            say(f"{data_set.name}: {counted(len(data_set), 'image')}, {found}, digest {data_set.digest}")
             for line in data_set.told:
                 say(f"  {line}")
             for reason, count in data_set.annotations.notes.items():
                 say(f"  {count} {reason}")
         if data_set.problems:
+            count = counted(len(data_set.problems), "problem")
             say(
-                f"  {len(data_set.problems)} problems: these records are left out of training and scoring, see {path}; "
-                f"the first: {data_set.problems[0]}"
+                f"  {count}: these records are left out of training and scoring, see {path}; the first: "
+                f"{data_set.problems[0]}"
             )

@@ -22,7 +22,7 @@ from coord_trainer.data.conversations import Conversations
 
 
 @dataclass(frozen=True)
-class Part:
+class MixtureSource:
     """One source of a run.
 
     Attributes:
@@ -36,6 +36,11 @@ class Part:
     content: ImageSet | Conversations
     data: DataSection
     weight: float | None = None
+
+    @property
+    def images(self) -> ImageSet | None:
+        """The annotated images; None for conversations."""
+        return None if isinstance(self.content, Conversations) else self.content
 
 
 @dataclass(frozen=True)
@@ -109,23 +114,24 @@ class Mixture:
     """The training data of a run: one or several sources.
 
     Attributes:
-        parts: the sources
+        sources: the sources
         plan: assignment of samples to sources and records
     """
 
-    parts: tuple[Part, ...]
+    sources: tuple[MixtureSource, ...]
     plan: Plan = field(repr=False)
 
     @staticmethod
-    def of(parts: Sequence[Part], seed: int) -> Mixture:
+    def of(sources: Sequence[MixtureSource], seed: int) -> Mixture:
         """Return the mixture of sources; `seed` is the seed of their shuffled orders."""
-        weights = [part.weight for part in parts if part.weight is not None]
-        return Mixture(tuple(parts), Plan.of([len(part.content) for part in parts], weights or None, seed))
+        weights = [source.weight for source in sources if source.weight is not None]
+        sizes = [len(source.content) for source in sources]
+        return Mixture(tuple(sources), Plan.of(sizes, weights or None, seed))
 
     @staticmethod
     def of_one(images: ImageSet | Mixture, data: DataSection) -> Mixture:
         """Return a mixture with an image set as its only source; a mixture is returned unchanged."""
-        return images if isinstance(images, Mixture) else Mixture.of([Part(images.name, images, data)], 0)
+        return images if isinstance(images, Mixture) else Mixture.of([MixtureSource(images.name, images, data)], 0)
 
     def __len__(self) -> int:
         return len(self.plan)
@@ -133,36 +139,35 @@ class Mixture:
     @property
     def image_sets(self) -> list[ImageSet]:
         """The annotated sources."""
-        return [part.content for part in self.parts if isinstance(part.content, ImageSet)]
+        return [source.images for source in self.sources if source.images is not None]
 
     @property
     def only(self) -> ImageSet | None:
         """The image set of a run whose only source is annotated; None otherwise."""
-        image_sets = self.image_sets
-        return image_sets[0] if len(image_sets) == len(self.parts) == 1 else None
+        return self.sources[0].images if len(self.sources) == 1 else None
 
     @property
     def varies(self) -> bool:
         """Whether samples differ between epochs."""
-        return self.plan.varies or any(p.data.varies for p in self.parts if isinstance(p.content, ImageSet))
+        return self.plan.varies or any(source.data.varies for source in self.sources if source.images is not None)
 
     @property
     def digest(self) -> str:
         """Digest of all sources; that of the source if there is only one."""
-        digests = [part.content.digest for part in self.parts]
+        digests = [source.content.digest for source in self.sources]
         return digests[0] if len(digests) == 1 else hashlib.sha256(repr(digests).encode()).hexdigest()[:16]
 
     def facts(self) -> list[dict[str, object]]:
         """Return the record of each source for the manifest."""
         return [
             {
-                "name": part.name,
-                "kind": "images" if isinstance(part.content, ImageSet) else "conversations",
-                "records": len(part.content),
-                "weight": part.weight,
+                "name": source.name,
+                "kind": "conversations" if source.images is None else "images",
+                "records": len(source.content),
+                "weight": source.weight,
                 "share": count / len(self),
-                "digest": part.content.digest,
-                "problems": len(part.content.problems),
+                "digest": source.content.digest,
+                "problems": len(source.content.problems),
             }
-            for part, count in zip(self.parts, self.plan.counts, strict=True)
+            for source, count in zip(self.sources, self.plan.counts, strict=True)
         ]

@@ -1,4 +1,4 @@
-"""Samples: an image and its target text, encoded by swift's template.
+"""Samples: images with their target texts, and conversations, encoded by swift's template.
 
 swift's own preprocessing compares box corners as strings and would swap `<|coord_9|>` with `<|coord_10|>`;
 its lazy data set replaces a failing sample with a random one. This torch Dataset does neither.
@@ -6,8 +6,10 @@ its lazy data set replaces a failing sample with a random one. This torch Datase
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,10 +19,10 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from coord_codec import Instance, SequenceLayout, find_layout
-from coord_data.image_set import ImageSet
 from coord_data.processes import in_processes
 from coord_trainer.console import world_size
 from coord_trainer.data.augment import augment
+from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.noise import without_noise
 from coord_trainer.data.targets import TargetWriter
 from coord_trainer.data.workers import leave_signals_to_the_parent
@@ -48,98 +50,148 @@ def _single_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class SampleSet(Dataset):
-    """Encoded samples: token ids, labels and pixels, with `coord_layout` and `coord_boxes` for the collator."""
+class Samples(Dataset):
+    """The encoded samples of a mixture: token ids, labels and pixels, with `coord_*` keys for the collator.
+
+    `coord_layout` and `coord_boxes` are those of the target; a conversation has no objects. `coord_source` is the index
+    of a sample's source, `coord_sample` its name in messages.
+
+    Args:
+        mixture: the sources, and the plan of an epoch
+        encode: swift's template
+        writers: writes the targets of each source; None for conversations
+        marker_ids: ids of the object markers; None if answers have none
+        augments: whether images are augmented as each source configures it
+    """
 
     def __init__(
         self,
-        images: ImageSet,
+        mixture: Mixture,
         encode: Callable[..., dict[str, Any]],
-        writer: TargetWriter,
+        writers: Sequence[TargetWriter | None],
         marker_ids: tuple[int, ...] | None,
         augments: bool = False,
     ) -> None:
-        self._augments = augments and writer.data.augment.active
-        self.images, self._encoder, self._writer, self._marker_ids = images, encode, writer, marker_ids
-        self.dropped_objects = int((images.target_counts - writer.data.max_objects).clip(min=0).sum())
-        self._kept: list[dict[str, Any]] | None = None
-        if self.keeps(len(images)):
-            self._kept = self._encode_all()
-
-    def _encode_all(self) -> list[dict[str, Any]]:
-        """Encode all samples of the first epoch with one process per available core."""
-        indices = range(len(self.images))
-        size = max(1, _PIECE_BYTES * len(indices) // max(1, self._pixel_bytes()))
-        pieces = [indices[start : start + size] for start in indices[::size]]
-        kept = []
-        with tqdm(total=len(self.images), desc=f"encoding {self.images.name}", unit="img", mininterval=0.5) as bar:
-            for piece, samples in in_processes(self._encode_piece, pieces, beside=world_size()):
-                kept += [{name: _tensor(value) for name, value in sample.items()} for sample in samples]
-                bar.update(len(piece))
-        return kept
-
-    def _encode_piece(self, piece: range) -> list[dict[str, Any]]:
-        """Return samples with arrays in place of tensors, since each tensor needs an open file to be sent."""
-        with _single_thread():
-            return [{name: _array(value) for name, value in self._make(index).items()} for index in piece]
+        self.mixture = mixture
+        self._encoder = encode
+        self._writers = tuple(writers)
+        self._marker_ids = marker_ids
+        self._augments = augments
+        self._epoch = 0
+        self._kept: list[list[dict[str, Any]] | None] = [None] * len(mixture.sources)
+        for number, source in enumerate(mixture.sources):
+            if self.keeps(len(source.content), number):
+                self._kept[number] = self._encode_all(number)
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.mixture)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         leave_signals_to_the_parent()
-        return self.sample(index, 0)
+        number, record, passes = self.mixture.plan.locate(range(len(self))[index], self._epoch)
+        return {**self.sample(record, passes, number), "coord_source": number}
 
-    def sample(self, index: int, epoch: int) -> dict[str, Any]:
-        """Return the sample of an image with the order, query and augmentation of an epoch."""
-        return dict(self._kept[index]) if self._kept is not None else self._make(index, epoch)
+    def set_epoch(self, epoch: int) -> None:
+        """Return samples of this epoch from now on."""
+        self._epoch = epoch
+
+    def of_first_epoch(self) -> Samples:
+        """Return the samples of the first epoch, whatever epoch is set here; encoded samples are shared."""
+        first = copy(self)
+        first.set_epoch(0)
+        return first
+
+    def sample(self, record: int, epoch: int, number: int = 0) -> dict[str, Any]:
+        """Return the sample of a record of source `number` with the order, query and augmentation of an epoch."""
+        kept = self._kept[number]
+        return dict(kept[record]) if kept is not None else self._make(record, epoch, number)
+
+    @property
+    def varies(self) -> bool:
+        """Whether samples differ between epochs."""
+        return self.mixture.varies
 
     @property
     def kept(self) -> bool:
         """Whether all samples are encoded and kept in memory."""
-        return self._kept is not None
+        return None not in self._kept
 
-    def keeps(self, images: int) -> bool:
-        """Return whether this number of such images is encoded once and kept in memory."""
-        preload = False if self._writer.data.varies else self._writer.data.preload
-        return preload if preload is not None else self._pixel_bytes() * images < PRELOAD_BYTES * len(self)
-
-    def _pixel_bytes(self) -> int:
-        pixels_N = self.images.image_sizes.astype(np.int64).prod(axis=1)
-        return int(pixels_N.clip(max=self._writer.data.max_pixels).sum()) * _BYTES_PER_PIXEL
-
-    def drawn(self, index: int, epoch: int = 0) -> tuple[Image.Image, str, Instance]:
-        """Return the image of a sample, its prompt, and the record with only the objects that answer it."""
-        instance = self.images.instances[index]
-        image = self.images.image(index)
-        if self._augments:
-            image, instance = augment(image, instance, self._writer.data.augment, self._writer.seed_of(instance, epoch))
-        return image, *self._writer.ask(instance, epoch)
-
-    def _make(self, index: int, epoch: int = 0) -> dict[str, Any]:
-        image, prompt, instance = self.drawn(index, epoch)
-        sample = self._encoder(
-            {
-                "messages": [
-                    {"role": "user", "content": "<image>" + prompt},
-                    {"role": "assistant", "content": self._writer.text(instance, epoch)},
-                ],
-                "images": [image],
-            },
-            return_length=True,
+    @property
+    def dropped_objects(self) -> int:
+        """Number of objects beyond `data.max_objects` of each source."""
+        return sum(
+            int((source.images.target_counts - source.data.max_objects).clip(min=0).sum())
+            for source in self.mixture.sources
+            if source.images is not None
         )
-        layout, boxes = None, None
-        if self._writer.vocab is not None:
-            geometry = self._writer.data.geometry
-            # Box layouts keep objects with other numbers of coordinates, which `ObjectSlots` counts.
-            layout_geometry = None if geometry == "box" else geometry
-            layout = find_layout(sample["labels"], self._writer.vocab, self._marker_ids, layout_geometry)
-            boxes = self._writer.true_coordinates(instance, epoch)
-            if self._writer.data.noise_objects:
-                sample["labels"], layout = without_noise(sample["labels"], layout, len(boxes))
-        name = str(instance.image if instance.image_id is None else instance.image_id)
+
+    def keeps(self, images: int, number: int = 0) -> bool:
+        """Return whether this number of images like those of source `number` is encoded once and kept in memory."""
+        source = self.mixture.sources[number]
+        if source.images is None or source.data.varies:
+            return False
+        if source.data.preload is not None:
+            return source.data.preload
+        return self._pixel_bytes(number) * images < PRELOAD_BYTES * len(source.images)
+
+    def drawn(self, record: int, epoch: int = 0, number: int = 0) -> tuple[Image.Image, str, Instance]:
+        """Return the image of a record, its prompt, and the record with only the objects that answer it."""
+        source, writer = self.mixture.sources[number], self._writers[number]
+        instance = source.images.instances[record]
+        image = source.images.image(record)
+        if self._augments and source.data.augment.active:
+            image, instance = augment(image, instance, source.data.augment, writer.seed_of(instance, epoch))
+        return image, *writer.ask(instance, epoch)
+
+    def _encode_all(self, number: int) -> list[dict[str, Any]]:
+        """Encode all samples of a source in the first epoch with one process per available core."""
+        images = self.mixture.sources[number].images
+        indices = range(len(images))
+        size = max(1, _PIECE_BYTES * len(indices) // max(1, self._pixel_bytes(number)))
+        pieces = [indices[start : start + size] for start in indices[::size]]
+        kept = []
+        with tqdm(total=len(images), desc=f"encoding {images.name}", unit="img", mininterval=0.5) as bar:
+            for piece, samples in in_processes(partial(self._encode_piece, number), pieces, beside=world_size()):
+                kept += [{name: _tensor(value) for name, value in sample.items()} for sample in samples]
+                bar.update(len(piece))
+        return kept
+
+    def _encode_piece(self, number: int, piece: range) -> list[dict[str, Any]]:
+        """Return samples with arrays in place of tensors, since each tensor needs an open file to be sent."""
+        with _single_thread():
+            return [{name: _array(value) for name, value in self._make(record, 0, number).items()} for record in piece]
+
+    def _pixel_bytes(self, number: int) -> int:
+        source = self.mixture.sources[number]
+        pixels_N = source.images.image_sizes.astype(np.int64).prod(axis=1)
+        return int(pixels_N.clip(max=source.data.max_pixels).sum()) * _BYTES_PER_PIXEL
+
+    def _make(self, record: int, epoch: int = 0, number: int = 0) -> dict[str, Any]:
+        source = self.mixture.sources[number]
+        if source.images is None:
+            sample = self._encoder(source.content.raw(record), return_length=True)
+            layout, boxes, name = NO_OBJECTS, [], f"{source.content.name}[{record}]"
+        else:
+            sample, layout, boxes, name = self._make_target(record, epoch, number)
         coord_fields = {"coord_layout": layout, "coord_boxes": boxes, "coord_sample": name}
-        return {**sample, **coord_fields, "coord_geometry": self._writer.data.geometry}
+        return {**sample, **coord_fields, "coord_geometry": source.data.geometry}
+
+    def _make_target(self, record: int, epoch: int, number: int) -> tuple[dict[str, Any], Any, Any, str]:
+        """Return an encoded image with its target, the layout and true boxes of the target, and the image's name."""
+        data, writer = self.mixture.sources[number].data, self._writers[number]
+        image, prompt, instance = self.drawn(record, epoch, number)
+        question = {"role": "user", "content": f"<image>{prompt}"}
+        answer = {"role": "assistant", "content": writer.text(instance, epoch)}
+        sample = self._encoder({"messages": [question, answer], "images": [image]}, return_length=True)
+        layout, boxes = None, None
+        if writer.vocab is not None:
+            # Box layouts keep objects with other numbers of coordinates, which `ObjectSlots` counts.
+            geometry = None if data.shape.is_box else data.shape
+            layout = find_layout(sample["labels"], writer.vocab, self._marker_ids, geometry)
+            boxes = writer.true_coordinates(instance, epoch)
+            if data.noise_objects:
+                sample["labels"], layout = without_noise(sample["labels"], layout, len(boxes))
+        return sample, layout, boxes, str(instance.image if instance.image_id is None else instance.image_id)
 
 
 def _array(value: Any) -> Any:

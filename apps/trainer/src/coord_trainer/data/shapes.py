@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from tqdm import tqdm
 
-from coord_codec import Instance, Object, read_annotations, shape_of, write_instances
+from coord_codec import Geometry, Instance, Object, geometry_of, read_annotations, shape_of, write_instances
 from coord_data.image_set import ImageSet
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import ShapesConfig
@@ -70,14 +70,14 @@ def _draw(rng: np.random.Generator, config: ShapesConfig, geometry: str) -> tupl
         colour = list(COLOURS)[rng.integers(config.colours)]
         shape = SHAPES[rng.integers(len(SHAPES))]
         fill = tuple(int(np.clip(v + rng.integers(-25, 26), 0, 255)) for v in COLOURS[colour])
-        desc = f"{colour} {'rectangle' if geometry == 'oriented' else shape}"
-        if geometry in ("polygon", "oriented"):
-            corners = _outline(rng, shape, geometry, box)
+        outline_of = _OUTLINES.get(geometry)
+        if outline_of is not None:
+            noun, corners = outline_of(rng, shape, box)
             brush.polygon([(x * side, y * side) for x, y in corners], fill=fill)
-            objects.append(Object(desc=desc, geometry={"type": geometry, "coordinates": corners}))
+            objects.append(Object(desc=f"{colour} {noun}", geometry={"type": geometry, "coordinates": corners}))
             continue
         _paint(brush, shape, [round(v * side) for v in box], fill)
-        objects.append(_with_shape(Object(desc=desc, bbox=box), geometry))
+        objects.append(_with_shape(Object(desc=f"{colour} {shape}", bbox=box), geometry_of(geometry)))
     pixels = np.asarray(canvas.reduce(_SUPERSAMPLE), dtype=np.float32)
     noisy = pixels + rng.normal(0, config.noise, pixels.shape)
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8)), objects
@@ -108,12 +108,19 @@ def _paint(brush: ImageDraw.ImageDraw, shape: str, box: list[int], fill: tuple[i
         brush.polygon([((x1 + box[2]) // 2, y1), (x1, y2), (x2, y2)], fill=fill)
 
 
-def _outline(rng: np.random.Generator, shape: str, geometry: str, box: tuple[float, ...]) -> list[tuple[float, float]]:
-    """Return the outline of a shape that touches all sides of a box."""
+_Outline = tuple[str, list[tuple[float, float]]]
+
+
+def _rectangle(rng: np.random.Generator, _shape: str, box: tuple[float, ...]) -> _Outline:
+    """Return the word for a rotated rectangle, and one that touches all sides of a box."""
+    x1, y1, x2, y2 = box
+    return "rectangle", [(x1 + x, y1 + y) for x, y in _rotated_corners(rng, x2 - x1, y2 - y1)]
+
+
+def _outline(rng: np.random.Generator, shape: str, box: tuple[float, ...]) -> _Outline:
+    """Return the word for a shape, and its outline, which touches all sides of a box."""
     x1, y1, x2, y2 = box
     width, height = x2 - x1, y2 - y1
-    if geometry == "oriented":
-        return [(x1 + x, y1 + y) for x, y in _rotated_corners(rng, width, height)]
     if shape == "triangle":
         unit = [(rng.uniform(0.2, 0.8), 0.0), (1.0, 1.0), (0.0, 1.0)]
     elif shape == "square":
@@ -122,7 +129,7 @@ def _outline(rng: np.random.Generator, shape: str, geometry: str, box: tuple[flo
     else:
         angles = 2 * np.pi * np.arange(_CIRCLE) / _CIRCLE
         unit = [(0.5 + 0.5 * math.sin(t), 0.5 - 0.5 * math.cos(t)) for t in angles]
-    return [(float(x1 + x * width), float(y1 + y * height)) for x, y in unit]
+    return shape, [(float(x1 + x * width), float(y1 + y * height)) for x, y in unit]
 
 
 def _rotated_corners(rng: np.random.Generator, width: float, height: float) -> list[tuple[float, float]]:
@@ -138,9 +145,16 @@ def _rotated_corners(rng: np.random.Generator, width: float, height: float) -> l
     return corners
 
 
-def _with_shape(target: Object, geometry: str) -> Object:
-    """Return an object with the shape of its box in a geometry; unchanged for `box`."""
-    return target if geometry == "box" else target.model_copy(update={"geometry": shape_of(target, geometry)})
+def _with_shape(target: Object, kind: Geometry) -> Object:
+    """Return an object with the shape that a geometry derives from its box; unchanged for boxes."""
+    return target if kind.is_box else target.model_copy(update={"geometry": shape_of(target, kind)})
+
+
+_OUTLINES: Mapping[str, Callable[[np.random.Generator, str, tuple[float, ...]], _Outline]] = {
+    "polygon": _outline,
+    "oriented": _rectangle,
+}
+"""Drawings of geometries that are not derived from a box, by name."""
 
 
 def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, geometry: str = "box") -> ImageSet:
@@ -156,9 +170,15 @@ def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, geom
 
 def draw_sets(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[ImageSet, ImageSet]:
     """Return training and held-out shapes, drawn unless they are in `drawn`, and save them to `folder` with `keep`."""
+    train, heldout = sets_in(config, folder, drawn)
+    return keep(train), keep(heldout)
+
+
+def sets_in(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[ImageSet, ImageSet]:
+    """Return training and held-out shapes of a folder, drawn unless they are in `drawn`, without writing files."""
     by_name = {images.name: replace(images, root=folder) for images in drawn}
     train, heldout = (by_name.get(name) or draw_set(config, name, folder) for name in ("train", "heldout"))
-    return keep(train), keep(heldout)
+    return train, heldout
 
 
 def draw_set(config: RunConfig, name: Literal["train", "heldout"], folder: Path) -> ImageSet:

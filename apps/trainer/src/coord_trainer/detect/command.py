@@ -11,17 +11,15 @@ from typing import Any
 
 from coord_codec import InputError, RunError
 from coord_codec.files import write_text
-from coord_trainer.checkpoints import weight_files
-from coord_trainer.config.decoding import STRATEGIES
+from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import first_rank_first, is_first, say
+from coord_trainer.console import counted, first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import coco_results, exports_in, write_export
+from coord_trainer.detect.image_sources import Sources, find_sources
 from coord_trainer.detect.objects import has_distributions
 from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, answer_sources, remove_made
-from coord_trainer.detect.sources import Sources, find_sources
 from coord_trainer.model.card import CARD_FILE, read_card, system_text
-from coord_trainer.model.locate import locate_model
 
 
 @dataclass(frozen=True)
@@ -72,12 +70,12 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
         sources = _sources(request, config, "box")
         if request.model is not None:
             as_trained(config, locate_model(request.model))
-    say(f"{len(sources.images):,} images below {sources.root}")
+    say(f"{counted(len(sources.images), 'image')} below {sources.root}")
     for note in sources.notes:
         say(f"  {note}")
     detector = _endpoint(request, config) if request.endpoint else _local(request, config, sources)
     geometry = detector.config.data.geometry  # that of training, which the model's card states
-    if sources.truth is not None and geometry != "box":
+    if sources.truth is not None and not detector.config.data.shape.is_box:
         sources = _sources(request, config, geometry)
     settings, batch = _settings(request, detector), config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
@@ -93,9 +91,9 @@ def _sources(request: Request, config: RunConfig, geometry: str) -> Sources:
 
 def _local(request: Request, config: RunConfig, sources: Sources) -> Detector:
     detector = Detector.load(_model(request), config, sources.labels, request.labels)
-    requested, strategy = config.evaluation.readings[0], detector.config.evaluation.readings[0]
-    if "readings" in config.evaluation.model_fields_set and requested != strategy:
-        say(f"evaluation.readings: {strategy} restricts answers to the labels; {requested} would not")
+    requested, used = config.evaluation.decoding[0], detector.config.evaluation.decoding[0]
+    if "decoding" in config.evaluation.model_fields_set and requested != used:
+        say(f"evaluation.decoding: {used.name} restricts answers to the labels; {requested.name} would not")
     return detector
 
 
@@ -118,10 +116,11 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
     if card is None:
         say(f"no {CARD_FILE} of the served model: prompt, markers and limits are the configuration's, unchecked")
     data = resolved.data
-    if "readings" in config.evaluation.model_fields_set and STRATEGIES[config.evaluation.readings[0]].grammar:
+    decoding = config.evaluation.decoding[0]
+    if "decoding" in config.evaluation.model_fields_set and decoding.grammar != "none":
         raise InputError(
-            f"evaluation.readings: {config.evaluation.readings[0]} decodes under a grammar in this process; a server "
-            "decodes under one with --grammar, and the strategies greedy and best-iou say how its boxes are computed"
+            f"evaluation.decoding.grammar is {decoding.grammar}, which decodes under a grammar in this process; a "
+            "server decodes under one with --grammar, and evaluation.decoding.boxes says how its boxes are computed"
         )
     engine = EndpointEngine(
         url,
@@ -140,15 +139,15 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
 def _max_new_tokens(request: Request, config: RunConfig, folder: Path | None) -> int:
     """Return the length limit of an answer, computed with the tokenizer if the folder has one."""
     from coord_trainer.answers.grammar.served import read_tokenizer
-    from coord_trainer.answers.room import answer_room, room_without_tokenizer
+    from coord_trainer.answers.token_limit import token_limit, token_limit_without_tokenizer
 
     try:
         tokenizer = read_tokenizer(folder) if folder is not None else None
     except InputError:  # the folder of an adapter may have no tokenizer
         tokenizer = None
     if tokenizer is None:
-        return room_without_tokenizer(config)
-    return answer_room(config, tokenizer, request.labels, of_run=False)
+        return token_limit_without_tokenizer(config)
+    return token_limit(config, tokenizer, request.labels, of_run=False)
 
 
 def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dict[str, Any]:
@@ -166,7 +165,7 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
 
 def _settings(request: Request, detector: Detector) -> dict[str, Any]:
     config, served = detector.config, request.endpoint is not None
-    strategy = config.evaluation.readings[0]
+    decoding = config.evaluation.decoding[0].name
     return {
         "model": detector.engine.name if served else str(locate_model(_model(request)).resolve()),
         "weights": None if served else weight_files(locate_model(_model(request))),
@@ -174,7 +173,7 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
         "prompt": config.data.prompt,
         "system": detector.engine.system if served else None,
         "answers": [config.data.style, config.data.markers, config.data.geometry],
-        "decoding": " ".join(filter(None, ("server", request.server, strategy))) if served else strategy,
+        "decoding": " ".join(filter(None, ("server", request.server, decoding))) if served else decoding,
         "labels": sorted(detector.labels if served else detector.engine.names),
         "dtype": None if served else config.model.dtype,
         "max_new_tokens": detector.engine.max_new_tokens,
@@ -187,7 +186,9 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     good = [record for record in answered.records if "objects" in record]
     boxes = sum(len(record["objects"]) for record in good)
     truncated = sum(record["finish_reason"] == "length" for record in good)
-    say(f"{len(good):,} images answered ({answered.new:,} now), {boxes:,} boxes: {request.out / 'predictions.jsonl'}")
+    answers = f"{counted(len(good), 'image')} answered ({answered.new:,} now)"
+    found = f"{boxes:,} box" if boxes == 1 else f"{boxes:,} boxes"
+    say(f"{answers}, {found}: {request.out / 'predictions.jsonl'}")
     uses_tokens = detector.reading["boxes"] == "tokens"
     without_distributions = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
     if without_distributions:
@@ -198,6 +199,7 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     if truncated:
         limit = detector.engine.max_new_tokens
         say(f"  {truncated:,} answers were cut off at {limit} tokens (evaluation.max_new_tokens)")
+    _report_outside_grammar(request, detector, good)
     _report_dropped(good)
     if failed:
         say(f"  {len(failed):,} images have no answer, the next call tries them again; the first: {_reason(failed[0])}")
@@ -243,11 +245,30 @@ def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str,
     return [record | {"image_id": numbers[record["image"]]} for record in records]
 
 
+def _report_outside_grammar(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> None:
+    """Print how many complete answers the grammar that was sent to the server does not allow."""
+    if request.server is None or request.model is None:
+        return
+    from coord_trainer.answers.grammar.served import answer_form, answer_pattern
+
+    form = answer_form(locate_model(request.model), detector.config, request.labels)
+    pattern = answer_pattern(form, detector.config.data.markers)
+    complete = [record for record in records if record["finish_reason"] == "stop"]
+    outside = [record for record in complete if not pattern.fullmatch(record["text"])]
+    if outside:
+        first = outside[0]
+        say(
+            f"  {len(outside):,} of {counted(len(complete), 'answer')} are not what the grammar allows that was sent: "
+            f"the server ignores it (--grammar {request.server}; docs/guides/gpu.md says which servers obey); the "
+            f"first, {first['image']}: {first['text'][:80]!a}"
+        )
+
+
 def _report_dropped(records: Sequence[Mapping[str, Any]]) -> None:
     """Print which parts of the answers are no objects; unparsed text would otherwise look like an empty answer."""
     if unread := [record for record in records if "unrecognised" in record.get("dropped", {})]:
         text = unread[0]["text"]
-        start = ascii(text[:80]) + "…" * (len(text) > 80)
+        start = ascii(text[:80]) + ("…" if len(text) > 80 else "")
         say(f"  {len(unread):,} answers contain text that no format parses; the first, {unread[0]['image']}: {start}")
     excluded, pieces = ("unrecognised", "ignored_label"), Counter[str]()
     for record in records:

@@ -14,13 +14,12 @@ from PIL import Image
 from coord_codec import CoordGrid, InputError
 from coord_codec.records import check_description
 from coord_eval import ImageError, decode_image, to_rgb
-from coord_trainer.answers.room import answer_room
-from coord_trainer.config.decoding import STRATEGIES, held_to_names
+from coord_trainer.answers.token_limit import token_limit
+from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.detect.objects import Detections, one_line, read_objects
 from coord_trainer.model.card import follow_card, read_card
-from coord_trainer.model.locate import locate_model
 
 
 class Engine(Protocol):
@@ -65,7 +64,7 @@ class Detector:
         Args:
             model: its folder
             config: the settings of the user; those not set are taken from the checkpoint's card
-            names: class names, for a decoding strategy that limits answers to them
+            names: class names, for a decoding that limits answers to them
             labels: the only labels allowed in answers; empty for no limit
 
         Raises:
@@ -76,14 +75,14 @@ class Detector:
         free, allowed = resolved, check_labels(labels)
         if allowed:
             resolved, names = _limit_to_names(resolved), allowed
-        if not STRATEGIES[resolved.evaluation.readings[0]].known_names:
+        if resolved.evaluation.decoding[0].grammar != "names":
             names = ()  # answers must not depend on whether annotations or a folder name the images
         from coord_trainer.detect.local import LocalEngine
         from coord_trainer.model.checkpoint import open_checkpoint
 
         loaded = open_checkpoint(folder, resolved)
         limit = resolved.evaluation.max_new_tokens
-        limit = limit or answer_room(resolved, loaded.processor.tokenizer, names, of_run=False)
+        limit = limit or token_limit(resolved, loaded.processor.tokenizer, names, of_run=False)
         engine = LocalEngine(str(folder), loaded, resolved, limit, frozenset(names))
         return cls(engine, resolved, frozenset(allowed), free)
 
@@ -153,7 +152,7 @@ class Detector:
         config = _limit_to_names(free) if allowed else free
         names = allowed or (frozenset() if self.labels else self.engine.names)
         tokenizer = self.engine.checkpoint.processor.tokenizer
-        limit = config.evaluation.max_new_tokens or answer_room(config, tokenizer, names, of_run=False)
+        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
         engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
         return Detector(engine, config, allowed, free)
 
@@ -161,11 +160,11 @@ class Detector:
     def reading(self) -> dict[str, Any]:
         """Keyword arguments of `read_objects` that follow from the configuration."""
         tokens = self.config.custom.coord_tokens.enabled
-        strategy = STRATEGIES[self.config.evaluation.readings[0]]
+        decoding = self.config.evaluation.decoding[0]
         scale = None if tokens else float(CoordGrid().scale)
         data = self.config.data
         ignored = ignored_labels(data)
-        return {"boxes": strategy.boxes, "scale": scale, "geometry": data.geometry, "ignored_labels": ignored}
+        return {"boxes": decoding.score_boxes, "scale": scale, "geometry": data.geometry, "ignored_labels": ignored}
 
 
 def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
@@ -191,8 +190,8 @@ def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
 def _limit_to_names(config: RunConfig) -> RunConfig:
     if not config.custom.coord_tokens.enabled:  # plain numbers have no grammar: other labels are dropped after decoding
         return config
-    strategy = held_to_names(config.evaluation.readings[0], filled=config.data.noise_objects is not None)
-    return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"readings": (strategy,)})})
+    held = config.evaluation.decoding[0].held_to_names(filled=config.data.noise_objects is not None)
+    return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"decoding": (held,)})})
 
 
 def as_trained(config: RunConfig, folder: Path) -> RunConfig:

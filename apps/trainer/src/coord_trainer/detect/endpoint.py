@@ -96,10 +96,10 @@ class EndpointEngine:
                 | dict(self.constraint),
             )
         except APIStatusError as error:
-            hint = "; the path of the API is missing, which often ends in /v1" * (error.status_code == 404)
+            hint = "; the path of the API is missing, which often ends in /v1" if error.status_code == 404 else ""
             return _error(f"{self.url} answered {error.status_code}: {_short(error.message)}{hint}")
         except OpenAIError as error:
-            cause = f" ({_short(str(error.__cause__))})" * (error.__cause__ is not None)
+            cause = f" ({_short(str(error.__cause__))})" if error.__cause__ is not None else ""
             return _error(f"{self.url}: {type(error).__name__}: {_short(str(error))}{cause}")
         except ValueError as error:
             return _error(f"the reply is no JSON: {_short(str(error))}")

@@ -16,8 +16,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from coord_codec.files import write_text
-from coord_trainer.detect.objects import OUTLINED, DetectedObject, one_line
-from coord_trainer.detect.places import places_of
+from coord_trainer.detect.file_names import places_of
+from coord_trainer.detect.objects import DetectedObject, one_line
 from coord_trainer.detect.written import tracked_names, write_tracked
 
 Records = Sequence[Mapping[str, Any]]
@@ -72,7 +72,7 @@ def _coco_shape(item: DetectedObject) -> dict[str, Any]:
     """Return the COCO fields of a shape other than a box; empty for a box."""
     if not item.points:
         return {}
-    if item.geometry in OUTLINED:
+    if item.outlined:
         return {"segmentation": [[value for point in item.points for value in point]]}
     visibilities = [2 if point in item.placed else 0 for point in item.points]
     values = [value for (x, y), v in zip(item.points, visibilities, strict=True) for value in (x, y, v)]
@@ -81,7 +81,7 @@ def _coco_shape(item: DetectedObject) -> dict[str, Any]:
 
 def _area(item: DetectedObject) -> float:
     """Return the area in square pixels: of the outline by the shoelace formula, else of the box."""
-    if item.geometry not in OUTLINED:
+    if not item.outlined:
         x1, y1, x2, y2 = item.box
         return (x2 - x1) * (y2 - y1)
     edges = zip(item.points, (*item.points[1:], item.points[0]), strict=True)
@@ -141,8 +141,8 @@ def _yolo(records: Records, folder: Path) -> Path:
             width, height = record["width"], record["height"]
             box = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
             points = [value for x, y in item.points for value in (x / width, y / height)]
-            numbers = [f"{value:.6f}" for value in (points if item.geometry in OUTLINED else box)]
-            if item.points and item.geometry not in OUTLINED:
+            numbers = [f"{value:.6f}" for value in (points if item.outlined else box)]
+            if item.points and not item.outlined:
                 for x, y in item.points:
                     numbers += [f"{x / width:.6f}", f"{y / height:.6f}", "2" if (x, y) in item.placed else "0"]
             lines.append(" ".join([str(categories[item.label] - 1), *numbers]))
@@ -209,7 +209,7 @@ def _labelstudio(records: Records, folder: Path) -> Path:
 def _labelstudio_values(item: DetectedObject, size: tuple[int, int]) -> list[tuple[str, dict[str, Any]]]:
     """Return the regions of an object with their types: one region, or one for each point."""
     points = [(100 * x / size[0], 100 * y / size[1]) for x, y in item.placed]
-    if item.geometry in OUTLINED:
+    if item.outlined:
         return [("polygonlabels", {"points": [list(point) for point in points]})]
     if item.points:
         return [("keypointlabels", {"x": x, "y": y, "width": 0.5}) for x, y in points]
@@ -233,7 +233,7 @@ def _fiftyone(records: Records, folder: Path) -> Path:
                 box = [a / b for a, b in zip(_xywh(item.box), (w, h, w, h), strict=True)]
                 fields = {"label": item.label, "bounding_box": box, "confidence": item.score}
                 sample["detections"].append(fields)
-            elif item.geometry in OUTLINED:
+            elif item.outlined:
                 fields = {"label": item.label, "points": [points], "closed": True, "filled": True}
                 sample.setdefault("polylines", []).append(fields | {"confidence": item.score})
             else:

@@ -11,10 +11,10 @@ from urllib.parse import quote
 from coord_codec.files import write_text
 from coord_eval import ImageError, decode_image
 from coord_eval.html import page, safe, section, table
+from coord_trainer.detect.file_names import places_of
+from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.objects import DetectedObject, Detections
-from coord_trainer.detect.places import places_of
 from coord_trainer.detect.session import DRAWN, PAGE, Answered
-from coord_trainer.detect.sources import Sources
 from coord_trainer.detect.written import write_tracked_files
 
 SHOWN = 200

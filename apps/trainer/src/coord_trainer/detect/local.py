@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from coord_trainer.answers.generate import answer_images
-from coord_trainer.config.decoding import STRATEGIES
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 
@@ -28,9 +27,9 @@ class LocalEngine:
 
     def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
         """Generate the answers to all images as one batch."""
-        strategy = STRATEGIES[self.config.evaluation.readings[0]]
-        names = set(self.names) if strategy.known_names else None
+        decoding = self.config.evaluation.decoding[0]
+        names = set(self.names) if decoding.grammar == "names" else None
         try:
-            return answer_images(self.checkpoint, images, self.config.data, strategy, self.max_new_tokens, names)
+            return answer_images(self.checkpoint, images, self.config.data, decoding, self.max_new_tokens, names)
         except torch.OutOfMemoryError as error:
             raise MemoryError(str(error)) from error

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageDraw, ImageOps
 
-from coord_codec import InputError
+from coord_codec import Geometry, InputError, geometry_of
 from coord_eval import scored_objects
 from coord_eval.html import PALETTE
 
 if TYPE_CHECKING:
     import supervision
 
-
-OUTLINED = ("polygon", "oriented")
-"""Geometries whose points are the vertices of an outline; the points of others are separate."""
 
 _LEGIBLE = 320
 """Pixels of the longer side below which labels would cover most of the image."""
@@ -33,7 +30,9 @@ class DetectedObject:
         box: `(x1, y1, x2, y2)` in pixels of the upright image; of another shape its bounding box
         score: the score in (0, 1]
         geometry: the kind of shape, a name of `coord_codec.GEOMETRIES`
-        points: `(x, y)` in pixels of each point of a shape, `(0, 0)` for an unplaced keypoint; empty for a box
+        points: `(x, y)` in pixels of each point that draws a shape (`Geometry.outline`), `(0, 0)` for an unplaced
+            keypoint; empty for a box
+        coordinates: the numbers of a shape in [0, 1], in the order of its geometry; empty for a box
     """
 
     label: str
@@ -41,24 +40,44 @@ class DetectedObject:
     score: float
     geometry: str = "box"
     points: tuple[tuple[float, float], ...] = ()
+    coordinates: tuple[float, ...] = ()
 
     def to_record(self) -> dict[str, Any]:
         """Return the record written to predictions.jsonl."""
-        record = {"desc": self.label, "bbox_xyxy": list(self.box), "score": self.score}
-        return record | (
-            {"geometry": self.geometry, "points_xy": [list(p) for p in self.points]} if self.points else {}
-        )
+        record: dict[str, Any] = {"desc": self.label, "bbox_xyxy": list(self.box), "score": self.score}
+        if self.points:
+            record |= {"geometry": self.geometry, "points_xy": [list(point) for point in self.points]}
+        if not self.kind.has_points:  # otherwise the points say it
+            record["coordinates"] = list(self.coordinates)
+        return record
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> DetectedObject:
         """Return the object described by a record of `to_record`."""
         points = tuple((x, y) for x, y in record.get("points_xy", ()))
-        return cls(record["desc"], tuple(record["bbox_xyxy"]), record["score"], record.get("geometry", "box"), points)
+        return cls(
+            record["desc"],
+            tuple(record["bbox_xyxy"]),
+            record["score"],
+            record.get("geometry", "box"),
+            points,
+            tuple(record.get("coordinates", ())),
+        )
 
     @property
-    def placed(self) -> list[tuple[float, float]]:
+    def kind(self) -> Geometry:
+        """The geometry of the object."""
+        return geometry_of(self.geometry)
+
+    @property
+    def outlined(self) -> bool:
+        """Whether the points are the vertices of a closed outline."""
+        return bool(self.points) and self.kind.closed
+
+    @property
+    def placed(self) -> Sequence[tuple[float, float]]:
         """The points without unplaced keypoints."""
-        return [point for point in self.points if point != (0, 0) or self.geometry != "keypoints"]
+        return self.kind.placed(self.points)
 
 
 @dataclass(frozen=True)
@@ -117,7 +136,7 @@ class Detections(Sequence[DetectedObject]):
             points = [(x * scale, y * scale) for x, y in item.placed]
             if not item.points:
                 draw.rectangle((x1, y1, x2, y2), outline=colour, width=line)
-            elif item.geometry in OUTLINED:
+            elif item.outlined:
                 draw.line([*points, points[0]], fill=colour, width=line, joint="curve")
             else:
                 for point in points:
@@ -197,6 +216,7 @@ def read_objects(
             o.score,
             geometry if o.points else "box",
             tuple((x * width, y * height) for x, y in o.points),
+            o.coordinates,
         )
         for o in scored
         if not labels or o.desc in labels

@@ -18,11 +18,11 @@ from tqdm import tqdm
 
 from coord_codec import InputError
 from coord_codec.files import parse_json_line, read_json, write_text
-from coord_trainer.answers.appended import cut_torn_lines, json_line
+from coord_trainer.answers.resumable_file import cut_torn_lines, json_line
 from coord_trainer.console import all_ranks_done, first_rank_first, is_first, rank, say, world_size
-from coord_trainer.detect.answering import answer_images, file_stamp
 from coord_trainer.detect.detector import Detector
-from coord_trainer.detect.sources import SESSION, Sources, is_session
+from coord_trainer.detect.image_sources import SESSION, Sources, is_session
+from coord_trainer.detect.records import file_stamp, prediction_records
 from coord_trainer.detect.written import remove_tracked
 
 PREDICTIONS = "predictions.jsonl"
@@ -94,7 +94,7 @@ def _answer_rest(detector: Detector, sources: Sources, folder: Path, stamps: Map
     own, count = folder / (PREDICTIONS if world_size() == 1 else f"{PREDICTIONS}.{rank()}"), 0
     with own.open("a", encoding="utf-8") as file, tqdm(total=len(todo), desc="answering", unit="img") as bar:
         try:
-            for records in answer_images(detector, todo, batch):
+            for records in prediction_records(detector, todo, batch):
                 file.writelines(map(json_line, records))
                 file.flush()
                 count += sum(map(_is_answered, records))

@@ -14,7 +14,7 @@ from PIL import Image
 from coord_codec import CoordGrid
 from coord_codec.files import write_text
 from coord_data.inspection.examine import Examination
-from coord_data.inspection.numbers.findings import Finding
+from coord_data.inspection.finding import Finding
 from coord_eval.html import chart, number, page, safe, section, table
 from coord_trainer.inspection.shown import ModelView, Named, Shown, Token
 

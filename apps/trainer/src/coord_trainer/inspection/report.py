@@ -13,11 +13,11 @@ import numpy as np
 from coord_codec import InputError, Instance, RunError
 from coord_codec.files import read_json
 from coord_data.classes import absent_classes, class_categories
-from coord_data.formats.registry import recognise
+from coord_data.formats.registry import open_source
 from coord_data.formats.yolo import HeldOut, held_out
 from coord_data.image_set import ImageSet
 from coord_data.inspection.examine import Examination, examine
-from coord_data.inspection.numbers.findings import Finding, by_share, write_findings
+from coord_data.inspection.finding import Finding, by_share, write_findings
 from coord_data.inspection.numbers.raw import DataSource
 from coord_data.large.store import is_large
 from coord_eval import oracle_predictions, score
@@ -78,7 +78,7 @@ def _own_heldout(source: DataSource) -> HeldOut | None:
     """Return the held-out images of a YOLO data.yaml, and print the notes about them."""
     if source.format not in ("auto", "yolo") or not source.annotations.exists():
         return None
-    if source.format == "auto" and recognise(source.annotations)[0] != "yolo":
+    if open_source(source.annotations, source.format).format != "yolo":
         return None
     heldout = held_out(source.annotations, source.images)
     for note in heldout.notes if heldout else ():
@@ -218,7 +218,7 @@ def _examined(source: DataSource, images: ImageSet, config: RunConfig) -> DataSo
     large = is_large(source.annotations, config.data)
     if large is None:
         return source
-    return None if images.part is None else DataSource(images.part, images.root, large[1], allow_outside=True)
+    return None if images.part is None else DataSource(images.part, images.root, large.format, allow_outside=True)
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coord_codec import CoordGrid
+from coord_codec import CoordGrid, geometry_of
 from coord_codec.files import InputError, read_json, read_text, write_text
-from coord_codec.geometry import GeometryName
+from coord_trainer.config.decoding import decoding_named
 from coord_trainer.config.run_config import RunConfig, check_run_config
 
 CARD_FILE = "coordexp.json"
@@ -56,7 +56,7 @@ class ModelCard(_Part):
         max_objects: most objects in a target; None if an older card does not state it
         noise_objects: number of objects up to which targets were filled with noise; None if they were not
         pixels: limits of the image size
-        decoding: the run's first decoding strategy
+        decoding: name of the run's first decoding, in an older card its former name
         grid: of the coordinates
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
         versions: of the packages that wrote the checkpoint
@@ -69,7 +69,7 @@ class ModelCard(_Part):
     style: Literal["markers", "json"]
     form: Literal["tokens", "numbers"]
     order: str
-    geometry: GeometryName = "box"
+    geometry: str = "box"
     max_vertices: int = 32
     max_objects: int | None = None
     noise_objects: int | None = None
@@ -81,7 +81,8 @@ class ModelCard(_Part):
 
     def write(self, folder: Path) -> None:
         """Write coordexp.json to a checkpoint's folder, atomically."""
-        unused = {"geometry", "max_vertices"} if self.geometry == "box" else set()  # so that older versions can read it
+        # Older versions can read the card of a model of boxes.
+        unused = {"geometry", "max_vertices"} if geometry_of(self.geometry).is_box else set()
         unused |= {"noise_objects"} if self.noise_objects is None else set()
         write_text(folder / CARD_FILE, self.model_dump_json(indent=2, exclude=unused) + "\n")
 
@@ -121,7 +122,7 @@ def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: s
         system=system_text(config),
         form="tokens" if tokens else "numbers",
         pixels=PixelLimits(min=sizes.get("shortest_edge"), max=sizes.get("longest_edge")),
-        decoding=config.evaluation.readings[0],
+        decoding=config.evaluation.decoding[0].name,
         grid=GridSize(bins=grid.bins, scale=grid.scale),
         fingerprint=fingerprint if tokens else None,
         versions={name: installed for name in _PACKAGES if (installed := installed_version(name))},
@@ -185,8 +186,10 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
     data = {name: getattr(card, name) for name in _OF_DATA if name != "max_objects" or card.max_objects}
     data |= {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
     sections = {"data": config.data.model_copy(update=data), "custom": custom}
-    if "readings" not in config.evaluation.model_fields_set:
-        sections["evaluation"] = config.evaluation.model_copy(update={"readings": (card.decoding,)})
+    if "decoding" not in config.evaluation.model_fields_set:
+        if (decoding := decoding_named(card.decoding)) is None:
+            raise InputError(f"{checkpoint / CARD_FILE}: decoding: expected a decoding, found {card.decoding!r}")
+        sections["evaluation"] = config.evaluation.model_copy(update={"decoding": (decoding,)})
     filled = config.model_copy(update=sections).model_dump(mode="json")
     return check_run_config(filled, f"the configuration with {checkpoint / CARD_FILE}", trains=False)
 

@@ -20,7 +20,7 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.card import read_card, system_text
-from coord_trainer.model.patch_embedding import multiply_patches
+from coord_trainer.model.vision_tower import multiply_patches
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,18 @@ def offset_ids(config: RunConfig, vocab: CoordVocab, markers: tuple[int, ...] | 
         raise InputError(
             f"custom.coord_offset.ids: {max(ids)} is outside the embedding, which has {rows} rows; expand the "
             "checkpoint's vocabulary first (uv run apps/exporter expand-vocab)"
+        )
+    if config.custom.coord_offset.ids is None and added:
+        say(
+            f"custom.coord_offset: {len(ids):,} rows are trained, {len(vocab.ids):,} coordinates (the specification's) "
+            f"and {len(added)} markers that data.markers: obj adds"
+        )
+    if others := sorted(set(ids) - {*vocab.ids, *added}):
+        wildcard = " (where the vocabulary was expanded, this is the wildcard <|coord_*|>)"
+        say(
+            f"custom.coord_offset.ids: {len(others)} of {len(ids):,} ids are no coordinates of the tokenizer "
+            f"({vocab.ids[0]}..{vocab.ids[-1]}), the first {others[0]}"
+            f"{wildcard if vocab.ids[0] - 1 == others[0] else ''}; their rows are trained too, in every text"
         )
     return ids
 

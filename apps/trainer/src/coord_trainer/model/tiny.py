@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from coord_adapter import smooth_rows, smooth_rows_2d
-from coord_codec import MARKERS, WILDCARD_TOKEN, CoordGrid, CoordVocab, InputError, coord_tokens
-from coord_codec.files import read_json
+from coord_codec import MARKERS, WILDCARD_TOKEN, CoordGrid, CoordVocab, coord_tokens
 from coord_trainer.console import say
 
 if TYPE_CHECKING:
@@ -65,35 +64,20 @@ def tiny_outline(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> 
 
 
 def _texts(config: RunConfig, train: ImageSet | Mixture) -> list[str]:
-    from coord_data.image_set import ImageSet
     from coord_trainer.data.mixture import Mixture
 
     mixture = Mixture.of_one(train, config.data)
     words: set[str] = set()
     prompts = [config.data.prompt]
-    for part in mixture.parts:
-        if isinstance(part.content, ImageSet):
-            words |= part.content.words
-            prompts.append(part.data.prompt)
-            prompts += [part.data.class_prompt.replace("{classes}", ",")] if part.data.queries != "all" else []
-        else:
-            words.update(part.content.texts)
+    for source in mixture.sources:
+        if source.images is None:
+            words.update(source.content.texts)
+            continue
+        words |= source.images.words
+        prompts.append(source.data.prompt)
+        if source.data.queries != "all":
+            prompts.append(source.data.class_prompt.replace("{classes}", ","))
     return [*dict.fromkeys(prompts), *sorted(words)]
-
-
-def check_model_path(config: RunConfig) -> None:
-    """Raise `InputError` if `model.path` is not a checkpoint's folder and `model.download` is not set."""
-    path = config.model.path
-    if path is not None and not Path(path).is_dir() and not config.model.download:
-        raise InputError(
-            f"model.path: no folder {path!r} here; give a checkpoint's folder, or set model.download: true to "
-            "download a hub id"
-        )
-    if path is not None and Path(path).is_dir():
-        if not (Path(path) / "config.json").is_file():
-            raise InputError(f"model.path: {path} has no config.json; name a checkpoint's folder")
-        if not isinstance(read_json(Path(path) / "config.json"), dict):
-            raise InputError(f"model.path: {path}/config.json: expected an object; the checkpoint is damaged")
 
 
 def base_checkpoint(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> str:

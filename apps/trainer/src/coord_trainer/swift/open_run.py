@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,18 +20,18 @@ from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import set_single_rank_environment, swift_log
+from coord_trainer.config.sections import DataSection
+from coord_trainer.console import set_single_rank_environment, swift_log, world_size
 from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.lengths import Lengths
-from coord_trainer.data.mixed import MixedSamples
-from coord_trainer.data.samples import SampleSet
+from coord_trainer.data.mixture import Mixture
+from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.model.card import ModelCard, make_card
 from coord_trainer.model.checkpoint import offset_ids, set_pixels
-from coord_trainer.model.image_attention import attend_to_images_together
-from coord_trainer.model.named import check_named_parts
+from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
-from coord_trainer.model.patch_embedding import multiply_patches
+from coord_trainer.model.vision_tower import attend_to_images_together, multiply_patches
 from coord_trainer.training.faults import NonFiniteLoss
 
 
@@ -84,6 +85,20 @@ class OpenRun:
     def batch_size(self) -> int:
         """The number of samples of a micro-batch on each rank."""
         return self.pipeline.args.per_device_train_batch_size
+
+    @property
+    def samples_per_step(self) -> int:
+        """The number of samples of an optimizer step on all ranks."""
+        return self.batch_size * self.pipeline.args.gradient_accumulation_steps * world_size()
+
+    def steps_for(self, samples: int) -> int:
+        """Return the number of optimizer steps of training on a number of samples in an epoch."""
+        arguments = self.pipeline.args
+        if (arguments.max_steps or 0) > 0:
+            return arguments.max_steps
+        batches = math.ceil(samples / (self.batch_size * world_size()))
+        per_epoch = max(1, math.ceil(batches / arguments.gradient_accumulation_steps))
+        return math.ceil(arguments.num_train_epochs * per_epoch)
 
     @property
     def card(self) -> ModelCard:
@@ -157,7 +172,7 @@ class OpenRun:
 
     def train(
         self,
-        samples: MixedSamples,
+        samples: Samples,
         scored: Dataset | None,
         *,
         callbacks: Sequence[TrainerCallback] = (),
@@ -198,7 +213,7 @@ class OpenRun:
                 gradient_norms=config.run.gradient_norms,
                 card=self.card,
                 answers=answers,
-                sources=len(samples.parts),
+                sources=len(samples.mixture.sources),
                 non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
             )
             finished = pipeline.main()
@@ -255,12 +270,19 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
     return OpenRun(config, folder, vocab, markers, pipeline)
 
 
-def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet, augments: bool = False) -> SampleSet:
-    """Return the torch Dataset of an image set, encoded by the template of `opened`; `augments` for training."""
-    writer = TargetWriter(
-        config.data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, images.classes
-    )
-    return SampleSet(images, opened.encode, writer, opened.markers, augments)
+def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet | Mixture, augments: bool = False) -> Samples:
+    """Return the torch Dataset of a mixture, or of one image set, encoded by `opened`; `augments` for training."""
+    mixture = Mixture.of_one(images, config.data)
+    writers = [
+        target_writer(config, opened, source.data, source.images) if source.images is not None else None
+        for source in mixture.sources
+    ]
+    return Samples(mixture, opened.encode, writers, opened.markers, augments)
+
+
+def target_writer(config: RunConfig, opened: OpenRun, data: DataSection, images: ImageSet) -> TargetWriter:
+    """Return the writer of the targets of an image set, with the settings of its source."""
+    return TargetWriter(data, config.custom.coord_tokens.enabled, config.run.seed, opened.vocab, images.classes)
 
 
 def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:

@@ -17,8 +17,8 @@ from coord_losses import LossTerm, ObjectiveConfig, ObjectiveOutput, denominator
 _LOSS_NAMES = {"text_ce": "text_loss", "coord_ce": "coord_ce_loss", "box": "coord_loss"}
 """Terms that are logged under a name of their own; the weighted sum of the others is `coord_diag/loss`."""
 _COUNTS = ("tokens", "coord_tokens", "objects")
-DIAGNOSTICS = ("coord_vocab_mass", "coord_entropy", "coord_error_bins", "coord_token_ce")
-"""Diagnostics computed on log steps only, as are terms that are registered as diagnostics and not trained."""
+DIAGNOSTICS = tuple(name for name, term in registered_terms().items() if term.diagnostic and not term.trainable)
+"""Quantities that are measured on log steps and never trained."""
 
 
 class StepMetrics:
@@ -26,8 +26,7 @@ class StepMetrics:
 
     def __init__(self, config: ObjectiveConfig, device: torch.device) -> None:
         self._weights = config.weights
-        terms = registered_terms().values()
-        self._diagnostics = (*(term.name for term in terms if term.diagnostic), *DIAGNOSTICS)
+        self._diagnostics = tuple(name for name, term in registered_terms().items() if term.diagnostic)
         # One vector whose layout depends only on the configuration, so that it is the same on all ranks.
         self._slots = (
             *self._weights,

@@ -9,14 +9,11 @@ from typing import Any
 
 from coord_codec.boxes import CLIP_PIXELS
 from coord_codec.files import InputError, finite_numbers
-from coord_codec.geometry import Geometry, Shape
-from coord_codec.geometry.base import Coordinates, pairs
-from coord_codec.geometry.polygon import signed_area, without_repeats
-from coord_codec.geometry.shape import keypoints
+from coord_codec.geometry import Coordinates, Geometry, Shape
+from coord_codec.geometry.shape import named_points
 from coord_codec.grid import CoordGrid
 
 _GRID = CoordGrid()
-_QUADRILATERAL = 8
 SEVERAL = "objects of several outlines: the largest one is used"
 REPEATED = "outlines with repeated vertices, which are used once"
 CLIPPED = f"shapes clipped by at most {CLIP_PIXELS:g} pixel"
@@ -82,67 +79,63 @@ def coco_shape(
         >>> coco_shape(record, geometry_of("polygon"), (0.1, 0.1, 0.5, 0.4), (100, 100), None, Counter()).coordinates
         (0.1, 0.1, 0.5, 0.1, 0.5, 0.4)
     """
-    field = "keypoints" if kind.name == "keypoints" else "segmentation"
     try:
         shape = _own_shape(record, kind, size, names, notes)
         if shape is None:
-            notes[in_place_of(kind)] += 1
             coordinates = kind.from_box(bbox)
-            assert coordinates is not None
+            if coordinates is None:
+                raise InputError(f"expected a {kind.name} geometry, found none")
+            notes[in_place_of(kind)] += 1
             shape = Shape(kind.name, coordinates)
         kind.written(shape.coordinates, _GRID)
     except ValueError as error:
         error_type = type(error) if isinstance(error, InputError) else InputError
-        raise error_type(f"{field}: {error}") from None
+        raise error_type(f"{kind.coco_field or 'bbox'}: {error}") from None
     return shape
 
 
 def in_place_of(kind: Geometry) -> str:
     """Return the note that counts objects whose shape is derived from the box."""
-    substitute = "the centre of the box is" if kind.name == "point" else "the corners of the box are"
-    return f"objects without a {kind.name} geometry: {substitute} used"
+    return f"objects without a {kind.name} geometry: {kind.from_box_words} used"
 
 
 def _own_shape(
     record: Mapping[str, Any], kind: Geometry, size: tuple[int, int], names: Sequence[str] | None, notes: Counter[str]
 ) -> Shape | None:
     """Return the shape that is in the record itself, or None if it has none of this geometry."""
-    if kind.name == "keypoints":
-        return _keypoints(record, size, names, notes)
-    segmentation = record.get("segmentation")
-    if kind.name not in ("polygon", "oriented") or not segmentation:
+    if kind.named:
+        return _named_points(record, kind, size, names, notes)
+    stated = record.get(kind.coco_field) if kind.coco_field else None
+    if not stated:
         return None
-    if isinstance(segmentation, Mapping):
+    if isinstance(stated, Mapping):
         raise InputError("expected outlines, found a mask in run-length encoding: turn it into polygons")
-    if not isinstance(segmentation, (list, tuple)):
-        raise InputError(f"expected a list of outlines, found {type(segmentation).__name__}")
-    parsed = (finite_numbers(outline, None, f"outline {i}") for i, outline in enumerate(segmentation))
+    if not isinstance(stated, (list, tuple)):
+        raise InputError(f"expected a list of outlines, found {type(stated).__name__}")
+    parsed = (finite_numbers(outline, None, f"outline {i}") for i, outline in enumerate(stated))
     outlines = [outline for outline in parsed if outline]
-    if not outlines or (kind.name == "oriented" and [len(outline) for outline in outlines] != [_QUADRILATERAL]):
+    chosen = kind.choose_outline(outlines)
+    if chosen is None:
         return None
     if len(outlines) > 1:
         notes[SEVERAL] += 1
-    largest = max(outlines, key=lambda outline: abs(signed_area(pairs(outline))) if _has_pairs(outline) else 0.0)
-    if kind.name == "polygon" and _has_pairs(largest) and len(without_repeats(pairs(largest))) < len(largest) // 2:
+    shape = Shape(kind.name, kind.arrange(_fractions(chosen, size, notes)))
+    if len(shape.coordinates) < len(chosen):
         notes[REPEATED] += 1
-    return Shape(kind.name, kind.arrange(_fractions(largest, size, notes)))
+    return shape
 
 
-def _keypoints(
-    record: Mapping[str, Any], size: tuple[int, int], names: Sequence[str] | None, notes: Counter[str]
+def _named_points(
+    record: Mapping[str, Any], kind: Geometry, size: tuple[int, int], names: Sequence[str] | None, notes: Counter[str]
 ) -> Shape:
     if not names:
         raise InputError("expected the names of keypoints in the category, found none")
-    values = finite_numbers(record.get("keypoints"), 3 * len(names), f"of {len(names)} names")
+    values = finite_numbers(record.get(str(kind.coco_field)), 3 * len(names), f"of {len(names)} names")
     visibility = [int(v) for v in values[2::3]]
     points = [
         c for x, y, v in zip(values[::3], values[1::3], visibility, strict=True) for c in ((x, y) if v else (0, 0))
     ]
-    return keypoints(_fractions(tuple(points), size, notes), tuple(names), visibility)
-
-
-def _has_pairs(outline: Coordinates) -> bool:
-    return len(outline) % 2 == 0
+    return named_points(kind, _fractions(tuple(points), size, notes), tuple(names), visibility)
 
 
 def _fractions(pixels: Coordinates, size: tuple[int, int], notes: Counter[str]) -> Coordinates:

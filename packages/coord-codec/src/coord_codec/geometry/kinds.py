@@ -1,15 +1,14 @@
-"""All geometries and their registry by name: box, point, oriented box, keypoints, and the polygon of `polygon.py`."""
+"""The built-in geometries: box, point, oriented box, keypoints, and the polygon of `polygon.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import ClassVar
 
 from coord_codec.boxes import SmallBoxError, check_corners
 from coord_codec.files import InputError
-from coord_codec.geometry.base import Box, Coordinates, Geometry, GeometryName, flat, pairs
+from coord_codec.geometry.base import Affine, Box, Coordinates, Geometry, Point, flat, pairs
 from coord_codec.geometry.polygon import PolygonGeometry, clockwise_from_top, signed_area
 from coord_codec.grid import CoordGrid
 
@@ -21,10 +20,16 @@ _MOST_POINTS = 64
 class BoxGeometry(Geometry):
     """Two corners, x1 < x2 and y1 < y2."""
 
-    name: ClassVar[GeometryName] = "box"
-    least: ClassVar[int] = 4
-    most: ClassVar[int] = 4
-    keys: ClassVar[tuple[str, str]] = ("bbox", "bbox_2d")
+    name = "box"
+    about = "x1, y1, x2, y2: two corners"
+    least = most = 4
+    keys = ("bbox", "bbox_2d")
+    example = (0.25, 0.125, 0.75, 0.5)
+    is_box = True
+    coco_field = "bbox"
+    above = (None, None, 0, 1)
+    similarity = "box_iou"
+    loss = "box"
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
         """Return the corners unchanged.
@@ -40,20 +45,33 @@ class BoxGeometry(Geometry):
         """Return the box."""
         return bbox
 
-    def flip(self, coordinates: Coordinates) -> Coordinates:
-        """Return the box in the image mirrored left to right."""
+    def fit_outline(self, points: Sequence[Point], aspect: float = 1.0) -> Coordinates:
+        """Return the box around an outline."""
+        return self.to_box(flat(points))
+
+    def outline(self, coordinates: Coordinates) -> tuple[Point, ...]:
+        """Return the four corners, clockwise from the upper left one."""
         x1, y1, x2, y2 = coordinates
-        return 1 - x2, y1, 1 - x1, y2
+        return (x1, y1), (x2, y1), (x2, y2), (x1, y2)
+
+    def transform(self, coordinates: Coordinates, change: Affine) -> Coordinates:
+        """Return the upright box around the changed box."""
+        return self.arrange(self.to_box(flat([self._move(corner, change) for corner in self.outline(coordinates)])))
 
 
 @dataclass(frozen=True)
 class PointGeometry(Geometry):
     """One point; it is derived from a box as the centre."""
 
-    name: ClassVar[GeometryName] = "point"
-    least: ClassVar[int] = 2
-    most: ClassVar[int] = 2
-    keys: ClassVar[tuple[str, str]] = ("point", "point_2d")
+    name = "point"
+    about = "x, y"
+    least = most = 2
+    keys = ("point", "point_2d")
+    example = (0.25, 0.5)
+    closed = False
+    has_extent = False
+    similarity = "nearness"
+    from_box_words = "the centre of the box is"
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
         """Return the point unchanged.
@@ -82,10 +100,14 @@ class OrientedGeometry(Geometry):
         (0.5, 0.1, 0.9, 0.5, 0.5, 0.9, 0.1, 0.5)
     """
 
-    name: ClassVar[GeometryName] = "oriented"
-    least: ClassVar[int] = 8
-    most: ClassVar[int] = 8
-    keys: ClassVar[tuple[str, str]] = ("obb", "obb_2d")
+    name = "oriented"
+    about = "x and y of the four corners of a rotated box, clockwise from the topmost"
+    least = most = 8
+    keys = ("obb", "obb_2d")
+    example = (0.5, 0.125, 0.875, 0.5, 0.75, 0.625, 0.375, 0.25)
+    similarity = "outline_iou"
+    coco_field = "segmentation"
+    from_box_words = "the corners of the box are"
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
         """Return the corners clockwise, starting with the topmost; of two topmost corners the left one is first.
@@ -111,6 +133,26 @@ class OrientedGeometry(Geometry):
         x1, y1, x2, y2 = bbox
         return x1, y1, x2, y1, x2, y2, x1, y2
 
+    def choose_outline(self, outlines: Sequence[Coordinates]) -> Coordinates | None:
+        """Return the outline of an annotation that has only one, of four vertices."""
+        return outlines[0] if [len(outline) for outline in outlines] == [self.least] else None
+
+    def fit_outline(self, points: Sequence[Point], aspect: float = 1.0) -> Coordinates | None:
+        """Return the rotated rectangle of least area around an outline, of which one side lies on the convex hull.
+
+        Corners beyond the border of the image are clamped to it.
+
+        Example:
+            >>> dented = [(0.25, 0.25), (0.75, 0.25), (0.75, 0.5), (0.5, 0.375), (0.25, 0.5)]
+            >>> OrientedGeometry().fit_outline(dented)
+            (0.25, 0.25, 0.75, 0.25, 0.75, 0.5, 0.25, 0.5)
+        """
+        rectangle = smallest_rectangle([(x * aspect, y) for x, y in points])
+        if rectangle is None:
+            return None
+        inside = [(min(max(x / aspect, 0.0), 1.0), min(max(y, 0.0), 1.0)) for x, y in rectangle]
+        return self.arrange(flat(inside))
+
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
         """Return the corners, starting with the one that is topmost after quantisation.
 
@@ -133,10 +175,16 @@ class KeypointsGeometry(Geometry):
     that are labelled but hidden.
     """
 
-    name: ClassVar[GeometryName] = "keypoints"
-    least: ClassVar[int] = 2
-    most: ClassVar[int] = 2 * _MOST_POINTS
-    keys: ClassVar[tuple[str, str]] = ("keypoints", "keypoints_2d")
+    name = "keypoints"
+    about = "x, y of each name; 0, 0 for a point that is not labelled"
+    least = 2
+    most = 2 * _MOST_POINTS
+    keys = ("keypoints", "keypoints_2d")
+    example = (0.25, 0.125, 0.75, 0.5)
+    closed = False
+    named = True
+    similarity = "oks"
+    coco_field = "keypoints"
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
         """Return the points unchanged.
@@ -153,10 +201,13 @@ class KeypointsGeometry(Geometry):
         """Return None: keypoints cannot be derived from a box."""
         return
 
-    def to_box(self, coordinates: Coordinates) -> Box:
-        """Return the box around the labelled points; if there are none, an empty box at 0, 0."""
-        labelled = flat([point for point in pairs(coordinates) if any(point)])
-        return super().to_box(labelled or (0.0, 0.0))
+    def is_placed(self, point: Point) -> bool:
+        """Return whether a point is labelled."""
+        return any(point)
+
+    def placed(self, points: Sequence[Point]) -> Sequence[Point]:
+        """Return the labelled points."""
+        return [point for point in points if self.is_placed(point)]
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
         """Return the points, with labelled points at bins 0, 0 moved to bins 0, 1."""
@@ -164,29 +215,56 @@ class KeypointsGeometry(Geometry):
         points = [moved if any(point) and not any(map(grid.quantize, point)) else point for point in pairs(coordinates)]
         return flat(points)
 
-    def flip(self, coordinates: Coordinates) -> Coordinates:
-        """Return the points in the mirrored image; `Shape.flip` also swaps left and right keypoints."""
-        return flat([(1 - x, y) if (x, y) != (0, 0) else (x, y) for x, y in pairs(coordinates)])
 
+def smallest_rectangle(points: Sequence[Point]) -> list[Point] | None:
+    """Return the corners of the rectangle of least area around points; None if they lie on one line.
 
-_ALL = (BoxGeometry(), PointGeometry(), PolygonGeometry(), OrientedGeometry(), KeypointsGeometry())
-GEOMETRIES: Mapping[str, Geometry] = MappingProxyType({kind.name: kind for kind in _ALL})
-"""Geometries by name: `box` x1, y1, x2, y2; `point` x, y; `polygon` x and y of each vertex; `oriented` four corners;
-`keypoints` x and y of each name."""
-
-
-def geometry_of(name: str | Geometry) -> Geometry:
-    """Return the geometry with this name; a `Geometry` is returned unchanged.
-
-    Raises:
-        ValueError: for an unknown name
+    One of its sides lies on a side of the convex hull (Freeman and Shapira 1975).
 
     Example:
-        >>> geometry_of("point").most
-        2
+        >>> smallest_rectangle([(0, 0), (4, 0), (4, 2), (1, 1), (0, 2)])
+        [(0.0, 0.0), (4.0, 0.0), (4.0, 2.0), (0.0, 2.0)]
     """
-    if isinstance(name, Geometry):
-        return name
-    if not isinstance(name, str) or name not in GEOMETRIES:
-        raise ValueError(f"geometry: expected one of {', '.join(GEOMETRIES)}, found {name!r:.80}")
-    return GEOMETRIES[name]
+    hull = convex_hull(points)
+    best: tuple[float, list[Point]] | None = None
+    for (ax, ay), (bx, by) in zip(hull, [*hull[1:], *hull[:1]], strict=True):
+        length = math.hypot(bx - ax, by - ay)
+        if not length:
+            continue
+        ux, uy = (bx - ax) / length, (by - ay) / length
+        along = [(x - ax) * ux + (y - ay) * uy for x, y in hull]
+        across = [(y - ay) * ux - (x - ax) * uy for x, y in hull]
+        area = (max(along) - min(along)) * (max(across) - min(across))
+        corners = [
+            (ax + a * ux - c * uy, ay + a * uy + c * ux)
+            for a, c in (
+                (min(along), min(across)),
+                (max(along), min(across)),
+                (max(along), max(across)),
+                (min(along), max(across)),
+            )
+        ]
+        if area and (best is None or area < best[0]):
+            best = (area, corners)
+    return None if best is None else best[1]
+
+
+def convex_hull(points: Sequence[Point]) -> list[Point]:
+    """Return the vertices of the convex hull in order (Andrew's monotone chain, 1979)."""
+    ordered = sorted(set(points))
+    if len(ordered) < 3:
+        return ordered
+
+    def half(sequence: Sequence[Point]) -> list[Point]:
+        chain: list[Point] = []
+        for point in sequence:
+            while len(chain) > 1 and signed_area([chain[-2], chain[-1], point]) <= 0:
+                chain.pop()
+            chain.append(point)
+        return chain[:-1]
+
+    return half(ordered) + half(ordered[::-1])
+
+
+BUILT_IN = (BoxGeometry(), PointGeometry(), PolygonGeometry(), OrientedGeometry(), KeypointsGeometry())
+"""The rows that the table begins with."""

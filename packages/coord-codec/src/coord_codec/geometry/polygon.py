@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar
 
 from coord_codec.boxes import SmallBoxError
 from coord_codec.files import InputError
-from coord_codec.geometry.base import Box, Coordinates, Geometry, GeometryName, flat, pairs
+from coord_codec.geometry.base import Box, Coordinates, Geometry, Point, flat, pairs
 from coord_codec.grid import CoordGrid
 
-Point = tuple[float, float]
 _MOST_VERTICES = 128
 
 
@@ -33,10 +32,15 @@ class PolygonGeometry(Geometry):
 
     max_vertices: int = 32
 
-    name: ClassVar[GeometryName] = "polygon"
-    least: ClassVar[int] = 6
-    most: ClassVar[int] = 2 * _MOST_VERTICES
-    keys: ClassVar[tuple[str, str]] = ("polygon", "polygon_2d")
+    name = "polygon"
+    about = "x and y of each vertex, clockwise from the topmost"
+    least = 6
+    most = 2 * _MOST_VERTICES
+    keys = ("polygon", "polygon_2d")
+    example = (0.5, 0.125, 0.875, 0.5, 0.25, 0.625)
+    similarity = "mask_iou"
+    coco_field = "segmentation"
+    from_box_words = "the corners of the box are"
 
     def __post_init__(self) -> None:
         if not 3 <= self.max_vertices <= _MOST_VERTICES:
@@ -46,6 +50,14 @@ class PolygonGeometry(Geometry):
     def longest(self) -> int:
         """Maximum number of coordinates per outline in a target text."""
         return 2 * self.max_vertices
+
+    def with_max_vertices(self, max_vertices: int) -> PolygonGeometry:
+        """Return the geometry with another limit on the vertices in a target text."""
+        return replace(self, max_vertices=max_vertices)
+
+    def reads(self, count: int) -> bool:
+        """Return whether an answer can have an outline of this length; those of other models may be longer."""
+        return count >= self.least and count % 2 == 0
 
     def arrange(self, coordinates: Coordinates) -> Coordinates:
         """Return the outline clockwise, starting with the topmost vertex; repeated neighbours are removed.
@@ -76,6 +88,18 @@ class PolygonGeometry(Geometry):
         """Return the four corners."""
         x1, y1, x2, y2 = bbox
         return x1, y1, x2, y1, x2, y2, x1, y2
+
+    def choose_outline(self, outlines: Sequence[Coordinates]) -> Coordinates | None:
+        """Return the outline with the largest area."""
+
+        def area(outline: Coordinates) -> float:
+            return abs(signed_area(pairs(outline))) if len(outline) % 2 == 0 else 0.0  # `arrange` refuses the latter
+
+        return max(outlines, key=area, default=None)
+
+    def fit_outline(self, points: Sequence[Point], aspect: float = 1.0) -> Coordinates:
+        """Return the outline itself."""
+        return self.arrange(flat(points))
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
         """Return the simplified outline without vertices in the bin of a neighbour, starting with the topmost bin.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from coord_codec.files import InputError
-from coord_codec.geometry.base import Coordinates, Geometry, flat, pairs
-from coord_codec.geometry.kinds import geometry_of
+from coord_codec.geometry.base import MIRROR, Affine, Coordinates, Geometry, clamp, flat, pairs
+from coord_codec.geometry.table import geometry_of
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import tokens_to_ints
 
@@ -22,8 +22,8 @@ class Shape:
 
     Attributes:
         type: name of its geometry
-        coordinates: alternating x and y as fractions of width and height, in canonical order; 0, 0 for a keypoint
-            that is not labelled
+        coordinates: the numbers of its geometry in canonical order, of most geometries alternating x and y as fractions
+            of width and height; 0, 0 for a keypoint that is not labelled
         names: names of the keypoints, one for each point; empty for other geometries
         visibility: visibility of the keypoints, as in COCO: 0 not labelled, 1 labelled but hidden, 2 visible
 
@@ -44,20 +44,44 @@ class Shape:
 
     def moved(self, left: float, top: float, width: float, height: float) -> Shape:
         """Return the shape relative to a window of the image, given in fractions; points outside are clamped to it."""
-        moved = [(_clamp((x - left) / width), _clamp((y - top) / height)) for x, y in pairs(self.coordinates)]
-        is_labelled = self.visibility or [1] * len(moved)
-        points = [new if labelled else (0.0, 0.0) for new, labelled in zip(moved, is_labelled, strict=True)]
-        return Shape(self.type, geometry_of(self.type).arrange(flat(points)), self.names, self.visibility)
+        return self.transform(Affine.window(left, top, width, height))
 
     def flip(self) -> Shape:
         """Return the shape in the image mirrored left to right; left and right keypoints are swapped."""
-        coordinates = geometry_of(self.type).flip(self.coordinates)
-        if not self.names:
-            return Shape(self.type, coordinates)
+        return self.transform(MIRROR)
+
+    def transform(self, change: Affine) -> Shape:
+        """Return the shape in a changed image; if left and right are swapped, so are left and right keypoints.
+
+        Raises:
+            ValueError: if there is no such shape in the changed image
+        """
+        coordinates = geometry_of(self.type).transform(self.coordinates, change)
+        if not self.names or not change.mirrors:
+            return Shape(self.type, coordinates, self.names, self.visibility)
         index = {name: i for i, name in enumerate(self.names)}
         order = [index.get(_other_side(name), i) for i, name in enumerate(self.names)]
         points = pairs(coordinates)
         return Shape(self.type, flat([points[i] for i in order]), self.names, tuple(self.visibility[i] for i in order))
+
+    def convert(self, geometry: str | Geometry, aspect: float = 1.0) -> Shape | None:
+        """Return the shape in another geometry: fitted to its outline, else derived from its box; None if neither can.
+
+        Args:
+            geometry: the geometry to convert to
+            aspect: width of the image divided by its height, since right angles and lengths are those of pixels
+
+        Example:
+            >>> triangle = Shape("polygon", (0.5, 0.25, 0.75, 0.5, 0.25, 0.5))
+            >>> triangle.convert("box").coordinates, triangle.convert("point").coordinates
+            ((0.25, 0.25, 0.75, 0.5), (0.5, 0.375))
+        """
+        kind, own = geometry_of(geometry), geometry_of(self.type)
+        if kind.name == self.type:
+            return self
+        fitted = kind.fit_outline(own.outline(self.coordinates), aspect) if own.closed else None
+        coordinates = fitted or kind.from_box(self.box)
+        return None if coordinates is None else Shape(kind.name, coordinates)
 
     def to_json(self) -> dict[str, Any]:
         """Return the shape in the format of instance files."""
@@ -65,10 +89,6 @@ class Shape:
         if self.names:
             record |= {"names": list(self.names), "visibility": list(self.visibility)}
         return record
-
-
-def _clamp(value: float) -> float:
-    return min(max(value, 0.0), 1.0)
 
 
 def _other_side(name: str) -> str:
@@ -89,7 +109,8 @@ def read_shape(value: Any) -> Shape:
 
     Args:
         value: `{"type": ..., "coordinates": [...]}`, for keypoints also `names` and `visibility`; coordinates are
-            numbers in [0, 1] or coordinate tokens, flat or in pairs. If wrapped in `InBins`, numbers are bins
+            numbers in [0, 1] or coordinate tokens, flat or in pairs of x and y. If wrapped in `InBins`, numbers are
+            bins
 
     Raises:
         ValueError: for an unknown type, or coordinates that are not a valid shape of it, such as outlines with holes,
@@ -108,20 +129,19 @@ def read_shape(value: Any) -> Shape:
         raise InputError(f'expected {{"type": ..., "coordinates": [...]}}, found {value!r:.80}{hint}')
     kind = geometry_of(value["type"])
     coordinates = _coordinates(value.get("coordinates"), in_bins)
-    if kind.name != "keypoints":
-        return Shape(kind.name, kind.arrange(coordinates))
-    return keypoints(coordinates, value.get("names"), value.get("visibility"))
+    if kind.named:
+        return named_points(kind, coordinates, value.get("names"), value.get("visibility"))
+    return Shape(kind.name, kind.arrange(coordinates))
 
 
-def keypoints(coordinates: Coordinates, names: Any, visibility: Any) -> Shape:
+def named_points(kind: Geometry, coordinates: Coordinates, names: Any, visibility: Any) -> Shape:
     """Return a shape of named points; unlabelled points are set to 0, 0.
 
     Raises:
         ValueError: if there is not one name and one visibility for each point, or no point is labelled
     """
-    kind = geometry_of("keypoints")
     kind.check_count(coordinates)
-    count = len(coordinates) // 2
+    count = len(pairs(coordinates))
     if not isinstance(names, (list, tuple)) or len(set(map(str, names))) != count:
         raise InputError(f"names: expected {count} different names, one for each point, found {names!r:.80}")
     visibility = [2] * count if visibility is None else visibility
@@ -189,7 +209,7 @@ def _coordinates(values: Any, in_bins: bool) -> Coordinates:
         return tuple(_GRID.dequantize(int(v)) for v in values)
     for v in values:
         _GRID.quantize(v)  # raises an error for values outside [0, 1]
-    return tuple(_clamp(float(v)) for v in values)
+    return tuple(clamp(float(v)) for v in values)
 
 
 def _is_mask(value: Any) -> bool:

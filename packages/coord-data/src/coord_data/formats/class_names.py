@@ -8,20 +8,28 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from coord_codec.files import InputError, read_text
+from coord_codec.files import InputError
 from coord_data.formats.images import is_hidden
+from coord_data.source import Source
 
 NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 
 
 class Classes(NamedTuple):
-    """Class names by class number, and `kpt_shape`: keypoints per object and numbers per keypoint."""
+    """Class names by class number, and the keypoints of poses.
+
+    Attributes:
+        names: class names by class number
+        kpt_shape: keypoints per object and numbers per keypoint; None without keypoints
+        keypoint_names: a name for each keypoint, with `left` and `right` for those that mirroring exchanges
+    """
 
     names: Mapping[int, str]
     kpt_shape: tuple[int, int] | None = None
+    keypoint_names: tuple[str, ...] = ()
 
 
-def read_data_yaml(path: Path) -> Mapping[str, Any]:
+def read_data_yaml(source: Source) -> Mapping[str, Any]:
     """Return the top-level mapping of a YAML file; empty if its top level is not a mapping.
 
     `names` keeps class names as written: YAML would turn `yes` into True and `12:30` into 750.
@@ -30,17 +38,17 @@ def read_data_yaml(path: Path) -> Mapping[str, Any]:
         InputError: the file cannot be read or is not YAML.
     """
     try:
-        text = read_text(path)
+        text = source.text
         values = yaml.safe_load(text)
         if isinstance(values, dict) and "names" in values:
             values["names"] = yaml.load(text, Loader=yaml.BaseLoader)["names"]
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        raise InputError(f"{source.path}: not YAML: {' '.join(str(error).split())}") from None
     return values if isinstance(values, dict) else {}
 
 
-def find_classes(folder: Path) -> tuple[Classes, Path]:
-    """Return the classes of a data set, and the file that names them.
+def find_classes(source: Source) -> tuple[Classes, Path]:
+    """Return the classes of the folder of a data set, and the file that names them.
 
     Searches the folder, then its subfolders (LabelImg writes classes.txt beside the labels), then the three folders
     above it with their `labels`.
@@ -48,10 +56,11 @@ def find_classes(folder: Path) -> tuple[Classes, Path]:
     Raises:
         InputError: no file names classes, two files of the same depth differ, or a name is not text.
     """
-    if result := _first(folder):
+    folder = source.path
+    if result := _first(folder, source):
         return result
     below = sorted(path.parent for name in NAME_FILES for path in folder.rglob(name) if not is_hidden(path, folder))
-    named = [result for place in sorted(below, key=lambda place: len(place.parts)) if (result := _first(place))]
+    named = [result for place in sorted(below, key=lambda place: len(place.parts)) if (result := _first(place, source))]
     if named:
         classes, file = named[0]
         for others, other in named:
@@ -60,7 +69,7 @@ def find_classes(folder: Path) -> tuple[Classes, Path]:
         return classes, file
     for parent in folder.resolve().parents[:3]:
         for place in (parent, parent / "labels", parent / "labels" / folder.name):
-            if result := _first(place):
+            if result := _first(place, source):
                 return result
     raise InputError(
         f"{folder}: YOLO labels contain class numbers, and no class names were found; add data.yaml with `names`, "
@@ -68,20 +77,20 @@ def find_classes(folder: Path) -> tuple[Classes, Path]:
     )
 
 
-def _first(folder: Path) -> tuple[Classes, Path] | None:
+def _first(folder: Path, source: Source) -> tuple[Classes, Path] | None:
     """Return the classes of the first file of a folder that names any, and that file; None if there is none."""
     files = (folder / name for name in NAME_FILES)
-    return next(((classes, file) for file in files if (classes := _read(file)) is not None), None)
+    return next(((classes, file) for file in files if (classes := _read(source.file(file))) is not None), None)
 
 
-def _read(path: Path) -> Classes | None:
+def _read(file: Source) -> Classes | None:
     """Return the classes that a file names; None if it does not exist or is a YAML file without `names`."""
-    if not path.is_file():
+    if not file.path.is_file():
         return None
-    if path.suffix in (".yaml", ".yml"):
-        values = read_data_yaml(path)
-        return classes_of(values, path) if "names" in values else None
-    lines = [line.strip() for line in read_text(path).splitlines()]
+    if file.path.suffix in (".yaml", ".yml"):
+        values = read_data_yaml(file)
+        return classes_of(values, file.path) if "names" in values else None
+    lines = [line.strip() for line in file.text.splitlines()]
     return Classes({i: line for i, line in enumerate(lines) if line})
 
 
@@ -105,7 +114,30 @@ def classes_of(values: Mapping[str, Any], path: Path) -> Classes:
             f"{path}: kpt_shape: expected the number of keypoints and 2 or 3 numbers each, such as [17, 3], "
             f"found {shape!r:.80}"
         )
-    return Classes(names, (shape[0], shape[1]))
+    return Classes(names, (shape[0], shape[1]), _keypoint_names(values, shape[0], path))
+
+
+def _keypoint_names(values: Mapping[str, Any], count: int, path: Path) -> tuple[str, ...]:
+    """Return the `kpt_names` of the first class, else names from `flip_idx`, which pairs left and right, else numbers.
+
+    Raises:
+        InputError: there is not one entry for each keypoint.
+    """
+    stated, flip = values.get("kpt_names"), values.get("flip_idx")
+    if isinstance(stated, Mapping):
+        stated = next(iter(stated.values()), None)
+    for key, value in (("kpt_names", stated), ("flip_idx", flip)):
+        if value is not None and (not isinstance(value, list) or len(value) != count):
+            raise InputError(f"{path}: {key}: expected {count} entries, one for each keypoint, found {value!r:.80}")
+    if stated is not None:
+        return tuple(map(str, stated))
+    if flip is None:
+        return tuple(f"keypoint {n}" for n in range(1, count + 1))
+    names = []
+    for n, other in enumerate(flip):
+        side = "" if other == n else ("left " if n < other else "right ")
+        names.append(f"{side}keypoint {min(n, other) + 1}")
+    return tuple(names)
 
 
 def _as_names(names: Any, path: Path) -> dict[int, str]:

@@ -1,30 +1,50 @@
-"""Turns the images and boxes that a format reader yields into instances, by the same rules for all formats."""
+"""Turns the images and objects that a format reader yields into instances, by the same rules for all formats."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from coord_codec import AnnotationSet, Category, CoordGrid, InputError, Instance, Object, Problem
-from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
+from coord_codec import (
+    AnnotationSet,
+    Category,
+    CoordGrid,
+    Geometry,
+    InputError,
+    Instance,
+    Object,
+    Problem,
+    Shape,
+    geometry_of,
+)
+from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box, widened
+from coord_codec.coco.shapes import coco_shape
 from coord_codec.records import check_description, with_uncertain
-from coord_data.formats.raw import RawBox, RawImage, Reading
+from coord_data.formats.raw import RawImage, RawObject, Reading
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
 _GRID = CoordGrid()
+_NOMINAL = (1000, 1000)
+"""Size of an image whose size is unknown, for shapes in fractions."""
+
 IGNORED = "regions that are not training targets and are ignored in scoring"
 REFUSED = "images left out with an object that was refused (data.on_bad_box: drop_image)"
 
 
-def collect(reading: Reading, on_bad_box: OnBadBox, image_size: ImageSize) -> AnnotationSet:
+def collect(
+    reading: Reading, on_bad_box: OnBadBox, image_size: ImageSize, geometry: str | Geometry = "box"
+) -> AnnotationSet:
     """Return the instances of a reading, with a list of refused records and counts of repairs.
 
     Args:
         reading: result of a format reader
         on_bad_box: how a refused object affects its image
         image_size: looks up the width and height of an image whose record states none
+        geometry: the shape that each target must have: its own, or one derived from its box
     """
+    kind = geometry_of(geometry)
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
     instances: list[Instance] = []
@@ -39,7 +59,7 @@ def collect(reading: Reading, on_bad_box: OnBadBox, image_size: ImageSize) -> An
             continue
         notes.update(raw.notes)
         size = raw.size or image_size(name)
-        objects, refused, target_refused = _objects(raw, size, problems, notes)
+        objects, refused, target_refused = _objects(raw, size, kind, problems, notes)
         if target_refused and on_bad_box == "drop_image":
             notes[REFUSED] += 1
             continue
@@ -53,40 +73,76 @@ def collect(reading: Reading, on_bad_box: OnBadBox, image_size: ImageSize) -> An
 
 
 def _objects(
-    raw: RawImage, size: tuple[int, int] | None, problems: list[Problem], notes: Counter[str]
+    raw: RawImage, size: tuple[int, int] | None, kind: Geometry, problems: list[Problem], notes: Counter[str]
 ) -> tuple[tuple[Object, ...], list[str], bool]:
     """Return the objects of an image, the descriptions of refused ones, and whether one of those is a target."""
     objects, refused, target_refused = [], [], False
-    for box in raw.boxes:
+    for stated in raw.objects:
         try:
-            corners, clipped = _place(box, size)
+            placed = _place(stated, size, kind, notes)
         except ValueError as error:
-            refused.append(box.desc)
-            target_refused |= not isinstance(error, SmallBoxError) and not box.ignored
-            problems.append(Problem(box.where, "", str(error), is_box=True))
+            refused.append(stated.desc)
+            target_refused |= not isinstance(error, SmallBoxError) and not stated.ignored
+            problems.append(Problem(stated.where, "", str(error), is_box=True))
             continue
-        notes.update(box.notes)
-        notes[f"boxes clipped by at most {CLIP_PIXELS:g} pixel"] += clipped
-        notes[IGNORED] += box.ignored
-        crowd = {"iscrowd": True} if box.ignored else {}
-        objects.append(Object.model_construct(desc=box.desc, bbox=corners, **crowd))
+        notes.update(stated.notes)
+        if kind.is_box:
+            notes.update(stated.as_box)
+        notes[IGNORED] += stated.ignored
+        crowd = {"iscrowd": True} if stated.ignored else {}
+        objects.append(Object.model_construct(desc=stated.desc, **placed, **crowd))
     for name in [name for name, count in notes.items() if not count]:
         del notes[name]
     return tuple(objects), refused, target_refused
 
 
-def _place(box: RawBox, size: tuple[int, int] | None) -> tuple[tuple[float, float, float, float], bool]:
-    if box.fault:
-        raise InputError(box.fault)
-    check_description(box.desc)
-    if len(box.corners_xyxy) != 4 or not all(abs(v) < float("inf") for v in box.corners_xyxy):
-        raise InputError(f"expected four finite numbers, found {list(box.corners_xyxy)}")
-    if box.unit == "pixels":
+def _place(stated: RawObject, size: tuple[int, int] | None, kind: Geometry, notes: Counter[str]) -> dict[str, Any]:
+    """Return the box of an object in [0, 1] and, if targets are no boxes, its shape.
+
+    Raises:
+        InputError: it is no object of its image, or has no such shape
+        SmallBoxError: it is too small for the grid
+    """
+    if stated.fault:
+        raise InputError(stated.fault)
+    check_description(stated.desc)
+    if len(stated.corners_xyxy) != 4 or not all(abs(v) < float("inf") for v in stated.corners_xyxy):
+        raise InputError(f"expected four finite numbers, found {list(stated.corners_xyxy)}")
+    if stated.unit == "pixels":
         if size is None:
             raise InputError("a box in pixels, but the size of its image is unknown: it is missing or not an image")
-        return place_box(box.corners_xyxy, *size, grid=_GRID)
-    slack = (CLIP_PIXELS / size[0], CLIP_PIXELS / size[1]) if size else (0.0, 0.0)
-    return place_box(box.corners_xyxy, 1.0, 1.0, grid=_GRID, slack=slack)
+        extent, slack = (float(size[0]), float(size[1])), (CLIP_PIXELS, CLIP_PIXELS)
+    else:
+        extent, slack = (1.0, 1.0), (CLIP_PIXELS / size[0], CLIP_PIXELS / size[1]) if size else (0.0, 0.0)
+    if stated.is_point:
+        return _point(stated, extent, kind)
+    corners, clipped = place_box(stated.corners_xyxy, *extent, grid=_GRID, slack=slack)
+    notes[f"boxes clipped by at most {CLIP_PIXELS:g} pixel"] += clipped
+    if kind.is_box or stated.ignored:
+        return {"bbox": corners}
+    # One conversion for all formats: that of COCO, in pixels.
+    size = size or _NOMINAL
+    scale = (1.0, 1.0) if stated.unit == "pixels" else size
+    record = {
+        "segmentation": [_scaled(outline, scale) for outline in stated.outlines]
+        if isinstance(stated.outlines, (list, tuple))
+        else stated.outlines,
+        "keypoints": _scaled(stated.keypoints, (*scale, 1.0)),
+    }
+    return {"bbox": corners, "geometry": coco_shape(record, kind, corners, size, stated.keypoint_names, notes)}
+
+
+def _point(stated: RawObject, extent: tuple[float, float], kind: Geometry) -> dict[str, Any]:
+    if not kind.fits(2) or kind.named:
+        raise InputError(f"a point, found where a {kind.name} is wanted; data.geometry: point reads it")
+    x, y = stated.corners_xyxy[0] / extent[0], stated.corners_xyxy[1] / extent[1]
+    if not (0 <= x <= 1 and 0 <= y <= 1):
+        raise InputError(f"({stated.corners_xyxy[0]:g}, {stated.corners_xyxy[1]:g}) lies outside its image")
+    return {"bbox": widened((x, y, x, y)), "geometry": Shape(kind.name, kind.arrange((x, y)))}
+
+
+def _scaled(values: Sequence[float], scale: Sequence[float]) -> list[float]:
+    return [value * scale[i % len(scale)] for i, value in enumerate(values)]
 
 
 def _relative(name: str, root: Path) -> str:

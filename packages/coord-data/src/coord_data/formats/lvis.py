@@ -6,39 +6,37 @@ Images with classes that were not annotated exhaustively are counted.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-import ijson
-
-from coord_codec import AnnotationSet, Instance, read_annotations
-from coord_codec.annotations import ImageSize
+from coord_codec import InputError, Instance, read_annotations
 from coord_codec.boxes import OnBadBox
+from coord_codec.coco.document import is_coco
 from coord_codec.records import ABSENT, with_uncertain
-from coord_data.formats.raw import Source
+from coord_data.formats.coco import folder_of
+from coord_data.formats.table import Annotated, AnnotationFormat, Example
+from coord_data.raw_boxes import raw_of_coco
+from coord_data.source import Source
 
 
 def recognise(source: Source) -> bool:
     """Return whether a source is COCO JSON with the keys that LVIS adds."""
-    if source.head[:1] != "{" or source.record is not None:
-        return False
-    try:
-        with source.path.open("rb") as file:  # streamed, since the file may be a gigabyte
-            first = next(ijson.items(file, "images.item"), None)
-    except ijson.JSONError:
-        return False  # the reader reports it
+    first = source.first_image
     return (
         isinstance(first, Mapping) and ("coco_url" in first or "neg_category_ids" in first) and "file_name" not in first
     )
 
 
-def read_lvis(
-    source: Source, images: Any, image_size: ImageSize, on_bad_box: OnBadBox, geometry: str = "box"
-) -> AnnotationSet:
-    """Return the annotations of an LVIS file; images are named `train2017/000000000001.jpg`, or without the folder."""
+def load(source: Source, images: Path | None, on_bad_box: OnBadBox, geometry: str) -> Annotated:
+    """Read an LVIS file; images are named `train2017/000000000001.jpg`, or without the folder."""
+    if not is_coco(source.document):
+        raise InputError(f"{source.named}: --format lvis, but the file is not COCO JSON")
+    root = images or source.path.parent
+    folder = folder_of(source, root)
     notes: Counter[str] = Counter()
     rows = []
     for row in source.document["images"]:
@@ -52,11 +50,16 @@ def read_lvis(
         )
         rows.append(named_row)
     document = {**source.document, "images": rows}
-    loaded = read_annotations(document, images, image_size=image_size, on_bad_box=on_bad_box, geometry=geometry)
+    loaded = read_annotations(document, images, image_size=folder.size, on_bad_box=on_bad_box, geometry=geometry)
     problems = [replace(p, where=p.where.replace("annotations: ", f"{source.path}: ", 1)) for p in loaded.problems]
-    root = images or source.path.parent
     instances = _with_absent(loaded.instances, rows, {category.id: category.name for category in loaded.categories})
-    return replace(loaded, instances=instances, problems=tuple(problems), notes={**loaded.notes, **+notes}, root=root)
+    stated = loaded.stated
+    loaded = replace(
+        loaded, instances=instances, problems=tuple(problems), notes={**loaded.notes, **+notes}, root=root, stated=None
+    )
+    assert stated is not None  # as of every COCO document
+    raw = raw_of_coco(stated, loaded, source)
+    return Annotated(source.named, loaded, root, root, source.format, (), raw, folder)
 
 
 def _with_absent(
@@ -76,3 +79,24 @@ def _with_absent(
 def _named(ids: Any, names: Mapping[int | str, str]) -> list[str] | None:
     """Return the class names of a list of ids; None if `ids` is not a list."""
     return [names[i] for i in ids if isinstance(i, int | str) and i in names] if isinstance(ids, list) else None
+
+
+_DOCUMENT = {
+    "images": [{"id": 1, "coco_url": "http://images.cocodataset.org/train2017/1.jpg", "width": 100, "height": 50}],
+    "categories": [{"id": 1, "name": "cat"}],
+}
+
+
+def _example(**annotation: object) -> Example:
+    row = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [20, 10, 40, 30], **annotation}
+    return Example({"a.json": json.dumps({**_DOCUMENT, "annotations": [row]})}, "a.json", "train2017/1.jpg")
+
+
+FORMAT = AnnotationFormat(
+    "lvis",
+    "LVIS JSON",
+    "COCO JSON whose images state a `coco_url`, and the classes known to be absent from them",
+    {"box": _example(), "polygon": _example(segmentation=[[20, 10, 60, 10, 60, 40, 20, 40]])},
+    recognise,
+    load=load,
+)

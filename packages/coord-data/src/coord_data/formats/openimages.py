@@ -12,7 +12,9 @@ from pathlib import Path
 
 from coord_codec.files import InputError
 from coord_data.formats.images import Found, ImageIndex, find_root
-from coord_data.formats.raw import RawBox, RawImage, Reading, Source, csv_rows, number, read_table
+from coord_data.formats.raw import RawImage, RawObject, Reading, csv_rows, number
+from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.source import Source
 
 _COLUMNS = {"ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"}
 _FLAGS = ("IsOccluded", "IsTruncated", "IsDepiction", "IsInside")
@@ -21,7 +23,7 @@ _FLAGS = ("IsOccluded", "IsTruncated", "IsDepiction", "IsInside")
 def recognise(source: Source) -> bool:
     """Return whether a source is such a table, or a folder with one."""
     if source.is_dir:
-        return any(recognise(Source(path)) for path in source.glob("*.csv"))
+        return any(recognise(source.file(path)) for path in source.glob("*.csv"))
     return set(source.head.partition("\n")[0].strip().split(",")) >= _COLUMNS
 
 
@@ -31,17 +33,17 @@ def read(source: Source, images: Path | None) -> Reading:
     Raises:
         InputError: labels are codes, and no file names them.
     """
-    files = [p for p in source.glob("*.csv") if recognise(Source(p))] or [source.path]
+    files = [p for p in source.glob("*.csv") if recognise(source.file(p))] or [source.path]
     folder = files[0].parent
     names = {
         row[0]: row[1]
         for path in sorted(folder.glob("*class-descriptions*.csv"))
-        for _, row in csv_rows(read_table(path), path)
+        for _, row in csv_rows(source.file(path).table, path)
         if len(row) == 2
     }
     rows: dict[str, list[tuple[str, Mapping[str, str]]]] = {}
     for path in files:
-        table = csv_rows(read_table(path), path)
+        table = csv_rows(source.file(path).table, path)
         _, header = next(table, (1, []))
         if missing := sorted(_COLUMNS - set(header)):
             raise InputError(f"{path}: expected a header of Open Images, found one without {', '.join(missing)}")
@@ -69,13 +71,23 @@ def _image(
     return RawImage(image.name, where, list(_boxes(rows, names)), image_id=image_id, notes=image.notes)
 
 
-def _boxes(rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]) -> Iterator[RawBox]:
+def _boxes(rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]) -> Iterator[RawObject]:
     for where, row in rows:
         desc = names.get(row["LabelName"], row["LabelName"])
         try:
             corners = tuple(number(row[side]) for side in ("XMin", "YMin", "XMax", "YMax"))
         except ValueError as error:
-            yield RawBox(desc, (), where, fault=str(error))
+            yield RawObject(desc, (), where, fault=str(error))
             continue
         notes = tuple(f"objects with {flag}, kept" for flag in _FLAGS if row.get(flag) == "1")
-        yield RawBox(desc, corners, where, "fractions", ignored=row.get("IsGroupOf") == "1", notes=notes)
+        yield RawObject(desc, corners, where, "fractions", ignored=row.get("IsGroupOf") == "1", notes=notes)
+
+
+FORMAT = AnnotationFormat(
+    "openimages",
+    "Open Images CSV",
+    "CSV with `ImageID`, `LabelName`, `XMin`, `XMax`, `YMin`, `YMax` in fractions, and `class-descriptions*.csv`",
+    {"box": Example({"a.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,cat,0.2,0.6,0.2,0.8\n"}, "a.csv")},
+    recognise,
+    read,
+)

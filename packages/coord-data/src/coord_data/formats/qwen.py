@@ -1,4 +1,4 @@
-"""Reader of Qwen-VL conversations, whose answers are JSON with `bbox_2d` and `label`.
+"""Reader of Qwen-VL conversations, whose answers are JSON with `bbox_2d` or `point_2d` and `label`.
 
 Qwen3-VL writes thousandths of the image, Qwen2.5-VL pixels of the resized image, which the numbers alone cannot tell
 apart. They are read as thousandths unless one exceeds 1000; `--format qwen-pixels` reads pixels. A note names the unit.
@@ -12,12 +12,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coord_data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list, number
+from coord_data.formats.raw import RawImage, RawObject, Reading, as_json, as_list, number
+from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.source import Source
+
+_KEYS = ("bbox_2d", "point_2d")
 
 
 def recognise(source: Source) -> bool:
-    """Return whether a source has conversations, and `bbox_2d` near its beginning."""
-    return bool({"messages", "conversations"} & set(source.record or {})) and "bbox_2d" in source.head
+    """Return whether a source has conversations, and `bbox_2d` or `point_2d` near its beginning."""
+    return bool({"messages", "conversations"} & set(source.record or {})) and any(key in source.head for key in _KEYS)
 
 
 def read(source: Source, images: Path | None, pixels: bool | None = None) -> Reading:
@@ -29,15 +33,15 @@ def read(source: Source, images: Path | None, pixels: bool | None = None) -> Rea
         pixels: whether numbers are pixels; inferred from the largest number if None
     """
     raw_images = [image for where, record in source.records() for image in _images(record, where)]
-    numbers = (v for image in raw_images for box in image.boxes for v in box.corners_xyxy)
+    numbers = (v for image in raw_images for box in image.objects for v in box.corners_xyxy)
     largest = max(filter(math.isfinite, numbers), default=0.0)
     if pixels is None:
         pixels = largest > 1000
     if not pixels:
-        raw_images = [image._replace(boxes=[_as_fractions(box) for box in image.boxes]) for image in raw_images]
+        raw_images = [image._replace(objects=[_as_fractions(box) for box in image.objects]) for image in raw_images]
     unit = "pixels" if pixels else "thousandths of the image; --format qwen-pixels reads pixels"
     note = f"{source.path}: bbox_2d is read as {unit} (the largest number is {largest:g})"
-    return Reading(raw_images, images or source.path.parent, (note,))
+    return Reading(raw_images, images or source.path.parent, (note,), in_thousandths=not pixels)
 
 
 def read_pixels(source: Source, images: Path | None) -> Reading:
@@ -45,7 +49,7 @@ def read_pixels(source: Source, images: Path | None) -> Reading:
     return read(source, images, pixels=True)
 
 
-def _as_fractions(box: RawBox) -> RawBox:
+def _as_fractions(box: RawObject) -> RawObject:
     return box._replace(corners_xyxy=tuple(v / 1000 for v in box.corners_xyxy), unit="fractions")
 
 
@@ -67,7 +71,11 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
     if len(names) != 1:
         yield RawImage("", where, fault=f"expected one image, found {len(names)}")
         return
-    parsed_answers = [_objects(answer) for answer in answers if "bbox_2d" in answer or answer.strip("`json\n ") == "[]"]
+    parsed_answers = [
+        _objects(answer)
+        for answer in answers
+        if any(key in answer for key in _KEYS) or answer.strip("`json\n ") == "[]"
+    ]
     if not parsed_answers or any(isinstance(objects, str) for objects in parsed_answers):
         fault = next((f for f in parsed_answers if isinstance(f, str)), "expected an answer with bbox_2d, found none")
         yield RawImage(names[0], where, fault=fault)
@@ -88,17 +96,42 @@ def _objects(answer: str) -> list[Any] | str:
     return value if isinstance(value, list) else [value]
 
 
-def _box(value: Any, where: str) -> RawBox:
+def _box(value: Any, where: str) -> RawObject:
     if not isinstance(value, Mapping):
-        return RawBox("", (), where, fault=f"expected an object with bbox_2d and label, found {as_json(value)}")
+        return RawObject("", (), where, fault=f"expected an object with bbox_2d and label, found {as_json(value)}")
     try:
-        corners = tuple(number(v) for v in as_list(value.get("bbox_2d")))
+        corners = tuple(number(v) for v in as_list(value.get("bbox_2d", value.get("point_2d"))))
     except ValueError as error:
-        return RawBox("", (), where, fault=str(error))
+        return RawObject("", (), where, fault=str(error))
     label = value.get("label")
     if isinstance(label, list | Mapping):
-        return RawBox("", (), where, fault=f"label: expected text, found {as_json(label)}")
-    box = RawBox("" if label is None else str(label), corners, where)
+        return RawObject("", (), where, fault=f"label: expected text, found {as_json(label)}")
+    box = RawObject("" if label is None else str(label), corners, where)
     if len(corners) == 4:
         return box
+    if len(corners) == 2 and "point_2d" in value:
+        return box._replace(corners_xyxy=corners * 2, is_point=True)
     return box._replace(corners_xyxy=(), fault=f"expected four numbers, found {as_json(value)}")
+
+
+def _example(key: str, numbers: list[int]) -> Example:
+    answer = json.dumps([{key: numbers, "label": "cat"}])
+    turns = [{"role": "user", "content": "<image>Find the cat."}, {"role": "assistant", "content": answer}]
+    return Example({"a.jsonl": json.dumps({"messages": turns, "images": ["a.jpg"]}) + "\n"}, "a.jsonl")
+
+
+FORMAT = AnnotationFormat(
+    "qwen",
+    "conversations of Qwen3-VL",
+    "`messages` or `conversations` whose answers are JSON with `bbox_2d` and `label`, in thousandths of the image",
+    {"box": _example("bbox_2d", [200, 200, 600, 800]), "point": _example("point_2d", [400, 500])},
+    recognise,
+    read,
+)
+IN_PIXELS = AnnotationFormat(
+    "qwen-pixels",
+    "conversations of Qwen2.5-VL",
+    "the same in pixels; recognised by numbers above 1000, else the format has to be named",
+    {"box": _example("bbox_2d", [20, 10, 60, 40]), "point": _example("point_2d", [40, 25])},
+    read=read_pixels,
+)

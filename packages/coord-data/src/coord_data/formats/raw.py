@@ -1,47 +1,55 @@
-"""What all format readers share: images with the boxes that a file states, not yet validated, and its lazy `Source`."""
+"""What all format readers share: images with the objects that a file states, not yet validated."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from coord_codec.files import InputError, parse_json_line, read_json, read_text
-from coord_data.formats.images import in_any_case, is_hidden
+from coord_codec.files import InputError
 
+Unit = Literal["pixels", "fractions"]
 BAD_SIZE = "stated image sizes that are not positive integers: the size of the file is used"
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_HEAD = 1 << 16
 
 
-class RawBox(NamedTuple):
-    """A box as a file states it.
+class RawObject(NamedTuple):
+    """An object as a file states it.
 
     Attributes:
         desc: description of the object
-        corners_xyxy: x1, y1, x2, y2 in `unit`
+        corners_xyxy: x1, y1, x2, y2 in `unit`, of the box around its shape if the file states only that; of a point
+            both corners are the point
         where: file and line or id
         unit: `pixels`, or `fractions` of the image's width and height
         ignored: whether it is no training target and is ignored in scoring
         notes: notes to count
-        fault: error message if the box cannot be used; corners are kept if the file states them
+        fault: error message if the object cannot be used; corners are kept if the file states them
         class_number: class number, if the file states one
+        outlines: x and y of each vertex of its outlines in `unit`, as `segmentation` in COCO; empty if it has only a
+            box. Masks are kept as they are, and refused where an outline is wanted
+        keypoints: x, y in `unit` and visibility of each keypoint, as in COCO
+        keypoint_names: their names
+        as_box: notes to count where the box alone is used
+        is_point: whether the file states a point and no box
     """
 
     desc: str
     corners_xyxy: tuple[float, ...]
     where: str
-    unit: Literal["pixels", "fractions"] = "pixels"
+    unit: Unit = "pixels"
     ignored: bool = False
     notes: tuple[str, ...] = ()
     fault: str = ""
     class_number: int | None = None
+    outlines: Any = ()
+    keypoints: Sequence[float] = ()
+    keypoint_names: tuple[str, ...] = ()
+    as_box: tuple[str, ...] = ()
+    is_point: bool = False
 
 
 class RawImage(NamedTuple):
@@ -50,7 +58,7 @@ class RawImage(NamedTuple):
     Attributes:
         name: path relative to the folder of the images
         where: file and line or id
-        boxes: boxes of the image
+        objects: objects of the image
         size: width and height in pixels; read from the image file if None
         image_id: id in the data set
         extra: further keys of the record
@@ -60,7 +68,7 @@ class RawImage(NamedTuple):
 
     name: str
     where: str
-    boxes: Iterable[RawBox] = ()
+    objects: Iterable[RawObject] = ()
     size: tuple[int, int] | None = None
     image_id: int | str | None = None
     extra: Mapping[str, Any] = {}
@@ -76,109 +84,28 @@ class Reading:
         images: the images, read lazily
         root: folder that image names are relative to
         notes: notes for the user on how the source was read
-        class_names: class names by class number, if boxes state numbers
+        class_names: class names by class number, if objects state numbers
+        layout: order of the numbers of a box in the file
+        in_thousandths: whether the file states thousandths, which the objects have as fractions
     """
 
     images: Iterable[RawImage]
     root: Path
     notes: tuple[str, ...] = ()
     class_names: Mapping[int, str] = field(default_factory=dict)
+    layout: Literal["xyxy", "cxcywh"] = "xyxy"
+    in_thousandths: bool = False
 
 
-@dataclass(frozen=True)
-class Source:
-    """A file or folder of annotations, read lazily as far as recognising its format requires."""
+def around(outline: Sequence[float]) -> tuple[float, float, float, float]:
+    """Return the box around an outline of alternating x and y.
 
-    path: Path
-
-    @cached_property
-    def is_dir(self) -> bool:
-        """Whether the source is a folder."""
-        return self.path.is_dir()
-
-    @cached_property
-    def head(self) -> str:
-        """The beginning of a file as text; empty for a folder.
-
-        Raises:
-            InputError: the file cannot be read.
-        """
-        if self.is_dir:
-            return ""
-        try:
-            with self.path.open("rb") as file:
-                begin = file.read(_HEAD)
-                return begin.decode("utf-16" if begin[:2] in _UTF16 else "utf-8-sig", errors="replace").lstrip()
-        except OSError as error:
-            raise InputError(f"{self.path}: cannot be read ({error.strerror or error}); check the path") from error
-
-    @cached_property
-    def record(self) -> dict[str, Any] | None:
-        """The first record of a JSON lines file, or of a JSON list; None for anything else."""
-        if self.head[:1] == "{":
-            first, _, rest = self.head.partition("\n")
-            try:
-                record = parse_json_line(first)
-            except ValueError:
-                return None
-            return record if rest.strip() or self.path.suffix == ".jsonl" else None
-        if self.head[:1] == "[" and isinstance(self.document, list) and self.document:
-            return self.document[0] if isinstance(self.document[0], dict) else None
-        return None
-
-    @cached_property
-    def document(self) -> Any:
-        """The parsed content of a JSON file.
-
-        Raises:
-            InputError: the file is not JSON.
-        """
-        return read_json(self.path)
-
-    def records(self) -> Iterator[tuple[str, dict[str, Any] | str]]:
-        """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one.
-
-        Raises:
-            InputError: the source is a folder.
-        """
-        if self.is_dir:
-            raise InputError(f"{self.path}: expected a file of records, found a folder; name the file in it")
-        if self.head[:1] == "[":
-            for index, record in enumerate(self.document):
-                yield f"{self.path}: record {index}", record if isinstance(record, dict) else "expected an object"
-            return
-        with self.path.open("rb") as lines:
-            for line_number, line in enumerate(lines, start=1):
-                if line.strip():
-                    try:
-                        yield f"{self.path}:{line_number}", parse_json_line(line)
-                    except ValueError as error:
-                        yield f"{self.path}:{line_number}", str(error)
-
-    def glob(self, *patterns: str) -> list[Path]:
-        """Return the sorted files of a folder that match, with suffixes in any case and without hidden files."""
-        paths = (path for pattern in patterns for path in self.path.glob(in_any_case(pattern))) if self.is_dir else ()
-        return sorted(path for path in paths if path.is_file() and not is_hidden(path, self.path))
-
-
-Recognise = Callable[[Source], bool]
-Read = Callable[[Source, "Path | None"], Reading]
-
-
-def read_table(path: Path) -> str:
-    """Read a text file in UTF-8, or in UTF-16 with a byte order mark, as spreadsheets save Unicode text.
-
-    Raises:
-        InputError: the file cannot be read or has another encoding.
+    Example:
+        >>> around([5, 1, 9, 4, 2, 3])
+        (2, 1, 9, 4)
     """
-    try:
-        with path.open("rb") as file:
-            wide = file.read(2) in _UTF16
-        return path.read_text(encoding="utf-16") if wide else read_text(path)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-16 text (byte {error.start}); save the file as UTF-8") from error
+    xs, ys = outline[::2], outline[1::2]
+    return min(xs), min(ys), max(xs), max(ys)
 
 
 def csv_rows(text: str, path: Path, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:

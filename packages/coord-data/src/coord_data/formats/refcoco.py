@@ -7,6 +7,7 @@ code when it is opened: it is refused, with the command that turns it into JSON.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 
 from coord_codec import InputError, read_annotations
 from coord_data.formats.images import find_root
-from coord_data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list
+from coord_data.formats.raw import RawImage, RawObject, Reading, as_json, as_list
+from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.source import Source
 
 _PICKLES = ("refs*.p", "refs*.pkl")
 
@@ -49,13 +52,13 @@ def read(source: Source, images: Path | None) -> Reading:
         raise InputError(
             f"{path}: the phrases refer to COCO annotations; put instances.json, which has them, beside the file"
         )
-    document = Source(instances).document
+    document = source.file(instances).document
     if not isinstance(document, Mapping):
         raise InputError(f"{instances}: expected COCO JSON, found {as_json(document)}")
     read_annotations({**document, "annotations": []})  # raises if it is not COCO
     root = find_root(images, folder / "images", folder)
     boxes, rows = (_by_id(document.get(name)) for name in ("annotations", "images"))
-    refs = list(Source(path).records())
+    refs = list(source.file(path).records())
     raw_images = (image for where, ref in refs for image in _phrases(ref, where, boxes, rows))
     return Reading(raw_images, root, _splits(refs, path))
 
@@ -87,5 +90,26 @@ def _phrases(ref: Any, where: str, boxes: Mapping[Any, Any], images: Mapping[Any
         yield RawImage("", where, fault=f"expected ann_id of an annotation in instances.json, found {as_json(ref)}")
         return
     for phrase in sentences:
-        box = RawBox(phrase.strip(), (x, y, x + w, y + h), where)
+        outlines = annotation.get("segmentation") or ()
+        box = RawObject(phrase.strip(), (x, y, x + w, y + h), where, outlines=outlines)
         yield RawImage(name, where, [box], size, extra={"query": phrase.strip(), "split": ref.get("split")})
+
+
+def _example(**annotation: object) -> Example:
+    instances = {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 50}],
+        "categories": [{"id": 1, "name": "animal"}],
+        "annotations": [{"id": 7, "image_id": 1, "category_id": 1, "bbox": [20, 10, 40, 30], **annotation}],
+    }
+    refs = [{"ann_id": 7, "image_id": 1, "split": "train", "sentences": [{"raw": "cat"}]}]
+    return Example({"refs.json": json.dumps(refs), "instances.json": json.dumps(instances)}, "refs.json")
+
+
+FORMAT = AnnotationFormat(
+    "refcoco",
+    "RefCOCO",
+    "phrases in `refs*.json` that refer to COCO's `instances.json` beside it",
+    {"box": _example(), "polygon": _example(segmentation=[[20, 10, 60, 10, 60, 40, 20, 40]])},
+    recognise,
+    read,
+)

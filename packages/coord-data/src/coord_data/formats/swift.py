@@ -1,18 +1,21 @@
 """Reader of ms-swift's grounding records: `messages` with `<ref-object>` and `<bbox>`, whose values are in `objects`.
 
-`objects.bbox` is x1, y1, x2, y2 in pixels (`bbox_type: real`, the default) or in fractions (`norm1`). A `<bbox>`
-belongs to the last `<ref-object>` before it. If a record has several images, `objects.image_id` is the index of each
-box's image. Records without boxes are left out and listed.
+`objects.bbox` is x1, y1, x2, y2, or the x, y of a point, in pixels (`bbox_type: real`, the default) or in fractions
+(`norm1`). A `<bbox>` belongs to the last `<ref-object>` before it. If a record has several images, `objects.image_id`
+is the index of each box's image. Records without boxes are left out and listed.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coord_data.formats.raw import RawBox, RawImage, Reading, Source, as_json, as_list, number
+from coord_data.formats.raw import RawImage, RawObject, Reading, Unit, as_json, as_list, number
+from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.source import Source
 
 _TAGS = re.compile(r"<ref-object>|<bbox>")
 
@@ -60,7 +63,7 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
 
 def _boxes(
     record: Mapping[str, Any], objects: Mapping[str, Any], where: str, indices: list[int]
-) -> Iterator[tuple[int, RawBox]]:
+) -> Iterator[tuple[int, RawObject]]:
     kind = objects.get("bbox_type", "real")
     refs = as_list(objects.get("ref"))
     text = " ".join(str(m.get("content", "")) for m in as_list(record.get("messages")) if isinstance(m, Mapping))
@@ -85,5 +88,25 @@ def _boxes(
         except ValueError:
             corners, fault = (), f"expected x1, y1, x2, y2, found {as_json(box)}"
         desc = str(refs[ref]) if 0 <= ref < len(refs) else ""
-        unit = "fractions" if kind == "norm1" else "pixels"
-        yield image, RawBox(desc, corners, box_where, unit, fault=fault)
+        unit: Unit = "fractions" if kind == "norm1" else "pixels"
+        is_point = len(corners) == 2
+        yield (
+            image,
+            RawObject(desc, corners * 2 if is_point else corners, box_where, unit, fault=fault, is_point=is_point),
+        )
+
+
+def _example(*numbers: float) -> Example:
+    turns = [{"role": "user", "content": "<image>Find <ref-object>"}, {"role": "assistant", "content": "<bbox>"}]
+    record = {"messages": turns, "images": ["a.jpg"], "objects": {"ref": ["cat"], "bbox": [numbers]}}
+    return Example({"a.jsonl": json.dumps(record) + "\n"}, "a.jsonl")
+
+
+FORMAT = AnnotationFormat(
+    "swift",
+    "grounding conversations of ms-swift",
+    "`messages` with `<ref-object>` and `<bbox>`, whose values are in `objects`",
+    {"box": _example(20, 10, 60, 40), "point": _example(40, 25)},
+    recognise,
+    read,
+)

@@ -10,9 +10,11 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from coord_codec.files import InputError, read_json
+from coord_codec.files import InputError
 from coord_data.formats.images import Found, ImageIndex, find_root
-from coord_data.formats.raw import BAD_SIZE, RawBox, RawImage, Reading, Source, as_json, as_list, image_size, number
+from coord_data.formats.raw import BAD_SIZE, RawImage, RawObject, Reading, as_json, as_list, image_size, number
+from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.source import Source
 
 _SAMPLED_RECORDS = 100
 _SIDES = (("x", "x"), ("y", "y"), ("w", "width"), ("h", "height"))
@@ -41,10 +43,10 @@ def read(source: Source, images: Path | None) -> Reading:
         files = [source.path / name for name in _FILES if (source.path / name).is_file()]
         if not files:
             raise InputError(f"{source.path}: expected {' or '.join(_FILES)} in this folder, found neither")
-        source = Source(files[0])
+        source = source.file(files[0])
     folder = source.path.parent
     image_data = folder / "image_data.json"
-    facts = _facts(image_data) if image_data.is_file() else {}
+    facts = _facts(source.file(image_data)) if image_data.is_file() else {}
     root = find_root(images, folder / "images", folder)
     records = list(source.records())
     found = ImageIndex(root).find_all(_names(record, facts) for _, record in records)
@@ -52,13 +54,13 @@ def read(source: Source, images: Path | None) -> Reading:
     return Reading(raw_images, root)
 
 
-def _facts(path: Path) -> dict[int, Mapping[str, Any]]:
+def _facts(source: Source) -> dict[int, Mapping[str, Any]]:
     """Return the rows of `image_data.json` by image id.
 
     Raises:
         InputError: the file is not a list of images.
     """
-    rows = read_json(path)
+    rows, path = source.document, source.path
     if not isinstance(rows, list):
         raise InputError(f"{path}: expected a list of images, found {as_json(rows)}")
     facts = {}
@@ -92,7 +94,7 @@ def _image(record: Any, where: str, facts: Mapping[Any, Any], image: Found) -> R
     return RawImage(image.name, where, list(_boxes(boxes, where)), size, image_id, notes=image.notes + bad)
 
 
-def _boxes(boxes: list[Any], where: str) -> Iterator[RawBox]:
+def _boxes(boxes: list[Any], where: str) -> Iterator[RawObject]:
     for position, box in enumerate(boxes):
         box_where = f"{where}: box {position}"
         try:
@@ -101,7 +103,27 @@ def _boxes(boxes: list[Any], where: str) -> Iterator[RawBox]:
             if not isinstance(names[0], str | None):
                 raise TypeError(names[0])
         except (ValueError, AttributeError, TypeError):
-            yield RawBox("", (), box_where, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
+            yield RawObject("", (), box_where, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
             continue
         several = ("objects with several names, of which the first is used",) * (len(names) > 1)
-        yield RawBox(str(names[0] or "").strip(), (x, y, x + w, y + h), box_where, notes=several)
+        yield RawObject(str(names[0] or "").strip(), (x, y, x + w, y + h), box_where, notes=several)
+
+
+FORMAT = AnnotationFormat(
+    "vg",
+    "Visual Genome",
+    "`objects.json` or `region_descriptions.json` beside `image_data.json`, with x, y, w, h in pixels",
+    {
+        "box": Example(
+            {
+                "objects.json": '[{"image_id": 1, "objects": '
+                '[{"names": ["cat"], "x": 20, "y": 10, "w": 40, "h": 30}]}]',
+                "image_data.json": '[{"image_id": 1, "width": 100, "height": 50}]',
+            },
+            "objects.json",
+            "1.jpg",
+        )
+    },
+    recognise,
+    read,
+)

@@ -10,8 +10,8 @@ tool, and fractions are counted as well. (VOC2012 itself has a few.)
 |---|---|
 | `difficult` 1 | no training target, and ignored in scoring, as in VOC's own scoring |
 | `truncated`, `occluded` 1 | kept and counted |
-| `robndbox` (centre, size, angle), attribute `rotation` of CVAT | read as the upright box around it, counted |
-| `polygon` without `bndbox` | read as the upright box around it, counted |
+| `robndbox` (angle in radians), attribute `rotation` of CVAT (degrees) | an oriented box; as a box the one around it |
+| `polygon` | a polygon; as a box that of `bndbox`, or the one around it, counted |
 | `part` of an object | not read |
 """
 
@@ -27,9 +27,12 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse
 
+from coord_codec.coco.shapes import rotated_corners
 from coord_codec.files import InputError, read_text
 from coord_data.formats.images import IMAGE_SUFFIXES, Found, ImageIndex, find_root
-from coord_data.formats.raw import RawBox, RawImage, Reading, Source, image_size, number
+from coord_data.formats.raw import RawImage, RawObject, Reading, around, image_size, number
+from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.source import Source
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _ANNOTATIONS = ("Annotations", "annotations")
@@ -37,6 +40,7 @@ _ANNOTATIONS = ("Annotations", "annotations")
 _FRACTIONS = "boxes of files with fractions, which count from 0 and not from 1"
 _FEW_FRACTIONS = "boxes with fractions, counted from 1 like the others of this source, most of which are whole numbers"
 _ROTATED = "rotated boxes, read as the upright box around them"
+_POLYGONS = "polygons, read as the box around them"
 _STALE = "files that state the image of another file: the image with the file's own name is used"
 _AT_ZERO = "boxes with a side at 0 where Pascal VOC counts from 1: does the tool that wrote them count from 0?"
 
@@ -182,27 +186,28 @@ def _image(file: Path, image: Found, start: int) -> RawImage:
     return RawImage(image.name, str(file), list(_boxes(top, file, start)), size, notes=image.notes)
 
 
-def _boxes(top: Element, file: Path, start: int) -> Iterator[RawBox]:
+def _boxes(top: Element, file: Path, start: int) -> Iterator[RawObject]:
     for position, element in enumerate(top.findall("object")):
         where = f"{file}: object {position}"
         desc = (element.findtext("name") or "").strip()
         try:
-            corners, notes = _corners(element, start)
+            stated = _place(element, start)
         except ValueError as error:
-            yield RawBox(desc, (), where, fault=str(error))
+            yield RawObject(desc, (), where, fault=str(error))
             continue
-        flags = [name for name in ("truncated", "occluded") if _flag(element, name)]
         difficult = _flag(element, "difficult")
-        notes += tuple(f"{flag} objects, kept" for flag in flags) + ("difficult objects, ignored",) * difficult
-        yield RawBox(desc, corners, where, ignored=difficult, notes=notes)
+        notes = [f"{flag} objects, kept" for flag in ("truncated", "occluded") if _flag(element, flag)]
+        if difficult:
+            notes.append("difficult objects, ignored")
+        yield stated._replace(desc=desc, where=where, ignored=difficult, notes=(*stated.notes, *notes))
 
 
 def _flag(element: Element, name: str) -> bool:
     return (element.findtext(name) or "").strip() == "1"
 
 
-def _corners(element: Element, start: int) -> tuple[tuple[float, ...], tuple[str, ...]]:
-    """Return the upright box around an object, and notes to count.
+def _place(element: Element, start: int) -> RawObject:
+    """Return an object with its outline, the upright box around it and notes to count.
 
     Args:
         element: the object
@@ -211,24 +216,36 @@ def _corners(element: Element, start: int) -> tuple[tuple[float, ...], tuple[str
     box, rotated, polygon = (element.find(name) for name in ("bndbox", "robndbox", "polygon"))
     if box is None and rotated is not None:
         cx, cy, w, h, angle = (_number(rotated, name) for name in ("cx", "cy", "w", "h", "angle"))
-        return _upright_box(cx, cy, w, h, angle), (_ROTATED,)
-    has_point = any("." in text for text in _corner_texts(element))
-    notes = (_FRACTIONS,) if start == 0 else (_FEW_FRACTIONS,) * has_point
+        outline = rotated_corners((cx - w / 2, cy - h / 2, w, h), math.degrees(angle))
+        return RawObject("", around(outline), "", outlines=(outline,), as_box=(_ROTATED,))
+    notes: list[str] = []
+    if start == 0:
+        notes.append(_FRACTIONS)
+    elif any("." in text for text in _corner_texts(element)):
+        notes.append(_FEW_FRACTIONS)
+    outline = _outline(polygon, start) if polygon is not None else []
     if box is not None:
         x1, y1, x2, y2 = (_number(box, side) for side in _SIDES)
-        notes += (_AT_ZERO,) * (start == 1 and 0 in (x1, y1))
+        if start == 1 and 0 in (x1, y1):
+            notes.append(_AT_ZERO)
         x1, y1 = x1 - start, y1 - start
         if angle := _rotation(element):
-            notes += (_ROTATED,)
-            x1, y1, x2, y2 = _upright_box((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1, math.radians(angle))
-        return (x1, y1, x2, y2), notes
-    if polygon is not None:
-        xs, ys = ([number(point.text) for point in polygon.iter() if point.tag.startswith(axis)] for axis in ("x", "y"))
-        if not xs or len(xs) != len(ys):
-            raise InputError("polygon: expected x1, y1, x2, y2, ...")
-        corners = (min(xs) - start, min(ys) - start, max(xs), max(ys))
-        return corners, (*notes, "polygons, read as the box around them")
-    raise InputError("expected bndbox with xmin, ymin, xmax and ymax, found none")
+            outline = rotated_corners((x1, y1, x2 - x1, y2 - y1), angle)
+            return RawObject("", around(outline), "", notes=tuple(notes), outlines=(outline,), as_box=(_ROTATED,))
+        return RawObject("", (x1, y1, x2, y2), "", notes=tuple(notes), outlines=(outline,) if outline else ())
+    if not outline:
+        raise InputError("expected bndbox with xmin, ymin, xmax and ymax, found none")
+    x1, y1, x2, y2 = around(outline)
+    half = start / 2  # from the centre of a pixel to its border
+    corners = (x1 - half, y1 - half, x2 + half, y2 + half)
+    return RawObject("", corners, "", notes=tuple(notes), outlines=(outline,), as_box=(_POLYGONS,))
+
+
+def _outline(polygon: Element, start: int) -> list[float]:
+    xs, ys = ([number(point.text) for point in polygon.iter() if point.tag.startswith(axis)] for axis in ("x", "y"))
+    if not xs or len(xs) != len(ys):
+        raise InputError("polygon: expected x1, y1, x2, y2, ...")
+    return [value - start / 2 for point in zip(xs, ys, strict=True) for value in point]
 
 
 def _rotation(element: Element) -> float:
@@ -243,15 +260,32 @@ def _rotation(element: Element) -> float:
     return 0.0
 
 
-def _upright_box(cx: float, cy: float, w: float, h: float, angle: float) -> tuple[float, float, float, float]:
-    """Return the upright box around a box with a centre and size, rotated by an angle in radians."""
-    cos, sin = abs(math.cos(angle)), abs(math.sin(angle))
-    dx, dy = (w * cos + h * sin) / 2, (w * sin + h * cos) / 2
-    return cx - dx, cy - dy, cx + dx, cy + dy
-
-
 def _number(element: Element, name: str) -> float:
     try:
         return number(element.findtext(name))
     except ValueError as error:
         raise InputError(f"{element.tag}.{name}: {error}") from None
+
+
+_SIZE = "<size><width>100</width><height>50</height></size>"
+
+
+def _example(place: str, **values: float) -> Example:
+    numbers = "".join(f"<{name}>{value}</{name}>" for name, value in values.items())
+    cat = f"<object><name>cat</name><{place}>{numbers}</{place}></object>"
+    return Example({"a.xml": f"<annotation><filename>a.jpg</filename>{_SIZE}{cat}</annotation>"}, "a.xml")
+
+
+FORMAT = AnnotationFormat(
+    "voc",
+    "Pascal VOC XML",
+    "an XML file an image, with `bndbox` in pixels counted from 1, as the devkit, LabelImg, CVAT and Roboflow write it",
+    {
+        "box": _example("bndbox", xmin=21, ymin=11, xmax=60, ymax=40),
+        "polygon": _example("polygon", x1=20.0, y1=10.0, x2=60.0, y2=10.0, x3=60.0, y3=40.0, x4=20.0, y4=40.0),
+        "oriented": _example("robndbox", cx=40, cy=25, w=40, h=30, angle=0),
+    },
+    recognise,
+    read,
+    has_label_files=recognise,
+)

@@ -8,8 +8,9 @@ empty label file states that its image has no objects.
 |---|---|
 | five numbers | a box |
 | six numbers | the sixth, a confidence or track id, is ignored and counted |
-| nine or more | a polygon or the corners of a rotated box, read as the upright box around it and counted |
-| with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each, which are left out and counted |
+| seven or more, an odd count | a polygon, or corners of an oriented box; as a box the one around it, counted |
+| with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each; as a box without them, counted |
+| poses without `kpt_shape` | refused: they have the count of numbers of a polygon |
 | image without a label file | an image without objects, counted |
 | label file without an image | not read, counted |
 """
@@ -18,12 +19,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from coord_codec.files import InputError, read_text
+from coord_codec.geometry.base import pairs
+from coord_codec.geometry.polygon import find_crossing
 from coord_data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
 from coord_data.formats.images import image_files
 from coord_data.formats.label_files import (
@@ -34,18 +37,28 @@ from coord_data.formats.label_files import (
     label_folders,
     labels_without_image,
 )
-from coord_data.formats.raw import RawBox, RawImage, Reading, Source, number
+from coord_data.formats.raw import RawImage, RawObject, Reading, around, number
+from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.source import Source
 
 _SPLITS = ("train", "val", "valid", "test")
 _HELD_OUT = ("val", "test")
+_OUTLINES = "polygons or rotated boxes, read as the box around them"
+_SHORTEST_POSE = 9
+"""Numbers of a row with a class, a box and two keypoints of two numbers."""
+_SLACK = 0.02
+"""How far keypoints may lie outside their box, as a fraction of the image."""
+_SAMPLED = 200
+"""Number of label files whose rows are checked for their sense."""
 _EMPTY = "images without a label file, taken as images without objects"
 
 
 def recognise(source: Source) -> bool:
     """Return whether a source is a data.yaml with names, or a folder of images with numeric labels."""
     if not source.is_dir:
-        return source.path.suffix in (".yaml", ".yml") and "names" in read_data_yaml(source.path)
-    if any(path.name.startswith("data") and "names" in read_data_yaml(path) for path in source.glob("*.yaml", "*.yml")):
+        return source.path.suffix in (".yaml", ".yml") and "names" in read_data_yaml(source)
+    yamls = [source.file(path) for path in source.glob("*.yaml", "*.yml") if path.name.startswith("data")]
+    if any("names" in read_data_yaml(file) for file in yamls):
         return True
     folders = dict.fromkeys(image.parent for image in image_files(source.path))
     places = dict.fromkeys(place for folder in folders for place in label_folders(folder, source.path))
@@ -67,11 +80,11 @@ def read(source: Source, images: Path | None) -> Reading:
         InputError: there are no images, no labels or no class names.
     """
     if source.is_dir:
-        classes, names = find_classes(source.path)
-        top, paths, notes = _folder_images(source.path, images)
+        classes, names = find_classes(source)
+        top, paths, notes = _folder_images(source, images)
         notes = (f"{source.path}: class names are read from {names}", *notes) if names.parent != source.path else notes
     else:
-        values = read_data_yaml(source.path) if source.path.suffix in (".yaml", ".yml") else {}
+        values = read_data_yaml(source) if source.path.suffix in (".yaml", ".yml") else {}
         if "names" not in values:
             raise InputError(
                 f"{source.path}: expected the data.yaml of YOLO labels, with names, found none; name that file, or the "
@@ -88,7 +101,10 @@ def read(source: Source, images: Path | None) -> Reading:
         notes += (f"{source.path}: {count} no image, such as {unmatched[0]}: it is not read",)
     if shared := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
         notes += (f"{source.path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
-    return Reading((_image(pair, root, classes) for pair in labelled), root, notes, classes.names)
+    images_read = [_image(pair, root, classes) for pair in labelled]
+    if not classes.kpt_shape:
+        _check_sense(images_read[:_SAMPLED], source.path)
+    return Reading(images_read, root, notes, classes.names, layout="cxcywh")
 
 
 def _advice(place: Path) -> str:
@@ -113,26 +129,28 @@ class HeldOut(NamedTuple):
     notes: tuple[str, ...]
 
 
-def held_out(place: Path, images: Path | None = None) -> HeldOut | None:
+def held_out(source: Source | Path, images: Path | None = None) -> HeldOut | None:
     """Return the images that a data.yaml names under `val` and `test`; None if it names neither.
 
     Their labels are not read. A note reports a split that does not exist or equals the training images.
 
     Args:
-        place: the data.yaml, or the folder of a data set with one
+        source: the data.yaml, or the folder of a data set with one
         images: the folder of the training images that the user named
 
     Raises:
         InputError: the training images do not exist.
     """
-    file = next((path for path in (_yamls(place) if place.is_dir() else [place]) if path.is_file()), None)
+    source = Source(source) if isinstance(source, Path) else source
+    place = source.path
+    file = next((path for path in (_yamls(place) if source.is_dir else [place]) if path.is_file()), None)
     if file is None or file.suffix not in (".yaml", ".yml"):
         return None
-    values = read_data_yaml(file)
+    values = read_data_yaml(source.file(file))
     splits = [name for name in _HELD_OUT if values.get(name)]
     if not splits:
         return None
-    top, train, _ = _folder_images(place, images) if place.is_dir() else _images_of(file, values)
+    top, train, _ = _folder_images(source, images) if source.is_dir else _images_of(file, values)
     train_paths = {path.resolve() for path in train}
     held_out_paths: dict[Path, Path] = {}
     notes = []
@@ -166,13 +184,15 @@ def _places(entry: str, tops: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(start / name for start in tops for name in spelled))
 
 
-def _folder_images(folder: Path, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
+def _folder_images(source: Source, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
     """Return the result of `_images_of` for a data.yaml in a folder that names training images, else all images."""
+    folder = source.path
     notes: tuple[str, ...] = ()
-    file = next((path for path in _yamls(folder) if path.is_file() and read_data_yaml(path).get("train")), None)
+    yamls = [path for path in _yamls(folder) if path.is_file()]
+    file = next((path for path in yamls if read_data_yaml(source.file(path)).get("train")), None)
     if file is not None:
         try:
-            top, image_paths, notes = _images_of(file, read_data_yaml(file))
+            top, image_paths, notes = _images_of(file, read_data_yaml(source.file(file)))
             if not image_paths:
                 raise InputError(f"{file}: train: expected images, found none")
         except InputError as error:
@@ -256,14 +276,14 @@ def _image(labelled: Labelled, root: Path, classes: Classes) -> RawImage:
         lines = read_text(label).splitlines()
     except InputError as error:
         return RawImage(name, str(label), fault=str(error))
-    return RawImage(name, str(label), list(_boxes(lines, label, classes)))
+    return RawImage(name, str(label), list(_objects(lines, label, classes)))
 
 
 def _name(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
 
 
-def _boxes(lines: list[str], label: Path, classes: Classes) -> Iterator[RawBox]:
+def _objects(lines: list[str], label: Path, classes: Classes) -> Iterator[RawObject]:
     for line_number, line in enumerate(lines, start=1):
         words, where = line.split(), f"{label}:{line_number}"
         if not words:
@@ -271,42 +291,128 @@ def _boxes(lines: list[str], label: Path, classes: Classes) -> Iterator[RawBox]:
         try:
             values = [number(word) for word in words]
         except ValueError as error:
-            yield RawBox("", (), where, fault=str(error))
+            yield RawObject("", (), where, fault=str(error))
             continue
-        box = RawBox("", (), where, "fractions", class_number=int(values[0]) if values[0].is_integer() else None)
+        stated = RawObject("", (), where, "fractions", class_number=int(values[0]) if values[0].is_integer() else None)
         try:
-            yield _box(box, values, classes)
+            yield _object(stated, values, classes)
         except InputError as error:
-            yield box._replace(fault=str(error))
+            yield stated._replace(fault=str(error))
 
 
-def _box(box: RawBox, values: list[float], classes: Classes) -> RawBox:
-    names, kpt_shape = classes
-    if values[0] not in names:
-        raise InputError(f"class {values[0]:g} has no name: there are {len(names)}, counted from 0")
-    left_out: tuple[str, ...] = ()
-    if kpt_shape:
-        points, numbers_each = kpt_shape
-        if len(values) != 5 + points * numbers_each:
-            raise InputError(
-                f"kpt_shape is [{points}, {numbers_each}]: expected class, centre, size and {points} keypoints "
-                f"({5 + points * numbers_each} numbers), found {len(values)} numbers"
-            )
-        values, left_out = values[:5], ("keypoints left out: only the boxes of poses (kpt_shape) are read",) * points
-    fault = ""
+def _object(stated: RawObject, values: list[float], classes: Classes) -> RawObject:
+    if values[0] not in classes.names:
+        raise InputError(f"class {values[0]:g} has no name: there are {len(classes.names)}, counted from 0")
+    stated = stated._replace(desc=classes.names[int(values[0])])
+    if classes.kpt_shape:
+        return _pose(stated, values, classes, *classes.kpt_shape)
+    if len(values) == 6:
+        stated = stated._replace(notes=("labels with a sixth number, which is not read",))
     if len(values) in (5, 6):
-        cx, cy, width, height = values[1:5]
-        corners = (cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2)
-        if max(values[1:5]) > 2:
-            fault = f"expected fractions of the image, found {values[1:5]}: pixels?"
-        elif width < 0 or height < 0:
-            fault = f"expected a width and height of at least 0, found {width:g} x {height:g}"
-        notes = ("labels with a sixth number, which is not read",) * (len(values) == 6)
-    elif len(values) >= 7 and len(values) % 2:
-        xs, ys = values[1::2], values[2::2]
-        corners = (min(xs), min(ys), max(xs), max(ys))
-        notes = ("polygons or rotated boxes, read as the box around them",)
-    else:
-        raise InputError(f"expected class, centre and size (5 numbers) or a polygon, found {len(values)} numbers")
-    desc = names[int(values[0])]
-    return box._replace(desc=desc, corners_xyxy=corners, notes=notes + left_out, fault=fault)
+        return _centred(stated, values[1:5])
+    if len(values) >= 7 and len(values) % 2:
+        outline = values[1:]
+        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(_OUTLINES,))
+    expected = "expected class, centre and size (5 numbers) or a polygon (an odd count of numbers)"
+    if len(values) > 5 and len(values) % 3 == 2:
+        points = (len(values) - 5) // 3
+        expected += f", or {points} keypoints, which need kpt_shape: [{points}, 3] in data.yaml"
+    raise InputError(f"{expected}, found {len(values)} numbers")
+
+
+def _check_sense(images: Sequence[RawImage], path: Path) -> None:
+    """Refuse rows of poses that would be read as polygons.
+
+    Raises:
+        InputError: `kpt_shape` is missing.
+    """
+    rows = [[0.0, *stated.outlines[0]] for image in images for stated in image.objects if stated.outlines]
+    if not rows or not _look_like_poses(rows):
+        return
+    numbers = len(rows[0]) - 5
+    shapes = [f"[{numbers // each}, {each}]" for each in (3, 2) if numbers % each == 0]
+    raise InputError(
+        f"{path}: the labels have {len(rows[0])} numbers a row, which fit class, centre, size and keypoints inside the "
+        f"box, and cross themselves as outlines; write kpt_shape: {' or '.join(shapes)} in data.yaml"
+    )
+
+
+def _centred(stated: RawObject, numbers: list[float]) -> RawObject:
+    """Return an object with the box of a centre and a size."""
+    cx, cy, width, height = numbers
+    fault = ""
+    if max(numbers) > 2:
+        fault = f"expected fractions of the image, found {numbers}: pixels?"
+    elif width < 0 or height < 0:
+        fault = f"expected a width and height of at least 0, found {width:g} x {height:g}"
+    corners = (cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2)
+    return stated._replace(corners_xyxy=corners, fault=fault)
+
+
+def _pose(stated: RawObject, values: list[float], classes: Classes, points: int, numbers_each: int) -> RawObject:
+    """Return an object with the box and the keypoints of a row; without visibility a point at 0, 0 is not labelled."""
+    if len(values) != 5 + points * numbers_each:
+        raise InputError(
+            f"kpt_shape is [{points}, {numbers_each}]: expected class, centre, size and {points} keypoints "
+            f"({5 + points * numbers_each} numbers), found {len(values)} numbers"
+        )
+    keypoints: list[float] = []
+    for at in range(5, len(values), numbers_each):
+        x, y = values[at : at + 2]
+        keypoints += [x, y, values[at + 2] if numbers_each == 3 else 2.0 * bool(x or y)]
+    left_out = ("keypoints left out: only the boxes of poses (kpt_shape) are read",) * points
+    stated = stated._replace(keypoints=keypoints, keypoint_names=classes.keypoint_names, as_box=left_out)
+    return _centred(stated, values[1:5])
+
+
+def _look_like_poses(rows: Sequence[list[float]]) -> bool:
+    """Return whether rows that could be outlines are poses without `kpt_shape`: centre, size and keypoints.
+
+    All have the same count of numbers, each box lies in its image with all keypoints inside, and as outlines most of
+    them would cross themselves.
+    """
+    counts = {len(row) for row in rows}
+    if len(counts) != 1 or min(counts) < _SHORTEST_POSE or not all(map(_is_pose, rows)):
+        return False
+    crossing = sum(find_crossing(pairs(tuple(row[1:]))) is not None for row in rows)
+    return 2 * crossing >= len(rows)
+
+
+def _is_pose(row: list[float]) -> bool:
+    """Return whether the numbers after the class can be a box and keypoints, of 2 or of 3 numbers each, inside it."""
+    cx, cy, width, height = row[1:5]
+    box = (cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2)
+    if min(box) < -_SLACK or max(box) > 1 + _SLACK:
+        return False
+
+    def fits(each: int) -> bool:
+        numbers = row[5:]
+        if len(numbers) % each or (each == 3 and not all(v in (0, 1, 2) for v in numbers[2::3])):
+            return False
+        points = [(x, y) for x, y in zip(numbers[::each], numbers[1::each], strict=True) if x or y]
+        return all(
+            box[0] - _SLACK <= x <= box[2] + _SLACK and box[1] - _SLACK <= y <= box[3] + _SLACK for x, y in points
+        )
+
+    return fits(2) or fits(3)
+
+
+def _example(row: str, more: str = "") -> Example:
+    files = {"data.yaml": f"train: images\nnames: [cat]\n{more}", "labels/a.txt": f"0 {row}\n"}
+    return Example(files, "data.yaml", "images/a.jpg")
+
+
+FORMAT = AnnotationFormat(
+    "yolo",
+    "YOLO labels",
+    "a text file an image, with class, centre and size a line in fractions, and the class names in `data.yaml`",
+    {
+        "box": _example("0.4 0.5 0.4 0.6"),
+        "polygon": _example("0.2 0.2 0.6 0.2 0.6 0.8 0.4 0.8 0.2 0.8"),
+        "oriented": _example("0.2 0.2 0.6 0.2 0.6 0.8 0.2 0.8"),
+        "keypoints": _example("0.4 0.5 0.4 0.6 0.2 0.2 2 0.6 0.8 1", "kpt_shape: [2, 3]\nflip_idx: [1, 0]\n"),
+    },
+    recognise,
+    read,
+    has_label_files=has_labels,
+)

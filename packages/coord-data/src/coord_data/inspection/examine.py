@@ -10,21 +10,17 @@ import numpy as np
 
 from coord_codec import AnnotationSet, InputError
 from coord_data.formats.yolo import HeldOut
-from coord_data.image_file import is_outside, outside_message
-from coord_data.image_set import FULL_CHECK_LIMIT
+from coord_data.image_file import ImageFile, ImageFolder
+from coord_data.image_set import Evidence, ImageSet, gather_evidence
 from coord_data.inspection import records
-from coord_data.inspection.images import ImageFile, look_at_all
+from coord_data.inspection.finding import Finding, most_severe_first
 from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
-from coord_data.inspection.numbers.findings import Finding, most_severe_first
+from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
-from coord_data.inspection.numbers.meaning import declared_meaning
-from coord_data.inspection.numbers.raw import DataSource, RawBoxes, read_raw
-from coord_data.inspection.numbers.shuffle import IN_A_ROW
+from coord_data.inspection.numbers.raw import DataSource
 from coord_data.inspection.turned import examine_turned
-
-SAMPLE = 300
-"""Images whose pixels are compared with their boxes."""
+from coord_data.raw_boxes import RawBoxes
 
 
 @dataclass(frozen=True)
@@ -55,22 +51,27 @@ class Examination:
         return any(finding.severity == "error" for finding in self.findings)
 
 
-def examine(source: DataSource, max_objects: int, heldout: DataSource | HeldOut | None = None) -> Examination:
+def examine(
+    source: DataSource | ImageSet | Evidence,
+    max_objects: int,
+    heldout: DataSource | ImageSet | Evidence | HeldOut | None = None,
+) -> Examination:
     """Run every check on a data set.
 
     Args:
-        source: the training set
+        source: the training set: what it was read from, an image set that still has it, or where it is
         max_objects: largest number of objects in a target text
         heldout: the held-out set, or its images alone, which is checked for leakage
 
     Raises:
         InputError: if the annotations cannot be read at all, or contain no records
     """
-    annotations, raw, root, files = _read(source)
+    evidence = _evidence(source)
+    annotations, raw, root, files = evidence.annotations, evidence.raw, evidence.root, evidence.files
     if not raw.files and not annotations.problems:
-        raise InputError(f"{source.annotations}: expected images and their objects, found none; check the file")
+        raise InputError(f"{evidence.named}: expected images and their objects, found none; check the file")
     findings: list[Finding] = [
-        *records.unreadable_images(raw, files, source.annotations),
+        *records.unreadable_images(raw, files, evidence.named),
         *records.no_boxes(annotations, raw),
     ]
     findings += shifted_classes(raw.class_numbers)
@@ -91,38 +92,23 @@ def examine(source: DataSource, max_objects: int, heldout: DataSource | HeldOut 
     findings += [*records.duplicate_boxes(raw), *records.duplicate_images(raw, files), *records.class_names(raw)]
     findings += [*records.object_counts(raw, max_objects), *records.one_off(raw)]
     if isinstance(heldout, HeldOut):
-        findings += records.leakage(raw, files, heldout.names, _read_images(heldout.root, heldout.names))
+        held_files = ImageFolder(heldout.root).look_at_all(heldout.names)
+        findings += records.leakage(raw, files, heldout.names, held_files)
     elif heldout is not None:
-        _, held_raw, _, held_files = _read(heldout)
-        findings += records.leakage(raw, files, held_raw.files, held_files)
-    return Examination(tuple(most_severe_first(findings)), annotations, raw, tuple(files), root)
+        held = _evidence(heldout)
+        findings += records.leakage(raw, files, held.raw.files, held.files)
+    return Examination(tuple(most_severe_first(findings)), annotations, raw, files, root)
 
 
-def _read(source: DataSource) -> tuple[AnnotationSet, RawBoxes, Path, list[ImageFile]]:
-    annotations, raw, root, base = read_raw(source)
-    with_boxes = np.unique(raw.image_N)
-    files = _read_images(root, raw.files, with_boxes[_sample_indices(len(with_boxes))].tolist())
-    if not source.allow_outside:
-        for i, name in enumerate(raw.files):
-            if not files[i].fault and is_outside(root / name, base):
-                files[i] = replace(files[i], fault=outside_message(base))
-    return annotations, raw, root, files
-
-
-def _sample_indices(count: int) -> np.ndarray:
-    """Return which of `count` images are compared with their boxes: evenly spaced ones, and consecutive ones."""
-    if count <= SAMPLE:
-        return np.arange(count)
-    even = np.linspace(0, count - 1, SAMPLE - IN_A_ROW).astype(int)
-    return np.union1d(even, (count - IN_A_ROW) // 2 + np.arange(IN_A_ROW))
-
-
-def _read_images(root: Path, names: Sequence[str], kept: Sequence[int] = ()) -> list[ImageFile]:
-    """Read the images; of a large set an evenly spaced part, and those whose thumbnails are `kept`."""
-    chosen: Sequence[int] = range(len(names))
-    if len(names) > FULL_CHECK_LIMIT:
-        chosen = sorted({*kept, *range(0, len(names), -(-len(names) // FULL_CHECK_LIMIT))})
-    return look_at_all(root, names, chosen, kept)
+def _evidence(source: DataSource | ImageSet | Evidence) -> Evidence:
+    """Return what a set was read from; it is read here only if nobody has read it before."""
+    if isinstance(source, DataSource):
+        return gather_evidence(source.annotations, source.rules)
+    if isinstance(source, Evidence):
+        return source
+    if source.evidence is None:
+        raise InputError(f"{source.name}: expected a set with its evidence, found one that dropped it; load it again")
+    return source.evidence
 
 
 def _suitable_sample(raw: RawBoxes, sizes_I2: np.ndarray, files: Sequence[ImageFile], root: Path) -> Sample:

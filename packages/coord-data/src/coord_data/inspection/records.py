@@ -10,11 +10,11 @@ import numpy as np
 
 from coord_codec import AnnotationSet
 from coord_codec.labels import normalize_label
-from coord_data.image_file import MISSING, where_it_is
-from coord_data.inspection.images import ImageFile, Pair, alike_images
-from coord_data.inspection.numbers.findings import Finding, Severity, by_share
+from coord_data.image_file import MISSING, ImageFile, where_it_is
+from coord_data.inspection.finding import Finding, Severity, by_share
+from coord_data.inspection.images import Pair, alike_images
 from coord_data.inspection.numbers.geometry import shuffled
-from coord_data.inspection.numbers.raw import RawBoxes
+from coord_data.raw_boxes import RawBoxes
 
 
 def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Path) -> list[Finding]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec.layouts import INVERSE_TURN, TURNS
-from coord_data.inspection.images import ImageFile, look_at
+from coord_data.image_file import ImageFile, look_at
+from coord_data.inspection.finding import Finding
 from coord_data.inspection.numbers.edges import EdgeMaps, z_value
-from coord_data.inspection.numbers.findings import Finding
-from coord_data.inspection.numbers.raw import RawBoxes
+from coord_data.raw_boxes import RawBoxes
 
 _COMPARED = 60  # images at most
 _CLEAR = 2.0  # z over boxes from which the best of three orientations counts
@@ -52,7 +52,7 @@ def _compare(
     raw: RawBoxes, files: Sequence[ImageFile], root: Path, boxes_N4: np.ndarray, rotated: Sequence[int]
 ) -> tuple[float, float, float]:
     """Return the edge contrast of the boxes as stated and with the best rotation, and z of the difference."""
-    thumbnails = [look_at(root / raw.files[i], keep=True).small for i in rotated]
+    thumbnails = [files[i].small or look_at(root / raw.files[i], keep=True).small for i in rotated]
     maps = EdgeMaps.of([small for small in thumbnails if small is not None])
     place = {image: k for k, image in enumerate(i for i, small in zip(rotated, thumbnails, strict=True) if small)}
     rows = [n for n, image in enumerate(raw.image_N.tolist()) if image in place]

@@ -16,7 +16,7 @@ from coord_codec.boxes import OnBadBox
 from coord_codec.files import BACKSLASHES, name_on_disk, parse_json_line
 from coord_codec.records import description_fault, parse_objects
 from coord_data.classes import OTHER
-from coord_data.image_file import look_at
+from coord_data.image_file import look_inside, problem_of
 from coord_data.large.records import Row, row_of
 
 PIECE = 512
@@ -88,7 +88,8 @@ def check_images(
 
 def _check_image(image: tuple[str, int | None, int | None], rules: Rules, notes: Counter[str]) -> Problem | None:
     name, width, height = image
-    return look_at(rules.root, rules.base, name, (width, height), decode=False, notes=notes)
+    path = rules.root / name
+    return problem_of(look_inside(path, rules.base, decode=False), path, (width, height), notes)
 
 
 def check_lines(

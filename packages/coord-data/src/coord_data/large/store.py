@@ -22,19 +22,20 @@ from tqdm import tqdm
 
 from coord_codec import Category, InputError, Problem
 from coord_codec.files import read_json, write_text
-from coord_data.formats.registry import image_sizes, open_source
+from coord_data.formats.registry import open_source
+from coord_data.image_file import look_at
 from coord_data.large.check import Checked, Rules, check_images, check_lines, pieces
 from coord_data.large.coco import stream_coco
 from coord_data.large.part import CocoPart, LinesPart
 from coord_data.large.records import Records, Row, write_records
 from coord_data.processes import in_processes
 from coord_data.rules import ReadingRules
+from coord_data.source import Source
 
 _LOG = logging.getLogger(__name__)
-LARGE_BYTES = 16_000_000
-"""Files above this size (about 25,000 records) are streamed into an Arrow file."""
+STREAMED = ("jsonl", "coco")
+"""Formats whose large files are streamed into an Arrow file."""
 
-_STREAMED = ("jsonl", "coco")
 _VERSION = "5"
 """To be increased with every change of the rules for leaving out records or of the file layout."""
 
@@ -56,14 +57,19 @@ class Store:
     part: Path
 
 
-def is_large(annotations: Path, data: ReadingRules) -> tuple[Path, str] | None:
-    """Return the instance or COCO file of a source and its format if it is too large for memory, else None."""
-    if data.format not in ("auto", *_STREAMED) or not annotations.exists() or data.geometry != "box":
-        return None  # the Arrow file stores boxes only
-    kind, source = open_source(annotations, data.format)
-    large = kind in _STREAMED and source.path.is_file() and source.path.stat().st_size > LARGE_BYTES
-    is_list = large and kind == "jsonl" and source.head[:1] == "["  # its records are not lines
-    return (source.path, kind) if large and not is_list else None
+def streams(source: Source, rules: ReadingRules) -> bool:
+    """Return whether a source is streamed: an instance or COCO file that is too large for memory."""
+    if source.format not in STREAMED or rules.geometry != "box" or not source.is_large:
+        return False  # the Arrow file stores boxes only
+    return source.format == "coco" or source.head[:1] != "["  # the records of a list are not lines
+
+
+def is_large(annotations: Path | Source, rules: ReadingRules) -> Source | None:
+    """Return the source of annotations if they are streamed, else None."""
+    if rules.format not in ("auto", *STREAMED) or (isinstance(annotations, Path) and not annotations.exists()):
+        return None
+    source = open_source(annotations, rules.format)
+    return source if streams(source, rules) else None
 
 
 class Stream:
@@ -102,7 +108,10 @@ class Stream:
 
     def _check_coco(self, part: CocoPart) -> Iterator[tuple[int, Checked]]:
         rules = self._rules
-        sizes = image_sizes(rules.root)
+
+        def sizes(name: str) -> tuple[int, int] | None:
+            return look_at(rules.root / name, decode=False).size
+
         collected = self._problems, self._notes
         self._categories, rows = stream_coco(self._path, rules.on_bad_box, *collected, sizes, part, rules.root)
         to_check, kept = tee(pieces(rows))

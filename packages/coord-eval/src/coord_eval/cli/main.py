@@ -17,7 +17,6 @@ import typer
 from typer.core import TyperGroup
 
 from coord_codec.files import InputError, write_text
-from coord_codec.geometry import GeometryName
 from coord_eval.cli import options
 from coord_eval.cli.parse import EXAMPLES_OF_PARSE, parse
 
@@ -116,10 +115,7 @@ def score(
         bool,
         typer.Option("--diagnose", help="Try other scales, orders and shifts of the boxes; always done at AP near 0."),
     ] = False,
-    geometry: Annotated[
-        GeometryName,
-        typer.Option(help="Geometry of the objects in the answers; shapes are scored, and their bounding boxes too."),
-    ] = "box",
+    geometry: options.GeometryOfAnswers = "box",
     as_json: options.AsJson = False,
 ) -> None:
     """Score answers against ground truth and write a report.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import BadParameter, Option
 
+from coord_codec import GEOMETRIES
 from coord_codec.files import InputError, read_json
 
 if TYPE_CHECKING:
@@ -77,6 +78,22 @@ def scale_option(*names: str) -> Any:
 
 
 SetScale = Annotated[Any, scale_option("pixels", "input_pixels", "infer")]
+
+
+def _known_geometry(name: str) -> str:
+    if name not in GEOMETRIES:
+        raise BadParameter(f"expected one of {', '.join(GEOMETRIES)}, found {name!r}")
+    return name
+
+
+GeometryOfAnswers = Annotated[
+    str,
+    Option(
+        callback=_known_geometry,
+        metavar=f"[{'|'.join(GEOMETRIES)}]",
+        help="Geometry of the objects in the answers; shapes are scored, and their bounding boxes too.",
+    ),
+]
 
 
 def _thresholds(values: Any) -> Any:  # not `list[float]`, which typer on Python 3.10 takes for a class

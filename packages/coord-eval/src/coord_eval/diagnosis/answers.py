@@ -160,7 +160,7 @@ def _raw_numbers(
     answer_records = [item for item in items if isinstance(item, Prediction)]
     images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in answer_records))
     answers, _ = parse_all(truth, answer_records, images, settings, keep_flat=True)
-    answers = [replace(a, objects=tuple(o for o in a if o.geometry == "box" and len(o.bins) == 4)) for a in answers]
+    answers = [replace(a, objects=tuple(o for o in a if o.is_box)) for a in answers]
     collected = collect_answers(
         truth,
         answer_records,

@@ -19,8 +19,7 @@ from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_fro
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import Answer
-from coord_eval.parse.parser import candidate_formats, parse_answer
-from coord_eval.parse.scalars import plain
+from coord_eval.parse.parser import candidate_formats, parse_answer, plain
 from coord_eval.predictions import CocoResult, Prediction, from_records, read_predictions
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]]

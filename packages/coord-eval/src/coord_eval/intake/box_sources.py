@@ -78,7 +78,7 @@ def _sides(answer: Answer, prediction: Prediction, name: str) -> list[Any]:
     rows = []
     for item in answer.objects:
         sides = [values[i] for i in item.coord_indices]
-        if not sides or not item.order:
+        if not sides or not item.order or not item.is_box:
             raise InputError(
                 f"{prediction.where}: an object without four coordinate tokens has no distribution to take its box from"
             )

@@ -211,7 +211,7 @@ def _raw_boxes(
         rows += [
             (image, corners(item.order, item.bins), [c * RAW_SCALE for c in item.box], size, input_size)
             for item in answer
-            if answer.scale is not None and item.geometry == "box" and len(item.bins) == 4
+            if answer.scale is not None and item.is_box
         ]
     return rows
 

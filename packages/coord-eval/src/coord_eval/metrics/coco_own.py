@@ -16,7 +16,7 @@ from coord_eval.ground_truth import GroundTruth
 from coord_eval.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area
 from coord_eval.metrics.coco import RECALL_POINTS, ApTable, CocoScores
 from coord_eval.metrics.sums import mean_of_present
-from coord_eval.parse.scalars import plain
+from coord_eval.parse.parser import plain
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,12 @@
-"""The result of parsing, and the rules for collecting objects and drops that all formats share."""
+"""The result of parsing one text: objects, drops and the state of the answer."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from types import MappingProxyType
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from coord_codec import GEOMETRIES, WILDCARD_TOKEN, CoordGrid, coord_tokens
+from coord_codec import GEOMETRIES
 from coord_codec.geometry import GeometryName
 
 Completeness = Literal["complete", "repaired", "partial"]
@@ -22,6 +18,7 @@ ORDERS: dict[str, tuple[int, ...]] = {
     "xywh": (0, 1, 0, 1),
     "cxcywh": (0, 1, 0, 1),
     "xy": (0, 1),
+    "yx": (1, 0),
 }
 """Axis of each coordinate, 0 for x and 1 for y, by order."""
 Status = Literal["ok", "partial", "failed", "empty"]
@@ -42,11 +39,12 @@ class ParsedObject:
             text, and into `coord_logprobs`; None in formats without coordinate tokens
         start_index: index of the object's start marker (or JSON record) in the text, and into a
             nested `desc_logprobs`; several boxes of one phrase share it; None for a box without phrase
-        repairs: names of the repairs made, empty for complete objects
+        repairs: names of the repairs made, keys of `REPAIRS`; empty for complete objects
         geometry: a name of `coord_codec.GEOMETRIES`, as written; scores of boxes always use `box`
-        points: the vertices in [0, 1] of a shape other than a box, else empty
+        points: the points in [0, 1] that draw a shape other than a box (`Geometry.outline`), else empty
         order: order of `bins`, a key of `ORDERS`; empty if a bin is not a single coordinate
         score: confidence in [0, 1] that the answer itself states, None without one
+        coordinates: the numbers in [0, 1] of a shape other than a box, else empty
     """
 
     desc: str
@@ -61,6 +59,13 @@ class ParsedObject:
     points: tuple[tuple[float, float], ...] = ()
     order: str = "xyxy"
     score: float | None = None
+    coordinates: tuple[float, ...] = ()
+
+    @property
+    def is_box(self) -> bool:
+        """Whether the object is a box that states its four sides, one by one."""
+        kind = GEOMETRIES[self.geometry]
+        return kind.is_box and kind.fits(len(self.bins))
 
     @property
     def coord_indices(self) -> range:
@@ -93,10 +98,23 @@ DROP_REASONS = {
     "stray_text": "words between the coordinates of one object",
     "no_coordinates": "an object with a label and no coordinates",
     "unclosed_thought": "a text that ends inside its <think> part, whose content is not part of the answer",
+    "second_geometry": "another shape of an object that has one already",
+    "ambiguous": "numbers that can be read in several ways",
     "unrecognised": "words or numbers in no known format",
     "ignored_label": "an object with a label that is not to be scored",
 }
 """Reasons for dropping a piece of an answer, and their meaning."""
+
+REPAIRS = {
+    "swapped_corners": "the second corner is left of the first or above it; they are sorted",
+    "clipped": "a plain number is slightly outside the image and moved to its border",
+    "no_label": "the object has no label",
+    "label_trimmed": "list numbers, marks or words that are no part of the label are taken off",
+    "missing_marker": "a start or end marker is missing",
+    "numbers_in_string": "all numbers of a shape are in one string",
+    "second_geometry": "the object has several shapes, of which the first is kept",
+}
+"""Repairs of an object, and their meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +154,9 @@ class Answer:
         return len(self.objects)
 
 
-_prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
-
-COORD_PATTERN = rf"{_prefix}[^|<>]{{0,24}}{_suffix}"
-"""Text spelled like a coordinate token, valid or not (wildcard, padded, too large); bounded, for linear time."""
-COORD = re.compile(COORD_PATTERN)
-COORD_START = WILDCARD_TOKEN.split("*", maxsplit=1)[0]
-
-
 def corners(order: str, unit: Sequence[float]) -> list[float]:
     """Convert coordinates in [0, 1] from `order` to x before y, and a box to its two corners."""
-    if order == "yxyx":
+    if order in ("yxyx", "yx"):
         return [value for pair in zip(unit[1::2], unit[::2], strict=True) for value in pair]
     if order in ("xywh", "cxcywh"):
         x, y, w, h = unit
@@ -160,191 +170,3 @@ OVERSHOOT = 0.01
 
 POINT_RADIUS = 0.0005
 """Half the side of the square that represents a point, which is one cell of a grid of 1000."""
-
-
-@lru_cache(maxsize=8)
-def token_units(grid: CoordGrid) -> Mapping[str, tuple[int, float]]:
-    """Return the bin and the coordinate in [0, 1] of every valid coordinate token.
-
-    Bins beyond 1, in a grid with fewer units than bins, are clipped to 1.
-    """
-    return MappingProxyType({token: (k, min(grid.dequantize(k), 1.0)) for k, token in enumerate(coord_tokens(grid))})
-
-
-def arity_fits(geometry: Geometry, count: int) -> bool:
-    """Return whether a shape can have `count` numbers; polygons of other models may be longer than ours."""
-    kind = GEOMETRIES[geometry]
-    return kind.fits(count) or (geometry == "polygon" and count > kind.most and count % 2 == 0)
-
-
-def _enclosing_box(geometry: Geometry, unit: Sequence[float]) -> list[float]:
-    """Return the box around a shape, or the small square around a single point, clipped at the image border."""
-    x1, y1, x2, y2 = GEOMETRIES[geometry].to_box(tuple(unit))
-    r = POINT_RADIUS if (x1, y1) == (x2, y2) and geometry in ("point", "keypoints") else 0.0
-    return [max(x1 - r, 0.0), max(y1 - r, 0.0), min(x2 + r, 1.0), min(y2 + r, 1.0)]
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Divisors of plain numbers: `x` for abscissas, `y` for ordinates."""
-
-    x: float
-    y: float
-    assumed: bool = False
-
-
-@dataclass
-class AnswerBuilder:
-    """Collects the objects and drops of one text.
-
-    Attributes:
-        format: the format being parsed
-        scale: divisors of plain numbers
-        keep_flat: whether boxes without area are kept, for callers that replace the sides
-    """
-
-    format: str
-    scale: Scale | None = None
-    objects: list[ParsedObject] = field(default_factory=list)
-    dropped: list[Drop] = field(default_factory=list)
-    coord_count: int = 0
-    start_count: int = 0
-    truncated: bool = False
-    explicit_empty: bool = False
-    repeats: int = 0
-    numbers_read: bool = False
-    read_scale: Scale | None = None
-    keep_flat: bool = False
-    _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)
-
-    def drop(self, reason: str, start: int, end: int) -> None:
-        """Record the characters `[start, end)` as dropped."""
-        self.dropped.append(Drop(reason, (start, end)))
-
-    def add_box(
-        self,
-        desc: str,
-        bins: Sequence[float],
-        unit: Sequence[float],
-        span: tuple[int, int],
-        *,
-        first_coord_index: int | None = None,
-        start_index: int | None = None,
-        repairs: tuple[str, ...] = (),
-        partial: bool = False,
-        geometry: Geometry = "box",
-        points: tuple[tuple[float, float], ...] = (),
-        order: str = "xyxy",
-        score: float | None = None,
-    ) -> None:
-        """Add a box in [0, 1]; swapped corners are repaired, boxes without area are dropped."""
-        x1, y1, x2, y2 = unit
-        if (x1 == x2 or y1 == y2) and not self.keep_flat:
-            self.drop("no_area", *span)
-            return
-        if x1 > x2 or y1 > y2:
-            repairs = (*repairs, "swapped_corners")
-            x1, y1, x2, y2 = min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)
-        desc = desc.strip()
-        if not desc:
-            repairs = (*repairs, "no_label")
-        state: Completeness = "partial" if partial else "repaired" if repairs else "complete"
-        box, bins = (x1, y1, x2, y2), tuple(bins)
-        self.repeats += (desc, bins) in self._seen
-        self._seen.add((desc, bins))
-        fields = (desc, box, bins, span, state, first_coord_index, start_index, repairs, geometry, points, order, score)
-        self.objects.append(ParsedObject(*fields))
-
-    def add_shape(
-        self,
-        desc: str,
-        bins: Sequence[float],
-        unit: Sequence[float],
-        span: tuple[int, int],
-        *,
-        geometry: Geometry = "box",
-        order: str = "xyxy",
-        **details: Any,
-    ) -> None:
-        """Add a box, point or polygon in [0, 1] with its bounding box, as `add_box` does."""
-        if not arity_fits(geometry, len(bins)):
-            self.drop("wrong_arity", *span)
-            return
-        self._add_corners(desc, bins, corners(order, unit), span, geometry, order=order, **details)
-
-    def _add_corners(
-        self,
-        desc: str,
-        bins: Sequence[float],
-        unit: Sequence[float],
-        span: tuple[int, int],
-        geometry: Geometry,
-        **details: Any,
-    ) -> None:
-        """Add a box by its corners, or another shape by its points; keypoints of which none is labelled are dropped."""
-        points: tuple[tuple[float, float], ...] = ()
-        if geometry != "box":
-            if geometry == "keypoints" and not any(unit):
-                self.drop("no_coordinates", *span)
-                return
-            points = tuple(zip(unit[::2], unit[1::2], strict=True))
-            unit = _enclosing_box(geometry, unit)
-        self.add_box(desc, bins, unit, span, geometry=geometry, points=points, **details)
-
-    def add_numbers(
-        self,
-        desc: str,
-        numbers: Sequence[float],
-        span: tuple[int, int],
-        *,
-        geometry: Geometry = "box",
-        order: str = "xyxy",
-        own_scale: float | None = None,
-        repairs: tuple[str, ...] = (),
-        **details: Any,
-    ) -> None:
-        """Add a shape in plain numbers, which are divided by `scale`, as `add_shape` does.
-
-        Without a scale from the caller, `own_scale` of the format applies, or else numbers in [0, 1] are fractions.
-        """
-        if not arity_fits(geometry, len(numbers)):
-            self.drop("wrong_arity", *span)
-            return
-        assert self.scale is not None
-        scale = self.scale
-        if scale.assumed and own_scale is not None:
-            scale = Scale(own_scale, own_scale)
-        elif scale.assumed and any(n % 1 for n in numbers) and all(-OVERSHOOT <= n <= 1 + OVERSHOOT for n in numbers):
-            scale = Scale(1.0, 1.0)
-        self.numbers_read |= scale is self.scale
-        self.read_scale = scale
-        flip = order.startswith("y")
-        unit = [n / (scale.y if i % 2 != flip else scale.x) for i, n in enumerate(numbers)]
-        unit = corners(order, unit)
-        if not all(math.isfinite(u) and -OVERSHOOT <= u <= 1 + OVERSHOOT for u in unit):
-            self.drop("out_of_range", *span)
-            return
-        clipped = [min(max(u, 0.0), 1.0) for u in unit]
-        repairs = repairs if clipped == unit else (*repairs, "clipped")
-        self._add_corners(desc, numbers, clipped, span, geometry, order=order, repairs=repairs, **details)
-
-    def build(self, text: str) -> Answer:
-        """Return the finished answer."""
-        status: Status = "failed"
-        if self.objects:
-            status = "partial" if self.dropped else "ok"
-        elif not self.dropped and (self.explicit_empty or not text.strip()):
-            status = "empty"
-        scale = self.scale if self.numbers_read else self.read_scale
-        return Answer(
-            objects=tuple(self.objects),
-            dropped=tuple(self.dropped),
-            status=status,
-            format=self.format,
-            truncated=self.truncated,
-            scale=None if scale is None else (scale.x, scale.y),
-            scale_assumed=scale is not None and scale.assumed,
-            coord_count=self.coord_count,
-            start_count=self.start_count,
-            repeats=self.repeats,
-        )

@@ -1,7 +1,7 @@
 """Parses objects from JSON as models write it: fenced, after prose, cut off, with numbers as strings.
 
 A tokeniser processes the text in one pass. No JSON library is used, since most faulty answers are not valid JSON.
-Objects are the innermost `{...}` records with a label and a geometry.
+It brings the fields of each `{...}` record in the order of the text; `record.py` says what they mean.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ import re
 from collections import deque
 from collections.abc import Mapping
 
-from coord_codec import GEOMETRIES, Geometry
-from coord_codec.geometry import GeometryName
-from coord_eval.parse.answer import COORD, COORD_PATTERN, AnswerBuilder
-from coord_eval.parse.formats import REGISTRY, TextFormat
-from coord_eval.parse.json_record import LABEL_KEYS, LISTS, MAX_NUMBERS, POLYGON_KEYS, SCORE_KEYS, SIDES, Record
+from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
+from coord_eval.parse.record import MAX_NUMBERS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
 
 _NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
@@ -27,70 +24,46 @@ _LEXEME = re.compile(
     rf"|(?P<coord>{COORD_PATTERN})"
     rf"|(?P<number>{_NUMBER})"
     r"|(?P<word>[A-Za-z_]\w*)"
-    r"|(?P<mark>[{}\[\]:,\uff3b\uff3d\uff1a\uff0c])"
+    r"|(?P<mark>[{}\[\]:,;()\uff3b\uff3d\uff1a\uff0c])"
 )
-_FULL_WIDTH = str.maketrans("\uff3b\uff3d\uff1a\uff0c", "[]:,")
-"""Full-width punctuation, as models write it outside strings after a Chinese prompt."""
-_SHORT = r"-?[0-9]{1,9}(?:\.[0-9]{1,9})?"
-_NAMED = rf'"(?:{"|".join(sorted(LABEL_KEYS))})"\s*:\s*"([^"\\\n{{}}<]*)"'
-# A faultless record, as nearly all records of a good model are, is matched in one step.
-_FAULTLESS = re.compile(
-    rf"\{{\s*(?:{_NAMED}\s*,\s*)?"
-    rf'"(?:{"|".join(sorted(REGISTRY["json"].keys))})"\s*:\s*\['
-    rf"\s*(?:(?P<numbers>{_SHORT}(?:\s*,\s*{_SHORT}){{3}})"
-    rf"|(?P<tokens>{COORD_PATTERN}(?:\s*,\s*{COORD_PATTERN}){{3}}))\s*\]"
-    rf"\s*(?:,\s*{_NAMED}\s*)?\}}"
-)
+_MARKS = str.maketrans("\uff3b\uff3d\uff1a\uff0c();", "[]:,[],")
+"""Full-width punctuation, as models write it outside strings after a Chinese prompt, and Python's tuples."""
+# A record of a label and four numbers or tokens, as nearly all records of a good model are, is matched in one step.
+_TOKEN = rf"\s*({COORD_PATTERN})\s*"
+_SIDE = r"\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*"
+_FOUR = rf'"(?P<key>[^"\\\n]{{1,32}})"\s*:\s*\[(?:{",".join([_SIDE] * 4)}|{",".join([_TOKEN] * 4)})\]'
+_LABEL = r'"([^"\\\n]{1,32})"\s*:\s*"([^"\\\n{}<]*)"'
+_FAULTLESS = re.compile(rf"\{{\s*(?:{_LABEL}\s*,\s*)?{_FOUR}\s*(?:,\s*{_LABEL}\s*)?\}}")
 _MAX_OPEN = 1000
 """Maximum number of open records; a deeper one closes the outermost. Real answers have up to three."""
-_SHORT_NUMBER = re.compile(rf"\s*{_SHORT}\s*")
-_IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})")
+_IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})|(?P<cut>[\[\](){{}};])")
+_SHORT_NUMBER = re.compile(r"\s*-?[0-9]{1,9}(?:\.[0-9]{1,9})?\s*")
 
 
 class JsonParser:
     """Parser of one text; `parse` adds to the builder."""
 
-    def __init__(
-        self,
-        builder: AnswerBuilder,
-        units: Mapping[str, tuple[int, float]],
-        row: TextFormat | None = None,
-        kind: Geometry = GEOMETRIES["box"],
-    ) -> None:
-        self.builder = builder
-        self.units = units
-        self.stack: deque[Record] = deque()
-        rows = [*REGISTRY.values(), *([row] if row else [])]
-        self.formats = {key: row for row in rows for key in row.keys}
-        # Keys of oriented boxes and keypoints count only for these geometries: else they may have another meaning.
-        self.shapes: dict[str, GeometryName] = dict.fromkeys(POLYGON_KEYS, "polygon")
-        if kind.name in ("oriented", "keypoints"):
-            self.shapes |= dict.fromkeys(kind.keys, kind.name)
-        # Other spellings of the keys of boxes; a class may be named "Box" or "Region", none "BBox".
-        written = {key.lower(): row for key, row in self.formats.items()}
-        self.spellings = {key: row for key, row in written.items() if "box" in key and key not in ("box", "boxes")}
-        self.plain = all(self.formats[key] is REGISTRY["json"] for key in REGISTRY["json"].keys)
+    def __init__(self, builder: AnswerBuilder, units: Mapping[str, tuple[int, float]], keys: Keys) -> None:
+        self.builder, self.units, self.keys = builder, units, keys
+        self.stack: deque[_Open] = deque()
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
         position = begin
+        faultless, lexeme, find = _FAULTLESS.match, _LEXEME.search, text.find
         while True:
             if not self.stack:
                 # Quotes and brackets outside records are prose: go on with the next record.
-                opening = text.find("{", position)
+                opening = find("{", position)
                 self._drop_stray(text, position, len(text) if opening < 0 else opening)
                 if opening < 0:
                     break
                 position = opening
-            if (
-                self.plain
-                and text.startswith("{", position)
-                and (faultless := _FAULTLESS.match(text, position))
-                and self._add_faultless(faultless)
-            ):
-                position = faultless.end()
+            match = faultless(text, position) if text.startswith("{", position) else None
+            if match is not None and self._add_faultless(match):
+                position = match.end()
                 continue
-            match = _LEXEME.search(text, position)
+            match = lexeme(text, position)
             if match is None:
                 break
             self._feed(match)
@@ -101,28 +74,43 @@ class JsonParser:
             self.builder.explicit_empty = compact.endswith(("[]", "[]}"))
 
     def _add_faultless(self, match: re.Match[str]) -> bool:
-        """Add a faultless record; return False if one of its tokens is not on the grid."""
-        builder = self.builder
-        span, start_index = match.span(), builder.start_count
-        desc = next((label for label in (match[1], match[4]) if label is not None), self._parent_key())
-        if match["numbers"]:
-            numbers = [float(n) for n in match["numbers"].split(",")]
-            builder.add_numbers(desc, numbers, span, start_index=start_index)
-        else:
-            tokens = COORD.findall(match["tokens"])
-            if not all(token in self.units for token in tokens):
+        """Add a record of a label and a box; return False if it is not as simple as that."""
+        name, label, key, x1, y1, x2, y2, a, b, c, d, last_name, last_label = match.groups()
+        keys, builder = self.keys, self.builder
+        meaning = keys[key]
+        row = meaning.row
+        if row is None or meaning.kind != "box":
+            return False
+        if name is not None:
+            if last_name is not None or keys[name].role != "label":
                 return False
-            bins, unit = zip(*(self.units[token] for token in tokens), strict=True)
-            first = builder.coord_count
-            builder.add_box(desc, bins, unit, span, first_coord_index=first, start_index=start_index)
+        elif last_name is not None:
+            if keys[last_name].role != "label":
+                return False
+            label = last_label
+        else:
+            label = self.keys.label_of(self.stack[-1].key) if self.stack else ""
+        start_index = builder.start_count
+        if x1 is not None:
+            numbers = (float(x1), float(y1), float(x2), float(y2))
+            builder.add_numbers(label, numbers, match.span(), "box", row.order, row.scale, start_index=start_index)
+        else:
+            units = self.units
+            values = [units.get(token) for token in (a, b, c, d)]
+            if None in values or row.order != "xyxy":
+                return False
+            bins, unit = zip(*values)  # noqa: B905
+            builder.add(label, bins, unit, match.span(), builder.coord_count, start_index)
             builder.coord_count += 4
-        builder.start_count += 1
+        builder.start_count = start_index + 1
         if self.stack:
-            self.stack[-1].has_children = True
+            self.stack[-1].record.has_children = True
         return True
 
     def _drop_stray(self, text: str, start: int, end: int) -> None:
         """Count and drop coordinate tokens outside any record."""
+        if end - start < 9:
+            return
         tokens = [m for m in COORD.finditer(text, start, end) if m.group() in self.units]
         if tokens:
             self.builder.coord_count += len(tokens)
@@ -140,134 +128,184 @@ class JsonParser:
             self._coordinate(record, match.group())
         elif kind == "number":
             self._number(record, match.group())
-        elif record.reads_geometry:
-            record.invalid = True  # null, NaN, Infinity, None
+        elif record.field is not None:
+            record.field.invalid = True  # null, NaN, Infinity, None
         elif record.key is None:
             record.pending = match.group()
 
     def _mark(self, match: re.Match[str]) -> None:
-        mark = match.group().translate(_FULL_WIDTH)
+        mark = match.group().translate(_MARKS)
         if mark == "{":
+            name = ""
             if self.stack:
-                self.stack[-1].has_children = True
-            self.stack.append(Record(match.start(), name=self._parent_key()))
+                self.stack[-1].record.has_children = True
+                name = self.keys.label_of(self.stack[-1].key)
+            self.stack.append(_Open(Record(match.start(), name)))
             if len(self.stack) > _MAX_OPEN:
-                self._emit(self.stack.popleft(), match.start(), partial=True)
+                self._emit(self.stack.popleft(), None, match.start(), partial=True)
             return
         record = self.stack[-1]
         if mark == "}":
             self.stack.pop()
-            self._emit(record, match.end(), partial=False)
+            self._emit(record, self.stack[-1] if self.stack else None, match.end(), partial=False)
         elif mark == ":" and record.depth == 0 and record.pending is not None:
-            record.key, record.pending = record.pending, None
-            self._key(record, str(record.key))
+            record.open_field(record.pending)
         elif mark == "[":
-            record.depth += 1
-            if record.reads_geometry and (not record.groups or record.groups[-1]):
-                record.groups.append([])
-            elif record.key is not None and record.key not in SIDES and not record.reads_geometry:
-                groups = record.named.setdefault(record.key, [[]])
-                if groups[-1]:
-                    groups.append([])
+            record.open_list()
         elif mark == "]":
-            record.depth = max(record.depth - 1, 0)
-            if record.depth == 0:
-                self._close_value(record)
+            record.close_list()
         elif mark == "," and record.depth == 0:
-            self._close_value(record)
+            record.close_field()
 
-    def _parent_key(self) -> str:
-        """Return the open key of the innermost record as the label of its value, "" if the key has another meaning."""
-        record = self.stack[-1] if self.stack else None
-        key = record.key if record else None
-        is_no_label = key is None or key in LISTS or key in self.formats or key in LABEL_KEYS or key in self.shapes
-        return "" if is_no_label else str(key)
-
-    def _key(self, record: Record, key: str) -> None:
-        row = self.formats.get(key) or self.spellings.get(key.lower())
-        is_geometry = row is not None or key in self.shapes
-        if is_geometry and record.geometry is None:
-            record.geometry = self.shapes[key] if row is None else "point" if row.order == "xy" else "box"
-            record.format = row
-        elif is_geometry and record.done:
-            record.repair("second_geometry")  # the first one is kept
-        record.reads_geometry = is_geometry and not record.done
-
-    def _close_value(self, record: Record) -> None:
-        if record.reads_geometry and record.groups:
-            record.done = True
-        record.key = record.pending = None
-        record.reads_geometry = False
-
-    def _string(self, record: Record, raw: str) -> None:
-        value, key = _unescape(raw), (record.key or "").lower()
-        if record.key is None:
+    def _string(self, record: _Open, raw: str) -> None:
+        value, item = _unescape(raw), record.field
+        if item is None:
             record.pending = value
-        elif key in LABEL_KEYS and record.label is None:
-            record.label = value
-        elif record.key == "labels" and len(record.labels) < MAX_NUMBERS:
-            record.labels.append(value)
-        elif key in SCORE_KEYS:
-            self._score(record, value)
-        elif key in SIDES and _SHORT_NUMBER.fullmatch(value):
-            record.sides.setdefault(SIDES[key], float(value))
-        if record.reads_geometry:
-            parts = list(_IN_STRING.finditer(value))
-            if not parts:
-                record.invalid = True
-            if record.depth == 0 and len(parts) > 1:
-                record.repair("numbers_in_string")
-            for part in parts:
-                if part.lastgroup == "coord":
-                    self._coordinate(record, part.group())
-                else:
-                    self._number(record, part.group())
-        else:
-            # Tokens in other strings are counted, so that indices of coordinate tokens stay correct.
+            self._count(value)
+            return
+        role = self.keys[item.key].role
+        if role == "labels":
+            if len(item.texts) < MAX_NUMBERS:
+                item.texts.append(value)
+        elif not record.depth and item.text is None and role in ("label", "score"):
+            item.text = value
+        elif role in ("shape", "side", "corner", "centre", "size"):
+            self._numbers_in(record, item, value, role == "shape")
+            return
+        self._count(value)
+
+    def _count(self, value: str) -> None:
+        """Count tokens outside shapes, so that indices of coordinate tokens stay correct."""
+        if "<" in value:
             self.builder.coord_count += sum(part in self.units for part in COORD.findall(value))
 
-    def _coordinate(self, record: Record, token: str) -> None:
+    def _numbers_in(self, record: _Open, item: Field, value: str, is_shape: bool) -> None:
+        """Read the numbers of a string."""
+        if not is_shape:
+            if _SHORT_NUMBER.fullmatch(value):
+                record.add((float(value), None, None))
+            else:
+                self._count(value)
+            return
+        before = record.count
+        for part in _IN_STRING.finditer(value):
+            if part.lastgroup == "cut":
+                if item.groups and item.groups[-1] and record.count > before:
+                    item.groups.append([])
+            elif part.lastgroup == "coord":
+                self._coordinate(record, part.group())
+            else:
+                self._number(record, part.group())
+        if record.count == before:
+            item.invalid = True
+        elif record.depth == 0 and record.count > before + 1:
+            item.in_string = True
+
+    def _coordinate(self, record: _Open, token: str) -> None:
         unit = self.units.get(token)
         if unit is not None:
             self.builder.coord_count += 1
-        if not record.reads_geometry:
-            return
-        if unit is None:
-            record.invalid = True
-            return
-        record.add((unit[0], unit[1], self.builder.coord_count - 1))
+        if record.field is not None:
+            if unit is None:
+                record.field.invalid = True
+            else:
+                record.add((unit[0], unit[1], self.builder.coord_count - 1))
 
-    def _number(self, record: Record, digits: str) -> None:
-        number, key = float(digits), (record.key or "").lower()
-        if not record.reads_geometry:
-            record.other_numbers += 1
-            if record.depth and record.key in record.named and record.other_numbers <= MAX_NUMBERS:
-                record.named[record.key][-1].append((number, None, None))
-            elif key in SIDES and not record.depth:
-                record.sides.setdefault(SIDES[key], number)
-            elif key in SCORE_KEYS:
-                self._score(record, digits)
-        elif math.isfinite(number):
-            record.add((number, None, None))
-        else:
-            record.invalid = True
+    def _number(self, record: _Open, digits: str) -> None:
+        number = float(digits)
+        if record.field is not None:
+            if math.isfinite(number):
+                record.add((number, None, None))
+            else:
+                record.field.invalid = True
 
-    def _score(self, record: Record, written: str) -> None:
-        """Record a confidence, given as a share or in per cent."""
-        digits, percent = written.strip().removesuffix("%"), written.strip().endswith("%")
-        if record.score is None and _SHORT_NUMBER.fullmatch(digits):
-            value = float(digits) / (100 if percent or float(digits) > 1 else 1)
-            record.score = value if 0 <= value <= 1 else None
+    def _emit(self, closed: _Open, parent: _Open | None, end: int, partial: bool) -> None:
+        """Turn a record into objects, or into the value of a key of its parent: `"box": {"x1": 1, ...}`."""
+        record = closed.record
+        if closed.field is not None and not partial:
+            closed.close_field()
+        item = parent.field if parent else None
+        if item is not None and parent is not None and not partial and not any(self._names(f) for f in record.fields):
+            role = self.keys[item.key].role
+            if role in ("shape", "corner", "centre", "size"):
+                sides = sides_of(record.fields, self.keys)
+                numbers = box_of_sides(sides)
+                if role in ("centre", "size") and sides:
+                    item.sides = sides
+                    return
+                if numbers:
+                    item.groups.append([(number, None, None) for number in numbers])
+                    item.groups.append([])
+                    return
+        add_record(record, self.builder, self.keys, end, partial)
 
-    def _emit(self, record: Record, end: int, partial: bool) -> None:
-        record.emit(self.builder, self.stack[-1] if self.stack else None, end, partial)
+    def _names(self, item: Field) -> bool:
+        """Return whether a field is a label or a shape, so that its record is an object of its own."""
+        role = self.keys[item.key].role
+        return (role == "label" and item.text is not None) or (role == "shape" and bool(item.groups))
 
     def _finish(self, end: int) -> None:
         """Close the records that are open at the end of the text."""
         if self.stack:
             self.builder.truncated = True
         while self.stack:
-            self._emit(self.stack.pop(), end, partial=True)
+            self._emit(self.stack.pop(), self.stack[-1] if self.stack else None, end, partial=True)
+
+
+class _Open:
+    """A record that is not closed yet, and the value that is being read."""
+
+    __slots__ = ("count", "depth", "field", "had_lists", "key", "pending", "record")
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.key: str | None = None
+        self.pending: str | None = None
+        self.field: Field | None = None
+        self.depth = self.count = 0
+        self.had_lists = False
+
+    def open_field(self, key: str) -> None:
+        """Begin the value of a key."""
+        self.key, self.pending = key, None
+        self.field = Field(key)
+        self.record.fields.append(self.field)
+
+    def close_field(self) -> None:
+        """End the value of a key."""
+        if self.field is not None and (self.field.groups or self.field.sides):
+            self.field.done = True
+        self.key = self.pending = self.field = None
+
+    def open_list(self) -> None:
+        """Begin a list."""
+        self.depth += 1
+        item = self.field
+        if item is not None and (not item.groups or item.groups[-1]):
+            item.groups.append([])
+
+    def close_list(self) -> None:
+        """End a list: several lists of lists are several values."""
+        self.depth = max(self.depth - 1, 0)
+        item = self.field
+        if item is not None:
+            if item.groups and item.groups[-1]:
+                item.groups.append([])
+            elif self.depth and item.groups and (not item.breaks or item.breaks[-1] != len(item.groups)):
+                item.breaks.append(len(item.groups))
+        if not self.depth:
+            self.close_field()
+
+    def add(self, value: Value) -> None:
+        """Add a number to the value."""
+        item = self.field
+        if item is None:
+            return
+        if not item.groups:
+            item.groups.append([])
+        self.count += 1
+        if self.count <= MAX_NUMBERS:
+            item.groups[-1].append(value)
 
 
 def _unescape(raw: str) -> str:

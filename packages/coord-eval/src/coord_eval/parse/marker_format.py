@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
-from coord_codec import GEOMETRIES, Geometry, MarkerFamily
-from coord_eval.parse.answer import COORD, COORD_PATTERN, AnswerBuilder
+from coord_codec import Geometry, MarkerFamily
+from coord_eval.parse.builder import COORD_PATTERN, AnswerBuilder, shape_order
+from coord_eval.parse.numbers import read_groups, split_shapes
 
 _OUTSIDE, _DESC, _GAP, _COORDS, _AFTER = range(5)
-_PAIR = r"\(\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*,\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*\)"
-_PAIRS = re.compile(_PAIR)
-_PLAIN_PAIR = r"\([0-9]{1,9},[0-9]{1,9}\)"
-_DIGITS = re.compile(r"[0-9]+")
+_ONE = r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
+_PLAIN_PAIR = r"\(([0-9]{1,9}),([0-9]{1,9})\)"
 _BETWEEN_PAIRS = frozenset(" ,\t\n")
+_BETWEEN_SHAPES = frozenset(" ,;\t\n")
+
+
+@lru_cache(maxsize=8)
+def _bracket(step: int) -> re.Pattern[str]:
+    """Return the pattern of numbers in one bracket, such as `(x,y)`."""
+    numbers = r"\s*,\s*".join([_ONE] * step)
+    return re.compile(rf"\(\s*{numbers}\s*\)")
 
 
 @lru_cache(maxsize=8)
@@ -33,34 +40,44 @@ def _lexer(tokens: tuple[str, ...], boxes: bool) -> re.Pattern[str]:
         middle, desc = ref_end + box_start, "[^<]*"
         rest = rf"(?P<start>{start})|(?P<ref_end>{ref_end})|(?P<box_start>{box_start})|(?P<end>{end})"
     # The first alternative matches a well-formed object in one step; nearly all objects of a good model are.
-    inside = rf"(?:(?P<four>(?:{COORD_PATTERN}){{4}})|(?P<pairs>{_PLAIN_PAIR},{_PLAIN_PAIR}))"
-    well_formed = rf"(?P<well_formed>{start}(?P<desc>{desc}){middle}{inside}{end})"
+    inside = rf"(?:{rf'({COORD_PATTERN})' * 4}|{_PLAIN_PAIR},{_PLAIN_PAIR})"
+    well_formed = rf"(?P<well_formed>{start}({desc}){middle}{inside}{end})"
     return re.compile((rf"{well_formed}|" if boxes else "") + rf"{rest}|(?P<coord>{COORD_PATTERN})")
+
+
+@dataclass(slots=True)
+class _Run:
+    """Coordinate tokens without a comma between them: those of one shape."""
+
+    first: int
+    bins: list[int] = field(default_factory=list)
+    unit: list[float] = field(default_factory=list)
+    invalid: bool = False
+    end: int = 0
 
 
 class MarkerParser:
     """Parser of one text; `parse` adds to the builder."""
 
     def __init__(
-        self,
-        builder: AnswerBuilder,
-        family: MarkerFamily,
-        units: Mapping[str, tuple[int, float]],
-        kind: Geometry = GEOMETRIES["box"],
+        self, builder: AnswerBuilder, family: MarkerFamily, units: Mapping[str, tuple[int, float]], kind: Geometry
     ) -> None:
         # Without an end marker, a shape is known to be complete only if its geometry has a fixed length.
-        self.full_length = kind.most if kind.least == kind.most else None
-        self.shape: dict[str, Any] = {} if kind.name == "box" else {"geometry": kind.name, "order": "xy"}
+        self.full_length = kind.most if kind.fixed else None
+        self.kind = kind
+        self.order = shape_order(kind.name)
+        self.step, self.brackets = kind.step, _bracket(kind.step)
         self.builder = builder
         self.units = units
         self.four_marks = len(family.tokens) == 4
-        self.lexer = _lexer(family.tokens, kind.name == "box")
+        self.lexer = _lexer(family.tokens, kind.is_box)
         self.state = _OUTSIDE
         self.opened_at = 0
         self.start_index: int | None = None
         self.desc_start = 0
         self.desc: str | None = None
         self.repairs: tuple[str, ...] = ()
+        self.stray: tuple[int, int] | None = None
         self._clear_box()
 
     def parse(self, text: str, begin: int) -> None:
@@ -76,7 +93,7 @@ class MarkerParser:
         }
         self.last_end = begin
         for match in self.lexer.finditer(text, begin):
-            handlers[str(match.lastgroup)](match)
+            handlers[match.lastgroup](match)  # type: ignore[index]
             self.last_end = match.end()
         if self.state not in (_OUTSIDE, _AFTER):
             self.builder.truncated = True
@@ -84,40 +101,33 @@ class MarkerParser:
         self._flush_stray()
 
     def _clear_box(self) -> None:
-        self.bins: list[int] = []
-        self.unit: list[float] = []
-        self.first: int | None = None
-        self.invalid = False
+        self.runs: list[_Run] = []
         self.stray_text = False
-        self.stray: tuple[int, int] | None = None
 
     def _well_formed(self, match: re.Match[str]) -> None:
-        self._leave(match.start())
-        builder, span = self.builder, match.span()
-        if match["pairs"]:
-            numbers = [float(digits) for digits in _DIGITS.findall(match["pairs"])]
-            builder.add_numbers(match["desc"], numbers, span, start_index=builder.start_count)
-            builder.start_count += 1
-            self._remember(match["desc"])
-            return
-        values = [self.units.get(token) for token in COORD.findall(match["four"])]
-        first = builder.coord_count
-        builder.coord_count += sum(value is not None for value in values)
-        builder.start_count += 1
-        if None in values:
-            builder.drop("invalid_coordinate", *span)
+        if self.stray is not None or self.state not in (_OUTSIDE, _AFTER):
+            self._leave(match.start())
+        builder, units = self.builder, self.units
+        _, desc, token_a, token_b, token_c, token_d, a, b, c, d, *_ = match.groups()
+        start_index = builder.start_count
+        builder.start_count = start_index + 1
+        if token_a is None:
+            numbers = (float(a), float(b), float(c), float(d))
+            builder.add_numbers(desc, numbers, match.span(), start_index=start_index)
         else:
-            bins, unit = zip(*values, strict=True)
-            builder.add_box(
-                match["desc"], bins, unit, span, first_coord_index=first, start_index=builder.start_count - 1
-            )
-        self._remember(match["desc"])
-
-    def _remember(self, desc: str) -> None:
-        """Close a complete object; further boxes may share its description."""
-        self.state, self.desc = (_AFTER if self.four_marks else _OUTSIDE), desc
-        self.start_index = self.builder.start_count - 1
-        self._clear_box()
+            values = [units.get(token) for token in (token_a, token_b, token_c, token_d)]
+            first = builder.coord_count
+            if None in values:
+                builder.coord_count = first + sum(value is not None for value in values)
+                builder.drop("invalid_coordinate", *match.span())
+            else:
+                builder.coord_count = first + 4
+                bins, unit = zip(*values)  # noqa: B905
+                builder.add(desc, bins, unit, match.span(), first, start_index)
+        self.desc, self.start_index = desc, start_index
+        self.state = _AFTER if self.four_marks else _OUTSIDE
+        if self.runs or self.stray_text:
+            self._clear_box()
 
     def _start(self, match: re.Match[str]) -> None:
         self._leave(match.start())
@@ -139,7 +149,7 @@ class MarkerParser:
             self.desc, self.repairs = self.text[self.desc_start : match.start()], ("missing_marker",)
         elif self.state in (_AFTER, _OUTSIDE):
             self._flush_stray()
-            if self.state == _OUTSIDE or not set(self.text[self.last_end : match.start()]) <= _BETWEEN_PAIRS:
+            if self.state == _OUTSIDE or not _BETWEEN_SHAPES.issuperset(self.text[self.last_end : match.start()]):
                 self.desc, self.start_index = "", None
             self.repairs = ()
             self.opened_at = match.start()
@@ -151,13 +161,13 @@ class MarkerParser:
             return
         if self.state == _DESC and not self.four_marks:
             # Plain numbers instead of tokens follow the description directly.
-            self._numbers(self.desc_start, match)
-        elif self.state == _COORDS and not self.bins and not self.invalid:
-            self._numbers(self.last_end, match)
+            self._numbers(self.desc_start, *match.span(), partial=False)
+        elif self.state == _COORDS and not self.runs:
+            self._numbers(self.last_end, *match.span(), partial=False)
         elif self.state in (_DESC, _GAP):
             self.builder.drop("no_coordinates", self.opened_at, match.end())
         else:
-            self.stray_text |= not self._blank(match.start())
+            self.stray_text |= not _BETWEEN_SHAPES.issuperset(self.text[self.last_end : match.start()])
             self._close(match.end())
         self.state = _AFTER if self.four_marks else _OUTSIDE
         self._clear_box()
@@ -175,39 +185,51 @@ class MarkerParser:
             self.state = _COORDS
         elif self.state == _GAP:
             self.repairs, self.state = ("missing_marker",), _COORDS
-        else:
-            self.stray_text |= not self._blank(match.start())
+        elif self.last_end != match.start() and (gap := self.text[self.last_end : match.start()].strip()):
+            if _BETWEEN_SHAPES.issuperset(gap) and self.runs:
+                self.runs.append(_Run(self.builder.coord_count))
+            else:
+                self.stray_text = True
+        if not self.runs:
+            self.runs.append(_Run(self.builder.coord_count))
+        run = self.runs[-1]
+        run.end = match.end()
         if value is None:
-            self.invalid = True
+            run.invalid = True
             return
-        if self.first is None:
-            self.first = self.builder.coord_count
         self.builder.coord_count += 1
-        self.bins.append(value[0])
-        self.unit.append(value[1])
+        run.bins.append(value[0])
+        run.unit.append(value[1])
 
-    def _blank(self, end: int) -> bool:
-        """Return whether there is only white space between the last lexeme and `end`."""
-        return self.last_end == end or not self.text[self.last_end : end].strip()
-
-    def _close(self, end: int, partial: bool = False) -> None:
-        span = (self.opened_at, end)
-        if self.invalid:
-            self.builder.drop("invalid_coordinate", *span)
-        elif self.stray_text:
-            self.builder.drop("stray_text", *span)
-        else:
-            self.builder.add_shape(
-                self.desc or "",
-                self.bins,
-                self.unit,
-                span,
-                first_coord_index=self.first,
-                start_index=self.start_index,
-                repairs=self.repairs,
-                partial=partial,
-                **self.shape,
-            )
+    def _close(self, end: int, partial: bool = False, reason: str = "wrong_arity") -> None:
+        """Add the shapes of the open object; `reason` is that of a drop for a last one that is not complete."""
+        runs, span = self.runs, (self.opened_at, end)
+        if len(runs) > 1 and all(len(run.bins) + run.invalid == 1 for run in runs):  # commas between all coordinates
+            whole = _Run(runs[0].first, invalid=any(run.invalid for run in runs))
+            for run in runs:
+                whole.bins += run.bins
+                whole.unit += run.unit
+            runs = [whole]
+        for run in runs:
+            if run.invalid:
+                self.builder.drop("invalid_coordinate", *span)
+            elif self.stray_text:
+                self.builder.drop("stray_text", *span)
+            elif run is runs[-1] and partial and not self.kind.fits(len(run.bins)):
+                self.builder.drop(reason, *span)
+            else:
+                self.builder.add_tokens(
+                    self.desc or "",
+                    run.bins,
+                    run.unit,
+                    span,
+                    self.kind.name,
+                    self.order,
+                    first_coord_index=run.first,
+                    start_index=self.start_index,
+                    repairs=self.repairs,
+                    partial=partial,
+                )
 
     def _leave(self, position: int) -> None:
         """Finish the open object before a start marker."""
@@ -219,49 +241,70 @@ class MarkerParser:
 
     def _break_off(self, position: int, reason: str) -> None:
         """Keep an object that lacks only its end marker, else drop it."""
-        if (self.full_length and len(self.bins) >= self.full_length) or self.invalid:
+        runs = self.runs
+        if runs and ((self.full_length and len(runs[0].bins) >= self.full_length) or any(run.invalid for run in runs)):
             # Words after the last coordinate replace the end marker.
-            self._close(self.last_end, partial=True)
+            self._close(self.last_end, partial=True, reason=reason if len(runs) > 1 else "wrong_arity")
             return
         # Plain numbers follow the description in families of two markers, and are on their own in those of four.
         in_desc = self.state == _DESC and not self.four_marks
         start = self.desc_start if in_desc else self.last_end
-        pairs = self._pairs(start, position) if (in_desc or self.state == _COORDS) and not self.bins else []
-        if pairs and 2 * len(pairs) == self.full_length:
-            self._numbers(start, None, position)
+        pairs = self._pairs(start, position) if (in_desc or self.state == _COORDS) and not runs else []
+        if pairs and self.full_length and self.step * len(pairs) % self.full_length == 0:
+            self._numbers(start, position, position, partial=True)
+            if any(map(str.isdigit, self.text[pairs[-1].end() : position])):
+                self.builder.drop(reason, pairs[-1].end(), position)
         else:
             self.builder.drop(reason, self.opened_at, position)
 
     def _pairs(self, start: int, stop: int) -> list[re.Match[str]]:
-        """Return the last consecutive `(x,y)` pairs of a range of the text."""
-        pairs = list(_PAIRS.finditer(self.text, start, stop))
+        """Return the last consecutive brackets of numbers, `(x,y)`, of a range of the text."""
+        pairs = list(self.brackets.finditer(self.text, start, stop))
         first = max(len(pairs) - 1, 0)
-        while first > 0 and set(self.text[pairs[first - 1].end() : pairs[first].start()]) <= _BETWEEN_PAIRS:
+        while first > 0 and _BETWEEN_PAIRS.issuperset(self.text[pairs[first - 1].end() : pairs[first].start()]):
             first -= 1
         return pairs[first:]
 
-    def _numbers(self, start: int, match: re.Match[str] | None, position: int = 0) -> None:
-        """Parse `desc(x1,y1),(x2,y2)`, or the pairs alone if the description is already known."""
-        stop, end = match.span() if match else (position, position)
-        span = (self.opened_at, end)
-        pairs = self._pairs(start, stop)
-        if not pairs:
-            digits = any(c.isdigit() for c in self.text[start:stop]) and self.state == _COORDS
-            self.builder.drop("wrong_arity" if digits else "no_coordinates", *span)
+    def _numbers(self, start: int, stop: int, end: int, partial: bool) -> None:
+        """Parse `desc(x1,y1),(x2,y2)`, or the numbers alone if the description is already known."""
+        span, desc = (self.opened_at, end), self.desc
+        if pairs := self._pairs(start, stop):
+            if desc is None:
+                desc = self.text[start : pairs[0].start()]
+                start = pairs[0].start()
+            if partial:
+                stop = pairs[-1].end()
+        elif desc is None:
+            found = read_groups(self.text, start, stop)
+            numbers = sum(len(group.numbers) for group in found.groups)
+            if not numbers or len(found.groups[-1].numbers) != 4 or not found.groups[-1].depth:
+                self.builder.drop("unrecognised" if numbers >= 4 else "no_coordinates", *span)
+                return
+            start, desc = found.groups[-1].outer, self.text[start : found.groups[-1].outer]
+        inside = self.text[start:stop]
+        found = read_groups(inside, 0, len(inside))
+        groups = [group.numbers for group in found.groups]
+        if not groups:
+            self.builder.drop("no_coordinates", *span)
             return
-        head = self.text[start : pairs[0].start()]
-        if (match and self.text[pairs[-1].end() : stop].strip()) or (self.desc is not None and head.strip()):
+        kind = "any" if (len(groups) == 1 and len(groups[0]) == 2) or not self.kind.is_box else "box"
+        if pairs and (found.words or ";" in inside):
             self.builder.drop("stray_text", *span)
             return
-        self.builder.add_numbers(
-            head if self.desc is None else self.desc,
-            [float(number) for pair in pairs for number in pair.groups()],
-            span,
-            start_index=self.start_index,
-            repairs=self.repairs,
-            partial=match is None,
-            **self.shape,
-        )
+        for geometry, values in split_shapes(groups, kind, self.kind.name):
+            if found.words:
+                self.builder.drop("stray_text" if self.kind.fits(len(values)) else "wrong_arity", *span)
+                continue
+            self.builder.add_numbers(
+                desc,
+                values,
+                span,
+                geometry,
+                shape_order(geometry),
+                repairs=self.repairs,
+                start_index=self.start_index,
+                partial=partial,
+            )
 
     def _flush_stray(self) -> None:
         if self.stray is not None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
-from coord_eval.parse.answer import COORD, COORD_START, Answer, AnswerBuilder, Scale, token_units
-from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TextFormat
+from coord_eval.parse.answer import Answer
+from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
+from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE, TextFormat
 from coord_eval.parse.json_format import JsonParser
+from coord_eval.parse.line_format import LineParser, TableParser
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.pattern_format import PatternParser
-from coord_eval.parse.scalars import plain
+from coord_eval.parse.record import Keys
 
+_EMPTY_LIST = re.compile(r"\[\s*\]")
 _THOUGHT_MARK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
-_JSON_HINT = re.compile(r"[{\[]")
 
 
 def parse_answer(
@@ -59,30 +61,90 @@ def parse_answer(
         >>> [drop.reason for drop in answer.dropped], answer.truncated
         (['truncated'], True)
     """
-    scale, image_size = plain(scale), plain(image_size)
-    units, kind = token_units(grid), geometry_of(geometry)
-    resolved = _resolve_scale(scale, image_size, grid)
-    if not isinstance(format, MarkerFamily) and format not in ("auto", *FORMATS):
+    if type(scale) is not float or image_size is not None:
+        scale, image_size = plain(scale), plain(image_size)
+    resolved, kind = _resolve_scale(scale, image_size, grid), geometry_of(geometry)
+    if resolved.x != resolved.y and not kind.has_points:
+        raise ValueError(
+            f"scale: the lengths and angles of the geometry {kind.name} are no pixels of width or height: name one "
+            "number, or leave it out"
+        )
+    if format != "auto" and not isinstance(format, MarkerFamily) and format not in FORMATS:
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
-    begin, end, thought = _answer_range(text)
-
-    def parse(name: str | MarkerFamily) -> Answer:
-        builder = AnswerBuilder(name.name if isinstance(name, MarkerFamily) else name, resolved, keep_flat=keep_flat)
-        # Token indices count the whole text, including its reasoning, like the lists of log-probabilities.
-        builder.coord_count = sum(token in units for token in COORD.findall(text, 0, begin))
-        _run(builder, name, units, text if end == len(text) else text[:end], begin, kind)
-        builder.coord_count += sum(token in units for token in COORD.findall(text, end))
-        if thought is not None:
-            builder.truncated = True
-            builder.drop("unclosed_thought", thought, len(text))
-        return builder.build(text[begin:end])
-
+    parse = _Parse(text, resolved, grid, kind, keep_flat)
     if format != "auto":
-        return parse(format)
-    answers = [parse(name) for name in candidate_formats(text, (begin, end))]
-    if not any(map(_is_match, answers)) and LISTS.shown.search(text, begin, end):
-        answers.append(parse(LISTS.name))
+        return parse.with_format(format)
+    names = candidate_formats(text, (parse.begin, parse.end))
+    answers = [parse.with_format(name) for name in names]
+    if len(answers) == 1 and answers[0].objects:
+        return answers[0]
+    if not any(map(_is_match, answers)):
+        # Numbers without marks can mean anything, so that these formats are tried last.
+        for row in (TABLE, LISTS):
+            if row.name not in names and not any(answer.objects for answer in answers):
+                answers.append(parse.with_format(row.name))
     return _best(answers, preferred)
+
+
+class _Parse:
+    """One text, and what does not depend on the format."""
+
+    def __init__(self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool) -> None:
+        self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
+        self.units = token_units(grid)
+        self.begin, self.end, self.thought = _answer_range(text) if "<" in text else (0, len(text), None)
+
+    def with_format(self, name: str | MarkerFamily) -> Answer:
+        """Parse the text in one format; if nothing is recognised, it is dropped as a whole."""
+        text, begin, end = self.text, self.begin, self.end
+        row = None if isinstance(name, MarkerFamily) else REGISTRY.get(name)
+        family = name if isinstance(name, MarkerFamily) else row and row.markers
+        label = "json" if row and row.keys else name.name if isinstance(name, MarkerFamily) else name
+        builder = AnswerBuilder(label, self.scale, self.kind.name, self.keep_flat)
+        # Token indices count the whole text, including its reasoning, like the lists of log-probabilities.
+        builder.coord_count = self._tokens(0, begin)
+        if end < len(text):
+            text = text[:end]
+        if family:
+            builder.start_count = text.count(family.tokens[0], 0, begin)
+            MarkerParser(builder, family, self.units, self.kind).parse(text, begin)
+        elif row and row.pattern:
+            PatternParser(builder, row).parse(text, begin)
+        elif row and row.keys:
+            JsonParser(builder, self.units, _keys(self.kind.name, row if row.name != "json" else None)).parse(
+                text, begin
+            )
+        elif row:
+            reader = TableParser if row.reader == "table" else LineParser
+            reader(builder, _keys(self.kind.name, None)).parse(text, begin)
+        if not (builder.objects or builder.dropped or builder.explicit_empty):
+            stripped = text[begin:].strip()
+            if stripped:
+                start = text.index(stripped[0], begin)
+                builder.drop("unrecognised", start, start + len(stripped))
+        builder.coord_count += self._tokens(end, len(self.text))
+        if self.thought is not None:
+            builder.truncated = True
+            builder.drop("unclosed_thought", self.thought, len(self.text))
+        return builder.build(text[begin:])
+
+    def _tokens(self, start: int, stop: int) -> int:
+        """Return the number of coordinate tokens in a range of the text."""
+        if start >= stop:
+            return 0
+        return sum(token in self.units for token in COORD.findall(self.text, start, stop))
+
+
+def _keys(geometry: str, row: TextFormat | None) -> Keys:
+    """Return the meanings of keys, which are found once for each state of the registry."""
+    name, state = "" if row is None else row.name, tuple(REGISTRY)
+    found = _KEYS.get((geometry, name))
+    if found is None or found[0] != state:
+        found = _KEYS[geometry, name] = (state, Keys(geometry, row))
+    return found[1]
+
+
+_KEYS: dict[tuple[str, str], tuple[tuple[str, ...], Keys]] = {}
 
 
 def _is_match(answer: Answer) -> bool:
@@ -90,40 +152,16 @@ def _is_match(answer: Answer) -> bool:
     return answer.status == "empty" or any(drop.reason != "unrecognised" for drop in answer.dropped) or bool(answer)
 
 
-def _run(
-    builder: AnswerBuilder,
-    format: str | MarkerFamily,
-    units: Mapping[str, tuple[int, float]],
-    text: str,
-    begin: int,
-    kind: Geometry,
-) -> None:
-    """Parse a text from `begin` on; if nothing is recognised, drop it as a whole."""
-    row = None if isinstance(format, MarkerFamily) else REGISTRY.get(format)
-    family = format if isinstance(format, MarkerFamily) else row and row.markers
-    if family:
-        builder.start_count = text.count(family.tokens[0], 0, begin)
-        MarkerParser(builder, family, units, kind).parse(text, begin)
-    elif row and row.pattern:
-        PatternParser(builder, row).parse(text, begin)
-    elif row:
-        builder.format = "json"
-        JsonParser(builder, units, row if row.name != "json" else None, kind).parse(text, begin)
-    stripped = text[begin:].strip()
-    if stripped and not (builder.objects or builder.dropped or builder.explicit_empty):
-        start = text.index(stripped[0], begin)
-        builder.drop("unrecognised", start, start + len(stripped))
-
-
 def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
-    """Return the answer of the first preferred format with objects, else the one with the most objects."""
+    """Return the answer of the first preferred format with objects, else the one with the most objects and labels."""
     rank = {name: place for place, name in enumerate(preferred)}
 
-    def cost(answer: Answer) -> tuple[bool, int, int, bool, int]:
+    def cost(answer: Answer) -> tuple[bool, int, int, int, bool, int]:
         return (
             not answer.objects,
             rank.get(answer.format, len(rank)),
             -len(answer.objects),
+            -sum(bool(item.desc) for item in answer.objects),
             not _is_match(answer),
             len(answer.dropped),
         )
@@ -158,18 +196,25 @@ def candidate_formats(text: str, answer_range: tuple[int, int] | None = None) ->
     Of formats with equally many objects, `parse_answer` chooses the first of this list.
     """
     begin, end = answer_range or _answer_range(text)[:2]
-    tagged, braced = text.find("<", begin, end) >= 0, _JSON_HINT.search(text, begin, end)
-    formats = [name for name, row in REGISTRY.items() if _is_in_text(row, text, begin, end, tagged, bool(braced))]
-    return formats or ["obj" if text.find(COORD_START, begin, end) >= 0 else "none"]
-
-
-def _is_in_text(row: TextFormat, text: str, begin: int, end: int, tagged: bool, braced: bool) -> bool:
-    """Return whether a text contains the tokens of a format."""
-    if row is LISTS or row.keys:
-        return row.name == "json" and braced
-    if row.markers:
-        return tagged and any(text.find(row.markers.tokens[i], begin, end) >= 0 for i in (0, -2))
-    return (tagged or "<" not in row.example) and row.shown.search(text, begin, end) is not None
+    tagged = text.find("<", begin, end) >= 0
+    present: dict[str, bool] = {}
+    formats = []
+    for name, row in REGISTRY.items():
+        if row.keys or row.reader:
+            if name == "json" and (text.find("{", begin, end) >= 0 or _EMPTY_LIST.search(text, begin, end)):
+                formats.append(name)
+        elif row.markers:
+            tokens = row.markers.tokens
+            if tagged and (text.find(tokens[0], begin, end) >= 0 or text.find(tokens[-2], begin, end) >= 0):
+                formats.append(name)
+        elif tagged or "<" not in row.example:
+            for piece in row.needs:
+                if piece not in present:
+                    present[piece] = text.find(piece, begin, end) >= 0
+            needed = not row.needs or any(present[piece] for piece in row.needs)
+            if needed and row.shown.search(text, begin, end) is not None:
+                formats.append(name)
+    return formats or ["obj" if tagged and text.find(COORD_START, begin, end) >= 0 else "none"]
 
 
 def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | None, grid: CoordGrid) -> Scale:
@@ -183,3 +228,14 @@ def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | 
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):
         raise ValueError(f"scale: expected a positive number, 'pixels' or None, found {scale!r}")
     return Scale(scale, scale)
+
+
+def plain(value: Any) -> Any:
+    """Convert a NumPy or torch scalar or array to a number or list; return any other value unchanged.
+
+    Example:
+        >>> import numpy as np
+        >>> plain(np.float32(0.5)), plain(np.array([1, 2])), plain("a")
+        (0.5, [1, 2], 'a')
+    """
+    return value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from coord_eval.parse.answer import AnswerBuilder, Geometry
+from coord_codec import GEOMETRIES
+from coord_eval.parse.answer import Geometry
+from coord_eval.parse.builder import AnswerBuilder, shape_order
 from coord_eval.parse.formats import TextFormat
+from coord_eval.parse.numbers import is_quad, proper_boxes, split_shapes
 
 _BETWEEN = frozenset(" ,;\t\r\n[](){}")
+_TAGS = re.compile(r"</?[a-z_]+>|<delim>")
 _NOTHING = re.compile("none|null", re.IGNORECASE)
 _MAX_LABEL = 400
 """Number of characters before an object that are searched for its label."""
-_Number = tuple[float, int, int]
-"""A coordinate as written, and its start and end in the text."""
+_BREAK_OF_TOKENS, _BREAK_OF_NUMBERS = re.compile(r"[^\s]"), re.compile(r"[\[\](){};]")
+_SEPARATED = re.compile(r"[,;\[\](){}\s]|delim")
 
 
 class PatternParser:
@@ -21,9 +25,15 @@ class PatternParser:
 
     def __init__(self, builder: AnswerBuilder, row: TextFormat) -> None:
         self.builder, self.row = builder, row
-        self.number, self.noise = re.compile(row.number), re.compile(row.noise)
+        self.number = re.compile(row.number)
+        self.noise = re.compile(row.noise) if row.noise else None
         self.opening = re.compile(row.opening) if row.opening else None
-        self.has_end = "end" in row.compiled.groupindex
+        names = row.compiled.groupindex
+        self.has_end, self.has_label = "end" in names, "label" in names
+        self.stated: list[tuple[str, Geometry]] = [(n, n) for n in ("polygon", "point") if n in names]
+        self.whole_name = "label_of_all" in names
+        self.is_token = row.bins is not None or row.number.startswith("<")
+        self.units = [min((k + row.offset) / (row.scale or row.bins), 1.0) for k in range(row.bins)] if row.bins else []
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
@@ -32,7 +42,8 @@ class PatternParser:
         self.start_index: int | None = None
         last_end = begin
         for match in self.row.compiled.finditer(text, begin):
-            self._between(last_end, match.start())
+            if self.opening is not None and last_end < match.start():
+                self._between(last_end, match.start())
             self._object(match, last_end)
             last_end = match.end()
         self._between(last_end, len(text), last=True)
@@ -49,49 +60,69 @@ class PatternParser:
 
     def _name(self, match: re.Match[str], last_end: int) -> int:
         """Set the label of an object, and return the position at which the object begins."""
-        start = match.start()
+        start = begin = match.start()
+        between = self.text[max(last_end, start - _MAX_LABEL) : start]
         if self.row.label == "before":
-            written = self.text[max(last_end, start - _MAX_LABEL) : start] if start > last_end else ""
-            shares = bool(self.start_index is not None and set(written) <= _BETWEEN)
-            lines = [line for line in self.noise.sub(" ", written).splitlines() if line.strip()] if not shares else []
-            label = lines[-1] if lines else ""
+            begin = start - len(between)
+            shares = self.start_index is not None and _BETWEEN.issuperset(between)
+            label = "" if shares else self._last_line(between)
         else:
-            label_group = match.groupdict().get("label")
-            shares = label_group is None and self.start_index is not None and start - last_end <= _MAX_LABEL
-            shares = shares and set(self.text[last_end:start]) <= _BETWEEN
-            label = label_group or ""
-            label = self.noise.sub("", label) if self.row.noise else label
+            written = match["label"] if self.has_label else None
+            whole = match["label_of_all"] if self.whole_name else None
+            if written is None:
+                written = whole
+            shares = written is None and self.start_index is not None and start - last_end <= _MAX_LABEL
+            shares = shares and _BETWEEN.issuperset(_TAGS.sub("", between) if "<" in between else between)
+            label = written or ""
+            if self.noise is not None:
+                label = self.noise.sub("", label)
         if not shares:
             self.label = label
             self.start_index = self.builder.start_count
             self.builder.start_count += 1
-        return start if shares or self.row.label == "inside" else max(last_end, start - len(written))
+        return begin if not shares else start
+
+    def _last_line(self, written: str) -> str:
+        if self.noise is not None and "<" in written:
+            written = self.noise.sub(" ", written)
+        if "\n" in written:
+            return next((line for line in reversed(written.splitlines()) if line.strip()), "")
+        return written
 
     def _object(self, match: re.Match[str], last_end: int) -> None:
         builder, row = self.builder, self.row
-        at_end = match.end() >= self.text_end
+        start, end = self._name(match, last_end), match.end()
+        at_end = end >= self.text_end
         partial = self.has_end and not match["end"].strip()
         cut = at_end and (partial or not self.has_end)
-        start, end = self._name(match, last_end), match.end()
-        numbers, last = self._numbers(match, at_end and partial)
-        first = builder.coord_count
-        if row.bins is not None:
-            builder.coord_count += len(numbers)
-        if not numbers:
-            is_none = bool(_NOTHING.search(match["box"]))
+        box_start, box_end = match.span("box")
+        written = self.text[box_start:box_end]
+        geometry: Geometry | None = next((name for group, name in self.stated if match[group]), None)
+        first = builder.coord_count if row.bins else None
+        tokens = self.number.findall(written) if self.is_token else []
+        if row.bins:
+            builder.coord_count += len(tokens)
+        if geometry is None and len(tokens) == row.arity == 4 and not _SEPARATED.search(written):
+            self._add(
+                [int(token) if row.bins else float(token) for token in tokens], "box", (start, end), first, partial
+            )
+            builder.truncated |= at_end and partial
+            return
+        groups, last = self._groups(box_start, box_end)
+        if not groups:
+            is_none = bool(_NOTHING.search(written))
             builder.explicit_empty |= is_none
             if not is_none:
                 self._drop_incomplete(at_end and partial, start, end)
             return
-        geometry: Geometry = "polygon" if match.groupdict().get("polygon") else "box"
-        count = 0
-        for shape, group in self._groups(numbers, geometry, cut):
-            index = first + count if row.bins is not None else None
-            count += len(group)
-            values = [value for value, *_ in group]
-            if row.bins is not None and any(value >= row.bins for value in values):
-                builder.drop("invalid_coordinate", start, end)
-            elif count == len(numbers) and (last or (cut and shape == "box" and len(group) < row.arity)):
+        open_number = at_end and partial and not self.is_token and last == self.text_end
+        count = sum(map(len, groups))
+        for shape, values in self._shapes(groups, geometry, cut):
+            index = None if first is None else first
+            if first is not None:
+                first += len(values)
+            count -= len(values)
+            if not count and (open_number or (cut and shape == "box" and len(values) < row.arity)):
                 self._drop_incomplete(True, start, end)
             else:
                 self._add(values, shape, (start, end), index, partial)
@@ -101,39 +132,33 @@ class PatternParser:
         self, values: list[float], geometry: Geometry, span: tuple[int, int], index: int | None, partial: bool
     ) -> None:
         builder, row = self.builder, self.row
-        order = row.order if geometry == "box" else "xy"
-        if row.bins is None:
-            builder.add_numbers(
-                self.label,
-                values,
-                span,
-                geometry=geometry,
-                order=order,
-                own_scale=row.scale,
-                start_index=self.start_index,
-                partial=partial,
-            )
+        order = (
+            row.order if geometry == "box" or (geometry == "point" and len(row.order) == 2) else shape_order(geometry)
+        )
+        if geometry == "box" and len(order) == 2:
+            order = "xyxy"
+        if not row.bins:
+            builder.add_numbers(self.label, values, span, geometry, order, row.scale, (), self.start_index, partial)
+            return
+        units = self.units
+        if max(values) >= row.bins:
+            builder.drop("invalid_coordinate", *span)
         elif row.decode and len(values) == row.arity:
-            builder.add_box(
-                self.label,
-                values,
-                row.decode(values),
-                span,
-                first_coord_index=index,
-                start_index=self.start_index,
-                partial=partial,
-                order="",
+            builder.add(
+                self.label, tuple(values), row.decode(values), span, index, self.start_index, (), partial, "box", ""
             )
+        elif order == "xyxy" and len(values) == 4:
+            a, b, c, d = values
+            unit = (units[a], units[b], units[c], units[d])  # type: ignore[call-overload]
+            builder.add(self.label, (a, b, c, d), unit, span, index, self.start_index, (), partial)
         else:
-            scale = row.scale or row.bins
-            unit = [min((value + row.offset) / scale, 1.0) for value in values]
-            builder.add_shape(
+            builder.add_tokens(
                 self.label,
                 values,
-                unit,
+                [units[int(k)] for k in values],
                 span,
-                geometry=geometry,
-                order=order,
+                geometry,
+                order,
                 first_coord_index=index,
                 start_index=self.start_index,
                 partial=partial,
@@ -143,31 +168,56 @@ class PatternParser:
         self.builder.truncated |= cut
         self.builder.drop("truncated" if cut else "no_coordinates", start, end)
 
-    def _numbers(self, match: re.Match[str], partial: bool) -> tuple[list[_Number], bool]:
-        """Return the coordinates, and whether the last plain number may be cut off by the end of the text."""
-        numbers: list[_Number] = []
-        box = match.span("box")
-        for part in self.number.finditer(self.text, *box):
-            groups = range(1, part.re.groups + 1) if part.re.groups else (0,)
-            numbers += [(float(part[g]), *part.span()) for g in groups]
-        open_number = partial and self.row.bins is None and bool(numbers) and numbers[-1][2] == self.text_end
-        return numbers, open_number
+    def _groups(self, start: int, end: int) -> tuple[list[list[float]], int]:
+        """Return the numbers of each innermost list or run of tokens, and where the last number ends."""
+        groups: list[list[float]] = []
+        breaks = _BREAK_OF_TOKENS if self.is_token else _BREAK_OF_NUMBERS
+        last = start
+        convert = int if self.row.bins else float
+        for part in self.number.finditer(self.text, start, end):
+            if not groups or breaks.search(self.text, last, part.start()):
+                groups.append([])
+            groups[-1] += map(convert, part.groups() or (part[0],))
+            last = part.end()
+        return groups, last
 
-    def _groups(self, numbers: list[_Number], geometry: Geometry, cut: bool) -> list[tuple[Geometry, list[_Number]]]:
-        """Split coordinates into objects: tokens at other text between them, and all by the number of coordinates."""
-        runs: list[list[_Number]] = []
-        for number in numbers:
-            joined = runs and (self.row.bins is None or runs[-1][-1][2] == number[1])
-            runs[-1].append(number) if joined else runs.append([number])
-        if geometry == "polygon":
-            return [(geometry, run) for run in runs]
-        groups: list[tuple[Geometry, list[_Number]]] = []
-        shape: Geometry = "point" if self.row.order == "xy" else "box"
-        for run in runs:
-            if self.row.by_count and len(run) != 4:
-                groups.append(("point" if len(run) == 2 else "polygon" if len(run) > 4 else "box", run))
-            elif len(run) % self.row.arity and not cut:
-                groups.append((shape, run))
-            else:
-                groups += [(shape, run[i : i + self.row.arity]) for i in range(0, len(run), self.row.arity)]
-        return groups
+    def _shapes(
+        self, groups: list[list[float]], stated: Geometry | None, cut: bool
+    ) -> list[tuple[Geometry, list[float]]]:
+        """Divide groups into shapes, by the geometry that the text states or the caller expects, or by their length."""
+        row, requested = self.row, self.builder.geometry
+        if stated is not None:
+            return split_shapes(groups, stated, requested)
+        if row.kind == "point" or row.decode:
+            flat = [value for group in groups for value in group]
+            shape: Geometry = "point" if row.kind == "point" else "box"
+            return [(shape, flat[i : i + row.arity]) for i in range(0, len(flat), row.arity)]
+        if row.by_count and self.is_token:
+            return [shape for group in groups for shape in self._by_count(group)]
+        if not self.is_token:
+            kind = "any" if row.order == "xyxy" else "box"
+            return split_shapes(groups, kind, requested)
+        return [shape for group in groups for shape in self._run(group, cut)]
+
+    def _by_count(self, run: list[float]) -> list[tuple[Geometry, list[float]]]:
+        requested = self.builder.geometry
+        if requested not in ("box", "point") and GEOMETRIES[requested].fits(len(run)):
+            return [(requested, run)]
+        return [("point" if len(run) == 2 else "polygon" if len(run) > 4 and len(run) % 2 == 0 else "box", run)]
+
+    def _run(self, run: list[float], cut: bool) -> list[tuple[Geometry, list[float]]]:
+        """Divide tokens without anything between them: shapes that are expected, else quadrilaterals, else boxes."""
+        requested, arity = self.builder.geometry, self.row.arity
+        if requested not in ("box", "point"):
+            kind = GEOMETRIES[requested]
+            if kind.fixed and len(run) % kind.most == 0:
+                return [(requested, run[i : i + kind.most]) for i in range(0, len(run), kind.most)]
+            if kind.fits(len(run)) and len(run) > 4:
+                return [(requested, run)]
+        if len(run) % 8 == 0 and not proper_boxes(run):
+            quads = [run[i : i + 8] for i in range(0, len(run), 8)]
+            if all(map(is_quad, quads)):
+                return [("polygon", quad) for quad in quads]
+        if len(run) % arity and not cut:
+            return [("box", run)]
+        return [("box", run[i : i + arity]) for i in range(0, len(run), arity)]

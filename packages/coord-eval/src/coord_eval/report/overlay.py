@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from coord_codec.html import outline_svg, safe, scaled
+from coord_codec import geometry_of
+from coord_codec.html import outline_svg, safe
 from coord_eval.matching import Scored
 from coord_eval.report.photograph import photograph
 
@@ -62,7 +63,7 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
     # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
     hit_D = matches.iou_D >= 0.5 if pairs is None else pairs.similarity_D > 0
     hit_N = matches.iou_N >= 0.5 if pairs is None else pairs.similarity_N > 0
-    as_points = any(shape is not None and shape.type in ("point", "keypoints") for shape in truth.shapes or ())
+    kind = next((geometry_of(shape.type) for shape in truth.shapes or () if shape is not None), geometry_of("box"))
     for n in objects_n:
         name = truth.categories[truth.category_N[n]]
         style = f'stroke="{_TRUTH}" stroke-dasharray="{"2 3" if truth.crowd_N[n] else "7 4"}"'
@@ -70,7 +71,8 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
         tip = f"ground truth: {name}" + (", missed" if missed else "")
         label = name if missed else ""
         box, shape = truth.boxes_N4[n] * zoom, truth.shapes[n] if truth.shapes else None
-        outline = outline_svg(scaled(shape.coordinates, (w, h)), as_points) if shape else ""
+        points = [(x * w, y * h) for x, y in kind.outline(shape.coordinates)] if shape else []
+        outline = outline_svg(points, kind) if shape else ""
         parts.append(_box(box, style=style, tip=tip, label=label, colour=_TRUTH, size=(w, h), outline=outline))
     names = [*truth.categories, *detections.unknown]
     for d in rows_d:
@@ -79,7 +81,7 @@ def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | 
         tip = f"answer: {name}, {fits}, score {detections.scores_D[d]:.3g}"
         box = detections.boxes_D4[d] * zoom
         points = [(x * zoom, y * zoom) for x, y in detections.shapes[d]] if detections.shapes else []
-        outline, style = outline_svg(points, as_points) if points else "", f'stroke="{colour}"'
+        outline, style = outline_svg(points, kind) if points else "", f'stroke="{colour}"'
         parts.append(_box(box, style=style, tip=tip, label=name, colour=colour, size=(w, h), outline=outline))
     return "".join([*parts, "</svg>"]), problem
 

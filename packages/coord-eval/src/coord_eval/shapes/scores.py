@@ -14,23 +14,13 @@ import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from coord_codec import CoordGrid, Geometry, Shape
+from coord_codec import CoordGrid, Geometry
 from coord_codec.boxes import SmallBoxError
 from coord_eval.detections import Detections
 from coord_eval.ground_truth import GroundTruth
 from coord_eval.matching import ShapePairs
 from coord_eval.metrics.coco import indexed, mean_present
-from coord_eval.shapes.similarity import Points, keypoint_similarity, mask_iou, nearness, oriented_iou
-
-DISTANCES = (0.01, 0.02, 0.05)
-"""Largest distances of a hit for points, as fractions of the image's diagonal."""
-MEASURES = {
-    "polygon": "IoU of masks (pycocotools, 8 x 8 cells a pixel)",
-    "oriented": "IoU of oriented boxes (shapely)",
-    "keypoints": "object keypoint similarity (COCO)",
-    "point": "distance as a fraction of the image's diagonal",
-}
-"""Similarity measure of each geometry."""
+from coord_eval.shapes.similarity import Points, Similarity, TrueShapes, similarity_of
 
 
 def score_shapes(
@@ -47,18 +37,19 @@ def score_shapes(
     Returns:
         Scores and pairs; empty and None for boxes. The scores are `geometry`, `measure`, `objects`, `without_shape`
         (number of detections without a shape), `mean` (mean similarity of objects to the matched shape, 0 for missed
-        ones), `AP` with `AP50` and `AP75`, or for points `AP@.01`, `AP@.02` and `AP@.05`, and `ceiling` with the same
+        ones), `AP` with `AP50` and `AP75` (for points `AP@.01`, `AP@.02` and `AP@.05`), and `ceiling` with the same
         scores and the number of `simplified` outlines.
     """
-    if kind.name == "box" or truth.shapes is None:
+    if kind.is_box or truth.shapes is None:
         return {}, None
     objects = [n for n, shape in enumerate(truth.shapes) if shape is not None]
     shapes = [shape for shape in truth.shapes if shape is not None]
     sizes = [tuple(truth.sizes_I2[truth.image_N[n]]) for n in objects]
-    true = [_in_pixels(shape, size) for shape, size in zip(shapes, sizes, strict=True)]
-    visible = [np.array([v > 0 for v in s.visibility] or [True] * len(p)) for s, p in zip(shapes, true, strict=True)]
+    measure = similarity_of(kind)
+    true = [_in_pixels(kind, shape.coordinates, size) for shape, size in zip(shapes, sizes, strict=True)]
+    labelled = [np.array([v > 0 for v in s.visibility] or [True] * len(p)) for s, p in zip(shapes, true, strict=True)]
     index = {n: i for i, n in enumerate(objects)}
-    table = _Table(truth, objects, true, visible, kind.name)
+    table = _Table(truth, objects, true, labelled, measure)
     known_D = detections.category_D < len(truth.categories)
     rows = [d for d, points in enumerate(detections.shapes) if points and known_D[d]]
     scores, matched = table.score(
@@ -75,7 +66,7 @@ def score_shapes(
             continue
         simplified += len(coordinates) < len(shape.coordinates)
         bins = tuple(grid.dequantize(grid.quantize(c)) for c in coordinates)
-        encoded.append(_in_pixels(Shape(kind.name, bins), size))
+        encoded.append(_in_pixels(kind, bins, size))
         encoded_objects.append(n)
     encoded_N = np.array(encoded_objects, dtype=np.int64)
     ceiling, _ = table.score(encoded, truth.image_N[encoded_N], truth.category_N[encoded_N], np.ones(len(encoded_N)))
@@ -85,7 +76,7 @@ def score_shapes(
         pairs.similarity_D[rows[d]] = pairs.similarity_N[objects[i]] = similarity
     return {
         "geometry": kind.name,
-        "measure": MEASURES[kind.name],
+        "measure": measure.about,
         "objects": len(objects),
         "without_shape": len(detections) - len([points for points in detections.shapes if points]),
         **scores,
@@ -93,18 +84,22 @@ def score_shapes(
     }, pairs
 
 
-def _in_pixels(shape: Shape, size: Sequence[float]) -> list[tuple[float, float]]:
-    xs, ys = shape.coordinates[::2], shape.coordinates[1::2]
-    return [(x * size[0], y * size[1]) for x, y in zip(xs, ys, strict=True)]
+def _in_pixels(kind: Geometry, coordinates: tuple[float, ...], size: Sequence[float]) -> list[tuple[float, float]]:
+    return [(x * size[0], y * size[1]) for x, y in kind.outline(coordinates)]
 
 
 class _Table:
     """The ground-truth shapes, against which predicted ones are scored."""
 
     def __init__(
-        self, truth: GroundTruth, objects: list[int], true: list[Any], visible: list[np.ndarray], geometry: str
+        self,
+        truth: GroundTruth,
+        objects: list[int],
+        true: Sequence[Points],
+        labelled: list[np.ndarray],
+        measure: Similarity,
     ) -> None:
-        self.truth, self.true, self.visible, self.geometry = truth, true, visible, geometry
+        self.truth, self.true, self.labelled, self.measure = truth, true, labelled, measure
         rows = [(truth.image_N[n], truth.category_N[n], truth.area_N[n], i) for i, n in enumerate(objects)]
         self.area = np.array([row[2] for row in rows])
         self.image = [int(row[0]) for row in rows]
@@ -112,19 +107,14 @@ class _Table:
 
     def compare(self, predicted: Sequence[Points], indices: Sequence[int], image: int) -> np.ndarray:
         """Return the similarity [D, G] of predicted shapes to the ground-truth shapes with these indices."""
-        true = [self.true[i] for i in indices]
-        size = (float(self.truth.sizes_I2[image][0]), float(self.truth.sizes_I2[image][1]))
-        if self.geometry == "polygon":
-            return mask_iou(predicted, true, size)
-        if self.geometry == "oriented":
-            return oriented_iou(predicted, true)
-        if self.geometry == "point":
-            return nearness(predicted, true, size)
-        counts = {len(self.visible[i]) for i in indices}
-        if len(counts) > 1:  # with different numbers of keypoints, objects are compared one at a time
-            return np.concatenate([self.compare(predicted, [i], image) for i in indices], axis=1)
-        visible = np.array([self.visible[i] for i in indices]).reshape(len(indices), -1)
-        return keypoint_similarity(predicted, true, visible, self.area[list(indices)])
+        width, height = map(float, self.truth.sizes_I2[image])
+        true = TrueShapes(
+            [self.true[i] for i in indices],
+            [self.labelled[i] for i in indices],
+            self.area[list(indices)],
+            (width, height),
+        )
+        return self.measure.compare(predicted, true)
 
     def pairwise(self, predicted: Sequence[Points], indices: Sequence[int]) -> list[float]:
         """Return the similarity of each predicted shape to the ground-truth shape that `indices` assigns to it."""
@@ -142,17 +132,13 @@ class _Table:
         with contextlib.redirect_stdout(io.StringIO()):
             evaluator = _Evaluator(*(indexed(COCO, self.truth, rows) for rows in (self.annotations, detected)), "bbox")
             evaluator.compare = lambda dets, objects, image: self.compare([predicted[d] for d in dets], objects, image)
-            points = self.geometry == "point"
-            if points:
-                evaluator.params.iouThrs = 1 - np.array(DISTANCES)
+            evaluator.params.iouThrs = np.array(self.measure.thresholds)
             evaluator.params.areaRng, evaluator.params.areaRngLbl = [[0, 1e10]], ["all"]
             evaluator.evaluate()
             evaluator.accumulate()
         precision = evaluator.eval["precision"][:, :, :, 0, -1]
-        names = {"AP50": 0, "AP75": 5}
-        if points:
-            names = {f"AP@{d:g}".replace("0.", "."): t for t, d in enumerate(DISTANCES)}
-        scores = {"AP": mean_present(precision), **{name: mean_present(precision[t]) for name, t in names.items()}}
+        single = {name: mean_present(precision[t]) for name, t in self.measure.names.items()}
+        scores = {"AP": mean_present(precision), **single}
         pairs = list(evaluator.pairs())
         mean = sum(similarity for *_, similarity in pairs) / max(len(self.annotations), 1)
         return {**scores, "mean": mean}, pairs

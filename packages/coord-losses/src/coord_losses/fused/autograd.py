@@ -14,7 +14,7 @@ tokens.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,25 +22,8 @@ from torch import Tensor
 from coord_losses.fused.blocks import Block, BlockwiseHead, HeadSpec, add_product, index_of, shared_columns
 from coord_losses.fused.online_softmax import LogSumExps, NLLRows, OnlineSoftmax, logit_gradient_, online_softmax
 
-if TYPE_CHECKING:
-    from coord_losses.fused.triton_kernels import TritonPass
-
 _PRECOMPUTED_BYTES = 1 << 28
 """Size of the logits of rows processed together if a trained head's gradients are computed in the forward pass."""
-
-
-def triton_pass(head: BlockwiseHead, rows: NLLRows) -> "TritonPass":
-    """Return the pass over the vocabulary with Triton kernels, which only this function imports.
-
-    Raises:
-        ImportError: if Triton is not installed
-        ValueError: see `TritonPass`
-    """
-    try:
-        from coord_losses.fused.triton_kernels import TritonPass
-    except ImportError as error:
-        raise ImportError("kernel='triton' needs Triton (pip install triton); use kernel='torch'") from error
-    return TritonPass(head, rows)
 
 
 def _once(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., tuple[Tensor | None, ...]]:
@@ -58,8 +41,17 @@ def _once(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., t
     return call
 
 
+def _outputs(
+    ctx: Any, lse: LogSumExps, num_targets: int, coord_logits_CJ: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return nlls of targets and gates, coordinate logits, and the targets' logits, which get no gradient."""
+    nll_R, target_logits_T = lse.nll, lse.set_R[:num_targets].clone()
+    ctx.mark_non_differentiable(target_logits_T)
+    return nll_R[:num_targets].clone(), nll_R[num_targets:].clone(), coord_logits_CJ, target_logits_T
+
+
 class ApplyFrozenHead(torch.autograd.Function):
-    """`nll_T, gate_G, coord_logits_CJ`, differentiable in the hidden states and the offsets."""
+    """`nll_T, gate_G, coord_logits_CJ`, differentiable in the hidden states and the offsets; `target_logits_T`, not."""
 
     @staticmethod
     def forward(
@@ -73,35 +65,27 @@ class ApplyFrozenHead(torch.autograd.Function):
         targets_T: Tensor,
         spec: HeadSpec,
         factors_R: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Save each row's gradient of its hidden state and, if offsets are trained, of the offset columns."""
         offsets_needed, _, *hidden_needed = (spec.grad and needed for needed in ctx.needs_input_grad[1:6])
         with torch.autocast(weight_VH.device.type, enabled=False):
             head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype, bias_V, spec.cap)
             coord_head = head.part(spec.coord)
             rows = NLLRows(torch.cat([ce_hidden_TH, gate_hidden_GH]), targets_T, spec)
-            if spec.kernel == "triton":
-                triton = triton_pass(head, rows)
-                lse = triton.log_sum_exps()
-                nll_R, grad_RH, grad_RK = lse.nll, None, None
-                if offsets_needed or any(hidden_needed):
-                    grad_RH, grad_RK = triton.gradients(lse, torch.ones_like(nll_R))
-            else:
-                nll_R, grad_RH, grad_RK = _nll_and_gradients(
-                    head, coord_head, rows, spec, any(hidden_needed), offsets_needed
-                )
+            lse, grad_RH, grad_RK = _nll_and_gradients(head, coord_head, rows, spec, any(hidden_needed), offsets_needed)
             coord_logits_CJ = coord_head.logits(coord_hidden_CH)
         ctx.spec, ctx.hidden_dtype = spec, coord_hidden_CH.dtype
         ctx.offsets_dtype = None if offsets_KH is None else offsets_KH.dtype
         hidden = (rows.hidden_RH, coord_hidden_CH) if offsets_needed else (None, None)
         # Save copies of the coordinate rows only: a sharded weight may be released before the backward pass.
         ctx.save_for_backward(grad_RH, grad_RK, *hidden, coord_head.weight_VH, coord_head.offsets_KH)
-        nll_T, gate_G = torch.split(nll_R, [len(targets_T), len(gate_hidden_GH)])
-        return nll_T, gate_G, coord_logits_CJ
+        return _outputs(ctx, lse, len(targets_T), coord_logits_CJ)
 
     @staticmethod
     @_once
-    def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor, _: Tensor
+    ) -> tuple[Tensor | None, ...]:
         """Scale the saved gradient of each row."""
         grad_RH, grad_RK, hidden_RH, coord_hidden_CH, weight_JH, coord_offsets = ctx.saved_tensors
         chosen, columns = shared_columns(ctx.spec.offset_columns, ctx.spec.coord)
@@ -129,17 +113,18 @@ def _nll_and_gradients(
     spec: HeadSpec,
     hidden_needed: bool,
     offsets_needed: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Return the nlls [R] and their gradients by the hidden states [R, H] and by the offset logits [R, K]."""
+) -> tuple[LogSumExps, Tensor | None, Tensor | None]:
+    """Return logsumexps [R], gradients of nlls by the hidden states [R, H] and by the offset logits [R, K]."""
     num_rows = len(rows.hidden_RH)
-    nll_R = rows.hidden_RH.new_empty(num_rows, dtype=head.wide)
+    others_R = rows.hidden_RH.new_empty(num_rows, dtype=head.wide)
+    lse = LogSumExps(others_R, torch.empty_like(others_R))
     grad_RH = torch.empty_like(rows.hidden_RH) if hidden_needed else None
     grad_RK = None
     if offsets_needed and head.offsets_KH is not None:
-        grad_RK = nll_R.new_empty(num_rows, len(head.offsets_KH))
+        grad_RK = others_R.new_empty(num_rows, len(head.offsets_KH))
     for part, chunk in rows.chunks():
         softmax = online_softmax(head, chunk, spec, mean=hidden_needed, logit_grad=hidden_needed)
-        nll_R[part] = softmax.lse.nll
+        lse.others_R[part], lse.set_R[part] = softmax.lse
         offset_grad_RK = softmax.offset_logits_RK
         if offset_grad_RK is not None and (hidden_needed or offsets_needed):
             logit_gradient_(head, offset_grad_RK, head.columns, chunk, softmax.lse)
@@ -147,7 +132,7 @@ def _nll_and_gradients(
             grad_RK[part] = offset_grad_RK
         if grad_RH is not None:
             grad_RH[part] = _hidden_gradient(head, coord_head, chunk, softmax)
-    return nll_R, grad_RH, grad_RK
+    return lse, grad_RH, grad_RK
 
 
 def _hidden_gradient(head: BlockwiseHead, coord_head: BlockwiseHead, rows: NLLRows, softmax: OnlineSoftmax) -> Tensor:
@@ -167,7 +152,7 @@ def _hidden_gradient(head: BlockwiseHead, coord_head: BlockwiseHead, rows: NLLRo
 
 
 class ApplyTrainedHead(torch.autograd.Function):
-    """`nll_T, gate_G, coord_logits_CJ`, differentiable in weight, offsets, bias and hidden states."""
+    """As `ApplyFrozenHead`, differentiable in weight, offsets, bias and hidden states."""
 
     @staticmethod
     def forward(
@@ -181,7 +166,7 @@ class ApplyTrainedHead(torch.autograd.Function):
         targets_T: Tensor,
         spec: HeadSpec,
         factors_R: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Save the inputs and two numbers per row, or all gradients of the logits if the vocabulary is small.
 
         If the upstream gradients are known up to a common factor (`factors_R`), all other gradients are computed here
@@ -194,13 +179,11 @@ class ApplyTrainedHead(torch.autograd.Function):
             lse = LogSumExps(others_R, torch.empty_like(others_R))
             kept_RV = None
             ahead = None
-            if spec.kernel == "triton":
-                lse = triton_pass(head, rows).log_sum_exps()
-            elif factors_R is not None and len(others_R) and head.dtype == weight_VH.dtype and not spec.chunk_vocab:
+            if factors_R is not None and len(others_R) and head.dtype == weight_VH.dtype and not spec.chunk_vocab:
                 limit = spec.chunk_rows or max(1, _PRECOMPUTED_BYTES // (head.wide.itemsize * len(weight_VH)))
                 rows = replace(rows, spec=replace(spec, chunk_rows=limit, chunk_vocab=len(weight_VH)))
                 ahead = _Precomputed(_Gradients(head), rows.hidden_RH.new_empty(rows.hidden_RH.shape, dtype=head.wide))
-            chunks = list(rows.chunks()) if spec.kernel == "torch" else []
+            chunks = list(rows.chunks())
             keep = len(chunks) == 1 and head.dtype == head.wide
             for part, chunk in chunks:
                 result = online_softmax(head, chunk, chunk.spec, mean=False, logit_grad=keep or ahead is not None)
@@ -214,12 +197,13 @@ class ApplyTrainedHead(torch.autograd.Function):
         ctx.save_for_backward(
             weight_VH, offsets_KH, bias_V, rows.hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV, factors_R
         )
-        nll_T, gate_G = torch.split(lse.nll, [len(targets_T), len(gate_hidden_GH)])
-        return nll_T, gate_G, coord_logits_CJ
+        return _outputs(ctx, lse, len(targets_T), coord_logits_CJ)
 
     @staticmethod
     @_once
-    def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor, _: Tensor
+    ) -> tuple[Tensor | None, ...]:
         """Accumulate the gradients, with a second pass over the vocabulary unless they were saved."""
         weight_VH, offsets_KH, bias_V, hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV, factors_R = (
             ctx.saved_tensors
@@ -229,14 +213,7 @@ class ApplyTrainedHead(torch.autograd.Function):
             head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype, bias_V, spec.cap)
             upstream_R = torch.cat([grad_nll_T, grad_gate_G])
             ratio = None if ahead is None else _ratio(upstream_R, factors_R)
-            if spec.kernel == "triton":
-                total, rows = _Gradients(head), NLLRows(hidden_RH, targets_T, spec)
-                triton = triton_pass(head, rows)
-                grad_RH, grad_RK = triton.gradients(LogSumExps(*lse), upstream_R, total.weight_VH, total.bias_V)
-                if grad_RK is not None and total.offsets_KH is not None:
-                    total.offsets_KH += grad_RK.T @ hidden_RH.to(head.wide)
-                grad_RH = grad_RH.to(hidden_RH.dtype)
-            elif ahead is not None and ratio is not None:
+            if ahead is not None and ratio is not None:
                 total, grad_RH = ahead.total.scale_(ratio), (ratio * ahead.hidden_RH).to(hidden_RH.dtype)
             else:
                 ahead, total, grad_RH = None, _Gradients(head), torch.empty_like(hidden_RH)

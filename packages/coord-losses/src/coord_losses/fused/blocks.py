@@ -49,8 +49,6 @@ class HeadSpec:
         grad: whether gradients will be needed
         cap: logits become `cap · tanh(logits / cap)` (Gemma 2); None for no cap
         gate_temperature: temperature of the gate, applied after the cap; its hidden states are divided beforehand
-        kernel: implementation of the pass over the vocabulary, "torch" or "triton"
-        gradient_filter: see `triton_kernels`
     """
 
     coord: slice
@@ -61,8 +59,6 @@ class HeadSpec:
     grad: bool = False
     cap: float | None = None
     gate_temperature: float = 1.0
-    kernel: str = "torch"
-    gradient_filter: float = 0.0
 
 
 class Block(NamedTuple):
@@ -143,17 +139,6 @@ class BlockwiseHead:
         if self.offsets_KH is not None:
             grad_RH += grad_RV[:, index_of(self.columns)] @ self.offsets_KH
         return grad_RH
-
-    def final_logits(self, hidden_RH: Tensor, factor_R1: Tensor, columns: Columns) -> Tensor:
-        """Return the logits in a part of the vocabulary or in the offset columns, after bias and cap."""
-        logits_RC = (hidden_RH.to(self.dtype) @ self.weight_VH[index_of(columns)].to(self.dtype).T).to(self.wide)
-        offset_logits_RK = self.offset_logits(hidden_RH)
-        if offset_logits_RK is not None and columns is self.columns:
-            logits_RC += offset_logits_RK
-        elif offset_logits_RK is not None and isinstance(columns, slice):
-            chosen, local_columns = shared_columns(self.columns, columns)
-            logits_RC[:, index_of(local_columns)] += offset_logits_RK[:, chosen]
-        return self._add_bias_and_cap_(logits_RC, factor_R1, columns)
 
     def _add_bias_and_cap_(self, logits_RC: Tensor, factor_R1: Tensor, columns: Columns) -> Tensor:
         """Add the bias of these columns and apply the cap, in place."""

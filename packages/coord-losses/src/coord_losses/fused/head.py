@@ -5,7 +5,6 @@ Shapes: R, G, C rows, H hidden, V vocabulary, K rows of the offset table, J coor
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,8 +30,6 @@ class LinearHead:
         chunk_vocab: see `HeadSpec`
         bias_V: the bias, frozen or trained, or None
         cap: logits become `cap · tanh(logits / cap)`; None for no cap
-        kernel: see `HeadSpec`
-        gradient_filter: see `triton_kernels`
 
     Raises:
         ValueError: if shapes disagree, or an id is repeated or outside the vocabulary
@@ -48,15 +45,7 @@ class LinearHead:
         chunk_vocab: int | None = None,
         bias_V: Tensor | None = None,
         cap: float | None = None,
-        kernel: Literal["torch", "triton"] = "torch",
-        gradient_filter: float = 0.0,
     ) -> None:
-        if kernel not in ("torch", "triton"):
-            raise ValueError(f"kernel must be 'torch' or 'triton', got {kernel!r}")
-        if kernel == "triton" and (chunk_rows or chunk_vocab):
-            raise ValueError("chunk_rows and chunk_vocab have no effect with kernel='triton': leave them out")
-        if gradient_filter < 0 or (gradient_filter and kernel != "triton"):
-            raise ValueError(f"gradient_filter must be 0, or positive with kernel='triton', got {gradient_filter}")
         if bias_V is not None and bias_V.shape != weight_VH.shape[:1]:
             raise ValueError(f"bias_V must be [{len(weight_VH)}], one per row of the weight, got {list(bias_V.shape)}")
         if cap is not None and not cap > 0:
@@ -79,16 +68,7 @@ class LinearHead:
             if order is not None:  # autograd restores the order of the table in the gradient
                 offsets_KH = offsets_KH[torch.tensor(order, device=offsets_KH.device)]
         self.weight_VH, self.offsets_KH, self.bias_V = weight_VH, offsets_KH, bias_V
-        self.spec = HeadSpec(
-            coord,
-            columns,
-            weight_VH.dtype,
-            chunk_rows,
-            chunk_vocab,
-            cap=cap,
-            kernel=kernel,
-            gradient_filter=gradient_filter,
-        )
+        self.spec = HeadSpec(coord, columns, weight_VH.dtype, chunk_rows, chunk_vocab, cap=cap)
 
     @property
     def trained(self) -> bool:
@@ -103,7 +83,7 @@ class LinearHead:
         coord_hidden_CH: Tensor,
         gate_temperature: float = 1.0,
         factors_R: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the differentiable inputs of the losses, in float32 or better.
 
         Like the model's own head, it computes products in the dtype of the weight, or of autocast if enabled.
@@ -118,7 +98,8 @@ class LinearHead:
                 head one product; None if they are unknown
 
         Returns:
-            Cross-entropy [R], gate [G] and coordinate logits [C, J].
+            Cross-entropy [R], gate [G] and coordinate logits [C, J]; and the logits of the targets [R] as the products
+            round them, which are not differentiable (see `target_logits`).
 
         Raises:
             ValueError: if a sharded weight has been released in the meantime
@@ -130,7 +111,7 @@ class LinearHead:
             dtype = torch.get_autocast_dtype(device)
         spec = replace(self.spec, dtype=dtype, grad=torch.is_grad_enabled(), gate_temperature=gate_temperature)
         function = ApplyTrainedHead if self.trained else ApplyFrozenHead
-        nll_R, gate_G, coord_logits_CJ = function.apply(
+        nll_R, gate_G, coord_logits_CJ, target_logits_R = function.apply(
             self.weight_VH,
             self.offsets_KH,
             self.bias_V,
@@ -141,7 +122,7 @@ class LinearHead:
             spec,
             factors_R,
         )
-        return nll_R, gate_G, self._final(coord_logits_CJ, spec.coord)
+        return nll_R, gate_G, self._final(coord_logits_CJ, spec.coord), target_logits_R
 
     def target_logits(self, hidden_RH: Tensor, targets_R: Tensor) -> Tensor:
         """Return the logit of each row's target [R], float32 or better."""

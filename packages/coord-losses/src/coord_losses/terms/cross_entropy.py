@@ -16,6 +16,20 @@ def token_nll(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(at_least_float32(logits_NV), targets_N, reduction="none")
 
 
+def small_nll(logits_NK: Tensor, targets_N: Tensor) -> Tensor:
+    """Return the same as `token_nll`, with all digits of values and gradients near zero, for a copy of the logits.
+
+    It is the softplus of `logsumexp(others) - logits[target]`, which subtracts no nearly equal numbers.
+
+    Args:
+        logits_NK: logits of the rows
+        targets_N: targets
+    """
+    wide_NK = at_least_float32(logits_NK)
+    others_N = wide_NK.scatter(1, targets_N[:, None], -torch.inf).logsumexp(dim=1)
+    return torch.nn.functional.softplus(others_N - wide_NK.gather(1, targets_N[:, None])[:, 0], threshold=40)
+
+
 def soft_cross_entropy(coord_logits_NK: Tensor, targets_NK: Tensor, temperature: float = 1.0) -> LossTerm:
     """Sum `-Σ_i q_i log p_i` over the rows, with `p = softmax(logits / T)` over the coordinate tokens.
 

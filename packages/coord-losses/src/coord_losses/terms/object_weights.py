@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 ObjectWeights = Literal["none", "inverse_size", "inverse_count"]
@@ -24,10 +25,11 @@ def inverse_size(boxes_M4: Tensor, reference: float = 0.2, limit: float = 4.0) -
     return (reference / area_M.clamp(min=smallest).sqrt()).clamp(min=1 / limit)
 
 
-def inverse_count(image_M: Tensor) -> Tensor:
+def inverse_count(image_M: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return 1 / the number of objects in the same image [M], so that all images have the same total weight.
 
     Args:
         image_M: the image of each object
+        dtype: dtype of the result
     """
-    return 1 / (image_M[:, None] == image_M).sum(dim=1)
+    return 1 / (image_M[:, None] == image_M).sum(dim=1).to(dtype)

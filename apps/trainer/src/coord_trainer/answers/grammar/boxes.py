@@ -1,4 +1,4 @@
-"""Restricts the next coordinate so that boxes have area and no object, of any geometry, is generated twice."""
+"""Restricts the next coordinate so that shapes are ordered as their geometry requires and none is generated twice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Row:
 
 @dataclass(frozen=True)
 class BoxRules:
-    """Enforces x1 < x2 and y1 < y2 in boxes, and for all geometries no two objects with equal name and coordinates.
+    """Enforces the order of coordinates (of boxes x1 < x2 and y1 < y2), and no two objects of equal name and shape.
 
     Args:
         vocab: the coordinate tokens
@@ -90,7 +90,8 @@ class BoxRules:
         first, bins, device = self.vocab.first_id, len(self.vocab.ids), allowed_BV.device
         row_R = torch.tensor(list(states), device=device)
         coord_RK = allowed_BV[row_R, first : first + bins]
-        low_R1, high_R1 = torch.tensor([self._range(s.bins) for s in states.values()], device=device).T[..., None]
+        ranges = [self.geometry.next_bins(state.bins, bins) for state in states.values()]
+        low_R1, high_R1 = torch.tensor(ranges, device=device).T[..., None]
         bin_K = torch.arange(bins, device=device)
         coord_RK &= (bin_K >= low_R1) & (bin_K < high_R1)
         for place, (row, state) in enumerate(states.items()):
@@ -104,27 +105,9 @@ class BoxRules:
         """Return the bins after which every shape with this name was already generated; empty if that is all bins."""
         if not state.same_name:
             return []
-        place, prefix = len(state.bins), state.bins
+        place, prefix, bins = len(state.bins), state.bins, len(self.vocab.ids)
+        num_shapes = self.geometry.num_shapes
         used = Counter(shape[place] for shape in state.same_name if len(shape) > place and shape[:place] == prefix)
-        exhausted = [next_bin for next_bin, count in used.items() if count >= self._possible((*prefix, next_bin))]
-        low, high = self._range(prefix)
+        exhausted = [next_bin for next_bin, count in used.items() if count >= num_shapes((*prefix, next_bin), bins)]
+        low, high = self.geometry.next_bins(prefix, bins)
         return exhausted if len(exhausted) < high - low else []  # some token has to remain allowed
-
-    def _range(self, prefix: tuple[int, ...]) -> tuple[int, int]:
-        """Return the first bin that may follow `prefix`, and the end of the range (exclusive)."""
-        bins, place = len(self.vocab.ids), len(prefix)
-        if self.geometry.name != "box":
-            return 0, bins
-        return (0, bins - 1) if place < 2 else (prefix[place - 2] + 1, bins)
-
-    def _possible(self, prefix: tuple[int, ...]) -> int:
-        """Return the number of shapes that begin with the bins of `prefix`."""
-        last = len(self.vocab.ids) - 1
-        if self.geometry.name != "box":
-            lengths = range(len(prefix), self.geometry.longest + 1)
-            return sum((last + 1) ** (n - len(prefix)) for n in lengths if self.geometry.fits(n))
-        x1, y1 = prefix[0], prefix[1] if len(prefix) > 1 else None
-        widths = last - x1 if len(prefix) < 3 else 1
-        if y1 is None:
-            return widths * last * (last + 1) // 2
-        return widths * (last - y1 if len(prefix) < 4 else 1)

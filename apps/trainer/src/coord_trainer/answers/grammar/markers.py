@@ -87,7 +87,7 @@ class CoordGrammar(LogitsProcessor):
         self._vocab, self._end_id = vocab, end_id
         self._max_objects, self._min_objects, self._longest = max_objects, min_objects, geometry.longest
         markers = frozenset(marker_ids)
-        closing = None if geometry.least == geometry.longest else marker_ids[-1]
+        closing = None if geometry.fixed else marker_ids[-1]
         self._shapes = BoxRules(
             vocab, lambda between: tuple(token for token in between if token not in markers), geometry, closing
         )

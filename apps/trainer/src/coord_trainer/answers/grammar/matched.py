@@ -42,7 +42,7 @@ class MatchedGrammar(LogitsProcessor):
             _, key, rest = tokenizer.decode(between).partition('{"desc": ')
             return json.JSONDecoder().raw_decode(rest)[0] if key else None
 
-        fixed = form.geometry.least == form.geometry.longest
+        fixed = form.geometry.fixed
         closing = None if fixed or form.marker_ids is None else form.marker_ids[-1]
         self._shapes = BoxRules(form.vocab, name_of, form.geometry, closing)
         self._restricts = fixed or closing is not None

@@ -8,6 +8,7 @@ and neither can forbid a second, equal object: parse such answers with the parse
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from coord_trainer.config.run_config import RunConfig
 
 _NAME_CHARACTERS = 64
+_CORNERS = (None, None, 0, 1)
+"""The order of numbers that Lark's rules can express: that of two corners."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class AnswerForm:
 def lark_grammar(form: AnswerForm) -> str:
     """Return the grammar in llguidance's Lark: names, number of objects and of coordinates, x1 < x2 and y1 < y2."""
     first, last = form.vocab.first_id, len(form.vocab.ids) - 1
-    is_box = form.geometry.name == "box"
+    is_box = form.geometry.above == _CORNERS
     rules = {
         "start": _repeated(form, "object"),
         "object": _object(form, lambda token: f"<[{token}]>", "x1::0x0" if is_box else _coordinates(form)),
@@ -115,12 +118,14 @@ def ebnf_grammar(form: AnswerForm) -> str:
 
 
 def _coordinates(form: AnswerForm) -> str:
-    """Return the coordinates of a shape, x and y alternating, each a `side`."""
-    comma = f" {_quoted(', ')} " if form.as_json else " "
-    pair, (least, most) = f"side{comma}side", (form.geometry.least // 2, form.geometry.longest // 2)
-    if least == most:
-        return comma.join([pair] * most)
-    return f"{pair} ({comma.lstrip()}{pair}){{{least - 1},{most - 1}}}"
+    """Return the coordinates of a shape, each a `side`: the first ones, then as many steps as its geometry allows."""
+    comma, geometry = f" {_quoted(', ')} " if form.as_json else " ", form.geometry
+    if geometry.fixed:
+        return comma.join(["side"] * geometry.least)
+    first = (geometry.least - 1) % geometry.step + 1
+    least, most = (geometry.least - first) // geometry.step, (geometry.longest - first) // geometry.step
+    step = comma.join(["side"] * geometry.step)
+    return f"{comma.join(['side'] * first)} ({comma.lstrip()}{step}){{{least},{most}}}"
 
 
 def _object(form: AnswerForm, token: Any, shape: str) -> str:
@@ -149,6 +154,35 @@ def _names(form: AnswerForm, any_name: str) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def answer_pattern(form: AnswerForm, markers: str) -> re.Pattern[str]:
+    """Return the pattern of texts that both grammars allow, up to the order of the corners of boxes.
+
+    Args:
+        form: of the answers
+        markers: name of the marker family; ignored for JSON
+
+    Example:
+        >>> form = AnswerForm(CoordVocab(100), (1, 2), ("cat",), max_objects=2)
+        >>> cat = "<obj_start>cat<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>"
+        >>> pattern = answer_pattern(form, "obj")
+        >>> [bool(pattern.fullmatch(text)) for text in (cat, cat + cat, cat * 3, "a cat", cat.replace("cat", "dog"))]
+        [True, True, False, False, False]
+    """
+    side = r"<\|coord_\d+\|>"
+    least, most = form.geometry.least, form.geometry.longest
+    if form.as_json:
+        spelled = [re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in form.names or ()]
+        name = "|".join(spelled) or rf'[^<\n"\\]{{1,{_NAME_CHARACTERS}}}'
+        shape = rf"{side}(?:, {side}){{{least - 1},{most - 1}}}"
+        item = rf'\{{"desc": "(?:{name})", "{form.geometry.keys[0]}": \[{shape}\]\}}'
+        some = rf"{item}(?:, {item}){{{max(form.min_objects - 1, 0)},{form.max_objects - 1}}}"
+        return re.compile(rf"\[(?:{some}){'' if form.min_objects else '?'}\]")
+    start, *middle, end = map(re.escape, marker_family(markers).tokens)
+    name = "|".join(map(re.escape, form.names or ())) or rf"[^<\n]{{1,{_NAME_CHARACTERS}}}"
+    item = rf"{start}(?:{name}){''.join(middle)}(?:{side}){{{least},{most}}}{end}"
+    return re.compile(rf"(?:{item}){{{form.min_objects},{form.max_objects}}}")
 
 
 SERVERS: Mapping[str, Callable[[AnswerForm], dict[str, Any]]] = MappingProxyType(
@@ -190,14 +224,21 @@ def answer_form(folder: Path, config: RunConfig, names: Sequence[str]) -> Answer
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """Return the tokenizer of a model's folder.
+    """Return the tokenizer of a model's folder, by `tokenizers` alone where it has a tokenizer.json.
+
+    `transformers`, which imports torch, is needed only for older forms of tokenizers.
 
     Raises:
         InputError: the folder has no readable tokenizer.
     """
-    from transformers import AutoTokenizer
-
+    file = folder / "tokenizer.json"
     try:
+        if file.is_file():
+            from tokenizers import Tokenizer
+
+            return Tokenizer.from_file(str(file))
+        from transformers import AutoTokenizer
+
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # tokenizers raises no exceptions of its own kind
         raise InputError(f"{folder}: found no tokenizer that can be read: {str(error).splitlines()[0]}") from None

@@ -3,48 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
 
-from coord_data.inspection.numbers.findings import Finding
+from coord_data.inspection.finding import Finding
+from coord_data.raw_boxes import ClassNumbers
 
 _LISTED = 12
 """Number of classes up to which the corrected list of names is printed in full."""
-
-
-@dataclass(frozen=True)
-class ClassNumbers:
-    """Class numbers of an annotation file.
-
-    Attributes:
-        used: number of objects of each class number
-        names: name of each class number
-        of: source of the names: the `names` of YOLO, or the `categories` of COCO
-    """
-
-    used: Mapping[int, int]
-    names: Mapping[int, str]
-    of: Literal["names", "categories"] = "names"
-
-
-def of_coco(document: Any) -> ClassNumbers | None:
-    """Return the class numbers of a COCO document; None if it is not a JSON object."""
-    if not isinstance(document, Mapping):
-        return None
-    used = Counter(number for row in _rows(document, "annotations") if _is_number(number := row.get("category_id")))
-    named = {row.get("id"): str(row.get("name")) for row in _rows(document, "categories")}
-    return ClassNumbers(used, {number: name for number, name in named.items() if _is_number(number)}, "categories")
-
-
-def _rows(document: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
-    rows = document.get(name)
-    return (row for row in rows if isinstance(row, Mapping)) if isinstance(rows, list) else ()
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is int
 
 
 def shifted_classes(numbers: ClassNumbers | None) -> list[Finding]:

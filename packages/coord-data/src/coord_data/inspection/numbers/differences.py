@@ -1,11 +1,16 @@
-"""Codes, messages and corrections for box numbers whose meaning differs from that of their format."""
+"""Codes and messages for box numbers whose meaning differs from that of their format, and the command that reads them.
+
+`prepare --read-as` makes the same boxes of the numbers as were compared with the pixels.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from coord_codec.layouts import LAYOUTS
-from coord_data.inspection.numbers import rewrite
-from coord_data.inspection.numbers.raw import RawBoxes
-from coord_data.inspection.numbers.reading import Meaning, Shift
+from coord_data.inspection.numbers.meaning import Meaning, Shift
+from coord_data.raw_boxes import RawBoxes
+from coord_data.read_as import ReadAs
 
 FIELDS = {
     "xyxy": "x1, y1, x2, y2",
@@ -42,51 +47,60 @@ _TURNS = {
 }
 
 
-def differences(raw: RawBoxes, own: Meaning, meaning: Meaning) -> list[tuple[str, str, str]]:
-    """Return code, message and correction of each difference; the corrections apply one after the other."""
+def command(reading: ReadAs) -> str:
+    """Return the command that prepares data under another reading of its numbers.
+
+    Example:
+        >>> command(ReadAs("xyxy", "percent"))
+        'coord-data prepare SRC --out DIR --read-as xyxy,percent'
+    """
+    return f"coord-data prepare SRC --out DIR --read-as {reading}"
+
+
+def reading_of(raw: RawBoxes, own: Meaning, meaning: Meaning) -> ReadAs:
+    """Return the reading that gives the boxes of `meaning`, without what is as the format has it."""
+    reading = meaning.read_as
+    if meaning.unit == "norm1000":
+        reading = replace(reading, unit=_grid(raw, meaning))
+    layout = None if meaning.layout == own.layout else reading.layout
+    return replace(reading, layout=layout, unit=None if meaning.unit == own.unit else reading.unit)
+
+
+def differences(raw: RawBoxes, own: Meaning, meaning: Meaning) -> list[tuple[str, str]]:
+    """Return code and message of each difference between a meaning and the declared one."""
     parts = []
     upright = _UPRIGHT.get(meaning.layout, meaning.layout)
     if meaning.layout != own.layout:
-        line = rewrite.reorder(meaning.layout, own.layout)
         declared = f"{_HOLDERS.get(raw.format, 'they are interpreted as')} {FIELDS[own.layout]}"
         message = f"the boxes are {FIELDS[meaning.layout]}; {declared}"
         if upright != own.layout:
-            parts.append((upright, message, line))
+            parts.append((upright, message))
         if upright != meaning.layout:
-            same_line = "y precedes x", f"the correction of `{upright}` covers this too"
-            parts.append(("swapped_axes", *(same_line if parts else (message, line))))
+            parts.append(("swapped_axes", "y precedes x" if parts else message))
     if meaning.copy:
         code = "padded" if meaning.copy.kind == "padded" else "resized"
-        message = f"the boxes are those of a {code} copy of the images ({meaning.copy.words})"
-        line = rewrite.rescale(own.layout, meaning.copy, raw.unit)
-        parts.append((code, message, f"{line}, or use the copies and their sizes"))
+        parts.append((code, f"the boxes are those of a {code} copy of the images ({meaning.copy.words})"))
     elif meaning.unit != own.unit and not (raw.unit == "pixels" and meaning.unit in ("pixels", "stated")):
-        unit = _grid(raw, meaning)
-        code, words = _UNITS[unit]
-        stated = ", with W and H the stated width and height" if unit == "stated" else ""
-        line = rewrite.rescale(own.layout, unit, raw.unit) + stated
-        parts.append((code, f"the numbers are {words}; they are interpreted as {_DECLARED[raw.unit]}", line))
+        code, words = _UNITS[_grid(raw, meaning)]
+        parts.append((code, f"the numbers are {words}; they are interpreted as {_DECLARED[raw.unit]}"))
     if meaning.shift:
-        parts.append(("shifted", *shifted(raw, meaning.shift)))
+        parts.append(("shifted", shifted(meaning.shift)))
     if meaning.turn != 1:
         code, words = _TURNS[meaning.turn]
-        parts.append((code, f"the boxes are {words}", rewrite.turn(own.layout, meaning.turn, raw.unit)))
+        parts.append((code, f"the boxes are {words}"))
     return parts
 
 
-def shifted(raw: RawBoxes, shift: Shift) -> tuple[str, str]:
-    """Return message and correction of a shift."""
+def shifted(shift: Shift) -> str:
+    """Return the message about boxes that a shift corrects."""
+    sides = {"moved-left": "to the left", "moved-right": "to the right", "moved-up": "above", "moved-down": "below"}
     offsets = [
-        f"{abs(value):.0f} px {side}" if shift.in_pixels else f"{abs(value):.1%} of the image {side}"
-        # A positive correction of x means that boxes lie too far left.
-        for value, side in (
-            (shift.x, "to the left" if shift.x > 0 else "to the right"),
-            (shift.y, "above" if shift.y > 0 else "below"),
-        )
-        if value
+        f"{change.value:.0f} px {sides[change.name]}"
+        if change.in_pixels
+        else f"{change.value:.1%} of the image {sides[change.name]}"
+        for change in shift.changes
     ]
-    x, y = (rewrite.length(v, raw.unit, s, shift.in_pixels) for v, s in zip((shift.x, shift.y), "WH", strict=True))
-    return f"the boxes lie about {' and '.join(offsets)} of their objects", rewrite.move(raw.layout, x, y)
+    return f"the boxes lie about {' and '.join(offsets)} of their objects"
 
 
 def _grid(raw: RawBoxes, meaning: Meaning) -> str:

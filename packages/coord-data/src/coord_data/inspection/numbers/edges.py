@@ -175,17 +175,6 @@ def is_inside(boxes_N4: np.ndarray, margin: float = 0.01) -> np.ndarray:
     return inside
 
 
-def inflate(boxes_N4: np.ndarray, factor: float) -> np.ndarray:
-    """Return the boxes resized about their centres.
-
-    Example:
-        >>> inflate(np.array([[0.4, 0.4, 0.6, 0.8]]), 2).round(3).tolist()
-        [[0.3, 0.2, 0.7, 1.0]]
-    """
-    centre_N4 = np.tile((boxes_N4[:, :2] + boxes_N4[:, 2:]) / 2, 2)
-    return centre_N4 + (boxes_N4 - centre_N4) * factor
-
-
 def z_value(values_I: np.ndarray) -> float:
     """Return the significance of the mean being different from 0, as a z value; 0 for fewer than 5 values.
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
-from coord_data.inspection.numbers import rewrite
-from coord_data.inspection.numbers.differences import differences, shifted
+from coord_data.inspection.finding import Finding, Severity
+from coord_data.inspection.numbers.differences import command, differences, reading_of, shifted
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample
-from coord_data.inspection.numbers.findings import Finding, Severity
-from coord_data.inspection.numbers.meaning import IMPOSSIBLE, candidate_placements, declared_meaning, find_meaning
+from coord_data.inspection.numbers.find_meaning import IMPOSSIBLE, candidate_placements, declared_meaning, find_meaning
+from coord_data.inspection.numbers.meaning import Meaning, Shift
 from coord_data.inspection.numbers.mixture import in_one_meaning, in_one_unit
 from coord_data.inspection.numbers.offsets import Offset, find_offsets
-from coord_data.inspection.numbers.raw import RawBoxes
-from coord_data.inspection.numbers.reading import Meaning, Shift
 from coord_data.inspection.numbers.shuffle import find_pairs
+from coord_data.raw_boxes import RawBoxes
+from coord_data.read_as import Change, ReadAs
 
 ENOUGH = 30
 """Number of images from which correct boxes fit the pixels clearly, unless the boxes are loose."""
@@ -34,19 +36,35 @@ def examine_geometry(
         raw, findings = in_one_meaning(raw, own, sizes_I2, sample)
         own = declared_meaning(raw, sizes_I2, sample) if findings else own
     meaning, certain = find_meaning(own, raw, sizes_I2, sample)
-    findings += _differences(raw, own, meaning, certain) if meaning is not own else []
+    reading = reading_of(raw, own, meaning)
+    of_meaning = _differences(raw, own, meaning, certain) if meaning is not own else []
     excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
-    offsets = find_offsets(meaning.boxes_N4, sample, excluded) if certain or findings else []
-    sizes = np.nanmedian(sizes_I2, axis=0)
-    for offset in offsets:
-        evidence = f"mean edge onset at the sides of boxes: {offset.before:.3f} as stated, {offset.after:.3f} corrected"
-        evidence += f", z {offset.z:.1f}"
-        code, severity, message, fix = _describe(offset, sizes, raw)
-        findings.append(Finding(code, severity, message, evidence, len(raw), fix))
+    offsets = find_offsets(meaning.boxes_N4, sample, excluded) if certain or findings or of_meaning else []
+    of_offsets = _offset_findings(offsets, np.nanmedian(sizes_I2, axis=0), raw)
+    findings += _with_command(reading, of_meaning, of_offsets)
     if certain or offsets or not may_be_shuffled:
         return findings, meaning
     shuffle_findings = _shuffle_findings(own, raw, sizes_I2, sample)
     return shuffle_findings or findings or _unexplained(own, sample, len(raw)), own if shuffle_findings else meaning
+
+
+def _with_command(
+    reading: ReadAs, of_meaning: Sequence[Finding], of_offsets: Sequence[tuple[Finding, tuple[Change, ...]]]
+) -> list[Finding]:
+    """Return the findings with the command that corrects all of them at once.
+
+    Of what is only a note, such as a margin that annotators left, the command of that note alone takes care.
+    """
+    faulty = [changes for finding, changes in of_offsets if finding.severity != "note"]
+    corrected = replace(reading, changes=(*reading.changes, *chain(*faulty)))
+    findings = []
+    for finding in of_meaning:
+        of_copies = ", or use the copies and their sizes" if finding.code in ("padded", "resized") else ""
+        findings.append(replace(finding, fix=command(corrected) + of_copies))
+    for finding, changes in of_offsets:
+        own = changes if finding.severity == "note" else ()
+        findings.append(replace(finding, fix=command(replace(corrected, changes=(*corrected.changes, *own)))))
+    return findings
 
 
 def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
@@ -65,35 +83,52 @@ def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
     return [Finding("no_evidence", "note", message, evidence, count, "look at the page")]
 
 
-def _describe(offset: Offset, sizes: np.ndarray, raw: RawBoxes) -> tuple[str, Severity, str, str]:
-    """Return code, severity, message and fix."""
+def _offset_findings(
+    offsets: Sequence[Offset], size: np.ndarray, raw: RawBoxes
+) -> list[tuple[Finding, tuple[Change, ...]]]:
+    """Return a finding for each small error of all boxes, without the command, and what has been done to the boxes."""
+    findings = []
+    for offset in offsets:
+        evidence = f"mean edge onset at the sides of boxes: {offset.before:.3f} as stated, {offset.after:.3f} corrected"
+        evidence += f", z {offset.z:.1f}"
+        code, severity, message, changes = _describe(offset, size)
+        findings.append((Finding(code, severity, message, evidence, len(raw), ""), changes))
+    return findings
+
+
+def _describe(offset: Offset, size: np.ndarray) -> tuple[str, Severity, str, tuple[Change, ...]]:
+    """Return code, severity and message, and what has been done to the boxes.
+
+    Args:
+        offset: the move that corrects the boxes
+        size: typical width and height of the images, for messages
+    """
     value, *_ = offset.step
     if offset.code == "resized":
         error = f"{abs(1 / value - 1):.0%} too {'small' if value > 1 else 'large'}"
         message = f"all coordinates are about {error}, as if the boxes were drawn on resized copies"
-        return "resized", "error", message, rewrite.stretch(raw.layout, value)
+        return "resized", "error", message, (Change("scaled", 1 / value),)
     if offset.code == "tightness":
-        fix = rewrite.inflate(raw.layout, value)
+        changes = (Change("enlarged", 1 / value),)
         if value > 1:
-            return "too_small", "error", f"boxes are about {1 - 1 / value:.0%} smaller than their objects", fix
+            return "too_small", "error", f"boxes are about {1 - 1 / value:.0%} smaller than their objects", changes
         # Many annotators leave a margin, which a model learns; only a wide margin is a fault.
         severity: Severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
-        return "too_large", severity, f"boxes are about {1 / value - 1:.0%} larger than their objects", fix
+        return "too_large", severity, f"boxes are about {1 / value - 1:.0%} larger than their objects", changes
     x, y = offset.step
-    message, _ = shifted(raw, Shift(x * sizes[0], y * sizes[1], in_pixels=True))
-    _, fix = shifted(raw, Shift(x, y, in_pixels=False))
-    return "shifted", "error", message, fix
+    message = shifted(Shift(x * size[0], y * size[1], in_pixels=True))
+    return "shifted", "error", message, Shift(x, y, in_pixels=False).changes
 
 
 def _differences(raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool) -> list[Finding]:
+    """Return the findings about order, unit and orientation, without the command."""
     evidence = (
         f"{own.inside:.0%} of the boxes lie inside their images as stated, {meaning.inside:.0%} corrected; edges at "
         f"their sides: z {own.z:.1f} as stated, {meaning.z:.1f} corrected, {len(meaning.evidence_I)} images"
     )
     if not certain:
         evidence += "; inferred from the range of the numbers, not confirmed by the pixels: look at the page first"
-    parts = differences(raw, own, meaning)
-    return [Finding(code, "error", message, evidence, len(raw), fix) for code, message, fix in parts]
+    return [Finding(code, "error", message, evidence, len(raw), "") for code, message in differences(raw, own, meaning)]
 
 
 def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> list[Finding]:

@@ -1,206 +1,153 @@
-"""Finds the order and unit of the box numbers of a set, from the pixels of its images and the range of the numbers.
-
-An alternative to the declared meaning is chosen if its boxes fit the pixels clearly, and clearly better. If none does,
-the range of the numbers decides only where the declared meaning is impossible, with most boxes outside their images.
+"""One interpretation of the box numbers of a data set: their order, their unit, and a shift or rotation.
 
 Shapes: I images, N boxes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from coord_codec.layouts import LAYOUTS, TURNS
-from coord_data.inspection.numbers.copies import Copy
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
-from coord_data.inspection.numbers.offsets import KINDS
-from coord_data.inspection.numbers.raw import RawBoxes
-from coord_data.inspection.numbers.reading import (
-    AS_GOOD,
-    PLAUSIBLE,
-    Meaning,
-    fitted,
-    has_area,
-    is_impossible,
-    is_tiny,
-    read_as,
-    read_corners,
-    turned,
-)
-from coord_data.inspection.numbers.scan import (
-    SCAN_SIGNIFICANT,
-    corners_of_copy,
-    find_copy,
-    find_shift,
-    read_as_copy,
-    shift_boxes,
-)
-from coord_data.inspection.numbers.shuffle import Placed
+from coord_data.inspection.numbers.offsets import TIGHTNESS, Kind, find_offset
+from coord_data.raw_boxes import RawBoxes
+from coord_data.read_as import Change, Copy, ReadAs
 
-IMPOSSIBLE = 0.7
-"""Share of boxes inside their images below which the range of the numbers alone may decide."""
-_CLEAR = 5.0  # z from which no resized copy is tried; wrong boxes that overlap their objects a little reach 4
-_TIGHT = 0.82  # share of their size in which boxes of copies are tried besides, for those that are too large
-_HALF = 0.5  # share of boxes that must lie inside shuffled images of several sizes
-_SQUARES = {"unit": 1.0, "norm1000": 1000.0}
-"""Side of the padded square by unit, for numbers that may be fractions of a padded image."""
+PLAUSIBLE = 0.95
+"""Share of boxes that must lie inside their images under the declared meaning; a few bad records are common."""
+AS_GOOD = 2.0
+"""z of the difference below which two meanings fit equally well."""
+_INSIDE = 0.98  # share of boxes that must lie inside their images under an alternative meaning
+_REACH, _TINY = 0.35, 0.05  # some box must reach this far into its image, otherwise the unit is too large
 
 
-def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
-    """Return the meaning that the numbers have according to their format."""
-    stated_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
-    same = raw.unit != "pixels" or np.array_equal(stated_I2, sizes_I2, equal_nan=True)
-    unit = raw.unit if same else "stated"
-    return read_as(sample, raw.layout, unit, read_corners(raw, raw.layout, _units(raw, sizes_I2)[unit]))
+@dataclass(frozen=True)
+class Shift:
+    """A correction that is added to all boxes.
 
-
-def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> tuple[Meaning, bool]:
-    """Return the most likely meaning of the numbers, and whether the pixels confirm it.
-
-    Args:
-        own: the declared meaning, which is returned itself unless another one fits better
-        raw: the boxes as the annotation file states them
-        sizes_I2: width and height of the image files, NaN where unknown
-        sample: boxes to compare with pixels
+    Attributes:
+        x: offset of x, in pixels or as a fraction of the width
+        y: offset of y, in pixels or as a fraction of the height
+        in_pixels: whether the offsets are in pixels, the same in every image
     """
-    units = _units(raw, sizes_I2)
-    alternatives = [
-        read_as(sample, layout, unit, corners_N4)
-        for unit, divisor_I2 in units.items()
-        for layout in LAYOUTS
-        if (layout, unit) != (own.layout, own.unit)
-        and not is_impossible(corners_N4 := read_corners(raw, layout, divisor_I2))
-    ]
-    square = read_as_copy(raw, raw.layout, Copy("padded", _SQUARES.get(raw.unit, 1.0)), sizes_I2, sample)
-    padded = [square] if raw.unit in _SQUARES and not is_impossible(square.boxes_N4) else []
-    turns = [turned(own, turn, sample) for turn in (2, 3, 4, 6, 8)] if own.inside >= PLAUSIBLE else []
-    own_fitted = fitted(own, sample)
-    best = max([own_fitted, *alternatives, *padded, *turns], key=lambda m: m.z)
-    if best is not own_fitted and best.beats(own_fitted, SIGNIFICANT):
-        if own.inside >= PLAUSIBLE:
-            moved = fitted(own, sample, KINDS)
-            if moved.z >= SIGNIFICANT and best.above(moved) < AS_GOOD:
-                return own, True  # a small move explains it: a separate finding
-        best = _simplest(best, [*alternatives, *padded, *turns], own, sample)
-        if _changes(best, own) < 2:
-            return best, True
-        copy = find_copy(raw, units["pixels"], sample, 1)  # two changes may fit a little by chance
-        is_copy = copy is not None and copy.beats(own, SCAN_SIGNIFICANT) and copy.above(best) >= SIGNIFICANT
-        return (copy if copy is not None and is_copy else best), True
-    fitted_pairs = [(fitted(m, sample), m) for m in padded]
-    is_padded = any(m.beats(own_fitted, SIGNIFICANT) for m, _ in fitted_pairs)  # then `own` nearly fits too
-    if own_fitted.inside >= PLAUSIBLE and max(own.z, own_fitted.z) >= SIGNIFICANT and not is_padded:
-        copy = find_copy(raw, units["pixels"], sample, 1) if max(own.z, own_fitted.z) < _CLEAR else None
-        if copy is None or min(copy.z, copy.above(fitted(own, sample, KINDS))) < SCAN_SIGNIFICANT:
-            return own, True  # perhaps after a small move, which is a separate finding
-        return copy, True
-    fitted_pairs += [(fitted(m, sample), m) for m in alternatives]
-    best, unfitted = max(fitted_pairs, key=lambda pair: pair[0].z, default=(own, own))
-    if unfitted is not own and best.beats(own_fitted, SIGNIFICANT):
-        return replace(unfitted, evidence_I=best.evidence_I), True  # the wrong size is a separate finding
-    if found := _search(own, alternatives, raw, sizes_I2, sample):
-        return found, True
-    if own.inside < IMPOSSIBLE and alternatives:
-        return min(alternatives, key=lambda m: _range_rank(m, own)), False
-    return own, False
+
+    x: float
+    y: float
+    in_pixels: bool
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What has been done to boxes that this shift corrects."""
+        directions = (
+            # A positive correction of x means that boxes lie too far left.
+            (self.x, "moved-left" if self.x > 0 else "moved-right"),
+            (self.y, "moved-up" if self.y > 0 else "moved-down"),
+        )
+        return tuple(Change(name, abs(value), self.in_pixels) for value, name in directions if value)
 
 
-def _search(
-    own: Meaning, alternatives: Sequence[Meaning], raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample
-) -> Meaning | None:
-    """Return the meaning of resized copies, of a shift or of two changes that fits the pixels clearly, if any."""
-
-    def first_that_fits(*searches: Callable[[], Meaning | None]) -> tuple[Meaning, Meaning] | None:
-        for search in searches:
-            found = search()
-            if found is not None and (best := fitted(found, sample)).beats(own, SCAN_SIGNIFICANT):
-                return best, found
-        return None
-
-    def turned_alternative() -> Meaning | None:
-        turns = [turned(meaning, turn, sample) for meaning in alternatives for turn in (2, 4)]
-        return max(turns, key=lambda meaning: meaning.z, default=None)
-
-    copy_of = partial(find_copy, raw, _units(raw, sizes_I2)["pixels"], sample)
-    copy = first_that_fits(partial(copy_of, 1), partial(copy_of, 1, _TIGHT))
-    shift = first_that_fits(partial(find_shift, own, sizes_I2, raw.image_N, sample))
-    found = _clearer(copy, shift, sample) if copy and shift else copy or shift
-    found = found or first_that_fits(turned_alternative, partial(copy_of, 2), partial(copy_of, 4))
-    return replace(found[1], evidence_I=found[0].evidence_I) if found else None
+TURNED = {
+    2: Change("mirrored"),
+    3: Change("rotated", 180),
+    4: Change("upside-down"),
+    6: Change("rotated", 90),
+    8: Change("rotated", 270),
+}
+"""What has been done to boxes that an orientation, numbered as in EXIF, corrects."""
 
 
-def boxes_as(meaning: Meaning, raw: RawBoxes, sizes_I2: np.ndarray) -> np.ndarray:
-    """Return corners in [0, 1] of other numbers under the same meaning."""
-    if meaning.copy:
-        boxes_N4 = corners_of_copy(raw, meaning.layout, meaning.copy, sizes_I2)
-    else:
-        boxes_N4 = read_corners(raw, meaning.layout, _units(raw, sizes_I2)[meaning.unit])
-    if meaning.shift:
-        boxes_N4 = shift_boxes(boxes_N4, meaning.shift, sizes_I2[raw.image_N])
-    return TURNS[meaning.turn](boxes_N4)
+@dataclass(frozen=True)
+class Meaning:
+    """One interpretation of the box numbers.
 
-
-def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> list[Placed]:
-    """Return the boxes under the declared meaning, then under others that may match boxes to shuffled images."""
-    placements = [Placed(own.boxes_N4, raw.unit == "pixels")]
-    for unit, divisor_I2 in _units(raw, sizes_I2).items():
-        for layout in LAYOUTS:
-            corners_N4 = read_corners(raw, layout, divisor_I2)
-            if (layout, unit) != (own.layout, own.unit) and not is_tiny(corners_N4) and _is_likely(corners_N4):
-                placements.append(Placed(corners_N4, unit in ("pixels", "stated")))
-    if not _is_likely(own.boxes_N4):
-        return placements
-    far = float(np.quantile(own.boxes_N4[:, 2:], 0.995))
-    in_pixels = raw.unit == "pixels"
-    placements += [Placed(own.boxes_N4, in_pixels, turn) for turn in (2, 4)]
-    moved_boxes = [own.boxes_N4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
-    for kind in KINDS[1:]:
-        along_one_axis = np.count_nonzero(kind.steps_KD - kind.neutral, axis=1) == 1
-        moved_boxes += [kind.move(own.boxes_N4, step_D) for step_D in kind.steps_KD[along_one_axis][::2]]
-    return placements + [Placed(boxes_N4, in_pixels) for boxes_N4 in moved_boxes]
-
-
-def _clearer(copy: tuple[Meaning, Meaning], shift: tuple[Meaning, Meaning], sample: Sample) -> tuple[Meaning, Meaning]:
-    """Return the copy, unless edges coincide more clearly with the sides of the shifted boxes; all fitted in size.
-
-    If all images have one size, padding is the same for all of them, and the boxes are also shifted by one amount.
+    Attributes:
+        layout: order of the four numbers, a key of `LAYOUTS`
+        unit: `pixels` of the files, `stated` pixels, `unit`, `percent`, `norm1000`, or `copy`
+        boxes_N4: corners in [0, 1]
+        inside: share of the boxes that have an area and lie inside their images; 0 if all are tiny
+        evidence_I: evidence of each image of the sample, see `EdgeMaps.evidence`
+        turn: orientation (numbered as in EXIF) by which the boxes are rotated against the images, 1 for none
+        copy: resized copies of the images in whose pixels the numbers are
+        shift: correction of the position of all boxes
     """
-    gain_I = sample.onset(shift[0].boxes_N4) - sample.onset(copy[0].boxes_N4)
-    return shift if z_value(gain_I) >= AS_GOOD else copy
+
+    layout: str
+    unit: str
+    boxes_N4: np.ndarray
+    inside: float
+    evidence_I: np.ndarray
+    turn: int = 1
+    copy: Copy | None = None
+    shift: Shift | None = None
+
+    @property
+    def read_as(self) -> ReadAs:
+        """The reading that gives these boxes."""
+        changes = self.shift.changes if self.shift else ()
+        turn = (TURNED[self.turn],) if self.turn != 1 else ()
+        return ReadAs(self.layout, self.copy or self.unit, (*changes, *turn))
+
+    @property
+    def z(self) -> float:
+        """Significance of the evidence that the boxes fit the pixels."""
+        return z_value(self.evidence_I)
+
+    def above(self, other: Meaning) -> float:
+        """Return z of the evidence for this meaning over another one, paired by image."""
+        return z_value(self.evidence_I - other.evidence_I)
+
+    def beats(self, other: Meaning, threshold: float) -> bool:
+        """Return whether the boxes of this meaning fit the pixels clearly, and better than those of another one.
+
+        Boxes outside their images give no evidence. If the other meaning has many of them, it is enough that its
+        remaining boxes show no clear evidence, or that this meaning fits better on their images.
+        """
+        if self.z < threshold:
+            return False
+        if other.inside >= PLAUSIBLE:
+            return self.above(other) >= SIGNIFICANT
+        return other.z < SIGNIFICANT or self.above(other) >= AS_GOOD
 
 
-def _is_likely(corners_N4: np.ndarray) -> bool:
-    """Return whether nearly all boxes have an area, and half of them lie inside the image they are assigned to."""
-    return has_area(corners_N4) and float(is_inside(corners_N4).mean()) >= _HALF
+def read_as(sample: Sample, layout: str, unit: str, corners_N4: np.ndarray, copy: Copy | None = None) -> Meaning:
+    """Return the meaning of corners, with their evidence."""
+    inside = 0.0 if is_tiny(corners_N4, _TINY) else float(is_inside(corners_N4).mean())
+    return Meaning(layout, unit, corners_N4, inside, sample.evidence(corners_N4), copy=copy)
 
 
-def _simplest(best: Meaning, others: Sequence[Meaning], own: Meaning, sample: Sample) -> Meaning:
-    """Return a meaning with fewer changes that fits as well as the best once its box size is fitted, else the best."""
-    simpler = [(fitted(m, sample), m) for m in others if _changes(m, own) < _changes(best, own)]
-    as_good = [(f.z, m) for f, m in simpler if f.z >= SIGNIFICANT and best.above(f) < AS_GOOD]
-    return max(as_good, key=lambda pair: pair[0], default=(0.0, best))[1]
+def turned(meaning: Meaning, turn: int, sample: Sample) -> Meaning:
+    """Return the meaning with rotated or mirrored boxes."""
+    boxes_N4 = TURNS[turn](meaning.boxes_N4)
+    return replace(meaning, turn=turn, boxes_N4=boxes_N4, evidence_I=sample.evidence(boxes_N4))
 
 
-def _changes(meaning: Meaning, own: Meaning) -> int:
-    return (meaning.layout != own.layout) + (meaning.unit != own.unit) + (meaning.turn != own.turn)
+def fitted(meaning: Meaning, sample: Sample, kinds: Sequence[Kind] = (TIGHTNESS,)) -> Meaning:
+    """Return the meaning with its boxes fitted, by their size alone unless told; a wrong size gives little evidence."""
+    offset = find_offset(meaning.boxes_N4, sample, kinds)
+    if offset is None or (inside := float(is_inside(offset.boxes_N4).mean())) < PLAUSIBLE:
+        return meaning
+    return replace(meaning, boxes_N4=offset.boxes_N4, inside=inside, evidence_I=sample.evidence(offset.boxes_N4))
 
 
-def _range_rank(meaning: Meaning, own: Meaning) -> tuple[int, float]:
-    """Return the sort key by range alone: fewest changes of the declared meaning, then the tightest unit."""
-    return _changes(meaning, own), 1 - float(np.quantile(meaning.boxes_N4[:, 2:], 0.995))
+def read_corners(raw: RawBoxes, layout: str, divisor_I2: np.ndarray) -> np.ndarray:
+    """Return corners in [0, 1] of numbers in the order `layout`, divided by the divisors of their image."""
+    corners_N4: np.ndarray = LAYOUTS[layout](raw.numbers_N4) / np.tile(divisor_I2, 2)[raw.image_N]
+    return corners_N4
 
 
-def _units(raw: RawBoxes, sizes_I2: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the divisors of the numbers of each image, by unit."""
-    stated_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
-    actual_I2 = np.where(np.isfinite(sizes_I2), sizes_I2, stated_I2)
-    units = {"pixels": actual_I2}
-    if not np.array_equal(stated_I2, actual_I2, equal_nan=True):
-        units["stated"] = stated_I2
-    return units | {
-        name: np.full_like(actual_I2, number) for name, number in (("unit", 1), ("norm1000", 1000), ("percent", 100))
-    }
+def is_impossible(corners_N4: np.ndarray) -> bool:
+    """Return whether too many boxes leave their images, or all of them lie in one corner."""
+    return float(is_inside(corners_N4).mean()) < _INSIDE or is_tiny(corners_N4, _REACH)
+
+
+def is_tiny(corners_N4: np.ndarray, reach: float = _REACH) -> bool:
+    """Return whether hardly any box extends beyond the fraction `reach` of its image."""
+    return float(np.quantile(corners_N4[:, 2:], 0.99)) < reach
+
+
+def has_area(corners_N4: np.ndarray) -> bool:
+    """Return whether nearly all boxes have a positive area."""
+    return float((corners_N4[:, :2] < corners_N4[:, 2:]).all(axis=1).mean()) >= _INSIDE

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from coord_data.inspection.numbers import rewrite
-from coord_data.inspection.numbers.differences import differences
+from coord_data.inspection.finding import SPOILS, Finding, by_share
+from coord_data.inspection.numbers.differences import command, differences, reading_of
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
-from coord_data.inspection.numbers.findings import SPOILS, Finding, by_share
-from coord_data.inspection.numbers.meaning import boxes_as, declared_meaning, find_meaning
-from coord_data.inspection.numbers.raw import RawBoxes
-from coord_data.inspection.numbers.reading import AS_GOOD, PLAUSIBLE, Meaning
+from coord_data.inspection.numbers.find_meaning import boxes_as, declared_meaning, find_meaning
+from coord_data.inspection.numbers.meaning import AS_GOOD, PLAUSIBLE, Meaning
+from coord_data.raw_boxes import RawBoxes
+from coord_data.read_as import ReadAs
 
 _ALL = 0.95
 """Share of the images from which the whole set counts as in another unit, which `meaning` detects."""
@@ -50,8 +50,9 @@ def in_one_unit(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[RawBoxes, list[Fin
     message = f"the boxes of {count} of {total} images are in {other}; the others are in {usual}"
     evidence = f"median of the largest number of an image: {np.median(largest_I[other_I]):.3g} in these, "
     evidence += f"{np.median(largest_I[has_boxes_I & ~other_I]):.3g} in the others; the first: {first}"
-    line = rewrite.rescale(raw.layout, "unit" if in_pixels else "pixels", raw.unit)
-    fix = f"in these images {line}{'' if in_pixels else '; or divide by 1000 where they are thousandths'}"
+    fix = _apart(ReadAs(unit="unit" if in_pixels else "pixels"))
+    if not in_pixels:
+        fix += ", or norm1000 where they are thousandths"
     finding = Finding("mixed_units", by_share(count, total), message, evidence, count, fix)
     factor_I2 = np.where(other_I[:, None], sizes_I2 if in_pixels else 1 / sizes_I2, 1)
     numbers_N4 = raw.numbers_N4 * np.tile(factor_I2, 2)[raw.image_N]
@@ -94,19 +95,23 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
     if z_value((own.evidence_I - np.nan_to_num(alternative_I))[stays_i]) < AS_GOOD:
         return raw, []
     changes = differences(part, own_part, meaning)
-    message = (
-        f"the boxes of at least {count} of {total} images are unlike the others: {'; '.join(m for _, m, _ in changes)}"
-    )
+    listed = "; ".join(message for _, message in changes)
+    message = f"the boxes of at least {count} of {total} images are unlike the others: {listed}"
     first = raw.files[int(np.flatnonzero(leaves_I)[0])]
     evidence = f"edges at their sides: z {meaning.z:.1f} corrected, {own_part.z:.1f} as stated; at those of the "
     evidence += f"others {z_value(own.evidence_I[stays_i]):.1f} as stated; the first: {first}"
-    fix = f"in these images {'; then '.join(line for _, _, line in changes)}"
+    fix = _apart(reading_of(part, own_part, meaning))
     numbers_N4 = raw.numbers_N4.copy()
     numbers_N4[rows_p] = _in_layout(boxes_as(meaning, part, sizes_I2), raw.layout)
     numbers_N4[rows_p] *= np.tile(_extents(raw, sizes_I2)[raw.image_N[rows_p]], 2)
     return replace(raw, numbers_N4=numbers_N4), [
         Finding("mixed_units", by_share(count, total), message, evidence, count, fix)
     ]
+
+
+def _apart(reading: ReadAs) -> str:
+    """Return the correction of images whose numbers are unlike those of the others."""
+    return f"prepare these images apart from the others: {command(reading)}"
 
 
 def _extents(raw: RawBoxes, sizes_I2: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, inflate, z_value
+from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
+from coord_data.read_as import inflate
 
 _SIGNIFICANT = 3.5  # z from which a gain counts; about a hundred small moves are tried
 _AS_GOOD = 2.0  # z of the difference below which a smaller move fits equally well

@@ -10,11 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from coord_codec.layouts import LAYOUTS, TURNS
-from coord_data.inspection.numbers.copies import KINDS, OF_ONE_SIZE, Copy
-from coord_data.inspection.numbers.edges import Sample, inflate, is_inside, z_value
-from coord_data.inspection.numbers.offsets import best_onset
-from coord_data.inspection.numbers.raw import RawBoxes
-from coord_data.inspection.numbers.reading import (
+from coord_data.inspection.numbers.edges import Sample, is_inside, z_value
+from coord_data.inspection.numbers.meaning import (
     AS_GOOD,
     Meaning,
     Shift,
@@ -25,6 +22,9 @@ from coord_data.inspection.numbers.reading import (
     read_corners,
     turned,
 )
+from coord_data.inspection.numbers.offsets import best_onset
+from coord_data.raw_boxes import RawBoxes
+from coord_data.read_as import KINDS, OF_ONE_SIZE, Copy, inflate
 
 SCAN_SIGNIFICANT = 4.0
 """z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""
@@ -136,12 +136,8 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
 
 def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray) -> np.ndarray:
     """Return corners in [0, 1] of the images from numbers in pixels of a copy."""
-    size_I2 = copy.sizes(sizes_I2)
-    corners_N4 = read_corners(raw, layout, size_I2)
-    if copy.kind != "padded":
-        return corners_N4
-    margin_I2 = (copy.value - size_I2) / 2 / size_I2
-    return corners_N4 - np.tile(margin_I2, 2)[raw.image_N]
+    corners_N4 = read_corners(raw, layout, copy.sizes(sizes_I2))
+    return corners_N4 - np.tile(copy.margins(sizes_I2), 2)[raw.image_N]
 
 
 def shift_boxes(boxes_N4: np.ndarray, shift: Shift, size_N2: np.ndarray) -> np.ndarray:

@@ -9,9 +9,8 @@ import numpy as np
 
 from coord_codec.layouts import TURNS
 from coord_data.inspection.numbers.edges import Sample, is_inside
+from coord_data.raw_boxes import IN_A_ROW
 
-IN_A_ROW = 60
-"""Images that are tried with each other's boxes; the cost grows with the square of this number."""
 _BOXES = 20  # of an image at most
 _CONTROLS = 20  # random moves that estimate the fit by chance
 _MOSTLY = 0.95  # share of boxes inside their images unless images are shuffled

@@ -1,0 +1,86 @@
+"""Resolves the user's BASE and ADAPTER: a folder, a run folder, or a repository in the local hub cache."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from coord_codec.files import InputError, read_json
+from coord_exporter.checkpoint.read import read_object
+
+_HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+_STEPS = re.compile(r"checkpoint-(\d+)")
+
+
+def find_folder(name: str | Path) -> Path:
+    """Return an existing folder as it is, or the snapshot of a hub id in the local cache; nothing is downloaded.
+
+    Args:
+        name: a path, or a hub id such as `Qwen/Qwen3-VL-2B-Instruct`, with `@REVISION` if it is not `main`
+
+    Raises:
+        InputError: for a hub id that is not completely in the cache
+    """
+    path = Path(name)
+    match = _HUB_ID.fullmatch(str(name))
+    if path.exists() or match is None or str(name).startswith("."):
+        return path
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(match[1], revision=match[2], local_files_only=True))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{name}: no folder of this name, and not in the hub's cache ({type(error).__name__}); check the path, or "
+            f"download it with: hf download {match[1]}"
+        ) from None
+
+
+def find_adapter(name: str | Path) -> tuple[Path, str | None]:
+    """Return an adapter's folder; for a run folder its best checkpoint by AP, else the last complete one.
+
+    Returns:
+        The folder, and for a run folder a sentence that states the choice and its reason, else None.
+
+    Raises:
+        InputError: for a run folder without a complete checkpoint, and for a whole model
+    """
+    folder = find_folder(name)
+    if (folder / "config.json").exists() and not (folder / "adapter_config.json").exists():
+        raise InputError(f"{folder}: a whole model, which needs no merge, not an adapter")
+    places = [folder / "checkpoints", folder]
+    if (folder / "adapter_config.json").exists() or not any(any(parent.glob("checkpoint-*")) for parent in places):
+        return folder, None
+    by_step = {
+        int(match[1]): path
+        for parent in places
+        for path in parent.glob("checkpoint-*")
+        if (match := _STEPS.fullmatch(path.name)) and (path / "adapter_config.json").exists() and _is_complete(path)
+    }
+    if not by_step:
+        whole = next((file.parent for parent in places for file in parent.glob("checkpoint-*/config.json")), None)
+        hint = f"{whole} is a whole model, which needs no merge" if whole else "name the adapter itself"
+        raise InputError(f"{folder}: a training run without a complete checkpoint of an adapter; {hint}")
+    steps, reason = max(by_step), "the last"
+    scores = read_json(folder / "convergence.json") if (folder / "convergence.json").is_file() else []
+    rows = [row for row in scores if isinstance(row, dict) and row.get("step") in list(by_step)]
+    rows = [row for row in rows if isinstance(row.get("AP"), int | float) and math.isfinite(row["AP"])]
+    if rows:
+        best = max((row for row in rows if _decoding(row) == _decoding(rows[0])), key=lambda row: row["AP"])
+        steps, reason = best["step"], f"the best by AP, {best['AP']:.3f}"
+    return by_step[steps], f"{folder}: a training run; its {by_step[steps].name} is merged, {reason}"
+
+
+def _decoding(row: dict) -> object:
+    """Return the decoding that a row of convergence.json states, as `reading` if an older trainer has written it."""
+    return row.get("decoding", row.get("reading"))
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    """Return whether all files of the trainer's manifest exist with their sizes; other trainers write no manifest."""
+    manifest = checkpoint / "complete.json"
+    if not manifest.is_file():
+        return not (checkpoint.parent.parent / "manifest.json").exists()
+    files = read_object(manifest)
+    return all((path := checkpoint / name).is_file() and path.stat().st_size == size for name, size in files.items())

@@ -1,0 +1,57 @@
+"""The longest answer that a model may give, in tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from coord_codec import Instance, Object
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.data.targets import TargetWriter
+
+_SPARE_TOKENS = 16
+_NAME_TOKENS = 12
+
+
+def token_limit(config: RunConfig, tokenizer: Any, names: Iterable[str], of_run: bool = True) -> int:
+    """Return the longest allowed answer in tokens: `data.max_objects` objects with the longest name.
+
+    Args:
+        config: prompt, markers and number of objects
+        tokenizer: of the checkpoint, of transformers or tokenizers
+        names: the known names; if there are none, 12 tokens are allowed for a name
+        of_run: whether the images are those of the run, which never generates more than `data.shapes.max_objects`
+    """
+    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
+    # Measured on an object with a box; `further` is what a shape with more than four coordinates adds.
+    one_box = {"geometry": "box", "noise_objects": None}
+    boxes = replace(writer, data=config.data.model_copy(update=one_box))
+    per_coordinate = _count(tokenizer, "" if writer.coord_tokens else "(111,222),") / 2 or 1
+    further = round(max(config.data.shape.longest - 4, 0) * per_coordinate)
+    count = config.data.max_objects
+    if of_run and not config.data.given:
+        count = min(count, config.data.shapes.max_objects)
+    count = max(count, config.data.noise_objects or 0)
+
+    def length(name: str) -> int:
+        sample = Instance(image="x", objects=[Object(desc=name, bbox=(0.111, 0.222, 0.333, 0.444))])
+        return _count(tokenizer, boxes.text(sample)) + further
+
+    longest = max(map(length, names), default=length("x") - 1 + _NAME_TOKENS)
+    return count * longest + _SPARE_TOKENS
+
+
+def _count(tokenizer: Any, text: str) -> int:
+    return len(tokenizer(text)["input_ids"] if callable(tokenizer) else tokenizer.encode(text).ids)
+
+
+def token_limit_without_tokenizer(config: RunConfig) -> int:
+    """Return `token_limit` without a tokenizer, assuming more tokens around each name than any tokenizer needs.
+
+    A coordinate takes one token between markers, and up to four as a number or in JSON.
+    """
+    marked = config.data.style == "markers" and config.custom.coord_tokens.enabled
+    around, sides = (12, 1) if marked else (16, 4)
+    count = max(config.data.max_objects, config.data.noise_objects or 0)
+    return count * (around + sides * config.data.shape.longest + _NAME_TOKENS) + _SPARE_TOKENS

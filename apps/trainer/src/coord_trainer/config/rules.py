@@ -1,0 +1,54 @@
+"""Contradictions between settings: a list of rules beside each section, of which the first that holds is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Settings that contradict each other.
+
+    Attributes:
+        when: whether a configuration has the contradiction
+        keys: dotted names of the settings that contradict each other
+        because: the reason, and what to change
+    """
+
+    when: Callable[[Any], bool]
+    keys: tuple[str, ...]
+    because: str
+
+    def message(self, config: Any) -> str:
+        """Return the message with the name and value of every setting."""
+        return f"{' but '.join(f'{key} {_shown(_value(config, key))}' for key in self.keys)}: {self.because}"
+
+
+def first_contradiction(config: Any, *lists: Iterable[Rule]) -> str | None:
+    """Return the message of the first rule that a configuration breaks; None if there is none."""
+    return next((rule.message(config) for rules in lists for rule in rules if rule.when(config)), None)
+
+
+def _value(config: Any, key: str) -> Any:
+    for part in key.split("."):
+        config = config.get(part) if isinstance(config, dict) else getattr(config, part)
+    return config
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "is not set"
+    if isinstance(value, bool):
+        return f"is {str(value).lower()}"
+    if isinstance(value, tuple | list):
+        if not value or not isinstance(value[0], BaseModel):
+            return f"is [{', '.join(map(str, value))}]"
+        names = [getattr(item, "name", None) for item in value]
+        return f"has {len(names)} entries" if None in names else f"has {', '.join(names)}"
+    if isinstance(value, dict):
+        return "is a mapping"
+    return f"is {value}"

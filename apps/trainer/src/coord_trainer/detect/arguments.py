@@ -1,0 +1,87 @@
+"""Splits the arguments of `predict` into model, images and settings; imports nothing slow."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from glob import glob
+from pathlib import Path
+
+from coord_codec import InputError
+from coord_trainer.checkpoints import locate_model
+
+_MODEL_SETTINGS = (
+    r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
+    r"|training\.system|evaluation\.(limit|max_new_tokens|readings|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
+    r"|custom\.coord_objective\.plugins"
+)
+_PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.batch_size"
+_SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")
+
+
+def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) -> None:
+    """Refuse settings that exist but have no effect on `predict`.
+
+    Args:
+        settings: words of the command line
+        endpoint: whether a server generates the answers
+        decodings: number of decodings in the configuration that the words lead to
+
+    Raises:
+        InputError: if there is such a setting
+    """
+    for word in settings:
+        name = word.partition("=")[0]
+        if endpoint and re.fullmatch(_PROCESS_SETTINGS, name):
+            raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
+        if decodings > 1 and name in ("evaluation.decoding", "evaluation.readings"):
+            raise InputError(f"{word}: images are answered by one decoding; `evaluate` takes several")
+        if not re.fullmatch(f"{_MODEL_SETTINGS}|{_PROCESS_SETTINGS}", name):
+            raise InputError(
+                f"{name}: it has no effect on how images are answered; these settings have: evaluation.limit, "
+                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.decoding, model.dtype, model.attention, "
+                "and, where no coordexp.json says how the model was trained, data.prompt, data.max_objects, "
+                "data.max_pixels and the like"
+            )
+
+
+def check_options(sources: Sequence[str], endpoint: bool, given: Mapping[str, bool]) -> None:
+    """Refuse options that have no effect.
+
+    Args:
+        sources: arguments that name images
+        endpoint: whether a server generates the answers
+        given: whether each option was given, by its name
+
+    Raises:
+        InputError: if there is such an option
+    """
+    endpoint_options = ("--model", "--concurrency", "--timeout", "--grammar")
+    if not endpoint and (name := next((name for name in endpoint_options if given.get(name)), None)):
+        hint = "; in this process evaluation.decoding.grammar=markers decodes under one" if name == "--grammar" else ""
+        raise InputError(f"{name} is for --endpoint, and without it has no effect{hint}")
+    if not sources and (name := next((name for name, is_given in given.items() if is_given), None)):
+        raise InputError(
+            f"{name}: no images are named; predict MODEL SRC... --out DIR answers them, and without SRC the "
+            "configuration's are answered into one file"
+        )
+
+
+def split_words(words: Sequence[str], endpoint: bool) -> tuple[Path | None, tuple[str, ...], list[str]]:
+    """Return model, sources and settings among the arguments of the command line.
+
+    With an endpoint the first argument is a model only if it is a folder with one; otherwise all are sources.
+    """
+    # A Path raises for words that are too long for any file.
+    settings = [word for word in words if _SETTING.match(word) and not (os.path.exists(word) or glob(word))]  # noqa: PTH110, PTH207
+    places = [word for word in words if word not in settings]
+    if endpoint and not (places and _is_model(Path(places[0]))):
+        return None, tuple(places), settings
+    return (Path(places[0]) if places else None), tuple(places[1:]), settings
+
+
+def _is_model(folder: Path) -> bool:
+    try:
+        locate_model(folder)
+    except InputError:
+        return False
+    return True

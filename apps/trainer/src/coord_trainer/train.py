@@ -1,0 +1,247 @@
+"""The training stage of a run: encoded samples and a base checkpoint go in, a trained checkpoint comes out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from coord_codec import RunError
+from coord_codec.files import read_json_lines
+from coord_data.image_set import ImageSet
+from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
+from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.console import counted, say, world_size
+from coord_trainer.data.lengths import longer_than, report_long_samples
+from coord_trainer.data.mixture import Mixture, MixtureSource
+from coord_trainer.data.samples import Samples
+from coord_trainer.model.checkpoint import count_parameters
+from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set, target_writer
+from coord_trainer.training.callbacks import (
+    EachEpoch,
+    MetricsFile,
+    OverfittingWatch,
+    SparserLogs,
+    StepProfile,
+    TrainingProgress,
+)
+from coord_trainer.training.faults import explain_worker_failure
+from coord_trainer.training.interrupt import Interruption, StopAtBoundary, TrainingClock, seconds_of
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The result of the training stage.
+
+    Attributes:
+        checkpoint: the one to generate answers with: the best by AP if that was measured, else the last
+        last: the last checkpoint
+        steps: optimizer steps, including those before a resume
+        seconds: of training, including those before a resume
+        resumed_from: steps and seconds before a resume; None without one
+        fingerprint: of coordinate tokens and markers; None without coordinate tokens
+        dropped_objects: objects beyond `data.max_objects`, which are not trained on
+        best_ap: AP of `checkpoint` if it was measured during training
+        failed_evaluations: step and reason of each evaluation that failed
+        new: what only a training of this call can state: digests of the first batches, samples seen by source and
+            numbers of parameters; empty if training had ended before
+    """
+
+    checkpoint: Path
+    last: Path
+    steps: int
+    seconds: float
+    resumed_from: tuple[int, float] | None
+    fingerprint: str | None
+    dropped_objects: int
+    best_ap: float | None
+    failed_evaluations: tuple[str, ...]
+    new: dict[str, Any] = field(default_factory=dict)
+
+    def facts(self, folder: Path) -> dict[str, Any]:
+        """Return the facts for the manifest in a run folder."""
+        best = None
+        if self.best_ap is not None:
+            best = {"path": os.path.relpath(self.checkpoint, folder), "AP": self.best_ap}
+        resumed = None
+        if self.resumed_from is not None:
+            steps, seconds = self.resumed_from
+            resumed = {"steps": steps, "training_seconds": seconds}
+        return {
+            "steps": self.steps,
+            "training_seconds": round(self.seconds, 1),
+            "resumed_from": resumed,
+            "fingerprint": self.fingerprint,
+            "checkpoint": os.path.relpath(self.last, folder),
+            "objects_left_out_by_the_cap": self.dropped_objects,
+            **self.new,
+            "best_checkpoint": best,
+            "failed_evaluations": {"count": len(self.failed_evaluations), "which": list(self.failed_evaluations[-10:])},
+        }
+
+
+def train_model(
+    config: RunConfig,
+    folder: Path,
+    base: str,
+    train: ImageSet | Mixture,
+    scored: ImageSet | None,
+    interruption: Interruption | None = None,
+) -> TrainingResult:
+    """Train until the end or a signal of `interruption`, and print what a user has to know about it.
+
+    Args:
+        config: of the run
+        folder: the run folder
+        base: the checkpoint that training starts from
+        train: what is trained on
+        scored: the images for evaluation losses and AP during training; None for none
+        interruption: of the run
+
+    Raises:
+        InputError: samples are too long, or settings do not fit the model.
+        RunError: training left no checkpoint.
+    """
+    interruption = interruption or Interruption()
+    mixture = Mixture.of_one(train, config.data)
+
+    # Open: model, processor and template are loaded through ms-swift.
+    say("loading ms-swift")
+    opened = open_run(config, folder, base, evaluates=scored is not None)
+
+    # Samples: what is too long is refused or reported before anything is encoded.
+    for source in mixture.sources:
+        _report_long_samples(config, opened, source)
+    samples = sample_set(config, opened, mixture, augments=True)
+    workers = _report_samples(config, samples)
+    scored_samples = None
+    if scored is not None:
+        shared = scored is mixture.only and not config.data.augment.active
+        scored_samples = samples.of_first_epoch() if shared else sample_set(config, opened, scored)
+
+    # Resume: where an earlier call stopped, and what it had trained.
+    resumed = newest_complete(folder / "checkpoints")[0] if config.run.resume else None
+    steps_before = steps_of(resumed) if resumed is not None else 0
+    seconds_before = seconds_of(resumed) if resumed is not None else 0.0
+
+    # Train, unless an earlier call has finished.
+    if resumed is not None and _has_ended(config, resumed):
+        say(f"training had ended with {resumed.name}")
+        trained, seconds, new = Trained(resumed, steps_before), seconds_before, {}
+    else:
+        clock = TrainingClock(seconds_before)
+        with interruption.between_steps(), explain_worker_failure():
+            trained = opened.train(
+                samples,
+                scored_samples,
+                callbacks=_callbacks(config, folder, samples, interruption, clock),
+                resume_from=resumed,
+                workers=workers,
+                answers=_answer_schedule(config, opened, scored),
+            )
+        seconds = clock.seconds
+        new = _report_trained(opened, mixture, trained)
+    if trained.checkpoint is None:
+        raise RunError("training ended without a checkpoint; set training.save_strategy to steps or epoch")
+    earlier = f", {steps_before} of them in {seconds_before:.0f} s before it was resumed" if steps_before else ""
+    say(f"trained {trained.steps} steps in {seconds:.0f} s{earlier}")
+
+    # Result: the best checkpoint is known only now.
+    best = best_by_ap(trained.checkpoint)
+    if best is not None:
+        say(f"best checkpoint by AP during training: {best[0].name}, {best[1]:.3f}; it generates the answers")
+    return TrainingResult(
+        checkpoint=trained.checkpoint if best is None else best[0],
+        last=trained.checkpoint,
+        steps=trained.steps,
+        seconds=seconds,
+        resumed_from=(steps_before, seconds_before) if steps_before else None,
+        fingerprint=opened.vocab.fingerprint(markers=opened.markers) if opened.vocab is not None else None,
+        dropped_objects=samples.dropped_objects,
+        best_ap=None if best is None else best[1],
+        failed_evaluations=_report_failed_evaluations(folder),
+        new=new,
+    )
+
+
+def _has_ended(config: RunConfig, checkpoint: Path) -> bool:
+    limits = (config.training.get(name) for name in ("max_steps", "num_train_epochs"))
+    return is_finished(checkpoint, *limits, config.evaluation.ap_patience)
+
+
+def _callbacks(
+    config: RunConfig, folder: Path, samples: Samples, interruption: Interruption, clock: TrainingClock
+) -> tuple[Any, ...]:
+    metrics = folder / "metrics.jsonl"
+    return (
+        TrainingProgress(),
+        MetricsFile(metrics),
+        SparserLogs(),
+        EachEpoch(samples.set_epoch),
+        OverfittingWatch(config.evaluation.overfitting_after),
+        *([StepProfile(metrics)] if config.run.profile else []),
+        StopAtBoundary(interruption),
+        clock,
+    )
+
+
+def _answer_schedule(config: RunConfig, opened: OpenRun, scored: ImageSet | None) -> AnswerSchedule | None:
+    """Return the schedule of AP measurements during training; None if there are none."""
+    section = config.evaluation
+    if section.ap_steps is None or scored is None:
+        return None
+    scorer = SubsetScorer(config, scored, opened.processor, opened.vocab)
+    say(f"  AP of the answers to {len(scorer.images)} images is measured every {section.ap_steps} steps")
+    return AnswerSchedule(scorer, section.ap_steps, section.ap_patience)
+
+
+def _report_long_samples(config: RunConfig, opened: OpenRun, source: MixtureSource) -> None:
+    """Print which samples `training.max_length` truncates; raises an `InputError` if they may not be truncated."""
+    limit = opened.longest_sample
+    if source.images is not None:
+        lengths = replace(opened, config=config.model_copy(update={"data": source.data})).measure()
+        writer = target_writer(config, opened, source.data, source.images)
+        pairs = longer_than(limit, lengths, source.images.instances, writer.longest)
+        long = [(f"image {instance.image}", length) for instance, length in pairs]
+    else:
+        long = source.content.longer_than(limit, opened.measure().image, opened.length)
+    if line := report_long_samples(long, len(source.content), limit, opened.truncation):
+        say(f"  {line}")
+
+
+def _report_samples(config: RunConfig, samples: Samples) -> int | None:
+    """Print what is left out of the samples; returns the number of encoding processes, None for swift's default."""
+    if samples.dropped_objects:
+        dropped = counted(samples.dropped_objects, "object")
+        say(f"  {dropped} beyond data.max_objects={config.data.max_objects} left out")
+    if spare := len(samples) % world_size():
+        say(f"  the last {spare} training images are left out, so that {world_size()} ranks have equally many")
+    if samples.kept or "dataloader_num_workers" in config.training:
+        return None
+    workers = max(1, min(4, (os.cpu_count() or 1) // world_size()))
+    say(f"  images are encoded during training, by {workers} processes")
+    return workers
+
+
+def _report_trained(opened: OpenRun, mixture: Mixture, trained: Trained) -> dict[str, Any]:
+    """Print the samples of each source and the parameters that were trained, and return them for the manifest."""
+    names = [source.name for source in mixture.sources]
+    counts: dict[str, int] = dict(zip(names, trained.seen, strict=True))
+    total = max(1, sum(counts.values()))
+    if len(counts) > 1:
+        say("seen: " + ", ".join(f"{name} {count:,} samples ({count / total:.1%})" for name, count in counts.items()))
+    parameters = count_parameters(opened.model)
+    say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
+    return {"first_batches": trained.first_batches, "samples_seen": counts, "parameters": parameters}
+
+
+def _report_failed_evaluations(folder: Path) -> tuple[str, ...]:
+    """Print how many evaluations failed, and return step and reason of each."""
+    metrics = folder / "metrics.jsonl"
+    lines = [line for _, line in read_json_lines(metrics)] if metrics.is_file() else []
+    failed = tuple(f"step {line['step']}: {line['eval_failed']}" for line in lines if "eval_failed" in line)
+    if failed:
+        say(f"{counted(len(failed), 'evaluation')} during training failed; the last: {failed[-1]}")
+    return failed

@@ -1,0 +1,65 @@
+"""Contradictions between settings: every rule of every list names settings that exist."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from coord_codec import InputError
+from coord_trainer.config.objective import CUSTOM_RULES
+from coord_trainer.config.reference import config_keys
+from coord_trainer.config.rules import Rule, first_contradiction
+from coord_trainer.config.run_config import check_run_config
+from coord_trainer.config.sections import DATA_RULES, EVALUATION_RULES, RUN_RULES
+from coord_trainer.config.swift_arguments import TRAINING_RULES, argument_table
+
+RULES = {
+    "custom": CUSTOM_RULES,
+    "data": DATA_RULES,
+    "evaluation": EVALUATION_RULES,
+    "run": RUN_RULES,
+    "training": TRAINING_RULES,
+}
+SOFT = {"coord_soft_ce_w1": {"enabled": True}}
+
+
+@pytest.mark.parametrize("section", RULES)
+def test_rules_of_a_section_name_settings_that_exist_and_one_of_its_own(section):
+    known = {key.name.replace("[]", "") for key in config_keys()}
+    known |= {name.rpartition(".")[0] for name in known} | {f"training.{name}" for name in argument_table()}
+    for rule in RULES[section]:
+        assert set(rule.keys) <= known, rule
+        assert any(key.split(".")[0] in (section, "training") for key in rule.keys), rule
+
+
+@pytest.mark.parametrize("section", RULES)
+def test_default_configuration_breaks_no_rule(section):
+    assert first_contradiction(check_run_config({"custom": SOFT}, "test"), RULES[section]) is None
+
+
+def test_message_shows_every_key_with_its_value():
+    rule = Rule(lambda c: c.a.b > 1, ("a.b", "a.c", "training.d"), "change one")
+    config = SimpleNamespace(a=SimpleNamespace(b=2, c=None), training={"d": True})
+    assert first_contradiction(config, [], [rule]) == "a.b is 2 but a.c is not set but training.d is true: change one"
+
+
+@pytest.mark.parametrize(
+    ("sections", "keys"),
+    [
+        (
+            {"training": {"use_dora": True, "tuner_type": "lora", "target_modules": ["lm_head"]}},
+            ("training.use_dora", "training.target_modules"),
+        ),
+        ({"evaluation": {"ap_patience": 2}}, ("evaluation.ap_patience", "evaluation.ap_steps")),
+        ({"evaluation": {"ap_steps": 2, "images": "none"}}, ("evaluation.ap_steps", "evaluation.images")),
+        ({"data": {"annotations": "a.json"}}, ("evaluation.images", "data.heldout_annotations")),
+        ({"training": {"optimizer": "multimodal_coord_offset"}}, ("training.optimizer", "custom.coord_offset.enabled")),
+        (
+            {"custom": SOFT | {"coord_offset": {"enabled": True}}, "training": {"tuner_type": "full"}},
+            ("custom.coord_offset.enabled", "training.tuner_type"),
+        ),
+    ],
+)
+def test_broken_rule_is_refused_by_its_keys(sections, keys):
+    with pytest.raises(InputError) as caught:
+        check_run_config({"custom": SOFT} | sections, "test")
+    assert all(key in str(caught.value) for key in keys)

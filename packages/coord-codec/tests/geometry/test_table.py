@@ -1,0 +1,340 @@
+"""The table of geometries: what holds for every row, that of a user included; what is refused as a row."""
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from coord_codec import (
+    GEOMETRIES,
+    CoordGrid,
+    CoordVocab,
+    Geometry,
+    Instance,
+    Object,
+    annotate_coord_tokens,
+    coordinates_of,
+    encode_target,
+    find_layout,
+    geometry_of,
+    ints_to_tokens,
+    read_instances,
+    register_geometry,
+    write_instances,
+)
+from coord_codec.boxes import SmallBoxError
+from coord_codec.geometry import Affine, geometry_table, read_shape, remove_geometry
+from coord_codec.geometry.base import MIRROR, QUARTER_TURN, wrap
+from coord_codec.geometry.kinds import OrientedGeometry, smallest_rectangle
+
+GRID = CoordGrid()
+
+
+class Ellipse(Geometry):
+    """Centre, radii and the angle of the longer radius, in the unit square."""
+
+    name = "ellipse"
+    about = "x, y of the centre, the longer and the shorter radius, the angle of the longer one"
+    least = most = 5
+    numbers = ("x", "y", "length", "length", "angle")
+    period = math.pi  # half a turn gives the same ellipse
+    keys = ("ellipse", "ellipse_2d")
+    example = (0.5, 0.5, 0.25, 0.125, 0.25)
+
+    def arrange(self, coordinates):
+        self.check_count(coordinates)
+        x, y, long, short, angle = coordinates
+        if min(long, short) <= 0:
+            raise SmallBoxError("the ellipse has no area")
+        if short > long:
+            long, short, angle = short, long, angle + 0.5
+        return x, y, long, short, wrap(angle) if short < long else 0.0
+
+    def from_box(self, bbox):
+        x1, y1, x2, y2 = bbox
+        return self.arrange(((x1 + x2) / 2, (y1 + y2) / 2, (x2 - x1) / 2, (y2 - y1) / 2, 0.0))
+
+    def outline(self, coordinates):
+        x, y, long, short, angle = coordinates
+        cos, sin = math.cos(angle * math.pi), math.sin(angle * math.pi)
+        turns = [math.tau * k / 64 for k in range(64)]
+        along = [(long * math.cos(turn), short * math.sin(turn)) for turn in turns]
+        return tuple((x + a * cos - b * sin, y + a * sin + b * cos) for a, b in along)
+
+    def box_of(self, numbers, lib=math):
+        x, y, long, short, angle = numbers
+        cos, sin = lib.cos(angle * math.pi), lib.sin(angle * math.pi)
+        width = lib.sqrt((long * cos) ** 2 + (short * sin) ** 2)
+        height = lib.sqrt((long * sin) ** 2 + (short * cos) ** 2)
+        return x - width, y - height, x + width, y + height
+
+    def transform(self, coordinates, change):
+        x, y, long, short, angle = coordinates
+        cos, sin = math.cos(angle * math.pi), math.sin(angle * math.pi)
+        # The radii as columns of a matrix, changed; its singular values are the new radii.
+        a, c = change.xx * long * cos + change.xy * long * sin, change.yx * long * cos + change.yy * long * sin
+        b, d = change.xy * short * cos - change.xx * short * sin, change.yy * short * cos - change.yx * short * sin
+        mean, gap = math.hypot(a + d, c - b) / 2, math.hypot(a - d, c + b) / 2
+        turn = (math.atan2(c - b, a + d) + math.atan2(c + b, a - d)) / 2
+        return self.arrange((*self._move((x, y), change), mean + gap, abs(mean - gap), turn / math.pi))
+
+
+class Spoke(Geometry):
+    """A centre, a length and an angle with a whole turn as its period; all that a row can leave to the base class."""
+
+    name, about = "spoke", "x, y of an end, length, angle"
+    least = most = 4
+    numbers = ("x", "y", "length", "angle")
+    keys = ("spoke", "spoke_2d")
+    example = (0.25, 0.5, 0.125, 0.125)
+    closed = False
+
+    def arrange(self, coordinates):
+        self.check_count(coordinates)
+        return coordinates
+
+    def from_box(self, bbox):
+        return None
+
+    def ends(self, x, y, length, angle, lib=math):
+        return x + length * lib.cos(angle * math.tau), y + length * lib.sin(angle * math.tau)
+
+    def outline(self, coordinates):
+        return coordinates[:2], self.ends(*coordinates)
+
+    def box_of(self, numbers, lib=math):
+        x, y = self.ends(*numbers, lib)
+        return min(x, numbers[0]), min(y, numbers[1]), max(x, numbers[0]), max(y, numbers[1])
+
+
+OWN = (Ellipse(), Spoke())
+
+
+@pytest.fixture(autouse=True)
+def own_rows():
+    for row in OWN:
+        register_geometry(row)
+    yield
+    for row in OWN:
+        remove_geometry(row.name)
+
+
+ROWS = [*GEOMETRIES, *(row.name for row in OWN)]
+
+
+def record_of(name):
+    kind = geometry_of(name)
+    shape = {"type": name, "coordinates": list(kind.example)}
+    if kind.named:
+        shape |= {"names": [f"point {n}" for n in range(len(kind.example) // 2)]}
+    return {"image": "a.jpg", "objects": [{"desc": "cat", "geometry": shape}]}
+
+
+def in_pixels(points, size=(300.0, 200.0)):
+    return [(x * size[0], y * size[1]) for x, y in points]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_row_is_written_read_back_and_annotated(name, tmp_path):
+    kind = geometry_of(name)
+    instance = Instance.model_validate(record_of(name))
+    (obj,) = instance.objects
+    assert obj.geometry.coordinates == kind.arrange(kind.example)
+    path = tmp_path / "a.jsonl"
+    write_instances(path, [instance])
+    assert read_instances(path).instances == (instance,)
+    bins = kind.to_bins(obj.geometry.coordinates, GRID)
+    assert len(bins) == len(kind.example)
+    tokens = {"objects": [{"desc": "a", "geometry": {"type": name, "coordinates": ints_to_tokens(bins)}}]}
+    assert annotate_coord_tokens(tokens)
+    assert tokens["objects"][0]["_coord_token_ints"] == {name: bins}
+    in_bins = record_of(name) | {"coord_space": "bins"}
+    in_bins["objects"][0]["geometry"]["coordinates"] = bins
+    assert Instance.model_validate(in_bins).objects[0].geometry.coordinates == kind.from_bins(bins, GRID)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("markers", [(1, 2), (1, 2, 3, 4), None])
+def test_row_encodes_to_a_layout_with_its_bins(name, markers):
+    kind, instance = geometry_of(name), Instance.model_validate(record_of(name))
+    bins = kind.to_bins(coordinates_of(instance.objects[0], name), GRID)
+    assert encode_target(instance, markers="obj", geometry=name).count("<|coord_") == len(bins)
+    assert f'"{kind.keys[0]}": [' in encode_target(instance, style="json", geometry=name)
+    assert f'"{kind.keys[1]}": {bins}' in encode_target(instance, style="json", form="numbers", geometry=name)
+    vocab = CoordVocab(100)
+    coords = [100 + k for k in bins]
+    if markers is None:
+        ids = [7]
+        for k, coord in enumerate(coords):
+            ids += [coord, 8 if k < len(coords) - 1 else 9]
+    else:
+        before = [markers[0], 7] if len(markers) == 2 else [markers[0], 7, *markers[1:3]]
+        ids = [*before, *coords, markers[-1]]
+    (found,) = find_layout(ids, vocab, markers, name).objects
+    assert list(found.bins) == bins
+    shorter = [token for token in ids if token != coords[-1]]
+    assert kind.fits(len(bins) - 1) or not find_layout(shorter, vocab, markers, name).objects
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_box_around_row_encloses_its_outline(name):
+    kind = geometry_of(name)
+    x1, y1, x2, y2 = kind.to_box(kind.arrange(kind.example))
+    xs, ys = zip(*kind.placed(kind.outline(kind.arrange(kind.example))), strict=True)
+    assert (x1, y1, x2, y2) == pytest.approx((min(xs), min(ys), max(xs), max(ys)), abs=2e-3)
+    assert kind.has_extent == (x1 < x2 and y1 < y2)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("change", [MIRROR, QUARTER_TURN, Affine(0.5, 0, 0, 0.5, 0.25, 0.25)])
+def test_outline_of_changed_row_is_the_changed_outline(name, change):
+    kind = geometry_of(name)
+    shape = kind.arrange(kind.example)
+    changed = kind.transform(shape, change)
+    moved = {change(*point) for point in kind.outline(shape)}
+    for x, y in kind.outline(changed):
+        assert min(math.hypot(x - a, y - b) for a, b in moved) < 1e-2  # 64 points of the ellipse begin elsewhere
+    if not kind.closed:
+        assert [pytest.approx(p) for p in kind.outline(changed)] == [change(*p) for p in kind.outline(shape)]
+
+
+def test_four_quarter_turns_are_none():
+    for name in ROWS:
+        kind = geometry_of(name)
+        shape = turned = kind.arrange(kind.example)
+        for _ in range(4):
+            turned = kind.transform(turned, QUARTER_TURN)
+        assert turned == pytest.approx(shape), name
+        assert kind.flip(kind.flip(shape)) == pytest.approx(shape), name
+
+
+def test_uneven_crop_is_exact_for_an_ellipse_and_refused_where_a_row_cannot_say():
+    ellipse = read_shape({"type": "ellipse", "coordinates": (0.5, 0.5, 0.2, 0.1, 0.3)})
+    window = Affine.window(0.2, 0.1, 0.6, 0.75)
+    changed = geometry_of("ellipse").outline(ellipse.moved(0.2, 0.1, 0.6, 0.75).coordinates)
+    exact = [window(*point) for point in geometry_of("ellipse").outline(ellipse.coordinates)]
+    area = [sum(a * d - b * c for (a, b), (c, d) in zip(p, [*p[1:], p[0]], strict=True)) for p in (changed, exact)]
+    assert area[0] == pytest.approx(area[1])
+    (x1, y1), (x2, y2) = (tuple(f(p[k] for p in exact) for k in (0, 1)) for f in (min, max))
+    assert geometry_of("ellipse").to_box(ellipse.moved(0.2, 0.1, 0.6, 0.75).coordinates) == pytest.approx(
+        (x1, y1, x2, y2), abs=2e-3
+    )
+    with pytest.raises(ValueError, match="override transform"):
+        read_shape({"type": "spoke", "coordinates": (0.5, 0.5, 0.2, 0.1)}).moved(0.2, 0.1, 0.6, 0.75)
+
+
+def test_angle_rounded_to_a_whole_period_is_bin_zero_and_thin_lengths_are_refused():
+    kind = geometry_of("ellipse")
+    assert kind.to_bins((0.5, 0.5, 0.2, 0.1, 0.9996), GRID)[-1] == 0
+    assert kind.to_bins((0.5, 0.5, 0.2, 0.1, 0.9994), GRID)[-1] == 999
+    with pytest.raises(SmallBoxError, match="thinner than a bin"):
+        kind.to_bins((0.5, 0.5, 0.2, 0.0004, 0.1), GRID)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_number_of_shapes_is_counted_as_by_trying_all(name):
+    kind = geometry_of(name)
+    if kind.least > 4:
+        return  # too many to try
+    bins = 4 if kind.longest == kind.least else 2
+
+    def count(prefix):
+        total = int(kind.fits(len(prefix)))
+        if len(prefix) >= min(kind.longest, 6):
+            return total
+        low, high = kind.next_bins(prefix, bins)
+        return total + sum(count((*prefix, k)) for k in range(low, high))
+
+    if not kind.fixed:
+        kind = type("Short", (type(kind),), {"most": 6})()
+    for prefix in ((), (1,), (0, 1), (0, 1, 1))[: kind.least]:
+        assert kind.num_shapes(prefix, bins) == count(prefix), prefix
+
+
+def test_object_may_have_any_shape_and_its_box_is_within_the_image():
+    (obj,) = Instance.model_validate(
+        {
+            "image": "a.jpg",
+            "objects": [{"desc": "a", "geometry": {"type": "ellipse", "coordinates": [0.1, 0.5, 0.4, 0.2, 0]}}],
+        }
+    ).objects
+    assert obj.bbox == pytest.approx((0.0, 0.3, 0.5, 0.7))
+    with pytest.raises(ValueError, match=r"expected 5 coordinates of the geometry ellipse \(.*\), found 4"):
+        Object(desc="a", geometry={"type": "ellipse", "coordinates": [0.1, 0.5, 0.4, 0.2]})
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fault"),
+    [
+        ({"name": "box"}, "one of this name already"),
+        ({"name": "two words"}, "letters, digits"),
+        ({"keys": ("own", "bbox_2d")}, "'bbox_2d' is a key of the geometry box"),
+        ({"most": 6}, "in steps of 5"),
+        ({"example": (0.5, 0.5, 0.1, 0.1)}, "is no valid shape: expected 5"),
+        ({"box_of": Geometry.box_of}, "override box_of"),
+    ],
+)
+def test_register_refuses_a_row_and_says_why(attributes, fault):
+    row = type("Own", (Ellipse,), {"name": "own", "keys": ("own", "own_2d"), **attributes})()
+    with pytest.raises(ValueError, match=fault):
+        register_geometry(row)
+    assert "own" not in GEOMETRIES
+
+
+def test_unknown_name_lists_the_rows_and_says_how_to_add_one():
+    with pytest.raises(ValueError, match=r"expected one of box, .*ellipse, spoke, found 'blob'.*register_geometry"):
+        geometry_of("blob")
+
+
+def test_table_in_markdown_has_a_line_for_each_row():
+    lines = geometry_table().splitlines()[2:]
+    assert [line.split("`")[1] for line in lines] == ROWS
+
+
+def test_table_in_the_readme_is_that_of_the_rows():
+    for row in OWN:
+        remove_geometry(row.name)
+    try:
+        assert geometry_table() in (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    finally:
+        for row in OWN:
+            register_geometry(row)
+
+
+def test_polygon_converts_to_every_geometry_of_areas_and_to_points():
+    polygon = read_shape({"type": "polygon", "coordinates": (0.5, 0.125, 0.875, 0.5, 0.25, 0.625)})
+    for name in ROWS:
+        converted = polygon.convert(name)
+        assert (converted is None) == (not geometry_of(name).derives_from_box and name != "polygon")
+    assert polygon.convert("box").coordinates == polygon.box
+    assert polygon.convert("ellipse").box == pytest.approx(polygon.box)
+
+
+def test_smallest_rectangle_is_as_small_as_any_of_ten_thousand_angles():
+    rng = random.Random(0)
+    for _ in range(20):
+        points = [(rng.random(), rng.random()) for _ in range(8)]
+        corners = smallest_rectangle(points)
+        (ax, ay), (bx, by), _, (dx, dy) = corners
+        area = math.hypot(bx - ax, by - ay) * math.hypot(dx - ax, dy - ay)
+        turned = []
+        for k in range(10_000):
+            cos, sin = math.cos(k * math.pi / 20_000), math.sin(k * math.pi / 20_000)
+            along, across = [x * cos + y * sin for x, y in points], [y * cos - x * sin for x, y in points]
+            turned.append((max(along) - min(along)) * (max(across) - min(across)))
+        assert min(turned) - 1e-3 < area <= min(turned) + 1e-9
+        for x, y in points:
+            assert (
+                -1e-9 <= ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / ((bx - ax) ** 2 + (by - ay) ** 2) <= 1 + 1e-9
+            )
+
+
+def test_oriented_box_has_right_angles_in_pixels_not_in_fractions():
+    size = (400, 100)
+    outline = [(0.3, 0.2), (0.6, 0.4), (0.55, 0.7), (0.4, 0.8)]
+    corners = OrientedGeometry().fit_outline(outline, aspect=size[0] / size[1])
+    points = in_pixels(list(zip(corners[::2], corners[1::2], strict=True)), size)
+    for k in range(4):
+        (ax, ay), (bx, by), (cx, cy) = (points[(k + n) % 4] for n in range(3))
+        assert (bx - ax) * (cx - bx) + (by - ay) * (cy - by) == pytest.approx(0, abs=1e-6)

@@ -1,0 +1,265 @@
+"""Reader of CSV tables with one box per row: corners, or corner and size, in pixels or in fractions.
+
+| columns (in any order and case) | meaning |
+|---|---|
+| image, filename, file_name, path, image_path | the image |
+| class_name, category_name, label_name, label, class, category, name | the description: the first of these columns |
+| xmin ymin xmax ymax; x1 y1 x2 y2; left top right bottom | corners |
+| x1 y1 x2 y2 x3 y3 x4 y4 | the corners of an oriented box; as a box the upright one around them, counted |
+| x y w h; x y width height; bbox_x bbox_y bbox_width bbox_height | corner and size |
+| width height in addition to corners; image_width image_height | size of the image |
+
+Cells are separated by commas, tabs or semicolons; with semicolons numbers may have a decimal comma, as spreadsheets
+write them in many languages. A line `sep=;` above the header is skipped.
+
+A row with an image and no numbers is an image without objects; `nan`, `NaN`, `null`, `None` and `NA` are empty cells.
+Without a header the columns are keras-retinanet's: path, x1, y1, x2, y2, class.
+
+Numbers are read as fractions if those of most boxes lie between 0 and 1, else as pixels. A box of the other kind is
+refused, and so is a table with many boxes of both kinds. Fractions may exceed the image by a tenth of it. A box of
+zeros and ones fits either kind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from coord_codec.files import InputError
+from coord_data.formats.images import Found, ImageIndex, find_root
+from coord_data.formats.raw import BAD_SIZE, RawImage, RawObject, Reading, Unit, around, csv_rows, image_size, number
+from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.source import Source
+
+_IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")
+_LABEL = ("class_name", "category_name", "label_name", "label", "class", "category", "name", "object")
+_FOUR_CORNERS = tuple(f"{axis}{corner}" for corner in range(1, 5) for axis in "xy")
+_CORNERS = (
+    _FOUR_CORNERS,
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("x1", "y1", "x2", "y2"),
+    ("left", "top", "right", "bottom"),
+)
+_SIZED = (("bbox_x", "bbox_y", "bbox_width", "bbox_height"), ("x", "y", "w", "h"), ("x", "y", "width", "height"))
+_SIZES = (("image_width", "image_height"), ("img_width", "img_height"), ("width", "height"))
+_EMPTY = ("nan", "NaN", "null", "None", "NA")
+"""Text of empty cells as pandas and other programs write them."""
+
+_ROTATED = "boxes of four corners, read as the upright box around them"
+
+_LEAVES = 0.1
+"""How far fractions may exceed the image: boxes at its edge often do slightly."""
+
+_MIXED = 0.1
+"""Largest share of boxes of the rarer kind; above it the table is refused, since it may be two tables in one."""
+
+_BARE = ("path", "x1", "y1", "x2", "y2", "class")
+_EXPECTED = (
+    "expected a header with an image column (image, filename, path), a label column (label, class) and a box "
+    "(xmin, ymin, xmax, ymax, or x, y, width, height)"
+)
+
+
+def recognise(source: Source) -> bool:
+    """Return whether the first line is a header of such a table, or a row of a table without header."""
+    if source.is_dir or source.head[:1] in ("{", "[", "<", ""):
+        return False
+    try:
+        _columns(source)
+    except InputError:
+        return source.path.suffix.lower() in (".csv", ".tsv")  # `read` reports what is missing
+    return True
+
+
+def _first_line(source: Source) -> str:
+    """Return the first line of the table, without the `sep=;` that Excel may write above it."""
+    lines = source.head.split("\n", 2)
+    return next((line.strip() for line in lines if not _is_separator(line)), "")
+
+
+def _is_separator(line: str) -> bool:
+    return line.strip()[:-1] == "sep="
+
+
+def _first(source: Source) -> list[str]:
+    line = _first_line(source)
+    _, cells = next(csv_rows(line, source.path, _delimiter(line)), (1, []))
+    return [_cell(cells, column) for column in range(len(cells))]
+
+
+def _delimiter(line: str) -> str:
+    return max(",;\t", key=line.count)
+
+
+def _columns(source: Source) -> tuple[dict[str, int], bool]:
+    """Return the column index of each column name, and whether the table has a header."""
+    first = _first(source)
+    columns = {name.lower(): column for column, name in reversed(list(enumerate(first)))}
+    if _pick(columns, _IMAGE) and _pick(columns, _LABEL) and (_group(columns, _CORNERS) or _group(columns, _SIZED)):
+        return columns, True
+    numbers = [_with_point(cell, _delimiter(_first_line(source))) for cell in first[1:5]]
+    if len(first) == len(_BARE) and all(not cell or _numeric(cell) for cell in numbers):
+        return {name: column for column, name in enumerate(_BARE)}, False
+    raise InputError(f"{source.path}: {_EXPECTED}, found {', '.join(first)[:120]}")
+
+
+def _with_point(cell: str, delimiter: str) -> str:
+    """Return a number with a decimal point; a table with semicolons may write 382,48."""
+    return cell.replace(",", ".") if delimiter == ";" else cell
+
+
+def _numeric(cell: str) -> bool:
+    try:
+        return bool([number(cell)])
+    except ValueError:
+        return False
+
+
+def _pick(columns: dict[str, int], names: Sequence[str]) -> str | None:
+    return next((name for name in names if name in columns), None)
+
+
+def _group(columns: dict[str, int], groups: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
+    return next((group for group in groups if set(group) <= set(columns)), None)
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read a table; rows of the same image need not be adjacent.
+
+    Raises:
+        InputError: a column is missing.
+    """
+    columns, header = _columns(source)
+    corners, sized = _group(columns, _CORNERS), _group(columns, _SIZED)
+    group = corners or sized or ()
+    image, label = _pick(columns, _IMAGE), _pick(columns, _LABEL)
+    size = _group(columns, _SIZES[:2] if not corners else _SIZES)
+    rows: dict[str, list[_Row]] = {}
+    delimiter = _delimiter(_first_line(source))
+    table = csv_rows(source.table, source.path, delimiter)
+    if _is_separator(source.head.partition("\n")[0]):
+        next(table)
+    for line_number, cells in islice(table, int(header), None):
+        row = _Row(f"{source.path}:{line_number}", cells, _values(cells, columns, group, delimiter))
+        rows.setdefault(_cell(cells, columns[image or ""]), []).append(row)
+    fractions = _are_fractions([row for of_image in rows.values() for row in of_image], source.path)
+    folder = source.path.parent
+    root = find_root(images, folder / "images", folder) if images or (folder / "images").is_dir() else folder
+
+    image_files = ImageIndex(root).find_all((name,) for name in rows)
+    rows_by_image: dict[Found, list[_Row]] = {}
+    for image_file, of_image in zip(image_files, rows.values(), strict=True):
+        rows_by_image.setdefault(image_file, []).extend(of_image)  # a.jpg and ./a.jpg are one image
+
+    def raw_images() -> Iterator[RawImage]:
+        for image_file, of_image in rows_by_image.items():
+            where = of_image[0].where
+            if image_file.fault:
+                yield RawImage(image_file.name, where, fault=image_file.fault)
+                continue
+            boxes = [_box(row, columns[label or ""], corners is not None, fractions) for row in of_image if row.numbers]
+            size_px, notes = _size(of_image[0].cells, columns, size or ())
+            yield RawImage(image_file.name, where, boxes, size_px, notes=image_file.notes + notes)
+
+    notes = (f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}",)
+    if other_labels := [name for name in _LABEL if name in columns and name not in (label, image)]:
+        notes += (f"{source.path}: descriptions are read from the column {label}, not from {', '.join(other_labels)}",)
+    return Reading(raw_images(), root, notes)
+
+
+class _Row(NamedTuple):
+    where: str
+    cells: list[str]
+    numbers: list[float] | str  # empty for an image without objects; an error message if they are invalid
+
+
+def _unit(numbers: list[float] | str) -> str:
+    """Return the unit of a box, `fractions` or `pixels`; empty if the numbers do not tell."""
+    if not numbers or isinstance(numbers, str) or all(v in (0, 1) for v in numbers):
+        return ""
+    if min(numbers) >= -_LEAVES and max(numbers) <= 1 + _LEAVES:
+        return "fractions"
+    return "pixels" if max(numbers) > 2 else ""
+
+
+def _are_fractions(rows: list[_Row], path: Path) -> bool:
+    """Return whether the numbers of a table are fractions.
+
+    Raises:
+        InputError: many boxes are in fractions and many in pixels.
+    """
+    units = [_unit(row.numbers) for row in rows]
+    fractions, pixels = units.count("fractions"), units.count("pixels")
+    if min(fractions, pixels) > _MIXED * (fractions + pixels):
+        first_lines = [rows[units.index(kind)].where.rpartition(":")[2] for kind in ("fractions", "pixels")]
+        raise InputError(
+            f"{path}: expected boxes in fractions of the image or in pixels, found {fractions} in fractions (the first "
+            f"in line {first_lines[0]}) and {pixels} in pixels (line {first_lines[1]}); split it into two tables"
+        )
+    if fractions or pixels:
+        return fractions > pixels
+    numbers = [v for row in rows if isinstance(row.numbers, list) for v in row.numbers]
+    return bool(numbers) and min(numbers) >= 0 and max(numbers) <= 1
+
+
+def _box(row: _Row, label: int, corners: bool, fractions: bool) -> RawObject:
+    desc = _cell(row.cells, label)
+    unit: Unit = "fractions" if fractions else "pixels"
+    if isinstance(row.numbers, str):
+        return RawObject(desc, (), row.where, fault=row.numbers)
+    if _unit(row.numbers) not in ("", unit):
+        return RawObject(
+            desc, (), row.where, fault=f"expected {unit} like most boxes of the table, found {row.numbers}"
+        )
+    if len(row.numbers) == len(_FOUR_CORNERS):
+        return RawObject(desc, around(row.numbers), row.where, unit, outlines=(row.numbers,), as_box=(_ROTATED,))
+    x, y, a, b = row.numbers
+    return RawObject(desc, (x, y, a, b) if corners else (x, y, x + a, y + b), row.where, unit)
+
+
+def _size(
+    cells: Sequence[str], columns: dict[str, int], names: Sequence[str]
+) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
+    """Return the image size that a row states, and a note if it is not a valid size."""
+    texts = [_cell(cells, columns[name]) for name in names]
+    if not any(texts):
+        return None, ()
+    stated = image_size(*texts)
+    return stated, () if stated else (BAD_SIZE,)
+
+
+def _cell(cells: Sequence[str], column: int) -> str:
+    text = cells[column].strip() if column < len(cells) else ""
+    return "" if text in _EMPTY else text
+
+
+def _values(cells: Sequence[str], columns: dict[str, int], names: Sequence[str], delimiter: str) -> list[float] | str:
+    """Return the numbers of a row (none if all cells are empty), or an error message."""
+    texts = [_with_point(_cell(cells, columns[name]), delimiter) for name in names]
+    if not any(texts):
+        return []
+    try:
+        numbers = [number(text) for text in texts]
+    except ValueError as error:
+        return str(error)
+    return numbers if all(map(math.isfinite, numbers)) else f"expected finite numbers, found {', '.join(texts)}"
+
+
+_CORNERS_EXAMPLE = Example(
+    {"a.csv": "image,label,x1,y1,x2,y2,x3,y3,x4,y4\na.jpg,cat,20,10,60,10,60,40,20,40\n"}, "a.csv"
+)
+FORMAT = AnnotationFormat(
+    "csv",
+    "CSV",
+    "a table with an image, a label and corners (or a corner and size, or four corners) a row, in pixels or fractions",
+    {
+        "box": Example({"a.csv": "image,label,xmin,ymin,xmax,ymax\na.jpg,cat,20,10,60,40\n"}, "a.csv"),
+        "polygon": _CORNERS_EXAMPLE,
+        "oriented": _CORNERS_EXAMPLE,
+    },
+    recognise,
+    read,
+)

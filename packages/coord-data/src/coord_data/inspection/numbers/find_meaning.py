@@ -1,0 +1,323 @@
+"""Finds the order and unit of the box numbers of a set, from the pixels of its images and the range of the numbers.
+
+An alternative to the declared meaning is chosen if its boxes fit the pixels clearly, and clearly better. If none does,
+the range of the numbers decides only where the declared meaning is impossible, with most boxes outside their images.
+
+`TRIES` is the algorithm: what is tried, in this order, until one of them decides.
+
+Shapes: I images, N boxes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import numpy as np
+
+from coord_codec.layouts import LAYOUTS
+from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
+from coord_data.inspection.numbers.meaning import (
+    AS_GOOD,
+    PLAUSIBLE,
+    Meaning,
+    fitted,
+    has_area,
+    is_impossible,
+    is_tiny,
+    read_as,
+    read_corners,
+    turned,
+)
+from coord_data.inspection.numbers.offsets import KINDS
+from coord_data.inspection.numbers.raw import RawBoxes
+from coord_data.inspection.numbers.scan import SCAN_SIGNIFICANT, find_copy, find_shift, read_as_copy
+from coord_data.inspection.numbers.shuffle import Placed
+from coord_data.read_as import Copy
+
+IMPOSSIBLE = 0.7
+"""Share of boxes inside their images below which the range of the numbers alone may decide."""
+_CLEAR = 5.0  # z from which no resized copy is tried; wrong boxes that overlap their objects a little reach 4
+_TIGHT = 0.82  # share of their size in which boxes of copies are tried besides, for those that are too large
+_HALF = 0.5  # share of boxes that must lie inside shuffled images of several sizes
+_SQUARES = {"unit": 1.0, "norm1000": 1000.0}
+"""Side of the padded square by unit, for numbers that may be fractions of a padded image."""
+
+
+Fit = tuple[Meaning, Meaning]
+"""A meaning with boxes fitted in size, and as it was found."""
+Decision = tuple[Meaning, bool]
+"""A meaning, and whether the pixels confirm it."""
+
+
+def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
+    """Return the meaning that the numbers have according to their format."""
+    stated_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
+    same = raw.unit != "pixels" or np.array_equal(stated_I2, sizes_I2, equal_nan=True)
+    unit = raw.unit if same else "stated"
+    return read_as(sample, raw.layout, unit, read_corners(raw, raw.layout, _units(raw, sizes_I2)[unit]))
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is known while the meaning is searched; each candidate is computed when it is first needed.
+
+    Attributes:
+        own: the declared meaning
+        raw: the boxes as the annotation file states them
+        sizes_I2: width and height of the image files, NaN where unknown
+        sample: boxes to compare with pixels
+    """
+
+    own: Meaning
+    raw: RawBoxes
+    sizes_I2: np.ndarray
+    sample: Sample
+
+    @cached_property
+    def units(self) -> dict[str, np.ndarray]:
+        """Divisors of the numbers of each image, by unit."""
+        return _units(self.raw, self.sizes_I2)
+
+    @cached_property
+    def own_fitted(self) -> Meaning:
+        """The declared meaning with boxes fitted in size."""
+        return fitted(self.own, self.sample)
+
+    @cached_property
+    def own_moved(self) -> Meaning:
+        """The declared meaning after the small move that fits best."""
+        return fitted(self.own, self.sample, KINDS)
+
+    @cached_property
+    def alternatives(self) -> list[Meaning]:
+        """The numbers in every other order and unit that is possible."""
+        return [
+            read_as(self.sample, layout, unit, corners_N4)
+            for unit, divisor_I2 in self.units.items()
+            for layout in LAYOUTS
+            if (layout, unit) != (self.own.layout, self.own.unit)
+            and not is_impossible(corners_N4 := read_corners(self.raw, layout, divisor_I2))
+        ]
+
+    @cached_property
+    def padded(self) -> list[Meaning]:
+        """The numbers as fractions of a copy that is padded to a square, if they can be."""
+        if self.raw.unit not in _SQUARES:
+            return []
+        square = Copy("padded", _SQUARES[self.raw.unit])
+        meaning = read_as_copy(self.raw, self.raw.layout, square, self.sizes_I2, self.sample)
+        return [] if is_impossible(meaning.boxes_N4) else [meaning]
+
+    @cached_property
+    def turns(self) -> list[Meaning]:
+        """The declared meaning on mirrored and rotated images."""
+        if self.own.inside < PLAUSIBLE:
+            return []
+        return [turned(self.own, turn, self.sample) for turn in (2, 3, 4, 6, 8)]
+
+    @property
+    def known(self) -> list[Meaning]:
+        """All meanings that need no scan."""
+        return [*self.alternatives, *self.padded, *self.turns]
+
+    @cached_property
+    def fitted_padded(self) -> list[Fit]:
+        """The padded copy with boxes fitted in size, and as it is."""
+        return [(fitted(meaning, self.sample), meaning) for meaning in self.padded]
+
+    @cached_property
+    def fitted_alternatives(self) -> list[Fit]:
+        """The alternatives with boxes fitted in size, and as they are."""
+        return [(fitted(meaning, self.sample), meaning) for meaning in self.alternatives]
+
+    @cached_property
+    def copy(self) -> Meaning | None:
+        """The resized copy that fits best."""
+        return self.copy_of(1)
+
+    def copy_of(self, turn: int, tightness: float = 1.0) -> Meaning | None:
+        """Return the resized copy that fits best if boxes are turned; see `find_copy`."""
+        return find_copy(self.raw, self.units["pixels"], self.sample, turn, tightness)
+
+
+def _known_that_fits_better(search: Search) -> Decision | None:
+    """Decide for another order, unit or orientation whose boxes fit the pixels clearly better."""
+    own, sample = search.own, search.sample
+    best = max([search.own_fitted, *search.known], key=lambda meaning: meaning.z)
+    if best is search.own_fitted or not best.beats(search.own_fitted, SIGNIFICANT):
+        return None
+    if own.inside >= PLAUSIBLE and search.own_moved.z >= SIGNIFICANT and best.above(search.own_moved) < AS_GOOD:
+        return own, True  # a small move explains it: a separate finding
+    best = _simplest(best, search.known, own, sample)
+    if _changes(best, own) < 2:
+        return best, True
+    copy = search.copy  # two changes may fit a little by chance
+    if copy is not None and copy.beats(own, SCAN_SIGNIFICANT) and copy.above(best) >= SIGNIFICANT:
+        return copy, True
+    return best, True
+
+
+def _declared_that_fits(search: Search) -> Decision | None:
+    """Decide for the declared meaning if it fits, unless a resized copy fits clearly better."""
+    own_fitted = search.own_fitted
+    z = max(search.own.z, own_fitted.z)
+    if own_fitted.inside < PLAUSIBLE or z < SIGNIFICANT:
+        return None
+    if any(padded.beats(own_fitted, SIGNIFICANT) for padded, _ in search.fitted_padded):
+        return None  # the numbers are fractions of a padded copy, which the declared meaning nearly fits too
+    copy = search.copy if z < _CLEAR else None
+    if copy is None or min(copy.z, copy.above(search.own_moved)) < SCAN_SIGNIFICANT:
+        return search.own, True  # perhaps after a small move, which is a separate finding
+    return copy, True
+
+
+def _known_with_boxes_of_wrong_size(search: Search) -> Decision | None:
+    """Decide for another order or unit that fits clearly once the size of its boxes is corrected."""
+    own = search.own
+    fits = [*search.fitted_padded, *search.fitted_alternatives]
+    best, unfitted = max(fits, key=lambda pair: pair[0].z, default=(own, own))
+    if unfitted is own or not best.beats(search.own_fitted, SIGNIFICANT):
+        return None
+    return replace(unfitted, evidence_I=best.evidence_I), True  # the wrong size is a separate finding
+
+
+def _copy_or_shift(search: Search) -> Decision | None:
+    """Decide for resized copies or one shift of all boxes, whichever fits more clearly."""
+    copy = _first_that_fits(search, lambda: search.copy, partial(search.copy_of, 1, _TIGHT))
+    shift = _first_that_fits(search, lambda: find_shift(search.own, search.sizes_I2, search.raw.image_N, search.sample))
+    if copy and shift:
+        return _confirmed(_clearer(copy, shift, search.sample))
+    return _confirmed(copy or shift)
+
+
+def _mirrored_and_other_order_unit_or_size(search: Search) -> Decision | None:
+    """Decide for two changes: mirrored boxes in another order or unit, or of a resized copy."""
+
+    def turned_alternative() -> Meaning | None:
+        turns = [turned(meaning, turn, search.sample) for meaning in search.alternatives for turn in (2, 4)]
+        return max(turns, key=lambda meaning: meaning.z, default=None)
+
+    copies = (partial(search.copy_of, turn) for turn in (2, 4))
+    return _confirmed(_first_that_fits(search, turned_alternative, *copies))
+
+
+def _only_possible_range(search: Search) -> Decision | None:
+    """Decide by the range of the numbers, without the pixels, where the declared meaning is impossible."""
+    if search.own.inside >= IMPOSSIBLE or not search.alternatives:
+        return None
+    return min(search.alternatives, key=lambda meaning: _range_rank(meaning, search.own)), False
+
+
+TRIES: tuple[Callable[[Search], Decision | None], ...] = (
+    _known_that_fits_better,
+    _declared_that_fits,
+    _known_with_boxes_of_wrong_size,
+    _copy_or_shift,
+    _mirrored_and_other_order_unit_or_size,
+    _only_possible_range,
+)
+"""What is tried, in this order; the first that decides gives the meaning."""
+
+
+def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Decision:
+    """Return the most likely meaning of the numbers, and whether the pixels confirm it.
+
+    Args:
+        own: the declared meaning, which is returned itself unless another one fits better
+        raw: the boxes as the annotation file states them
+        sizes_I2: width and height of the image files, NaN where unknown
+        sample: boxes to compare with pixels
+    """
+    search = Search(own, raw, sizes_I2, sample)
+    for decide in TRIES:
+        if (decision := decide(search)) is not None:
+            return decision
+    return own, False
+
+
+def _first_that_fits(search: Search, *finders: Callable[[], Meaning | None]) -> Fit | None:
+    """Return the first meaning that fits the pixels clearly once its boxes are fitted in size."""
+    for find in finders:
+        found = find()
+        if found is not None and (best := fitted(found, search.sample)).beats(search.own, SCAN_SIGNIFICANT):
+            return best, found
+    return None
+
+
+def _confirmed(fit: Fit | None) -> Decision | None:
+    return None if fit is None else (replace(fit[1], evidence_I=fit[0].evidence_I), True)
+
+
+def _clearer(copy: Fit, shift: Fit, sample: Sample) -> Fit:
+    """Return the copy, unless edges coincide more clearly with the sides of the shifted boxes; all fitted in size.
+
+    If all images have one size, padding is the same for all of them, and the boxes are also shifted by one amount.
+    """
+    gain_I = sample.onset(shift[0].boxes_N4) - sample.onset(copy[0].boxes_N4)
+    return shift if z_value(gain_I) >= AS_GOOD else copy
+
+
+def _simplest(best: Meaning, others: Sequence[Meaning], own: Meaning, sample: Sample) -> Meaning:
+    """Return a meaning with fewer changes that fits as well as the best once its box size is fitted, else the best."""
+    simpler = [(fitted(m, sample), m) for m in others if _changes(m, own) < _changes(best, own)]
+    as_good = [(f.z, m) for f, m in simpler if f.z >= SIGNIFICANT and best.above(f) < AS_GOOD]
+    return max(as_good, key=lambda pair: pair[0], default=(0.0, best))[1]
+
+
+def _changes(meaning: Meaning, own: Meaning) -> int:
+    return (meaning.layout != own.layout) + (meaning.unit != own.unit) + (meaning.turn != own.turn)
+
+
+def _range_rank(meaning: Meaning, own: Meaning) -> tuple[int, float]:
+    """Return the sort key by range alone: fewest changes of the declared meaning, then the tightest unit."""
+    return _changes(meaning, own), 1 - float(np.quantile(meaning.boxes_N4[:, 2:], 0.995))
+
+
+def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> list[Placed]:
+    """Return the boxes under the declared meaning, then under others that may match boxes to shuffled images."""
+    placements = [Placed(own.boxes_N4, raw.unit == "pixels")]
+    for unit, divisor_I2 in _units(raw, sizes_I2).items():
+        for layout in LAYOUTS:
+            corners_N4 = read_corners(raw, layout, divisor_I2)
+            if (layout, unit) != (own.layout, own.unit) and not is_tiny(corners_N4) and _is_likely(corners_N4):
+                placements.append(Placed(corners_N4, unit in ("pixels", "stated")))
+    if not _is_likely(own.boxes_N4):
+        return placements
+    far = float(np.quantile(own.boxes_N4[:, 2:], 0.995))
+    in_pixels = raw.unit == "pixels"
+    placements += [Placed(own.boxes_N4, in_pixels, turn) for turn in (2, 4)]
+    moved_boxes = [own.boxes_N4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
+    for kind in KINDS[1:]:
+        along_one_axis = np.count_nonzero(kind.steps_KD - kind.neutral, axis=1) == 1
+        moved_boxes += [kind.move(own.boxes_N4, step_D) for step_D in kind.steps_KD[along_one_axis][::2]]
+    return placements + [Placed(boxes_N4, in_pixels) for boxes_N4 in moved_boxes]
+
+
+def _is_likely(corners_N4: np.ndarray) -> bool:
+    """Return whether nearly all boxes have an area, and half of them lie inside the image they are assigned to."""
+    return has_area(corners_N4) and float(is_inside(corners_N4).mean()) >= _HALF
+
+
+def boxes_as(meaning: Meaning, raw: RawBoxes, sizes_I2: np.ndarray) -> np.ndarray:
+    """Return corners in [0, 1] of other numbers under the same meaning."""
+    stated_I2, actual_I2 = _stated_and_actual(raw, sizes_I2)
+    return meaning.read_as.corners(raw.numbers_N4, actual_I2[raw.image_N], stated_I2[raw.image_N])
+
+
+def _stated_and_actual(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sizes that the annotations state and those of the files, each in place of the other where unknown."""
+    stated_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
+    return stated_I2, np.where(np.isfinite(sizes_I2), sizes_I2, stated_I2)
+
+
+def _units(raw: RawBoxes, sizes_I2: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the divisors of the numbers of each image, by unit."""
+    stated_I2, actual_I2 = _stated_and_actual(raw, sizes_I2)
+    units = {"pixels": actual_I2}
+    if not np.array_equal(stated_I2, actual_I2, equal_nan=True):
+        units["stated"] = stated_I2
+    return units | {
+        name: np.full_like(actual_I2, number) for name, number in (("unit", 1), ("norm1000", 1000), ("percent", 100))
+    }

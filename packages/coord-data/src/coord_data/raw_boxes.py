@@ -1,0 +1,212 @@
+"""The numbers of an annotation file as it states them, including those that the reader refuses.
+
+Shapes: I images, N boxes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from coord_codec import AnnotationSet, InputError, Object
+from coord_codec.coco.tables import CocoTables
+from coord_codec.files import finite_numbers
+from coord_data.formats.raw import Reading
+from coord_data.source import Source
+
+SAMPLE = 300
+"""Number of images whose pixels are compared with their boxes."""
+
+IN_A_ROW = 60
+"""Number of them that follow one another in the file, and are tried with each other's boxes: the cost grows with the
+square of this number."""
+
+
+@dataclass(frozen=True)
+class ClassNumbers:
+    """Class numbers of an annotation file.
+
+    Attributes:
+        used: number of objects of each class number
+        names: name of each class number
+        of: source of the names: the `names` of YOLO, or the `categories` of COCO
+    """
+
+    used: Mapping[int, int]
+    names: Mapping[int, str]
+    of: Literal["names", "categories"] = "names"
+
+
+@dataclass(frozen=True)
+class RawBoxes:
+    """Images and boxes of a set.
+
+    Attributes:
+        files: path of each image, relative to the folder of the images
+        stated_I2: width and height that the annotations state; NaN where they state none
+        image_N: index of the image of each box
+        numbers_N4: the four numbers of each box
+        labels: description of each box
+        layout: order of the four numbers in the format: `xywh` in COCO JSON, `cxcywh` in YOLO, else `xyxy`
+        unit: unit of the numbers in the format: `pixels` in COCO JSON, `unit` (0 to 1) in instance records, `norm1000`
+            in instance records of bins and in Qwen's thousandths
+        format: name of the format
+        class_numbers: class numbers of YOLO labels, and of COCO JSON with objects of unknown categories; else None
+    """
+
+    files: tuple[str, ...]
+    stated_I2: np.ndarray
+    image_N: np.ndarray
+    numbers_N4: np.ndarray
+    labels: tuple[str, ...]
+    layout: Literal["xywh", "xyxy", "cxcywh"]
+    unit: Literal["pixels", "unit", "norm1000"]
+    format: str = ""
+    class_numbers: ClassNumbers | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers_N4)
+
+    def compared_images(self) -> list[int]:
+        """Return which images are compared with their boxes: evenly spaced ones with boxes, and consecutive ones."""
+        with_boxes = np.unique(self.image_N)
+        count = len(with_boxes)
+        if count <= SAMPLE:
+            return with_boxes.tolist()
+        even = np.linspace(0, count - 1, SAMPLE - IN_A_ROW).astype(int)
+        chosen = np.union1d(even, (count - IN_A_ROW) // 2 + np.arange(IN_A_ROW))
+        indices: list[int] = with_boxes[chosen].tolist()
+        return indices
+
+
+def raw_of_coco(tables: CocoTables, annotations: AnnotationSet, source: Source) -> RawBoxes:
+    """Return the boxes of a COCO file; crowd regions are left out.
+
+    Args:
+        tables: all valid rows of the file
+        annotations: its records
+        source: the file
+    """
+    rows = [row for row in tables.annotations if not row.iscrowd]
+    raw = _raw(
+        [image.file_name for image in tables.images],
+        [(image.width, image.height) for image in tables.images],
+        [(row.image, row.bbox_xywh) for row in rows],
+        [annotations.categories[row.category].name for row in rows],
+    )
+    classes = None
+    if any(problem.field.endswith("category_id") for problem in annotations.problems):
+        classes = class_numbers_of_coco(source.document)
+    return replace(raw, layout="xywh", unit="pixels", format=source.format, class_numbers=classes)
+
+
+def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
+    """Return the boxes of instance records; crowd regions are left out."""
+    stated = [record for _, record in source.records() if isinstance(record, Mapping)]
+    in_bins = bool(stated) and stated[0].get("coord_space") == "bins"
+    records: Iterable[Mapping[str, Any]] = stated
+    if not annotations.problems:
+        records = (instance.model_dump() for instance in annotations.instances)
+    files, sizes, rows, names = [], [], [], []
+    for record in records:
+        image, objects = record.get("image"), record.get("objects")
+        if not isinstance(image, str) or not isinstance(objects, Sequence):
+            continue
+        scale = (1000 if in_bins else 1) / (1000 if record.get("coord_space") == "bins" else 1)
+        for item in objects:
+            box = _numbers(item)
+            if box is not None and not item.get("iscrowd"):
+                rows.append((len(files), tuple(value * scale for value in box)))
+                names.append(str(item.get("desc", "")))
+        files.append(image)
+        sizes.append((record.get("width"), record.get("height")))
+    unit: Literal["norm1000", "unit"] = "norm1000" if in_bins else "unit"
+    return replace(_raw(files, sizes, rows, names), unit=unit, format=source.format)
+
+
+def raw_of_reading(reading: Reading, format: str) -> RawBoxes:
+    """Return the numbers that a format reader returns, in the layout and unit of its format."""
+    images = [image for image in reading.images if image.name]  # a refused file has no image name
+    boxes = [(i, box) for i, image in enumerate(images) for box in image.objects]
+    used = Counter(box.class_number for _, box in boxes if box.class_number is not None)
+    classes = ClassNumbers(used, reading.class_names) if reading.class_names else None
+    boxes = [(i, box) for i, box in boxes if _is_finite(box.corners_xyxy) and not (box.ignored or box.is_point)]
+    fractions = bool(boxes) and all(box.unit == "fractions" for _, box in boxes)
+    raw = _raw(
+        [image.name for image in images],
+        [image.size or (None, None) for image in images],
+        [(i, box.corners_xyxy) for i, box in boxes],
+        [box.desc for _, box in boxes],
+    )
+    raw = replace(raw, unit="unit" if fractions else "pixels", format=format, class_numbers=classes)
+    if reading.layout == "cxcywh":
+        return _as_centres(raw)
+    if reading.in_thousandths:
+        return replace(raw, numbers_N4=raw.numbers_N4 * 1000, unit="norm1000")
+    return raw
+
+
+def class_numbers_of_coco(document: Any) -> ClassNumbers | None:
+    """Return the class numbers of a COCO document; None if it is not a JSON object."""
+    if not isinstance(document, Mapping):
+        return None
+    used = Counter(number for row in _rows(document, "annotations") if _is_int(number := row.get("category_id")))
+    named = {row.get("id"): str(row.get("name")) for row in _rows(document, "categories")}
+    return ClassNumbers(used, {number: name for number, name in named.items() if _is_int(number)}, "categories")
+
+
+def _rows(document: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
+    rows = document.get(name)
+    return (row for row in rows if isinstance(row, Mapping)) if isinstance(rows, list) else ()
+
+
+def _is_int(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_finite(corners_xyxy: Sequence[float]) -> bool:
+    return len(corners_xyxy) == 4 and all(map(math.isfinite, corners_xyxy))
+
+
+def _as_centres(raw: RawBoxes) -> RawBoxes:
+    """Convert corners back to the centre, width and height of the file."""
+    low_N2, high_N2 = raw.numbers_N4[:, :2], raw.numbers_N4[:, 2:]
+    numbers_N4 = np.concatenate([(low_N2 + high_N2) / 2, high_N2 - low_N2], axis=1)
+    return replace(raw, numbers_N4=numbers_N4, layout="cxcywh")
+
+
+def _raw(
+    files: Sequence[str],
+    sizes: Sequence[tuple[Any, Any]],
+    rows: Sequence[tuple[int, Sequence[float]]],
+    labels: Sequence[str],
+) -> RawBoxes:
+    return RawBoxes(
+        tuple(files),
+        np.array([[_side(v) for v in size] for size in sizes], np.float64).reshape(-1, 2),
+        np.array([image for image, _ in rows], np.int64),
+        np.array([box for _, box in rows], np.float64).reshape(-1, 4),
+        tuple(labels),
+        layout="xyxy",
+        unit="unit",
+    )
+
+
+def _side(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and value and value > 0 else float("nan")
+
+
+def _numbers(item: Any) -> tuple[float, ...] | None:
+    try:
+        if not isinstance(item, Mapping):
+            return None
+        if any(isinstance(value, str) for value in item.get("bbox") or ()):
+            return Object.model_validate(item).bbox  # coordinate tokens
+        return finite_numbers(item.get("bbox"), 4, "bbox")
+    except (InputError, ValueError, TypeError):  # not a box: the reader reports it as a problem
+        return None

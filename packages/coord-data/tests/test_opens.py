@@ -1,0 +1,73 @@
+"""Annotations and images are opened at most once by a set that is loaded, examined and prepared."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+
+SCRIPT = """
+import sys
+from collections import Counter
+from pathlib import Path
+
+import coord_data.image_set, coord_data.inspection.examine, coord_data.preparation, imagehash, scipy.fftpack
+from coord_data import ReadingRules, examine, load_annotated, open_source, prepare
+
+what, place, images = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+opened = Counter()
+sys.addaudithook(lambda event, args: opened.update([str(args[0])]) if event == "open" else None)
+rules = ReadingRules(images=images) if what != "yolo" else ReadingRules()
+source = open_source(place)
+assert examine(load_annotated(source, rules), 30).raw.files
+if what == "prepare":
+    opened.clear()
+    prepare([open_source(place)], place.parent / "out", rules, split=0.5)
+print("\\n".join(f"{count} {path}" for path, count in opened.items()))
+"""
+
+
+def box(n):
+    return [10 + n, 12, 60, 40]
+
+
+@pytest.fixture
+def data(tmp_path):
+    (tmp_path / "images").mkdir()
+    rng = np.random.default_rng(0)
+    for n in range(8):
+        Image.fromarray(rng.integers(0, 255, (96, 128, 3), dtype=np.uint8)).save(tmp_path / "images" / f"{n}.png")
+    coco = {
+        "images": [{"id": n, "file_name": f"{n}.png"} for n in range(8)],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [{"id": n, "image_id": n, "category_id": 1, "bbox": box(n)} for n in range(8)],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(coco, indent=1))
+    records = [{"image": f"{n}.png", "objects": [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.7]}]} for n in range(8)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    rows = [f"{n}.png,cat,{','.join(map(str, (x, y, x + w, y + h)))}\n" for n in range(8) for x, y, w, h in [box(n)]]
+    (tmp_path / "a.csv").write_text("image,label,xmin,ymin,xmax,ymax\n" + "".join(rows))
+    (tmp_path / "labels").mkdir()
+    for n in range(8):
+        (tmp_path / "labels" / f"{n}.txt").write_text("0 0.4 0.5 0.2 0.3\n")
+    (tmp_path / "data.yaml").write_text("train: images\nnames: [cat]\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("what", "name"),
+    [("load", "a.json"), ("load", "a.jsonl"), ("load", "a.csv"), ("yolo", "data.yaml"), ("prepare", "a.json")],
+)
+def test_each_file_is_opened_once(data, what, name):
+    words = [sys.executable, "-c", SCRIPT, what, data / name, data / "images"]
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = (line.partition(" ") for line in done.stdout.splitlines())
+    opened = Counter({path: int(count) for count, _, path in lines if path.startswith(str(data))})
+    assert {path for path in opened if path.endswith(".png")} == {str(data / "images" / f"{n}.png") for n in range(8)}
+    assert opened[str(data / name)] == 1
+    written = str(data / "out"), str(data / ".out")
+    assert {path: count for path, count in opened.items() if count > 1 and not path.startswith(written)} == {}

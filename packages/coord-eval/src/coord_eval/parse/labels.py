@@ -1,0 +1,116 @@
+"""Labels in free text: what of the words around numbers is the name of an object."""
+
+from __future__ import annotations
+
+import re
+
+_TAG = re.compile(r"<\|?/?[A-Za-z_][\w.-]*(?:\s[^<>]{0,200})?\|?/?>|<\uff5c[^\uff5c<>]{1,40}\uff5c>|```(?:\w+)?")
+_EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)\*|\*(?!\w)")
+_LEADING = re.compile(
+    r"""(?:\s*(?:
+        [-*\u2022\u2013\u2014\u00b7#>|]+(?=\s|\w|$)             # bullets, headings, quotes, cells
+      | \(?[0-9]{1,3}[.):](?![0-9])         # 1. 1) (1) 1:
+      | \#[0-9]{1,3}\b[.:)]?                # #1
+      | [0-9]{1,3}\s*\|                     # the first cell of a table row
+      | \(?[a-z]\)                          # a) (a)
+      | [,;:.=\u2192|]+
+    )\s*)+""",
+    re.VERBOSE,
+)
+_TRAILING = re.compile(r"[\s:=,;|>\u2192\-\u2013\u2014~@(\[{]+$|\s*\.$")
+_ROLE = re.compile(
+    r"(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system)\s*:\s*", re.IGNORECASE
+)
+_PLACE = (
+    r"(?:bounding\s+box(?:es)?|bbox(?:es)?|box(?:es)?|coordinates?|coords?|location|position|region|point"
+    r"|cent(?:re|er))"
+)
+_GENERIC = re.compile(
+    rf"(?:the\s+|its\s+|my\s+)?(?:(?:normali[sz]ed|pixel|predicted|final|2d|approximate|corresponding)\s+)*{_PLACE}"
+    r"(?:\s*\((?:[a-z0-9_,\s]+)\))?(?:\s+(?:is|are|of|for|at|in|coordinates|format))*",
+    re.IGNORECASE,
+)
+_OF = re.compile(
+    rf"(?:.*\b)?{_PLACE}\s+(?:of|for)\s+(?:the\s+|an?\s+|all\s+)?(.+?)(?:\s+(?:is|are)(?:\s+at)?)?", re.IGNORECASE
+)
+_OWNER = re.compile(
+    rf"(?:the\s+)?(.+?)(?:['\u2019]s\s+{_PLACE}|\s+(?:bounding\s+box(?:es)?|bbox(?:es)?|coordinates?))(?:\s+(?:is|are)(?:\s+at)?)?",
+    re.IGNORECASE,
+)
+_THERE = re.compile(
+    r"(?:(?:sure|yes|okay|ok|here)[,.!]\s*)?(?:(?:the|an?|this|that|these)\s+)(.+?)\s+"
+    r"(?:is|are|was|were|can\s+be|spans?|occup(?:y|ies)|covers?|appears?|lies?|sits?|stands?|starts?|extends?|located|at)\b.*",
+    re.IGNORECASE | re.DOTALL,
+)
+_SENTENCE = re.compile(
+    r"\b(?:is|are|was|were|here|sure|following|found|detected|image|i|can|this|these|there|below|provided|answer|output|"
+    r"objects?|detections?|bounding|boxes|coordinates|json|format|results?|list|based|assistant|user|thought|action)\b",
+    re.IGNORECASE,
+)
+_OPEN_QUOTES, _CLOSE_QUOTES = "\"'\u201c\u2018\u00ab", "\"'\u201d\u2019\u00bb"
+_INSTANCE = re.compile(r"(.*\S)\s*(?:#|no\.\s*)?([0-9]{1,3})")
+
+
+def clean_label(words: str) -> tuple[str, bool]:
+    """Return a label without list numbers, marks and the sentence around it, and whether words or numbers went.
+
+    Example:
+        >>> clean_label("2. **Red car** \u2014"), clean_label("The bounding box of the dog is")
+        (('Red car', True), ('dog', True))
+    """
+    text = _TAG.sub(" ", words) if "<" in words or "`" in words else words
+    if "\n" in text:
+        text = next((line for line in reversed(text.splitlines()) if line.strip()), "")
+    text = _EMPHASIS.sub("", text).strip()
+    trimmed = False
+    if (lead := _LEADING.match(text)) and lead.end():
+        trimmed = any(c.isalnum() for c in lead[0])
+        text = text[lead.end() :]
+    if (role := _ROLE.match(text)) and role.end():
+        trimmed, text = True, text[role.end() :]
+    text = _strip(text)
+    if "|" in text:  # cells of a table row: the last with words
+        cells = [cell.strip() for cell in text.split("|")]
+        named = [cell for cell in cells if any(map(str.isalpha, cell))]
+        trimmed |= len(cells) > 1
+        text = named[-1] if named else ""
+    if _GENERIC.fullmatch(text):
+        return "", trimmed
+    for pattern in (_OF, _OWNER, _THERE):
+        if (sentence := pattern.fullmatch(text)) and sentence[1].strip():
+            return _strip(sentence[1]), True
+    return text, trimmed
+
+
+def _strip(text: str) -> str:
+    before = None
+    while before != text:
+        before = text
+        text = _TRAILING.sub("", text.strip())
+        if len(text) > 1 and text[0] in _OPEN_QUOTES and text[-1] in _CLOSE_QUOTES:
+            text = text[1:-1]
+    return text
+
+
+def is_heading(label: str) -> bool:
+    """Return whether a line of words alone can be the label of what follows, and is no sentence."""
+    return bool(label) and len(label.split()) <= 6 and not _SENTENCE.search(label) and any(map(str.isalpha, label))
+
+
+def without_instance_numbers(labels: list[str]) -> list[str]:
+    """Take off the numbers that only count the objects of one name: `person 1`, `person 2`, ...
+
+    Example:
+        >>> without_instance_numbers(["person 1", "person 2", "bus 42"])
+        ['person', 'person', 'bus 42']
+    """
+    counted: dict[str, list[int]] = {}
+    for label in labels:
+        if found := _INSTANCE.fullmatch(label):
+            counted.setdefault(found[1], []).append(int(found[2]))
+    stems = {
+        stem for stem, numbers in counted.items() if len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1))
+    }
+    if not stems:
+        return labels
+    return [found[1] if (found := _INSTANCE.fullmatch(label)) and found[1] in stems else label for label in labels]

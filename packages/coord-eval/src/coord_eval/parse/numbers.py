@@ -1,0 +1,190 @@
+"""Groups of numbers in a text, and the shapes that they are.
+
+A group is an innermost list of numbers, `[1, 2, 3, 4]` or `(1, 2)`. Every format that writes plain numbers finds its
+groups and divides them into shapes by the rules of this file, so that each group becomes an object or a drop.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from coord_codec import GEOMETRIES
+from coord_eval.parse.answer import Geometry
+
+NUMBER = r"-?[0-9]{1,9}(?:\.[0-9]{1,17})?"
+"""A plain number."""
+Kind = str
+"""What the text says about the geometry of numbers: its name, or `any` if it says nothing."""
+
+_PART = re.compile(
+    rf"(?P<number>{NUMBER})|(?P<open>[\[({{])|(?P<close>[\])}}])|(?P<cut>;)|(?P<word>[^\s,\[\](){{}};]+)"
+)
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class NumberGroup:
+    """The numbers of one innermost list.
+
+    Attributes:
+        numbers: the numbers
+        start: position of its bracket, or of the first number without one
+        end: position after its bracket
+        depth: number of brackets around the numbers
+        outer: position of the outermost bracket; groups within one pair of brackets share it
+        closed: whether the closing bracket is there
+    """
+
+    numbers: list[float]
+    start: int
+    end: int
+    depth: int
+    outer: int
+    closed: bool = True
+
+
+@dataclass(slots=True)
+class Groups:
+    """The groups of a range of a text.
+
+    Attributes:
+        groups: the groups in the order of the text
+        words: positions of words between them
+    """
+
+    groups: list[NumberGroup] = field(default_factory=list)
+    words: list[tuple[int, int]] = field(default_factory=list)
+
+
+def read_groups(text: str, start: int, stop: int, bare: bool = True) -> Groups:
+    """Find the groups of numbers in a range of a text.
+
+    Args:
+        text: the text
+        start: first character
+        stop: character after the last
+        bare: whether numbers outside brackets are a group as well
+
+    Example:
+        >>> [group.numbers for group in read_groups("[[1, 2], [3, 4]; 5", 0, 18).groups]
+        [[1.0, 2.0], [3.0, 4.0], [5.0]]
+    """
+    found = Groups()
+    opened: list[int] = []
+    group: NumberGroup | None = None
+    for part in _PART.finditer(text, start, stop):
+        kind = part.lastgroup
+        if kind == "number":
+            if group is None and (opened or bare):
+                outer = opened[0] if opened else part.start()
+                begin = opened[-1] if opened else part.start()
+                group = NumberGroup([], begin, part.end(), len(opened), outer, not opened)
+                found.groups.append(group)
+            if group is not None:
+                group.numbers.append(float(part[0]))
+                group.end = part.end()
+        elif kind == "open":
+            if group is not None and group.depth == 0:
+                group = None
+            elif group is not None:
+                group.closed, group = True, None  # [1, 2, [3, 4]]: the inner list is a group of its own
+            opened.append(part.start())
+        elif kind == "close":
+            if group is not None:
+                group.end, group.closed, group = part.end(), True, None
+            if opened:
+                opened.pop()
+        elif kind == "cut":
+            if group is not None:
+                group.closed, group = True, None
+        else:
+            found.words.append(part.span())
+    return found
+
+
+def proper_boxes(numbers: Sequence[float]) -> bool:
+    """Return whether numbers are boxes one after the other, each with x1 < x2 and y1 < y2; an outline never is."""
+    return all(numbers[i] < numbers[i + 2] and numbers[i + 1] < numbers[i + 3] for i in range(0, len(numbers) - 3, 4))
+
+
+def split_shapes(
+    groups: Sequence[Sequence[T]],
+    kind: Kind,
+    requested: Geometry,
+    value: Callable[[T], float] = lambda item: item,  # type: ignore[assignment,return-value]
+    pairs_are_boxes: bool = True,
+) -> list[tuple[Geometry, list[T]]]:
+    """Divide groups of numbers that stand together into shapes.
+
+    A shape may have a number of coordinates that its geometry does not have; it is a drop then.
+
+    Args:
+        groups: the groups, each a list of numbers (or of anything that `value` makes a number of)
+        kind: what the text says about their geometry
+        requested: the geometry that the caller expects where the text says nothing
+        value: returns the number of an item
+        pairs_are_boxes: whether four, six, ... pairs are two, three, ... boxes; else they are points
+
+    Example:
+        >>> split_shapes([[1, 2], [3, 4]], "any", "box"), split_shapes([[1, 2], [3, 4]], "any", "point")
+        ([('box', [1, 2, 3, 4])], [('point', [1, 2]), ('point', [3, 4])])
+    """
+    if kind == "any" and requested != "box":
+        kind = requested
+    lengths = {len(group) for group in groups}
+    if lengths == {1} and len(groups) > 1:  # [[1], [2], [3], [4]]
+        groups, lengths = [[item for group in groups for item in group]], {len(groups)}
+    if kind == "point":
+        return [("point", list(group)) for group in groups]
+    if kind not in ("any", "box"):
+        expected = GEOMETRIES[kind]
+        alone = expected.fixed and expected.least == expected.step
+        if len(groups) > 1 and lengths == {expected.step} and not alone:  # one bracket for each x and y
+            flat = [item for group in groups for item in group]
+            length = expected.least if expected.fixed and len(flat) % expected.least == 0 else len(flat)
+            return [(kind, flat[i : i + length]) for i in range(0, len(flat), length)]
+        return [(kind, list(group)) for group in groups]
+    if lengths == {2} and kind == "any" and (len(groups) != 2) and (len(groups) % 2 or not pairs_are_boxes):
+        return [("point", list(group)) for group in groups]
+    if lengths == {2} and len(groups) % 2:
+        return [("box", [item for group in groups for item in group])]
+    shapes: list[tuple[Geometry, list[T]]] = []
+    pair: list[T] = []
+    for group in groups:
+        items = list(group)
+        if len(items) == 2:
+            pair += items
+            if len(pair) == 4:
+                shapes.append(("box", pair))
+                pair = []
+            continue
+        if pair:
+            shapes.append(("point" if kind == "any" else "box", pair))
+            pair = []
+        shapes += _flat_shapes(items, kind, value)
+    if pair:
+        shapes.append(("point" if kind == "any" else "box", pair))
+    return shapes
+
+
+def _flat_shapes(items: list[T], kind: Kind, value: Callable[[T], Any]) -> list[tuple[Geometry, list[T]]]:
+    """Divide one list of numbers: several boxes, if all of them have their corners in order, else an outline."""
+    if kind == "any" and len(items) > 4 and len(items) % 2 == 0:
+        if len(items) % 4 == 0 and proper_boxes([value(item) for item in items]):
+            return [("box", items[i : i + 4]) for i in range(0, len(items), 4)]
+        return [("polygon", items)]
+    return [("box", items)]
+
+
+def is_quad(numbers: Sequence[float]) -> bool:
+    """Return whether eight numbers are the corners of a convex quadrilateral, one after the other around it."""
+    points = list(zip(numbers[::2], numbers[1::2], strict=True))
+    turns = [
+        (points[i - 1][0] - points[i - 2][0]) * (points[i][1] - points[i - 1][1])
+        - (points[i - 1][1] - points[i - 2][1]) * (points[i][0] - points[i - 1][0])
+        for i in range(len(points))
+    ]
+    return len(points) == 4 and (min(turns) >= 0 or max(turns) <= 0) and any(turns)

@@ -1,0 +1,478 @@
+"""What the fields of one record mean: `{"label": "cat", "bbox": [1, 2, 3, 4]}`, a row, a YAML item, an XML element.
+
+Readers of JSON, tables and lines bring a record's fields in the order of the text; here they become objects and drops.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from coord_codec import GEOMETRIES
+from coord_eval.parse.answer import Geometry
+from coord_eval.parse.builder import AnswerBuilder, shape_order
+from coord_eval.parse.formats import REGISTRY, TextFormat
+from coord_eval.parse.numbers import Kind, split_shapes
+
+LABEL_KEYS = (
+    *("label", "desc", "description", "name", "category", "class", "ref", "text_content", "type", "tag", "mention"),
+    *("class_name", "category_name", "label_name", "object", "object_name", "phrase", "sub_label", "label_text"),
+    *("object_label", "object_class", "element", "entity", "alt", "item_name", "data-label"),
+    *("标签", "类别", "名称", "物体", "类型", "对象"),
+)
+SCORE_KEYS = ("score", "confidence", "conf", "probability", "confidence_score", "置信度")
+SIDES = {
+    **dict.fromkeys(("x1", "xmin", "x_min", "left", "x0", "start_x"), "x1"),
+    **dict.fromkeys(("y1", "ymin", "y_min", "top", "y0", "start_y"), "y1"),
+    **dict.fromkeys(("x2", "xmax", "x_max", "right", "end_x"), "x2"),
+    **dict.fromkeys(("y2", "ymax", "y_max", "bottom", "end_y"), "y2"),
+    **dict.fromkeys(("cx", "x_center", "center_x", "xc", "x_centre", "xcenter"), "cx"),
+    **dict.fromkeys(("cy", "y_center", "center_y", "yc", "y_centre", "ycenter"), "cy"),
+    **{"x": "x", "y": "y", "width": "w", "w": "w", "height": "h", "h": "h"},
+}
+"""Keys of a single side of a box."""
+CORNERS = {
+    f"{a}{joint}{b}": (first, second)
+    for first, words in (("top", ("top", "upper")), ("bottom", ("bottom", "lower")))
+    for second in ("left", "right")
+    for a0 in words
+    for joint in ("", "_")
+    for a, b in ((a0, second), (second, a0))
+}
+"""Keys of a corner of a box."""
+_CENTRES, _SIZES = ("xy", "center", "centre", "center_point"), ("hw", "wh", "size", "dimensions")
+LISTS = frozenset(
+    {
+        *("objects", "detections", "results", "annotations", "items", "predictions", "instances", "data", "elements"),
+        *("output", "answer", "image", "labels", "bounding_boxes", "detected_objects", "regions", "characters"),
+        *("arguments", "args", "parameters", "params", "input", "inputs", "action_inputs", "function", "properties"),
+        *("response", "result", "bbox_list", "boxes_list", "detection", "entities", "markers", "words", "lines"),
+        *("keypoints", "bndbox", "tool_call", "action", "target", "shapes", "blocks", "page", "pages", "value"),
+    }
+)
+"""Keys of lists of objects and of other containers, which are not labels."""
+_NO_BOX = frozenset(
+    {
+        *("size", "color", "colour", "rgb", "image_size", "resolution", "shape", "id", "ids", "counts", "mask_rle"),
+        *("segmentation", "mask", "reading_order", "page_size", "time", "timestamp", "index", "dimensions"),
+    }
+)
+"""Keys of lists of numbers that are no coordinates."""
+MAX_NUMBERS = 100_000
+"""Maximum number of numbers kept for one record; no shape has more."""
+
+Value = tuple[float, float | None, int | None]
+"""A coordinate as written, its value in [0, 1] and the index of its token, both None for plain numbers."""
+
+
+class Meaning(NamedTuple):
+    """Meaning of a key: a label, a score, a side, a corner, centre or size, the coordinates of a shape, or nothing."""
+
+    role: Literal["label", "labels", "score", "side", "corner", "centre", "size", "shape", "list", "other"]
+    side: str = ""
+    row: TextFormat | None = None
+    kind: Kind = "any"
+
+
+_OTHER = Meaning("other")
+_SQUEEZED = re.compile(r"[\s-]+")
+_NUMBERED = re.compile(r"_?[0-9]+$")
+
+
+class Keys:
+    """Meanings of keys, for one geometry that the caller expects and one more row of keys.
+
+    Words such as `Box` may be the label of an object, so they count in lower case alone; other keys count in any case,
+    with a number (`label_1`, `bbox_2d_2`), and with hyphens or spaces for underscores.
+    """
+
+    def __init__(self, requested: Geometry, row: TextFormat | None = None) -> None:
+        self.requested = requested
+        self.known: dict[str, Meaning] = {}
+        for keys, role in (
+            (LISTS, "list"),
+            (_NO_BOX, "other"),
+            (LABEL_KEYS, "label"),
+            (SCORE_KEYS, "score"),
+            (_CENTRES, "centre"),
+            (_SIZES, "size"),
+        ):
+            self.known |= dict.fromkeys(keys, Meaning(role))  # type: ignore[arg-type]
+        self.known["labels"] = Meaning("labels")
+        self.known |= {key: Meaning("side", side) for key, side in SIDES.items()}
+        self.known |= dict.fromkeys(CORNERS, Meaning("corner"))
+        for other in (*REGISTRY.values(), *([row] if row else [])):
+            self.known |= {key: Meaning("shape", row=other, kind=other.kind) for key in other.keys}
+        for kind in GEOMETRIES.values():
+            # Keys of other geometries count only where they are expected: else they may have another meaning.
+            if kind.name in (requested, "polygon"):
+                names = (*kind.keys, *(("poly", "polygons") if kind.name == "polygon" else ()))
+                self.known |= {
+                    key: Meaning("shape", kind=kind.name)
+                    for key in names
+                    if self.known.get(key, _OTHER).role != "shape"
+                }
+        self.squeezed = {
+            key.lower().replace("_", ""): meaning for key, meaning in self.known.items() if meaning is not _OTHER
+        }
+        self.words = {key for key, meaning in self.known.items() if meaning.role == "shape" and key.isalpha()} - {
+            "bbox"
+        }
+        self.cache: dict[str, Meaning] = {}
+
+    def __getitem__(self, key: str) -> Meaning:
+        """Return the meaning of a key as written."""
+        meaning = self.cache.get(key)
+        if meaning is None:
+            meaning = self._find(key)
+            if len(self.cache) < 10_000:
+                self.cache[key] = meaning
+        return meaning
+
+    def _find(self, key: str) -> Meaning:
+        if key in self.known:
+            return self.known[key]
+        lower = _SQUEEZED.sub("_", key.strip().lower())
+        if lower in self.words and key != lower:
+            return _OTHER
+        for name in (lower, _NUMBERED.sub("", lower)):
+            if name in self.known and (name not in self.words or key == key.lower()):
+                return self.known[name]
+        squeezed = lower.replace("_", "")
+        return self.squeezed.get(squeezed, _OTHER) if squeezed not in self.words else _OTHER
+
+    def stem(self, key: str) -> str:
+        """Return a key without the number at its end, if repeating it begins another object; else ""."""
+        if self[key].role not in ("label", "score", "side", "corner", "shape"):
+            return ""
+        return key if key in self.known else _NUMBERED.sub("", key)
+
+    def label_of(self, key: str | None) -> str:
+        """Return a key as the label of its value, "" if the key has another meaning."""
+        return key if key is not None and self[key] is _OTHER and key not in _NO_BOX else ""
+
+
+@dataclass(slots=True)
+class Field:
+    """One key of a record and its value.
+
+    Attributes:
+        key: the key as written
+        groups: numbers of the value, those of each innermost list apart
+        text: the value if it is one string
+        texts: the strings of a list
+        sides: numbers by name of a record that is the value
+        invalid: whether something stands in place of a number
+        done: whether the value is complete
+        in_string: whether all numbers are in one string
+        breaks: numbers of groups after which a list of lists ends
+    """
+
+    key: str
+    groups: list[list[Value]] = field(default_factory=list)
+    text: str | None = None
+    texts: list[str] = field(default_factory=list)
+    sides: dict[str, float] | None = None
+    invalid: bool = False
+    done: bool = False
+    in_string: bool = False
+    breaks: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Record:
+    """The fields of one record and where it stands; `name` is the key of which it is the value."""
+
+    start: int
+    name: str = ""
+    fields: list[Field] = field(default_factory=list)
+    has_children: bool = False
+    repairs: tuple[str, ...] = ()
+
+
+def sides_of(fields: Iterable[Field], keys: Keys) -> dict[str, float]:
+    """Return the sides of a record by name: `x1`, `y1`, `x2`, `y2`, `x`, `y`, `w`, `h`, `cx`, `cy`."""
+    sides: dict[str, float] = {}
+    corners: list[list[Value]] = []
+    for item in fields:
+        meaning = keys[item.key]
+        groups = [group for group in item.groups if group]
+        numbers = [value for value, _, _ in groups[0]] if len(groups) == 1 else []
+        if meaning.role == "side" and len(numbers) == 1:
+            sides.setdefault(meaning.side, numbers[0])
+        elif meaning.role == "corner" and len(numbers) == 2:
+            corners += groups
+        elif meaning.role == "centre" and len(numbers) == 2:
+            sides.setdefault("cx", numbers[0])
+            sides.setdefault("cy", numbers[1])
+        elif meaning.role == "size" and len(numbers) == 2:
+            first, second = ("h", "w") if item.key == "hw" else ("w", "h")
+            sides.setdefault(first, numbers[0])
+            sides.setdefault(second, numbers[1])
+        elif meaning.role in ("centre", "size") and item.sides:
+            names = {"x": "cx", "y": "cy"} if meaning.role == "centre" else {}
+            for name, number in item.sides.items():
+                sides.setdefault(names.get(name, name), number)
+    if len(corners) > 1:
+        xs, ys = [[point[axis][0] for point in corners] for axis in (0, 1)]
+        return {"x1": min(xs), "y1": min(ys), "x2": max(xs), "y2": max(ys)}
+    return sides
+
+
+def box_of_sides(sides: Mapping[str, float]) -> list[float]:
+    """Return the corners of a box, or a point, of which the sides are named; empty if some are missing."""
+    names = sides.keys()
+    if names >= {"x1", "y1", "x2", "y2"}:
+        return [sides[key] for key in ("x1", "y1", "x2", "y2")]
+    if names >= {"w", "h"}:
+        w, h = sides["w"], sides["h"]
+        for x, y in (("x", "y"), ("x1", "y1")):
+            if names >= {x, y}:
+                return [sides[x], sides[y], sides[x] + w, sides[y] + h]
+        if names >= {"cx", "cy"}:
+            cx, cy = sides["cx"], sides["cy"]
+            return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
+    for x, y in (("x", "y"), ("cx", "cy")):
+        if names >= {x, y}:
+            return [sides[x], sides[y]]
+    return []
+
+
+def add_record(record: Record, builder: AnswerBuilder, keys: Keys, end: int, partial: bool = False) -> None:
+    """Turn a closed or cut-off record into objects or drops.
+
+    A key that repeats begins another object; labels go with the shapes of their part of the record.
+    """
+    span = (record.start, end)
+    parts = _parts(record.fields, keys)
+    shapes = [_Part(part, keys, record) for part in parts]
+    labelled = [part for part in shapes if part.label is not None]
+    if len(shapes) > 1 and labelled:
+        _share_labels(shapes, labelled, keys[record.fields[0].key].role == "label")
+    for number, part in enumerate(shapes):
+        part.add(builder, span, partial and number == len(shapes) - 1, record.has_children)
+
+
+def _parts(fields: list[Field], keys: Keys) -> list[list[Field]]:
+    """Divide fields at the first key that repeats, numbers at its end (`label_1`, `label_2`) aside."""
+    stems = [keys.stem(item.key) for item in fields]
+    repeated = {stem for stem in stems if stem and stems.count(stem) > 1} if len(set(stems)) < len(stems) else set()
+    leading = next((stem for stem in stems if stem in repeated), None)
+    if leading is None:
+        return [fields]
+    parts: list[list[Field]] = [[]]
+    begun = False
+    for item, stem in zip(fields, stems, strict=True):
+        if stem == leading and begun:
+            parts.append([])
+        begun = begun or stem == leading
+        parts[-1].append(item)
+    return parts
+
+
+def _share_labels(parts: Sequence[_Part], labelled: Sequence[_Part], label_first: bool) -> None:
+    """Give parts without a label the only one of the record, or that of the part before (or after) it."""
+    if len(labelled) == 1:
+        for part in parts:
+            part.label = labelled[0].label
+        return
+    last: str | None = None
+    for part in parts if label_first else reversed(parts):
+        if part.label is None:
+            part.label = last
+        last = part.label
+
+
+class _Part:
+    """The fields of one object of a record."""
+
+    def __init__(self, fields: list[Field], keys: Keys, record: Record) -> None:
+        self.keys, self.name = keys, record.name
+        self.label: str | None = None
+        self.labels: list[str] = []
+        self.score: float | None = None
+        self.shapes: list[tuple[Field, Meaning]] = []
+        self.others: list[Field] = []
+        self.fields = fields
+        self.repairs = record.repairs
+        self.numbers = 0
+        for item in fields:
+            meaning = keys[item.key]
+            role = meaning.role
+            if role == "label" and item.text is not None and self.label is None:
+                self.label = item.text
+            elif role == "labels":
+                self.labels = item.texts
+            elif role == "score" and self.score is None:
+                self.score = _score(item)
+            elif role == "shape":
+                self.shapes.append((item, meaning))
+            elif role in ("other", "list") and item.groups:
+                self.others.append(item)
+            if role != "shape":
+                self.numbers += sum(map(len, item.groups))
+
+    def add(self, builder: AnswerBuilder, span: tuple[int, int], partial: bool, quiet: bool) -> None:
+        """Add the objects or drops of this part; `quiet` leaves out the drop of a part without coordinates."""
+        shapes = [(item, meaning) for item, meaning in self.shapes if any(item.groups) or item.invalid]
+        corners = self._sides(shapes, partial)
+        if not shapes and not corners:
+            if self._add_by_label(builder, span, partial) or (not self.shapes and quiet):
+                return
+            if partial:
+                builder.drop("truncated", *span)
+            elif self.shapes or self.label is not None:
+                builder.drop("no_coordinates", *span)
+            elif self.numbers >= 4:
+                builder.drop("unrecognised", *span)
+            return
+        builder.start_count += 1
+        if corners:
+            item = Field("", [[(value, None, None) for value in corners]], done=True)
+            shapes.insert(0, (item, Meaning("shape", kind="point" if len(corners) == 2 else "box")))
+        if shapes[0][0].in_string:
+            self.repairs = (*self.repairs, "numbers_in_string")
+        first = True
+        for item, meaning in shapes:
+            if first and len(shapes) > 1:
+                self.repairs = (*self.repairs, "second_geometry")
+            if first or not item.done:
+                self._add_shape(builder, item, meaning, span, partial)
+            else:
+                for _ in _shapes(item, meaning.kind, builder.geometry):
+                    builder.drop("second_geometry", *span)
+            first = False
+        for item in self.others:
+            if item.key not in _NO_BOX:
+                for group in item.groups:
+                    if len(group) == 4:
+                        builder.drop("unrecognised", *span)
+
+    def _sides(self, shapes: Sequence[object], partial: bool) -> list[float]:
+        if shapes:
+            return []
+        sides = sides_of(self.fields, self.keys)
+        return box_of_sides(sides) if not partial or len(sides) >= 4 else []
+
+    def _add_by_label(self, builder: AnswerBuilder, span: tuple[int, int], partial: bool) -> bool:
+        """Add the boxes of a dictionary by label, `{"cat": [[1, 2, 3, 4]]}`; return False if it is not one."""
+        if self.shapes or partial:
+            return False
+        arity = 2 if builder.geometry == "point" else 4
+        shapes = []
+        for item in self.others:
+            if item.key in _NO_BOX:
+                continue
+            shapes += [(item.key, shape) for shape in _shapes(item, "any", builder.geometry)]
+        boxes = [key for key, (_, numbers) in shapes if len(numbers) == arity]
+        if not boxes or (self.label is not None and len(boxes) > 1):
+            return False
+        last = None
+        for key, (geometry, numbers) in shapes:
+            if len(numbers) != arity:
+                builder.drop("wrong_arity", *span)
+                continue
+            builder.start_count += key != last
+            last = key
+            label = self.label if self.label is not None else self.keys.label_of(key)
+            self._add(builder, label, geometry, numbers, None, span, partial)
+        return True
+
+    def _add_shape(
+        self, builder: AnswerBuilder, item: Field, meaning: Meaning, span: tuple[int, int], partial: bool
+    ) -> None:
+        groups = [group for group in item.groups if group]
+        flat = [value for group in groups for value in group]
+        tokens = sum(value[1] is not None for value in flat)
+        expected = GEOMETRIES["box" if meaning.kind == "any" else meaning.kind]
+        is_whole = tokens and not item.invalid and expected.fixed and len(flat) == expected.least
+        if partial and not item.done and not is_whole:
+            builder.drop("truncated", *span)
+        elif len(flat) >= MAX_NUMBERS:
+            builder.drop("wrong_arity", *span)
+        elif item.invalid or tokens not in (0, len(flat)):
+            for _ in range(max(1, len(_shapes(item, meaning.kind, builder.geometry)))):
+                builder.drop("invalid_coordinate", *span)
+        else:
+            label = self.label if self.label is not None else self.name
+            shapes = _shapes(item, meaning.kind, builder.geometry)
+            labels = self.labels if len(self.labels) == len(shapes) else [label] * len(shapes)
+            for name, (geometry, group) in zip(labels, shapes, strict=True):
+                self._add(builder, name, geometry, group, meaning.row, span, partial)
+
+    def _add(
+        self,
+        builder: AnswerBuilder,
+        label: str,
+        geometry: Geometry,
+        group: Sequence[Value],
+        row: TextFormat | None,
+        span: tuple[int, int],
+        partial: bool,
+    ) -> None:
+        numbers = [value[0] for value in group]
+        unit = [value[1] for value in group if value[1] is not None]
+        order = shape_order(geometry)
+        own_scale = None
+        if row is not None:
+            own_scale = row.scale
+            if geometry == "box" and len(row.order) == 4:
+                order = row.order
+            elif row.order == "yxyx" and geometry == "point":
+                # Gemini's points are whole numbers; tokens and fractions after the same key are x before y.
+                if unit or any(number % 1 for number in numbers):
+                    own_scale = None
+                else:
+                    order = "yx"
+        start_index = builder.start_count - 1
+        if unit:
+            builder.add_tokens(
+                label,
+                numbers,
+                unit,
+                span,
+                geometry,
+                order,
+                first_coord_index=group[0][2],
+                start_index=start_index,
+                repairs=self.repairs,
+                partial=partial,
+                score=self.score,
+            )
+        else:
+            builder.add_numbers(
+                label, numbers, span, geometry, order, own_scale, self.repairs, start_index, partial, self.score
+            )
+
+
+def _shapes(item: Field, kind: Kind, requested: Geometry) -> list[tuple[Geometry, list[Value]]]:
+    """Return the shapes of a value: those of each list of lists apart."""
+    bounds = [0, *item.breaks, len(item.groups)]
+    runs = [[group for group in item.groups[a:b] if group] for a, b in pairwise(bounds)]
+    return [shape for run in runs if run for shape in split_shapes(run, kind, requested, _number)]
+
+
+def _number(value: Value) -> float:
+    return value[0]
+
+
+_SHORT_NUMBER = re.compile(r"\s*-?[0-9]{1,9}(?:\.[0-9]{1,9})?\s*")
+
+
+def _score(item: Field) -> float | None:
+    """Return a confidence, given as a share or in per cent."""
+    percent = False
+    if item.text is not None:
+        digits, percent = item.text.strip().removesuffix("%"), item.text.strip().endswith("%")
+        if not _SHORT_NUMBER.fullmatch(digits):
+            return None
+        value = float(digits)
+    elif len(item.groups) == 1 and len(item.groups[0]) == 1:
+        value = item.groups[0][0][0]
+    else:
+        return None
+    value /= 100 if percent or value > 1 else 1
+    return value if 0 <= value <= 1 else None

@@ -1,0 +1,133 @@
+"""The table of loss terms: every row, built in or a user's, is compared, documented and in the README."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from coord_codec import CoordGrid, CoordVocab
+from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots, register_term, registered_terms
+from coord_losses.batch import Batch
+from coord_losses.inputs import TermInputs
+from coord_losses.terms import registry
+from coord_losses.terms.weights import TermWeights
+
+F64 = torch.float64
+VOCAB = CoordVocab(first_id=20, grid=CoordGrid(bins=50, scale=50))
+V, H = 75, 6
+TARGETS = torch.tensor([3, 20, 25, 40, 69, 4, 74, 21, 22, 60, 61, 30])
+SLOTS = ObjectSlots(
+    rows_M4=torch.tensor([[1, 2, 3, 4], [7, 8, 9, 10]]),
+    boxes_M4=torch.tensor([[0.003, 0.104, 0.4, 0.99], [0.02, 0.04, 0.8, 0.82]], dtype=F64),
+    image_M=torch.tensor([0, 1]),
+    weights_M=torch.tensor([0.5, 3.0], dtype=F64),
+)
+TERMS = registered_terms()
+README = Path(__file__).parents[1] / "README.md"
+
+
+def weighted(names, **options):
+    """A configuration in which exactly these terms have a weight."""
+    weights = dict.fromkeys(TermWeights.model_fields, 0.0)
+    extra = {term.name: 0.0 for term in TERMS.values() if term.default_weight}
+    for i, name in enumerate(names):
+        field = TERMS[name].weight_field
+        (weights if field else extra)[field or name] = 0.5 + 0.1 * i
+    return ObjectiveConfig(**weights, extra_weights=extra, **options)
+
+
+def outputs(config, trained, denominators=None):
+    """The output of each form, and its gradients by hidden states and weight."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = (torch.randn(rows, H, generator=generator, dtype=F64) for rows in (len(TARGETS), V))
+    hidden, weight = (x.requires_grad_() for x in drawn)
+    objective = CoordObjective(config, VOCAB)
+    used = weight if trained else weight.detach()
+    for output in (
+        objective(hidden @ used.T, TARGETS, SLOTS),
+        objective.fused(hidden, used, TARGETS, SLOTS, chunk_vocab=9, denominators=denominators),
+    ):
+        wanted = (hidden, weight) if trained else (hidden,)
+        yield output, torch.autograd.grad(output.total(denominators), wanted, retain_graph=True)
+
+
+def assert_same_in_both_forms(name, beside, trained, **options):
+    denominators = {"tokens": 40, "coord_tokens": 30, "objects": 8}
+    config = weighted(dict.fromkeys((*beside, name)), **options)
+    (readable, expected), (fused, found) = outputs(config, trained, denominators)
+    torch.testing.assert_close(fused.terms[name], readable.terms[name], rtol=1e-11, atol=1e-13)
+    for g, e in zip(found, expected, strict=True):
+        torch.testing.assert_close(g, e, rtol=1e-9, atol=1e-13)
+    assert any(e.any() for e in expected)
+
+
+TRAINABLE = [name for name, term in TERMS.items() if term.trainable]
+OPTIONS = {"default": {}, "warm": {"temperature": 1.7}, "smoothed": {"label_smoothing": 0.2}}
+
+
+@pytest.mark.parametrize("name", TRAINABLE)
+@pytest.mark.parametrize("trained", [False, True], ids=["frozen head", "trained head"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+@pytest.mark.parametrize("beside", [(), TRAINABLE], ids=["alone", "beside all others"])
+def test_every_term_has_the_same_value_and_gradients_in_both_forms(name, trained, options, beside):
+    assert_same_in_both_forms(name, beside, trained, **options)
+
+
+@pytest.mark.parametrize("name", [name for name, term in TERMS.items() if term.diagnostic])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
+def test_every_diagnostic_is_the_same_in_both_forms_whatever_is_trained(name, options):
+    for beside in ((), TRAINABLE):
+        (readable, _), (fused, _) = outputs(weighted(beside or ["text_ce"], **options), trained=False)
+        torch.testing.assert_close(fused.diagnostics()[name], readable.diagnostics()[name], rtol=1e-11, atol=1e-13)
+
+
+def test_comparison_finds_a_term_that_differs_between_the_forms(monkeypatch):
+    monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
+    monkeypatch.setitem(globals(), "TERMS", registered_terms())
+    register_term("same", lambda x: x.gate_C.square(), needs="gate")
+    assert_same_in_both_forms("same", (), trained=True)
+    calls = []
+    register_term("other", lambda x: x.gate_C * (1 + len(calls) + (calls.append(1) or 0)), needs="gate")
+    with pytest.raises(AssertionError):
+        assert_same_in_both_forms("other", (), trained=True)
+
+
+@pytest.mark.parametrize("name", [name for name, term in TERMS.items() if term.linear])
+def test_rows_marked_linear_are_linear(name):
+    batch = Batch.sort(TARGETS, SLOTS, VOCAB, len(TARGETS), V)
+    num_text, num_coords = len(batch.text_rows), len(batch.bins_C)
+    every = {"margin": len(TARGETS), "log_z": len(TARGETS)}
+    counts = {"text_rows": num_text, "coord_rows": num_coords, "gate": num_coords, **every}
+    drawn = [{need: torch.rand(count, dtype=F64) for need, count in counts.items()} for _ in range(2)]
+    both = {need: 2 * drawn[0][need] + 3 * drawn[1][need] for need in counts}
+    first, second, combined = (
+        TermInputs(weighted([name], label_smoothing=0.2), VOCAB.grid, batch, given).loss_term(TERMS[name]).sum
+        for given in (*drawn, both)
+    )
+    torch.testing.assert_close(combined, 2 * first + 3 * second)
+
+
+def test_every_row_says_how_it_is_shown_and_defined():
+    for name, term in TERMS.items():
+        assert term.title and term.formula, f"the row of {name} has no title or no formula"
+        assert term.trainable or not term.title_for(0).endswith("weight 0)")
+    titles = [term.title for term in TERMS.values()]
+    assert len(set(titles)) == len(titles)
+    fields = {term.weight_field for term in TERMS.values()} - {None}
+    assert fields == set(TermWeights.model_fields), "each field of TermWeights is the weight of a term"
+
+
+def readme_table():
+    lines = ["| term | weight | an element is a | value | unit | source |", "|---|---|---|---|---|---|"]
+    for term in TERMS.values():
+        weight = f"`{term.weight_field}`" if term.weight_field else f'`extra_weights["{term.name}"]`'
+        cells = [f"`{term.name}`", weight if term.trainable else "measured only", term.element, term.formula]
+        lines.append("| " + " | ".join([*cells, term.unit, term.source]).replace("|  |", "| |") + " |")
+    return "\n".join(line.replace("  |", " |") for line in lines)
+
+
+def test_readme_has_the_table_of_terms_and_the_presets():
+    readme = README.read_text(encoding="utf-8")
+    assert readme_table() in readme, f"README.md should have this table of the terms:\n{readme_table()}"
+    for name in ObjectiveConfig.presets():
+        assert f"`{name}`" in readme, f"README.md does not mention the preset {name}"

@@ -1,0 +1,122 @@
+"""Tries each member alone in a new environment, installed from wheels as its README says.
+
+    uv run python tools/alone.py [MEMBER ...] [--python 3.10] [--lowest] [--tests]
+
+It installs the packages that the README's line names from newly built wheels, the rest from the index, imports every
+module, runs the program and, of a library, the README's Python. `--lowest` takes the lowest requirements, and `--tests`
+runs the tests of libraries with their group `test`. The exit code is 1 if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+IMPORT_ALL = """
+import importlib, pkgutil, {module} as package
+assert "site-packages" in package.__file__, package.__file__
+for info in pkgutil.walk_packages(package.__path__, "{module}."):
+    if not info.name.endswith("__main__"):
+        importlib.import_module(info.name)
+"""
+
+
+def blocks(readme: Path, language: str) -> str:
+    """Return the code blocks of a language in a README that have no title, as one text."""
+    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", readme.read_text("utf-8"), re.DOTALL | re.MULTILINE))
+
+
+def installed_by(readme: Path) -> list[tuple[str, str]]:
+    """Return the packages that a README installs from the repository, as pairs of name and extra."""
+    return re.findall(r'"([\w-]+)(\[\w+\])? @ git\+\$URL#', blocks(readme, "bash"))
+
+
+def try_member(
+    folder: Path, project: dict[str, Any], wheels: dict[str, Path], place: Path, options: argparse.Namespace
+) -> None:
+    """Install a member in a new environment; try its modules, its program, its README and its tests.
+
+    Raises:
+        CalledProcessError: if a step fails; its output has been printed
+    """
+    python, module = place / "venv" / "bin" / "python", project["name"].replace("-", "_")
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT")}
+    # Bytecode is compiled once for all trials: torch alone takes ten seconds.
+    environment |= {"PYTHONPYCACHEPREFIX": str(place.parent / "bytecode"), "OMP_NUM_THREADS": "1"}
+
+    def run(*words: object) -> None:
+        subprocess.run([str(word) for word in words], cwd=place, env=environment, check=True)
+
+    def install(*what: object) -> None:
+        resolution = ["--resolution", "lowest-direct"] if options.lowest else []
+        if not resolution and options.python == running_python():
+            resolution = ["--constraint", ROOT / "requirements.lock"]
+        run("uv", "pip", "install", "--quiet", "--no-config", "--python", python, *resolution, *what)
+
+    run("uv", "venv", "--quiet", "--no-project", "--python", options.python, place / "venv")
+    install(*(f"{name}{extra} @ {wheels[name].as_uri()}" for name, extra in installed_by(folder / "README.md")))
+    run("uv", "pip", "check", "--quiet", "--python", python)
+    run(python, "-c", IMPORT_ALL.format(module=module))
+    for program in project.get("scripts", {}):
+        subprocess.run([python.parent / program, "--help"], cwd=place, check=True, stdout=subprocess.DEVNULL)
+    if folder.parent.name == "packages":
+        run(python, "-W", "ignore", "-c", blocks(folder / "README.md", "python"))
+        if options.tests:
+            install("--group", f"{folder / 'pyproject.toml'}:test")
+            run(python, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", folder / "tests")
+
+
+def running_python() -> str:
+    """Return the version of the running Python, which the lock is for."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def main() -> int:
+    """Build all wheels and try members one after the other."""
+    folders = sorted([*ROOT.glob("packages/*"), *ROOT.glob("apps/*")], reverse=True)
+    projects = {
+        folder: tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
+        for folder in folders
+        if (folder / "pyproject.toml").exists()
+    }
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("members", nargs="*", metavar="MEMBER", help="members to try; all if none is named")
+    parser.add_argument("--python", default=running_python(), help="version of Python")
+    parser.add_argument("--lowest", action="store_true", help="take the lowest requirements")
+    parser.add_argument("--tests", action="store_true", help="run the tests of libraries too")
+    options = parser.parse_args()
+    if unknown := set(options.members) - {project["name"] for project in projects.values()}:
+        parser.error(f"{min(unknown)}: expected members of the workspace")
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="alone-") as scratch:
+        dist = Path(scratch) / "dist"
+        subprocess.run(["uv", "build", "--quiet", "--all-packages", "--wheel", "--out-dir", dist], cwd=ROOT, check=True)
+        wheels = {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in dist.glob("*.whl")}
+        for folder, project in projects.items():
+            if options.members and project["name"] not in options.members:
+                continue
+            start, result = time.monotonic(), "good"
+            with tempfile.TemporaryDirectory(dir=scratch) as place:
+                try:
+                    try_member(folder, project, wheels, Path(place), options)
+                except subprocess.CalledProcessError as error:
+                    result, failed = f"FAILED: {error}", 1
+            print(
+                f"{project['name']} alone, Python {options.python}: {result} ({time.monotonic() - start:.0f} s)",
+                flush=True,
+            )
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
