@@ -116,7 +116,10 @@ def load_ground_truth(
         return source
     if isinstance(source, AnnotationSet):
         return _from_set(source, geometry)
-    annotations = read_annotations(plain_tables(source) if isinstance(source, Mapping) else source, geometry=geometry)
+    document = getattr(source, "dataset", source)  # of pycocotools' `COCO`
+    annotations = read_annotations(
+        plain_tables(document) if isinstance(document, Mapping) else document, geometry=geometry
+    )
     if not lenient:
         annotations.check(training=False)
     return _from_set(annotations, geometry)

@@ -366,7 +366,12 @@ def register_metric(metric: Metric) -> Metric:
     for figure in metric.figures:
         if any(other.covers(figure.name) for row in _table.values() for other in row.figures):
             raise InputError(f"metric {metric.name}: a figure {figure.name!r} exists; choose another name")
-    shown = metric.shown or Shown(FURTHER, html.further(metric.name), lines.further(metric.name))
+    shown = metric.shown or Shown(
+        section=FURTHER,
+        html=html.further(metric.name),
+        lines=lines.further(metric.name),
+        brief=lines.further_brief(metric.name),
+    )
     _table[metric.name] = replace(metric, shown=shown)
     return _table[metric.name]
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
 from coord_eval.ceiling import CeilingSettings, no_ceiling
-from coord_eval.detections import Detections
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
 from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
@@ -23,6 +22,9 @@ from coord_eval.shapes.scores import score_shapes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+_LABELS_SHOWN = 5
 
 
 class ScoreKeywords(TypedDict, total=False):
@@ -126,7 +128,7 @@ def score(
         unknown_labels=collected.unknown_labels,
         counts=_counts(truth, collected),
         join=collected.join,
-        notes=(*truth.notes, *collected.notes, *_notes(truth, collected.detections)),
+        notes=(*truth.notes, *collected.notes, *_notes(truth, collected)),
         answers=collected.answers,
         shapes=shapes,
         shape_pairs=shape_pairs,
@@ -177,9 +179,20 @@ def _counts(truth: GroundTruth, collected: Collected) -> dict[str, int]:
     }
 
 
-def _notes(truth: GroundTruth, detections: Detections) -> list[str]:
-    """Return notes on the ceiling that cannot be computed, and on boxes that COCO leaves out."""
+def _notes(truth: GroundTruth, collected: Collected) -> list[str]:
+    """Return notes on what leaves no box to match, on a missing ceiling, and on boxes that COCO leaves out."""
+    detections, dropped = collected.detections, collected.format["dropped"]
     notes = [problem] if (problem := no_ceiling(truth)) else []
+    if dropped and not len(detections):
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+        notes.append(f"no box is left: all {sum(dropped.values())} objects were dropped: {reasons}")
+    if len(detections) and (detections.category_D >= len(truth.categories)).all():
+        shown = ", ".join(map(repr, list(collected.unknown_labels)[:_LABELS_SHOWN]))
+        names = ", ".join(map(repr, truth.categories[:_LABELS_SHOWN]))
+        notes.append(
+            f"none of {len(detections)} boxes has a known label: answers name {shown}, the ground truth {names}; "
+            "synonyms translate them"
+        )
     if left_out := beyond_limit(detections):
         notes.append(f"COCO leaves out {left_out} boxes beyond 100 of one label in one image")
     return notes

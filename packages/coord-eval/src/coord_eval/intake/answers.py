@@ -22,8 +22,8 @@ from coord_eval.parse.answer import Answer
 from coord_eval.parse.parser import candidate_formats, parse_answer, plain
 from coord_eval.predictions import CocoResult, Prediction, from_records, read_predictions
 
-PredictionSource = str | Path | Iterable[Mapping[str, Any]]
-"""A path, or the records that such a file contains."""
+PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
+"""A path, the records that such a file contains, a table of them, or `{image_id: text}`."""
 Scale = float | Literal["pixels", "input_pixels", "infer"] | None
 Progress = Callable[[str, int, int], None]
 _NAMED_SCALES = ("pixels", "input_pixels", "infer")

@@ -15,8 +15,6 @@ d detections of one category by descending score, h those of them that are hits.
 
 from __future__ import annotations
 
-import contextlib
-import io
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,15 +143,14 @@ def coco_scores(truth: GroundTruth, detections: Detections, backend: str = "pyco
         InputError: for an unknown backend, or one that is not installed
     """
     coco_class, evaluator_class = _backend(backend)
-    with contextlib.redirect_stdout(io.StringIO()):
-        crowd_N = truth.crowd_N.astype(int)
-        objects = _records("iscrowd", truth.image_N, truth.category_N, truth.boxes_N4, truth.area_N, crowd_N)
-        known = detections.take(np.nonzero(detections.category_D < len(truth.categories))[0])
-        area_D = known.boxes_D4[:, 2] * known.boxes_D4[:, 3]
-        boxes = _records("score", known.image_D, known.category_D, known.boxes_D4, area_D, known.scores_D)
-        evaluator = evaluator_class(*(indexed(coco_class, truth, rows) for rows in (objects, boxes)), "bbox")
-        evaluator.evaluate()
-        evaluator.accumulate()
+    crowd_N = truth.crowd_N.astype(int)
+    objects = _records("iscrowd", truth.image_N, truth.category_N, truth.boxes_N4, truth.area_N, crowd_N)
+    known = detections.take(np.nonzero(detections.category_D < len(truth.categories))[0])
+    area_D = known.boxes_D4[:, 2] * known.boxes_D4[:, 3]
+    boxes = _records("score", known.image_D, known.category_D, known.boxes_D4, area_D, known.scores_D)
+    evaluator = evaluator_class(*(indexed(coco_class, truth, rows) for rows in (objects, boxes)), "bbox")
+    evaluator.evaluate()
+    evaluator.accumulate()
     precision, recall = evaluator.eval["precision"], evaluator.eval["recall"]
     return CocoScores(_summarize(precision, recall, truth.sizes_known), precision, recall)
 
@@ -245,10 +242,9 @@ def _summarize(precision_TRKAM: np.ndarray, recall_TKAM: np.ndarray, sizes_known
 def _backend(name: str) -> tuple[type, type]:
     """Return the `COCO` and `COCOeval` classes of a backend."""
     if name == "pycocotools":
-        from pycocotools.coco import COCO
-        from pycocotools.cocoeval import COCOeval
+        from coord_eval.pycoco import QuietCOCO, QuietCOCOeval
 
-        return COCO, COCOeval
+        return QuietCOCO, QuietCOCOeval
     if name not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {name!r}")
     try:

@@ -61,3 +61,8 @@ def further(name: str) -> Callable[[Evaluation], Iterator[str]]:
             yield f"{name}{'.' if key else ''}{key} {text}"
 
     return lines
+
+
+def further_brief(name: str) -> Callable[[Evaluation], str]:
+    """Return the function that returns a registered metric for the brief line."""
+    return lambda evaluation: "   ".join(further(name)(evaluation))
