@@ -22,6 +22,8 @@ SETTINGS = {  # labels, exponent of Zipf's law, images
     "3 even labels, 150 images": (3, 0.0, 150),
     "30 Zipf labels, 150 images": (30, 1.0, 150),
     "80 Zipf labels, 150 images": (80, 1.0, 150),
+    "30 long-tailed labels, 150 images": (30, 1.3, 150),
+    "30 long-tailed labels, 15 images": (30, 1.3, 15),
     "80 Zipf labels, 1000 images": (80, 1.0, 1000),
 }
 

@@ -75,4 +75,5 @@ def expression_lines(scores: ExpressionScores) -> Iterator[str]:
     for threshold, value in scores.accuracy.items():
         yield f"Acc@{threshold:5} {value:.4f}{interval(f'Acc@{threshold}')}"
     yield f"mean IoU  {scores.mean_iou:.4f}{interval('mean_iou')}"
+    yield f"point in box {scores.point_in_box:.4f}{interval('point_in_box')}"
     yield (f"{scores.phrases} phrases, {scores.without_box} answers without a box, {scores.several_boxes} with several")
